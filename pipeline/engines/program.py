@@ -15,7 +15,7 @@ from launch.nodes.start import Start
 from launch.process.child import Outcome
 from stages.base.context import Context, progress_line
 from stages.base.reader import read
-from stages.engines.outside import START_FILE, Module, Report
+from stages.engines.outside import START_FILE, Module, Report, read_start
 from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ StageProcess = Callable[[str], Outcome]
 
 def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """Return the last command of the first node's script."""
-    start = _module(spec).fresh(spec.config, _inputs(spec, store), store.work_dir(spec.key))
-    return nodes.first_line(start, launcher)
+    rendered = _module(spec).render(spec.config, _inputs(spec, store), store.work_dir(spec.key))
+    return nodes.first_line(rendered.start, launcher)
 
 
 def run(
@@ -44,9 +44,8 @@ def run(
     prepared = stage(f"{module.__name__}:prepare")
     work, logs = slot.work, _attempt_directory(slot.logs)
     _add_unwatched_steps(module, spec, work, logs)
-    file = work / START_FILE
-    planned = {**json.loads(file.read_text(encoding="utf-8")), "logs": str(logs)}
-    file.write_text(json.dumps(planned, indent=1), encoding="utf-8")
+    planned = {**read_start(work), "logs": str(logs)}
+    (work / START_FILE).write_text(json.dumps(planned, indent=1), encoding="utf-8")
     watch = module.watch(spec.config, logs, work, _progress(slot.logs / "progress.jsonl"))
 
     def poll() -> None:
@@ -86,10 +85,11 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
         if ready:
             context = Context(spec.name, spec.config, inputs, work, work, work / "progress.jsonl")
             module.prepare(context)
-            start = read(Start, json.loads((work / START_FILE).read_text(encoding="utf-8"))["start"], "start")
+            start = read(Start, read_start(work)["start"], "start")
         else:
-            module.write_files(spec.config, inputs, work)
-            start = module.fresh(spec.config, inputs, work)
+            rendered = module.render(spec.config, inputs, work)
+            rendered.write(work)
+            start = rendered.start
         logs = store.log_dir(spec.key) / "by_hand"
         written += nodes.write(start, plan.config.launcher, _scripts(work), logs)
         complete = complete and ready

@@ -152,7 +152,7 @@ def _converted_back(planned: Plan, stages: Scratch, scratch: Path) -> Proof:
     logs = scratch / "export" / "logs"
     logs.mkdir()
     launch.run(
-        export.fresh(context.config, inputs, work),
+        export.render(context.config, inputs, work).start,
         job=str(work),
         directory=scratch / "export" / "launch",
         logs=logs,

@@ -1,4 +1,4 @@
-"""What every run of an outside engine is rendered from, and where its files lie."""
+"""Configuration and file locations of a run that an external program computes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ _ROW = 128
 
 
 def padded_row_length(length: int) -> int:
-    """Round up to a multiple of 128, which every model_parallel and context_parallel in use divides."""
+    """Round up to a multiple of 128, which every usual model_parallel and context_parallel divides."""
     return -(-length // _ROW) * _ROW
 
 
 @dataclass(frozen=True)
 class GrpoJob:
-    """The sections that every engine's GRPO is rendered from; each has its own `engine` besides."""
+    """Sections that every engine's GRPO is rendered from; each engine adds its `engine` section."""
 
     model: ModelConfig
     layout: LayoutConfig
@@ -35,13 +35,13 @@ class GrpoJob:
     seed: int
 
     @classmethod
-    def of(cls: type[J], config: Mapping[str, Any]) -> J:
+    def from_config(cls: type[J], config: Mapping[str, Any]) -> J:
         """Build the job from a stage's part of the configuration."""
         return read_part(cls, config)
 
     @property
     def sample_length(self) -> int:
-        """Longest sample: prompt and completion."""
+        """Tokens of the longest sample: prompt and completion."""
         return self.tokenize.max_prompt_length + self.rollout.max_tokens
 
 
@@ -50,11 +50,11 @@ class RunPaths:
     """Absolute paths of a run's files."""
 
     root: Path
-    """The run's own directory: survives a kill."""
+    """Work directory of the run; survives a kill."""
 
     @property
     def configs(self) -> Path:
-        """Rendered files."""
+        """Directory of the rendered files."""
         return self.root / "configs"
 
     @property
@@ -63,9 +63,9 @@ class RunPaths:
         return self.root / "checkpoints"
 
 
-def job_of(cls: type[J], context: Context) -> J:
-    """Build a stage's job; models whose vocabulary was trained for the run get its token ids."""
-    job = cast(Any, cls).of(context.config)
+def load_job(cls: type[J], context: Context) -> J:
+    """Build a stage's job; a builtin model gets the token ids of the tokenizer that was trained for it."""
+    job = cast(Any, cls).from_config(context.config)
     if job.model.source == "builtin":
         ids = special_ids(context.inputs["fetch"], job.model)
         changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}

@@ -1,8 +1,8 @@
-"""Writable stand-ins for model directories, because engines write into what they load.
+"""Copies of model directories for engines, which write into the directories that they load.
 
-mindrlhf leaves param_name_map.json beside the weights (utils.py, convert_index_json_total and
-load_safetensors), and opens an existing one through a link. So weights that are only read are links, and all
-else is a copy.
+mindrlhf writes param_name_map.json next to the weights (utils.py, convert_index_json_total and
+load_safetensors), and through an existing link. Weights are only read and become links; all else is
+copied.
 """
 
 import json
@@ -20,34 +20,34 @@ WEIGHTS = (".safetensors", ".ckpt")
 PRODUCT_FILES = ("manifest.json", "result.json", PARAM_MAP_NAME)
 
 
-def stand_in(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> None:
-    """Make `target` anew: links to the weights of `source`, copies of its other files, rank directories too.
+def copy_model(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> None:
+    """Replace `target` by links to the weights of a model directory and copies of its other files.
 
     Args:
-        source: a model directory, which does not change.
-        target: the stand-in.
-        linked: suffixes of files that the engine only reads; () where it touches every file.
+        source: model directory, also one of rank directories; it does not change.
+        target: the copy.
+        linked: suffixes of files that the engine only reads; () if it changes every file.
 
     Raises:
-        InputError: `source` holds no weights.
+        InputError: `source` contains no weights.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()):
         if path.is_dir():
-            stand_in(path, target / path.name, linked)
+            copy_model(path, target / path.name, linked)
         elif path.suffix in linked:
             (target / path.name).symlink_to(path.resolve())
         elif path.name not in PRODUCT_FILES:
             clone(path, target / path.name)
     if not any(path.suffix in WEIGHTS for path in target.rglob("*")):
-        raise InputError(source, None, "holds no weights", "run the stage that wrote it again")
+        raise InputError(source, None, "contains no weights", "run the stage that wrote it again")
 
 
 def add_index(directory: Path) -> None:
-    """Write model.safetensors.index.json where a single file has none.
+    """Write model.safetensors.index.json if a single file of weights has none.
 
-    mindrlhf only warns without one and then loads nothing by name (convert_index_json_total).
+    mindrlhf only warns without an index and then loads nothing by name (convert_index_json_total).
     """
     index = directory / INDEX_NAME
     if index.exists():

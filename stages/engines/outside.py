@@ -1,6 +1,8 @@
-"""Somebody else's program that does a stage's work: prepare, start, watch, prove, bring home.
+"""Shared steps of stages whose work an external program does.
 
-stages.base.graph.Program names a module with the functions of Module.
+stages.base.graph.Program names a module with the functions of `Module`. For each attempt the pipeline calls
+`prepare` in a stage process, starts the program described in start.json, follows its logs with `watch`, and
+after exit code 0 calls `collect` in another stage process.
 """
 
 from __future__ import annotations
@@ -11,52 +13,133 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
 from launch.nodes.start import Start
+from stages.base.errors import InputError
 from stages.base.follow import Follower, Silence
+from stages.engines.config import OutsideProgram
 from stages.grpo.metrics import StepLog, TensorBoard, read_rows
 
 if TYPE_CHECKING:
     from stages.base.context import Context
 
 START_FILE = "start.json"
+REMEDY = "read the log; type the same command again"
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 """Pattern of a number in a log."""
 Row = dict[str, float]
-"""Our metrics of a step, by name."""
+"""Metrics of a step by grpoflow's names."""
 Report = Callable[[float, float, str], None]
-"""Step, total, message."""
+"""Function that shows progress: step, total, message."""
 _LINE = 160
 """Characters of a line that are shown."""
+_SHOWN = {"reward": "reward", "completion_length": "length", "loss": "loss"}
+"""Metrics that are shown as progress, and their labels."""
 
 
-def write_start(work: Path, start: Start, results: Path | None = None, **record: Any) -> None:
-    """Write what launch is to start, beside what `collect` wants to be told.
+class Module(Protocol):
+    """Functions of a module whose stage is computed by an external program."""
+
+    __name__: str
+
+    def render(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+        """Return the files and the start of a run that begins; writes nothing. `inputs` need not exist."""
+
+    def prepare(self, context: Context) -> None:
+        """Write everything that the program reads into the work directory, and start.json.
+
+        Raises:
+            ConfigError: a rule is broken.
+            InputError: an input is missing or incomplete.
+        """
+
+    def watch(self, config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
+        """Return a watcher for the logs in `logs`; it writes metrics to `work`."""
+
+    def collect(self, context: Context) -> None:
+        """Check that the program finished its work, and import the results into the artifact.
+
+        Raises:
+            InputError: a result is missing or incomplete.
+        """
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Files of a run and how to start its program."""
+
+    start: Start
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Path below the work directory -> text."""
+
+    def write(self, work: Path) -> None:
+        """Write the files."""
+        for name, text in self.files.items():
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_text(text, encoding="utf-8")
+
+
+def make_start(
+    settings: OutsideProgram,
+    program: Iterable[object],
+    work: Path,
+    env: Mapping[str, str],
+    checkouts: Iterable[str | None],
+    **options: Any,
+) -> Start:
+    """Return how to start a program with the interpreter, environment and container of its settings.
 
     Args:
-        work: where the file appears.
-        start: what launch is told.
-        results: directory whose files prove that the program has worked, but for those that lie there now.
+        settings: section of the engine.
+        program: Python program and its arguments.
+        work: work directory; the program runs in its subdirectory run/.
+        env: variables; those of the settings override them.
+        checkouts: directories for PYTHONPATH.
+        options: more fields of Start.
+    """
+    return Start(
+        program=tuple(map(str, program)),
+        python=settings.python,
+        env={**env, **settings.env},
+        python_path=tuple(filter(None, checkouts)),
+        env_scripts=settings.env_scripts,
+        container=settings.container,
+        directory=str(work / "run"),
+        **options,
+    )
+
+
+def write_start(work: Path, rendered: Rendered, results: Path | None = None, **record: Any) -> None:
+    """Write a run's files and start.json.
+
+    Args:
+        work: work directory.
+        rendered: the files and the start.
+        results: directory of the program's results; the files in it now are recorded, so that `is_new` can
+            tell them from results of this run.
         record: more values for `collect`.
     """
+    (work / "run").mkdir(parents=True, exist_ok=True)
+    rendered.write(work)
     files = results.rglob("*") if results is not None and results.is_dir() else ()
     earlier = {str(file): _state(file) for file in files if file.is_file()}
-    content = {"start": dataclasses.asdict(start), "earlier": earlier, **record}
+    content = {"start": dataclasses.asdict(rendered.start), "earlier": earlier, **record}
     (work / START_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def begun(work: Path) -> dict[str, Any]:
-    """Read what `write_start` wrote; "logs" is the directory of the attempt's logs."""
+def read_start(work: Path) -> dict[str, Any]:
+    """Read start.json; the pipeline has added "logs", the directory of the attempt's logs."""
     content: dict[str, Any] = json.loads((work / START_FILE).read_text(encoding="utf-8"))
     return content
 
 
 def is_new(file: Path, earlier: Mapping[str, list[int]]) -> bool:
-    """Return True if `file` was written after `write_start` recorded `earlier`, by any clock."""
+    """Return True if `file` was written after `write_start` recorded `earlier`; clocks do not matter."""
     return file.is_file() and earlier.get(str(file)) != _state(file)
 
 
@@ -65,45 +148,51 @@ def _state(file: Path) -> list[int]:
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
-def contains_line(log: Path, text: str) -> bool:
-    """Return True if a line of a log, which may have gigabytes, contains `text`."""
-    if not log.exists():
-        return False
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        return any(text in line for line in lines)
+def require_line(log: Path, text: str) -> None:
+    """Require the line that a program logs when it has finished; a log may have gigabytes.
+
+    Raises:
+        InputError: no line contains `text`.
+    """
+    if log.exists():
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            if any(text in line for line in lines):
+                return
+    rule = f'ended with exit code 0, but "{text}", the only proof of a finished run, is not in its log'
+    raise InputError(log, None, rule, REMEDY)
 
 
-def move_in(source: Path, target: Path) -> None:
-    """Link or copy a file: the checkpoint stays until the artifact is committed."""
+def dump(values: Mapping[str, Any]) -> str:
+    """Return YAML text in the order of the keys."""
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Place a file into the artifact; the checkpoint stays until the artifact is committed."""
     try:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
 
 
-def dump(values: Mapping[str, Any]) -> str:
-    """YAML text in the order of the keys."""
-    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    return text
-
-
-def bring_ranks(files: Sequence[Path], output: Path) -> None:
-    """Trained weights, a file of each rank, into the artifact."""
+def import_ranks(files: Sequence[Path], output: Path) -> None:
+    """Import trained weights, one file per rank, into the artifact."""
     for rank, source in enumerate(files):
         target = output / "train" / f"rank_{rank}" / source.name
         target.parent.mkdir(parents=True)
-        move_in(source, target)
+        link_or_copy(source, target)
 
 
-def bring_home(context: Context, resumed_from: Any, checkpoint: str, contract: str, **more: Any) -> None:
-    """Metrics, completions, rendered files and result of a grpo run into the artifact.
+def import_run(context: Context, resumed_from: Any, checkpoint: str, contract: str, **more: Any) -> None:
+    """Import metrics, completions and rendered files of a grpo run into the artifact, and write its result.
 
     Args:
-        context: the stage's; metrics.jsonl has grown in its work directory.
-        resumed_from: what the run went on from; None: it began.
-        checkpoint: name of the final one.
-        contract: the program's.
-        more: what else the result says.
+        context: of the stage.
+        resumed_from: checkpoint from which the run resumed; None if it began.
+        checkpoint: name of the final checkpoint.
+        contract: contract of the program.
+        more: other values of the result.
     """
     rows = read_rows(context.work / "metrics.jsonl")
     TensorBoard(context.output / "tensorboard", rows).close()
@@ -121,90 +210,71 @@ def bring_home(context: Context, resumed_from: Any, checkpoint: str, contract: s
     context.write_result({**result, **more})
 
 
-class Steps:
-    """metrics.jsonl of a run under way, and completions.jsonl where it says any."""
-
-    def __init__(self, work: Path, *more: str) -> None:
-        """Begin; `more` is completions.jsonl where there is one."""
-        self._files = [work / name for name in ("metrics.jsonl", *more)]
-        self._logs: list[StepLog] = []
-        self.last = 0
-
-    def begin(self, step: int) -> None:
-        """Drop what a killed attempt wrote from this step on."""
-        self._logs = [StepLog(file, step - 1) for file in self._files]
-
-    def write(self, row: Row, completions: Iterable[Mapping[str, Any]] = ()) -> int:
-        """Add a step, in the place of those that a run which Slurm started again repeats; its number."""
-        step = int(row["step"])
-        if not self._logs or step <= self.last:
-            self.begin(step)
-        self.last = step
-        for log, rows in zip(
-            self._logs, ([{**row, "step": step, "time_s": time.time()}], completions), strict=False
-        ):
-            log.append(rows)
-        return step
-
-
 class Watcher:
-    """Follows one log; of a program that says nothing better it tells the last line."""
+    """Follows one log of a run and shows its last line."""
 
-    def __init__(self, logs: Path, log: str, silence_timeout_s: float | None, report: Report) -> None:
-        """Begin."""
-        self.silence_timeout_s, self.report = silence_timeout_s, report
-        self.silent_s, self._log = Silence(logs).seconds, Follower(logs / log)
+    def __init__(self, log: Path, settings: OutsideProgram, report: Report) -> None:
+        self.silence_timeout_s, self.report = settings.silence_timeout_s, report
+        self.silent_s = Silence(log.parent).seconds
+        """Returns the seconds since a process last wrote a line."""
+        self._log = Follower(log)
 
     def poll(self, ended: bool = False) -> None:
-        """Read what is new; cheap enough for ten calls a second."""
+        """Read new lines; called ten times a second, and with `ended` when the run has ended."""
         for line in self._log.lines():
             self.read(line)
 
     def read(self, line: str) -> None:
-        """Take in one line."""
+        """Process one line."""
         if line.strip():
             self.report(0, 1, line.strip()[:_LINE])
 
 
-class Watch(Protocol):
-    """Follows a run's logs."""
+class StepReader(Protocol):
+    """Reads the steps of a run from the lines of a log."""
 
     @property
-    def silence_timeout_s(self) -> float | None:
-        """A run that is silent for longer is stopped as hung; None: never."""
+    def total(self) -> int:
+        """Steps of the complete run; 0 if unknown."""
 
-    def poll(self, ended: bool = False) -> None:
-        """Read what is new; called ten times a second, and once more when the run has ended."""
-
-    def silent_s(self) -> float:
-        """Seconds since a process last wrote a line."""
+    def read(self, line: str) -> Row | None:
+        """Process one line; return the metrics of the step that it ends, with its number as `step`."""
 
 
-class Module(Protocol):
-    """Functions of a module that has an outside program do a stage's work."""
+class StepWatcher(Watcher):
+    """Writes the steps of a run to metrics.jsonl, and their completions to completions.jsonl.
 
-    __name__: str
+    Subclasses for logs that need more than a StepReader override `read` and call `add`.
+    """
 
-    def fresh(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-        """Return how to start a run; `inputs` need not exist yet."""
+    def __init__(
+        self,
+        log: Path,
+        work: Path,
+        settings: OutsideProgram,
+        report: Report,
+        reader: StepReader | None = None,
+        completions: bool = False,
+    ) -> None:
+        super().__init__(log, settings, report)
+        names = ("metrics.jsonl", "completions.jsonl") if completions else ("metrics.jsonl",)
+        self._files = [work / name for name in names]
+        self._logs: list[StepLog] = []
+        self._reader, self.last = reader, 0
 
-    def write_files(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-        """Write the files that such a run reads, as far as they follow from the configuration."""
+    def read(self, line: str) -> None:
+        """Process one line."""
+        if self._reader is not None and (row := self._reader.read(line)):
+            self.add(row, self._reader.total)
 
-    def watch(self, config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watch:
-        """Follow a run whose logs appear in `logs`; metrics grow in `work`."""
-
-    def prepare(self, context: Context) -> None:
-        """Write what the program reads, in the work directory; ends in `write_start`.
-
-        Raises:
-            ConfigError: a rule is broken.
-            InputError: an input is missing or holds too little.
-        """
-
-    def collect(self, context: Context) -> None:
-        """Prove that the program has worked, and bring the result home.
-
-        Raises:
-            InputError: the proof is missing, whatever the exit code was.
-        """
+    def add(self, row: Row, total: int, completions: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Write a step. It replaces itself and later steps of a killed attempt or before Slurm's requeue."""
+        step = int(row["step"])
+        if not self._logs or step <= self.last:
+            self._logs = [StepLog(file, step - 1) for file in self._files]
+        self.last = step
+        rows = [{**row, "step": step, "time_s": time.time()}]
+        for log, entries in zip(self._logs, (rows, completions), strict=False):
+            log.append(entries)
+        message = ", ".join(f"{label} {row[name]:.3f}" for name, label in _SHOWN.items() if name in row)
+        self.report(step, max(total, step), message)

@@ -202,7 +202,7 @@ def own_problems(engine, config):
         "mindspeed_rl_grpo": mindspeed_rl,
     }
     module = asked.get(engine)
-    return module.RULES.check(module.Job.of(config)) if module is not None else []
+    return module.RULES.check(module.Job.from_config(config)) if module is not None else []
 
 
 @pytest.mark.hypothesis

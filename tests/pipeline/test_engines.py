@@ -133,7 +133,7 @@ def test_every_program_has_what_is_asked_of_its_module():
     for engine in engines.outside():
         for program in engine.programs:
             module = importlib.import_module(program.module)
-            for name in ("fresh", "write_files", "watch", "prepare", "collect"):
+            for name in ("render", "watch", "prepare", "collect"):
                 assert callable(getattr(module, name)), (program.name, name)
 
 

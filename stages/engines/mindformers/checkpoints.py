@@ -134,7 +134,7 @@ def main(arguments: list[str]) -> int:
     moment = prepare_resume(root, int(arguments[1]))
     root.mkdir(parents=True, exist_ok=True)
     _write(root / RESUMED, None if moment is None else [moment.epoch, moment.step])
-    print("begins" if moment is None else f"goes on from checkpoint {moment}", flush=True)
+    print("begins" if moment is None else f"resumes from checkpoint {moment}", flush=True)
     return 3 if moment is None else 0
 
 

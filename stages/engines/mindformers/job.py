@@ -1,4 +1,4 @@
-"""One supervised run of mindformers as its settings, and the numbers that follow from them."""
+"""Configuration of a supervised run of mindformers, and numbers derived from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Job:
     seed: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Job:
+    def from_config(cls, config: Mapping[str, Any]) -> Job:
         """Build the job from a stage's part of the configuration."""
         return cls(
             model=read(ModelConfig, config["model"], "model"),
@@ -83,6 +83,6 @@ class Paths:
         return self.root / "output"
 
     @property
-    def aside(self) -> Path:
+    def resume(self) -> Path:
         """Directory of the checkpoint from which a run resumes."""
         return self.root / "resume"

@@ -1,4 +1,4 @@
-"""What mindformers says of its steps, as rows of our metrics.
+"""Steps in the logs of mindformers.
 
 Source: mindformers 051d65f and 1.6.0, core/callback/callback.py (MFLossMonitor.print_output_info) and
 trainer/base_trainer.py (training_process).
@@ -6,11 +6,8 @@ trainer/base_trainer.py (training_process).
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-from stages.engines import outside
-from stages.engines.mindformers.job import Job
-from stages.engines.outside import NUMBER, Report, Row
+from stages.engines.outside import NUMBER, Row
 
 FINISHED = "Training Over!"
 _STEP = re.compile(
@@ -26,9 +23,9 @@ class LogReader:
     """Reads one worker's log line by line."""
 
     tokens: int
-    """Tokens of one update, padding included: for the speed."""
+    """Tokens of one update, padding included."""
     total: int = 0
-    """Steps of the whole run, 0 as long as it is unknown."""
+    """Steps of the complete run, 0 if unknown."""
 
     def read(self, line: str) -> Row | None:
         """Parse a line that reports a step; return None for any other line."""
@@ -48,19 +45,3 @@ class LogReader:
         if "overflow cond" in values:
             row["overflow"] = float(values["overflow cond"].strip("[] ") in ("True", "1"))
         return row
-
-
-class Watcher(outside.Watcher):
-    """Follows the last worker's log: with a pipeline, only the last stage knows the loss."""
-
-    def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
-        """Begin; metrics.jsonl grows in `work`."""
-        cards, settings = job.layout.cards, job.mindformers
-        super().__init__(logs, f"worker_{cards - 1}.log", settings.silence_timeout_s, report)
-        self._reader, self._steps = LogReader(settings.batch_size * job.seq_length), outside.Steps(work)
-
-    def read(self, line: str) -> None:
-        """Take in one line."""
-        if row := self._reader.read(line):
-            step = self._steps.write(row)
-            self.report(step, max(self._reader.total, step), f"loss {row['loss']:.3f}")

@@ -1,7 +1,6 @@
-"""The sft stage of engine.sft=mindformers, before and after the run itself.
+"""The sft stage of engine.sft=mindformers, before and after the program's run.
 
-Its result is a complete Hugging Face directory: what follows reads it where it would read the fetched one,
-whichever engine runs grpo.
+Its artifact is a complete Hugging Face directory, which later stages read instead of the fetched one.
 """
 
 import dataclasses
@@ -11,18 +10,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines.job import job_of
-from stages.engines.mindformers import checkpoints
+from stages.engines.job import load_job
+from stages.engines.mindformers import checkpoints, start
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.job import Job, Paths
-from stages.engines.mindformers.logs import FINISHED, Watcher
-from stages.engines.mindformers.proof import prove
+from stages.engines.mindformers.logs import FINISHED, LogReader
 from stages.engines.mindformers.rules import RULES
-from stages.engines.mindformers.start import start, write_config
-from stages.engines.outside import Report, begun, write_start
+from stages.engines.outside import (
+    REMEDY,
+    Rendered,
+    Report,
+    StepWatcher,
+    is_new,
+    read_start,
+    require_line,
+    write_start,
+)
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.weights.convert import convert
@@ -36,40 +41,35 @@ from stages.weights.strategy.stage import write_strategy
 PART = "checkpoint"
 
 
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return the files and the start of a run that begins."""
+    return start.render(Job.from_config(config), paths_of(work, inputs["tokenize"]), resume=False)
+
+
 def prepare(context: Context) -> None:
-    """Write all files of the run into context.work; a run that was stopped is continued."""
-    job = job_of(Job, context)
+    """Write the files of the run into context.work; a run that was stopped is resumed."""
+    job = load_job(Job, context)
     RULES.demand(job)
-    fresh = paths_of(context.work, context.inputs["tokenize"])
-    _forget(_last(job, context.inputs["tokenize"]), fresh)
-    if not fresh.start.is_dir():
-        with complete_directory(fresh.start) as directory:
+    new = paths_of(context.work, context.inputs["tokenize"])
+    _forget_last(job, context.inputs["tokenize"], new)
+    if not new.start.is_dir():
+        with complete_directory(new.start) as directory:
             source, fused = context.inputs["fetch"], job.model.qkv_concat
             convert(source, directory, job.model, fused, None, progress=to_context(context, "convert"))
-    moment = _set_aside(fresh, job.layout.cards)
-    paths = fresh if moment is None else resumed(job, fresh, moment)
-    write_config(job, paths, resume=moment is not None)
-    (context.work / "run").mkdir(exist_ok=True)
+    moment = _move_checkpoint(new, job.layout.cards)
+    paths = new if moment is None else resumed(job, new, moment)
+    run = start.render(job, paths, resume=moment is not None)
     resumed_from = None if moment is None else [moment.epoch, moment.step]
-    write_start(
-        context.work, start(job, paths, resume=moment is not None), fresh.output, resumed=resumed_from
-    )
-    context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
+    write_start(context.work, run, new.output, resumed=resumed_from)
+    context.progress(0, 1, "begins" if moment is None else f"resumes from checkpoint {moment}", "")
 
 
-def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """Return how to start a new run."""
-    return start(Job.of(config), paths_of(work, inputs["tokenize"]), resume=False)
-
-
-def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """Write the YAML file of such a run."""
-    write_config(Job.of(config), paths_of(work, inputs["tokenize"]), resume=False)
-
-
-def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
-    """Follow a run."""
-    return Watcher(logs, work, Job.of(config), report)
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> StepWatcher:
+    """Follow the last worker's log: with a pipeline, only the last stage knows the loss."""
+    job = Job.from_config(config)
+    reader = LogReader(job.mindformers.batch_size * job.seq_length)
+    log = logs / f"worker_{job.layout.cards - 1}.log"
+    return StepWatcher(log, work, job.mindformers, report, reader)
 
 
 def paths_of(work: Path, records: Path) -> Paths:
@@ -77,71 +77,66 @@ def paths_of(work: Path, records: Path) -> Paths:
     return Paths(work, records / "sft.mindrecord", work / "weights")
 
 
-def _last(job: Job, records: Path) -> Moment:
-    """Return the moment of the run's last checkpoint: with sink_size 1 each step counts as an epoch.
+def _forget_last(job: Job, records: Path, paths: Paths) -> None:
+    """Remove the final checkpoint of a run that was killed after writing it.
+
+    Resumed from it, mindformers would have no step to train, and would write no proof of a finished run.
 
     Raises:
-        InputError: one update takes more examples than there are; mindformers drops a batch that is not full.
+        InputError: one update takes more examples than there are; mindformers drops incomplete batches.
     """
     count = json.loads((records / "result.json").read_text(encoding="utf-8"))["files"]["sft"]["records"]
     batch = job.mindformers.batch_size
     if count < batch:
         raise InputError("mindformers.batch_size", batch, f"must be at most the {count} examples")
-    return Moment(job.mindformers.epochs * (count // batch), 1)
-
-
-def _forget(last: Moment, paths: Paths) -> None:
-    """Forget the last checkpoint of a run that did not live to say its end.
-
-    Without a step to train, mindformers would neither do so now nor write anything new.
-    """
+    last = Moment(job.mindformers.epochs * (count // batch), 1)  # with sink_size 1 each step is an epoch
     checkpoints.file(paths.output, PART, 0, last).unlink(missing_ok=True)
 
 
-def _set_aside(paths: Paths, cards: int) -> Moment | None:
-    """Move the checkpoint to go on from out of the place where new ones appear.
+def _move_checkpoint(paths: Paths, cards: int) -> Moment | None:
+    """Move the newest complete checkpoint to paths.resume, out of the directory of new ones.
 
-    Beside files of the same prefix MindSpore would give its own another name: sft_rank_0_1-24_1.safetensors
+    If files with the same prefix exist, MindSpore names its own sft_rank_0_1-24_1.safetensors
     (train/callback/_checkpoint.py, _chg_ckpt_file_name_if_same_exist).
 
     Returns:
-        The newest moment of which every rank has a whole file; None: there is none.
+        The moment of the checkpoint, or None if every rank has none.
     """
     parts = [(PART,)]
-    aside, new = paths.aside / PART, paths.output / PART
+    previous, new = paths.resume / PART, paths.output / PART
     if checkpoints.prepare_resume(paths.output, cards, parts) is not None:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.parent.mkdir(exist_ok=True)
-        new.rename(aside)
-    shutil.rmtree(new, ignore_errors=True)  # what a kill cut off
-    return checkpoints.prepare_resume(paths.aside, cards, parts)
+        shutil.rmtree(previous, ignore_errors=True)
+        previous.parent.mkdir(exist_ok=True)
+        new.rename(previous)
+    shutil.rmtree(new, ignore_errors=True)  # incomplete files of a killed run
+    return checkpoints.prepare_resume(paths.resume, cards, parts)
 
 
 def resumed(job: Job, paths: Paths, moment: Moment) -> Paths:
     """Return the paths of the same run, resumed from its own checkpoint.
 
-    On one card mindformers takes a file, of a directory whose name does not begin with rank_
+    On one card mindformers needs a file, in a directory whose name does not begin with rank_
     (load_checkpoint_utils.py, validate_config_with_file_mode).
     """
     if job.parallel:
-        return dataclasses.replace(paths, start=paths.aside / PART)
-    source = checkpoints.file(paths.aside, PART, 0, moment)
-    link = paths.aside / source.name
+        return dataclasses.replace(paths, start=paths.resume / PART)
+    source = checkpoints.file(paths.resume, PART, 0, moment)
+    link = paths.resume / source.name
     link.unlink(missing_ok=True)
     link.symlink_to(source)
     return dataclasses.replace(paths, start=link)
 
 
 def collect(context: Context) -> None:
-    """Prove that the run finished, and write its weights as a Hugging Face directory like the fetched one."""
-    job = job_of(Job, context)
-    start = begun(context.work)
+    """Check that the run finished, and write its weights as a Hugging Face directory like the fetched one."""
+    job = load_job(Job, context)
     output = paths_of(context.work, context.inputs["tokenize"]).output
-    moment = prove(Path(start["logs"]), FINISHED, output, PART, job.layout.cards, start["earlier"])
+    started = read_start(context.work)
+    moment = final_checkpoint(started, FINISHED, output, PART, job.layout.cards)
     strategy = context.work / "strategy"
     write_strategy(job.model, job.layout, strategy, "layout.train")
     stored = open_ranks(output / PART, read_strategy(strategy))  # of several checkpoints, the newest
-    expected = parameter_shapes(job.model, job.model.qkv_concat)  # not Adam's moments and counters
+    expected = parameter_shapes(job.model, job.model.qkv_concat)  # without Adam's moments and counters
     export(
         {name: tensor for name, tensor in stored.items() if name in expected},
         context.inputs["fetch"],
@@ -158,7 +153,29 @@ def collect(context: Context) -> None:
         "steps": rows[-1]["step"] if rows else 0,
         "loss": rows[-1]["loss"] if rows else None,
         "stopped": "epochs",
-        "resumed_from": start["resumed"],
+        "resumed_from": started["resumed"],
         "checkpoint": str(moment),
     }
     context.write_result(result)
+
+
+def final_checkpoint(
+    started: Mapping[str, Any], last_line: str, root: Path, part: str, workers: int
+) -> Moment:
+    """Return the moment of the final checkpoint of a run that finished.
+
+    Args:
+        started: content of start.json.
+        last_line: what worker 0 logs when it has finished.
+        root: directory of the parts.
+        part: part with the weights.
+        workers: number of ranks.
+
+    Raises:
+        InputError: the line is missing, or no complete checkpoint is newer than the start.
+    """
+    require_line(Path(started["logs"]) / "worker_0.log", last_line)
+    steps = checkpoints.moments(root, part, workers)
+    if not steps or not is_new(checkpoints.file(root, part, 0, steps[-1]), started["earlier"]):
+        raise InputError(root, str(steps[-1]) if steps else None, "no new checkpoint of all ranks", REMEDY)
+    return steps[-1]

@@ -1,44 +1,35 @@
-"""How mindformers is started: arguments, environment and the rendered file. Pure but for writing."""
+"""Start of mindformers: its arguments, environment and rendered file."""
 
 from pathlib import Path
 
-from launch.nodes.start import Start
 from stages.engines.mindformers.checkout import MAIN
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Paths
-from stages.engines.outside import dump
+from stages.engines.outside import Rendered, dump, make_start
 
 HOME_UNKNOWN = "/path/to/mindformers"
-"""Stands in --dry-run's files where mindformers.home is not set."""
+"""Placeholder in --dry-run's files if mindformers.home is not set."""
 
 
-def write_config(job: Job, paths: Paths, resume: bool) -> None:
-    """Write the YAML file."""
-    paths.root.mkdir(parents=True, exist_ok=True)
-    paths.config.write_text(dump(finetune(job, paths, resume)), encoding="utf-8")
+def render(job: Job, paths: Paths, resume: bool) -> Rendered:
+    """Return the YAML file of a run and how to start it.
 
-
-def start(job: Job, paths: Paths, resume: bool) -> Start:
-    """Return how to start the run whose files are in `paths`.
-
-    One card runs under msrun, too: mindformers' own msrun_launcher.sh ends with 0 then, having run nothing.
+    A single card runs under msrun, too: mindformers' own msrun_launcher.sh would exit with 0 at once.
     """
-    settings = job.mindformers
-    home = settings.home or HOME_UNKNOWN
-    return Start(
-        program=(str(Path(home) / MAIN), *arguments(job, paths, resume)),
+    home = job.mindformers.home or HOME_UNKNOWN
+    start = make_start(
+        job.mindformers,
+        (Path(home) / MAIN, *arguments(job, paths, resume)),
+        paths.root,
+        env={"PYTHONUNBUFFERED": "1", "HCCL_EXEC_TIMEOUT": "7200"},
+        checkouts=(home,),
         workers=job.layout.cards,
-        python=settings.python,
-        env={"PYTHONUNBUFFERED": "1", "HCCL_EXEC_TIMEOUT": "7200", **settings.env},
-        python_path=(home,),
-        env_scripts=settings.env_scripts,
-        container=settings.container,
-        directory=str(paths.root / "run"),
     )
+    return Rendered(start, {paths.config.name: dump(finetune(job, paths, resume))})
 
 
 def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:
-    """run_mindformer.py's arguments; they override the YAML, which says the same."""
+    """Return the arguments of run_mindformer.py, which repeat what the YAML says."""
     named = {
         "config": paths.config,
         "run_mode": "finetune",

@@ -117,7 +117,7 @@ def arguments(version: Version) -> frozenset[str]:
     return frozenset([*_ARGUMENTS.split(), *name_arguments])
 
 
-def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
+def recognise(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
     """Return the version whose keys a checkout accepts; the newest known one without a checkout.
 
     Raises:

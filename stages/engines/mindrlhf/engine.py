@@ -97,7 +97,7 @@ def derive(values: dict[str, Any]) -> None:
     engine, convert, split = values["engine"], values["convert"], values["split"]
     tutorial = FAMILIES[values["model"]["family"]].mindrlhf
     if engine["contract"] == "auto" and tutorial is not None:
-        engine["contract"] = contract.of(engine["mindrlhf_home"], tutorial)
+        engine["contract"] = contract.recognise(engine["mindrlhf_home"], tutorial)
     if engine["tokenizer"] == "auto":
         engine["tokenizer"] = vocabulary.tokenizer_of(values["model"])
     if engine["load_ckpt_format"] == "ms_safetensors":
@@ -109,7 +109,7 @@ def derive(values: dict[str, Any]) -> None:
         engine["max_num_seqs"] = MOST_SEQUENCES  # stays, where other values cannot be read
         with contextlib.suppress(ConfigError):
             if tutorial is not None:
-                engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
+                engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.from_config(values).max_model_len)
 
 
 RUN = Rules[Any]("mindrlhf_run")
@@ -170,7 +170,7 @@ ENGINE = Engine(
         Checkout(
             "mindrlhf",
             "engine.mindrlhf_home",
-            contract.of,
+            contract.recognise,
             f"a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}",
         ),
         checkout(

@@ -74,7 +74,7 @@ def _constants_of_qwen(job: Job) -> Broken:
 # A builtin model's vocabulary is trained on the spot; the stage reads the ids from the tokenizer.
 @RULES.row("model.path", "ours: a token that mindrlhf adds to the vocabulary has no row in the weights")
 def _endoftext(job: Job) -> Broken:
-    known = not job.hands_tokenizer_over or vocabulary.has_endoftext(vars(job.model))
+    known = not job.reads_tokenizer_json or vocabulary.has_endoftext(vars(job.model))
     if known or job.model.source == "builtin":
         return None
     rule = "its tokenizer must know <|endoftext|>, with which samples are padded"

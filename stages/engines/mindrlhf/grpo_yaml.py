@@ -119,12 +119,12 @@ def _rl(job: Job, paths: Paths, resume: bool) -> Values:
 
 def tokenizer_type(job: Job) -> str:
     """Return the tokenizer class of e8a8fc1 (models/model_utils.py, TokenizerFactory)."""
-    return "deepseek" if job.hands_tokenizer_over else job.tutorial.name
+    return "deepseek" if job.reads_tokenizer_json else job.tutorial.name
 
 
 def tokenizer_path(job: Job, paths: Paths) -> Path:
     """Return the tokenizer's directory; for 0cd087455 its tokenizer.json (grpo_trainer.py:238)."""
-    is_file = job.hands_tokenizer_over and job.version == "0cd087455"
+    is_file = job.reads_tokenizer_json and job.version == "0cd087455"
     return paths.tokenizer / "tokenizer.json" if is_file else paths.tokenizer
 
 

@@ -105,7 +105,7 @@ class Job(GrpoJob):
         return min(self.layout.generate.data_parallel, self.rollout.num_generations)
 
     @property
-    def hands_tokenizer_over(self) -> bool:
+    def reads_tokenizer_json(self) -> bool:
         """True if tokenizer.json is read instead of the family's own tokenizer class (see vocabulary.py)."""
         return self.tutorial.constant_ids and self.engine.tokenizer == "file"
 

@@ -1,12 +1,11 @@
-"""What mindrlhf says in its workers' logs, as rows of our metrics.
+"""Steps in the logs of mindrlhf's workers.
 
 Source: mindrlhf e8a8fc1, trainer/spmd/grpo_trainer.py (run_grpo_train), grpo_experience_maker.py and
-worker/train_worker.py (train). Its own step counters restart at 0 when a run continues; epoch and step of
-the line that opens a step do not.
+worker/train_worker.py (train). Its step counters restart at 0 when a run resumes; the epoch and step at a
+step's begin do not.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,10 +32,10 @@ NAMES = {
     "response_length_clip_ratio": "completion_cut_share",
     "prompt_length_mean": "prompt_length",
 }
-"""mindrlhf's metric -> ours."""
-
+"""mindrlhf's metric -> grpoflow's."""
+MONITORED = {"kl_loss": "kl", "clipfrac": "clip_fraction"}
 OF_THE_UPDATE = frozenset({"loss", "lr", "grad_norm", "overflow", "kl", "clip_fraction", "updates"})
-"""Numbers that only the last pipeline stage knows."""
+"""Metrics that only the last pipeline stage knows."""
 
 
 @dataclass
@@ -44,55 +43,51 @@ class LogReader:
     """Reads one worker's log line by line."""
 
     workers: int
-    """Cards, to turn mindrlhf's rate per card into the run's."""
+    """Cards, by which mindrlhf divides its token rate."""
     epochs: int = 0
     steps_per_epoch: int = 0
-    finished: bool = False
-    """True if the log has the line that proves a finished run."""
     completions: list[tuple[int, Path]] = field(default_factory=list)
-    """Files with a step's completions, as they appeared."""
+    """(step, file) of the completions that were saved."""
     _row: Row | None = None
     _updates: list[tuple[str, float]] = field(default_factory=list)
 
     @property
     def total(self) -> int:
-        """Steps of the whole run, 0 as long as it is unknown."""
+        """Steps of the complete run, 0 if unknown."""
         return self.epochs * self.steps_per_epoch
 
-    def read(self, line: str) -> Iterator[Row]:
-        """Take in one line; yields a step's row when the step is over."""
-        if FINISHED in line:
-            self.finished = True
-        elif match := _PLAN.search(line):
+    def read(self, line: str) -> Row | None:
+        """Process one line; return the metrics of the step that it ends."""
+        if match := _PLAN.search(line):
             self.epochs, self.steps_per_epoch = int(match[1]), int(match[2])
         elif match := _BEGIN.search(line):
             step = int(match[1]) * self.steps_per_epoch + int(match[2]) + 1
             self._row, self._updates = {"step": step}, []
         elif self._row is not None:
-            yield from self._within(self._row, line)
+            return self._read_in_step(self._row, line)
+        return None
 
-    def _within(self, row: Row, line: str) -> Iterator[Row]:
+    def _read_in_step(self, row: Row, line: str) -> Row | None:
         if match := _METRICS.search(line):
             values = {name: float(value) for name, value in _PAIR.findall(match[1])}
             row.update({ours: values[name] for name, ours in NAMES.items() if name in values})
         elif match := _SAVED.search(line):
             self.completions.append((int(row["step"]), Path(match[1])))
         elif match := UPDATE.search(line):
-            self._updates += of_update(match)
+            self._updates += update_metrics(match)
         elif match := _MONITOR.search(line):
-            name = "kl" if match[1] == "kl_loss" else "clip_fraction"
-            self._updates.append((name, float(match[2])))
+            self._updates.append((MONITORED[match[1]], float(match[2])))
         elif match := _SPEED.search(line):
             rate = float(match[2]) * self.workers
             if rate > 0:
                 row.update(tokens_per_s=rate, step_s=float(match[1]) / rate)
-            row.update(means(self._updates))
             self._row = None
-            yield row
+            return row | step_metrics(self._updates)
+        return None
 
 
-def of_update(match: re.Match[str]) -> list[tuple[str, float]]:
-    """Return the metrics in a line that UPDATE matches."""
+def update_metrics(match: re.Match[str]) -> list[tuple[str, float]]:
+    """Return the metrics of an update from a line that UPDATE matches."""
     numbers = []
     for name, text in zip(("loss", "lr", "grad_norm"), (match[1], match[2], match[5]), strict=True):
         if text is not None and (number := _FIRST.search(text)):
@@ -100,8 +95,8 @@ def of_update(match: re.Match[str]) -> list[tuple[str, float]]:
     return [*numbers, ("overflow", float("True" in match[3] or match[3].strip("[] ") == "1"))]
 
 
-def means(updates: list[tuple[str, float]]) -> Row:
-    """Mean of each number over a step's updates; of the learning rate the last."""
+def step_metrics(updates: list[tuple[str, float]]) -> Row:
+    """Return the mean of each metric over a step's updates, and the last learning rate."""
     result: Row = {}
     for name in dict.fromkeys(name for name, _ in updates):
         values = [value for key, value in updates if key == name]

@@ -76,7 +76,7 @@ def _fast_tokenizer(special: Mapping[str, str], paths: Paths) -> Values:
 
 
 def _processor(job: Job, paths: Paths) -> Values:
-    if job.hands_tokenizer_over:
+    if job.reads_tokenizer_json:
         # the end token is what mindrlhf pads packed samples with (pack_grouped_data)
         return _fast_tokenizer(dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT), paths)
     return {

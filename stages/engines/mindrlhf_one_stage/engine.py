@@ -62,7 +62,7 @@ def derive(values: dict[str, Any]) -> None:
     """Fill in the contract of the user's checkout and the files that the script reads."""
     engine, split = values["engine"], values["split"]
     if engine["contract"] == "auto":
-        engine["contract"] = contract.of(engine["mindrlhf_home"])
+        engine["contract"] = contract.recognise(engine["mindrlhf_home"])
     values["convert"] |= {"materialize": True, "format": "ckpt"}
     split |= {"format": "ckpt", "roles": list(ROLES)}
 
@@ -95,7 +95,7 @@ ENGINE = Engine(
         Checkout(
             "one_stage",
             "engine.mindrlhf_home",
-            contract.of,
+            contract.recognise,
             "a checkout of mindrlhf from 32599d0 (2025-02-21) to before f251809 (2025-03-24)",
         ),
         checkout(

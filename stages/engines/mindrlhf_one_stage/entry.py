@@ -1,7 +1,7 @@
-"""Starts a checkout's grpo_one_stage.py with hyper-parameters from a file.
+"""Program that starts a checkout's grpo_one_stage.py with hyper-parameters from a file.
 
-They stand in a dataclass of the checkout, mindrlhf/configs/grpo_configs.py, which is the user's: this puts
-our values in its place, in this process only. Runs by itself, in the engine's interpreter:
+They are fields of a dataclass of the checkout, mindrlhf/configs/grpo_configs.py, whose defaults are replaced
+in this process only. Runs in the engine's interpreter, without grpoflow:
 `entry.py grpo_one_stage.py values.json ARGUMENTS`.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> None:
-    """Run the script as if it had been started itself."""
+    """Run the script as if it had been started directly."""
     script, values, *remaining = arguments
     grpo_configs = importlib.import_module("mindrlhf.configs.grpo_configs")
     chosen = json.loads(Path(values).read_text(encoding="utf-8"))

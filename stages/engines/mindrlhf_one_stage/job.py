@@ -1,4 +1,4 @@
-"""One run of grpo_one_stage.py as its settings, and the numbers that follow from them."""
+"""Configuration of a run of grpo_one_stage.py, and numbers derived from it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,46 +9,43 @@ from stages.engines.mindrlhf_one_stage.config import OneStageEngine, Window
 from stages.rewards.config import RewardConfig
 
 ROLES: tuple[Role, ...] = ("train", "generate")
-"""Roles with a checkpoint of their own; the reference is laid out as the generation."""
+"""Roles with checkpoints of their own; the reference has the layout of the generation."""
 
 
 @dataclass(frozen=True)
 class Job(GrpoJob):
-    """The sections that a run is rendered from."""
+    """Sections that a run is rendered from."""
 
     reward: RewardConfig
     engine: OneStageEngine
 
     @property
     def window(self) -> Window:
-        """The contract; pipeline.config.load has resolved `auto`."""
+        """The contract, which is resolved before a stage runs."""
         assert self.engine.contract != "auto"
         return self.engine.contract
 
     @property
     def batch(self) -> int:
-        """Prompts generated for at once (grpo_trainer.py, __init__)."""
+        """Prompts for which completions are generated at once (grpo_trainer.py, __init__)."""
         return self.engine.chunk_size * self.layout.generate.data_parallel
 
     @property
     def num_rollouts(self) -> int:
-        """Batches of prompts per step; before 2d0e84d the script takes one, whatever its dataclass says."""
+        """Batches of prompts per step; before 2d0e84d always one, whatever the script's dataclass says."""
         return max(1, self.train.prompts_per_step // self.batch) if self.window == "2d0e84d" else 1
 
     @property
     def samples(self) -> int:
-        """Completions per step, each a row of its own."""
+        """Completions per step, each in a row of its own."""
         return self.num_rollouts * self.batch * self.rollout.num_generations
 
     @property
     def samples_per_update(self) -> int:
         """Rows of one optimizer update (utils/configs.py, init_grpo_dataset)."""
         train = self.layout.train
-        return (
-            self.engine.batch_size
-            * train.data_parallel
-            * (train.micro_batch_num if train.pipeline_stage > 1 else 1)
-        )
+        micro = train.micro_batch_num if train.pipeline_stage > 1 else 1
+        return self.engine.batch_size * train.data_parallel * micro
 
     @property
     def seq_length(self) -> int:

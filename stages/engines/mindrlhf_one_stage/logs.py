@@ -1,29 +1,22 @@
-"""What grpo_one_stage.py prints, as rows of our metrics.
+"""Steps in the output of grpo_one_stage.py.
 
 Source: mindrlhf 32599d0 to 9202c8f, examples/…/grpo_one_stage.py (main) and trainer/grpo_trainer.py
-(make_experience, train). 875f92b and later generate once on trial before they train; only "epoch: step:"
-lines, which 32599d0 does not print, tell the trial from the first step.
+(make_experience, train). 875f92b and later generate once on trial before they train; only the "epoch: step:"
+lines, which 32599d0 does not print, distinguish the trial from the first step.
 """
 
-import json
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from stages.engines import outside
-from stages.engines.mindrlhf.logs import UPDATE, means, of_update
+from stages.engines.mindrlhf.logs import UPDATE, step_metrics, update_metrics
 from stages.engines.mindrlhf_one_stage.config import Window
-from stages.engines.mindrlhf_one_stage.job import Job
-from stages.engines.outside import NUMBER, START_FILE, Report, Row
+from stages.engines.outside import NUMBER, Row
 
-_BEGIN = {
-    "32599d0": re.compile(r"Make experience begin at "),
-    "875f92b": re.compile(r"-+ epoch:\d+ step:\d+ -+"),
-    "2d0e84d": re.compile(r"-+ epoch:\d+ step:\d+ -+"),
-}
+_BEGIN_FIRST = re.compile(r"Make experience begin at ")
+_BEGIN = re.compile(r"-+ epoch:\d+ step:\d+ -+")
 _SCORE = re.compile(rf"Avg scores:\s+({NUMBER})")
 _LENGTH = re.compile(rf"all_elements_compeltion_len mean: ({NUMBER})")
-_TOOK = re.compile(rf"(?:Make experience, end at|steps \d+, end at) \S+, elapsed time ({NUMBER})")
+_DURATION = re.compile(rf"(?:Make experience, end at|steps \d+, end at) \S+, elapsed time ({NUMBER})")
 _END = re.compile(r"^train over\s*$")
 
 
@@ -32,53 +25,33 @@ class LogReader:
     """Reads one worker's log line by line."""
 
     window: Window
+    total: int = 0
+    """Steps of the complete run."""
     step: int = 0
     """Steps begun."""
     _row: Row | None = None
-    _seconds: float = 0.0
     _updates: list[tuple[str, float]] = field(default_factory=list)
 
     def read(self, line: str) -> Row | None:
-        """Take in one line; the step's row when the step is over."""
-        if _BEGIN[self.window].search(line):
+        """Process one line; return the metrics of the step that it ends."""
+        begin = _BEGIN_FIRST if self.window == "32599d0" else _BEGIN
+        if begin.search(line):
             self.step += 1
-            self._row, self._seconds, self._updates = {"step": self.step}, 0.0, []
+            self._row, self._updates = {"step": self.step, "step_s": 0.0}, []
         elif self._row is not None:
-            return self._within(self._row, line)
+            return self._read_in_step(self._row, line)
         return None
 
-    def _within(self, row: Row, line: str) -> Row | None:
+    def _read_in_step(self, row: Row, line: str) -> Row | None:
         if match := _SCORE.search(line):
             row["reward"] = float(match[1])
         elif match := _LENGTH.search(line):
             row["completion_characters"] = float(match[1])  # of texts, not of ids
-        elif match := _TOOK.search(line):
-            self._seconds += float(match[1])
+        elif match := _DURATION.search(line):
+            row["step_s"] += float(match[1])
         elif match := UPDATE.search(line):
-            self._updates += of_update(match)
+            self._updates += update_metrics(match)
         elif _END.search(line):
-            row.update(means(self._updates))
-            row["step_s"] = self._seconds
             self._row = None
-            return row
+            return row | step_metrics(self._updates)
         return None
-
-
-class Watcher(outside.Watcher):
-    """Follows the last worker's log: all generate and score the same, only the last stage knows the loss."""
-
-    def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
-        """Begin; metrics.jsonl grows in `work`, and what an earlier attempt left there is dropped."""
-        super().__init__(
-            logs, f"worker_{job.layout.train.cards - 1}.log", job.engine.silence_timeout_s, report
-        )
-        self._reader, self._steps = LogReader(job.window), outside.Steps(work)
-        self._steps.begin(1)
-        self._total = json.loads((work / START_FILE).read_text(encoding="utf-8"))["steps"]
-
-    def read(self, line: str) -> None:
-        """Take in one line."""
-        if row := self._reader.read(line):
-            step = self._steps.write(row)
-            score = f"reward {row['reward']:.3f}" if "reward" in row else f"loss {row.get('loss', 0):.3f}"
-            self.report(step, max(self._total, step), score)

@@ -1,6 +1,6 @@
-"""The grpo stage of engine=mindrlhf_one_stage, before and after the run itself.
+"""The grpo stage of engine=mindrlhf_one_stage: start of the script, before and after its run.
 
-The script saves weights once, at its end: a run that was stopped begins anew.
+The script saves weights once, at its end: a run that was stopped begins again.
 """
 
 import json
@@ -9,49 +9,112 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines.job import job_of
+from stages.engines.job import load_job
+from stages.engines.mindrlhf.start import HOME_UNKNOWN
+from stages.engines.mindrlhf_one_stage import contract, entry
+from stages.engines.mindrlhf_one_stage.files import finetune, hyper_parameters, predict
 from stages.engines.mindrlhf_one_stage.job import ROLES, Job, Paths
-from stages.engines.mindrlhf_one_stage.logs import Watcher
+from stages.engines.mindrlhf_one_stage.logs import LogReader
 from stages.engines.mindrlhf_one_stage.rules import RULES
-from stages.engines.mindrlhf_one_stage.start import start, write_configs
-from stages.engines.model_directory import stand_in
-from stages.engines.outside import Report, bring_home, bring_ranks, write_start
+from stages.engines.model_directory import copy_model
+from stages.engines.outside import (
+    REMEDY,
+    Rendered,
+    Report,
+    StepWatcher,
+    dump,
+    import_ranks,
+    import_run,
+    make_start,
+    read_start,
+    write_start,
+)
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.strategy.stage import write_strategy
 
 
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return the files of a run and how to start it."""
+    return rendered(Job.from_config(config), paths_of(work, inputs))
+
+
+def rendered(job: Job, paths: Paths) -> Rendered:
+    """Return the model files, the hyper-parameters, the program that installs them, and the start."""
+    engine = job.engine
+    home = engine.mindrlhf_home or HOME_UNKNOWN
+    script, values = contract.entry(Path(home), job.window), paths.configs / "grpo_config.json"
+    variables = {
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # the checkout stays as it is
+        "GLOG_v": "3",
+        "HCCL_EXEC_TIMEOUT": "7200",
+        "MS_ENABLE_LCCL": "off",
+        "MS_ALLOC_CONF": "memory_tracker:False,enable_vmm:false",
+    }
+    if engine.mindformers_home is not None:
+        variables["MINDFORMERS_PATH"] = engine.mindformers_home
+    start = make_start(
+        engine,
+        (paths.configs / "entry.py", script, values, *arguments(job, paths)),
+        paths.root,
+        env=variables,
+        checkouts=(home, engine.mindformers_home),
+        workers=job.layout.train.cards,
+    )
+    files = {
+        "finetune.yaml": dump(finetune(job)),
+        "predict.yaml": dump(predict(job)),
+        values.name: json.dumps(hyper_parameters(job), indent=1) + "\n",
+        "entry.py": Path(entry.__file__).read_text(encoding="utf-8"),
+    }
+    return Rendered(start, {f"configs/{name}": text for name, text in files.items()})
+
+
+def arguments(job: Job, paths: Paths) -> list[str]:
+    """Return the arguments of grpo_one_stage.py that its version knows."""
+    named = {
+        "sft_path_infer": paths.configs / "predict.yaml",
+        "sft_path_train": paths.configs / "finetune.yaml",
+        "vocab_path": paths.tokenizer / "vocab.json",
+        "merges_file_path": paths.tokenizer / "merges.txt",
+        "mind_dataset_dir": paths.dataset,
+        "save_ckpt_dir": paths.checkpoints,
+        "use_parallel": True,
+        "load_sft_checkpoint_infer": paths.weights / "generate",
+        "load_sft_checkpoint_train": paths.weights / "train",
+        "load_ref_checkpoint": paths.weights / "generate",
+        "enable_compile_cache": False,
+        "only_save_strategy": False,
+        "pre_num_generations": 1,
+        "pre_store_data": job.samples_per_update,  # rows of one update, for the trial that compiles the graph
+    }
+    known = contract.arguments(job.window)
+    return [part for name, value in named.items() if name in known for part in (f"--{name}", str(value))]
+
+
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work."""
-    job = job_of(Job, context)
+    job = load_job(Job, context)
     RULES.demand(job)
     paths = paths_of(context.work, context.inputs)
     for role in ROLES:
-        stand_in(context.inputs["weights"] / role, paths.weights / role)
+        copy_model(context.inputs["weights"] / role, paths.weights / role)
     shutil.rmtree(paths.checkpoints, ignore_errors=True)
-    for name in ("run", "strategy", "merge_strategy"):  # it writes strategies beside its working directory
+    for name in ("strategy", "merge_strategy"):  # siblings of its working directory, into which it writes
         (context.work / name).mkdir(exist_ok=True)
-    write_configs(job, paths)
     card = json.loads((context.inputs["tokenize"] / "result.json").read_text(encoding="utf-8"))
-    write_start(context.work, start(job, paths), steps=job.steps(card["files"]["train"]["records"]))
+    steps = job.steps(card["files"]["train"]["records"])
+    write_start(context.work, rendered(job, paths), steps=steps)
     context.progress(0, 1, "begins", "")
 
 
-def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """Return how to start a run, which always begins from the start."""
-    return start(Job.of(config), paths_of(work, inputs))
-
-
-def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """Write the files that such a run reads."""
-    write_configs(Job.of(config), paths_of(work, inputs))
-
-
-def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
-    """Follow a run."""
-    return Watcher(logs, work, Job.of(config), report)
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> StepWatcher:
+    """Follow the last worker's log: all generate and score the same, only the last stage knows the loss."""
+    job = Job.from_config(config)
+    reader = LogReader(job.window, total=read_start(work)["steps"])
+    return StepWatcher(logs / f"worker_{job.layout.train.cards - 1}.log", work, job.engine, report, reader)
 
 
 def paths_of(work: Path, inputs: Mapping[str, Path]) -> Paths:
@@ -60,26 +123,20 @@ def paths_of(work: Path, inputs: Mapping[str, Path]) -> Paths:
 
 
 def collect(context: Context) -> None:
-    """Prove that the run finished, and bring weights, strategy and metrics into the artifact."""
-    job = job_of(Job, context)
-    files = prove(job, context.work / "checkpoints")
-    bring_ranks(files, context.output)
-    write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
-    bring_home(context, None, files[0].stem, job.window)
-
-
-def prove(job: Job, root: Path) -> list[Path]:
-    """Return the final checkpoint's files by rank; the exit code is known to be 0.
+    """Check that the run finished; import weights, strategy and metrics into the artifact.
 
     Raises:
-        InputError: a rank has no whole file of the last epoch; `prepare` left none of an earlier run.
+        InputError: a rank has no complete file of the last epoch; `prepare` removed those of earlier runs.
     """
-    files = []
+    job, files = load_job(Job, context), []
     for rank in range(job.layout.train.cards):
-        file = root / "train" / f"rank_{rank}" / f"policy_model_epoch_{job.engine.epochs}.ckpt"
+        name = f"train/rank_{rank}/policy_model_epoch_{job.engine.epochs}.ckpt"
+        file = context.work / "checkpoints" / name
         if not file.is_file():
             rule = "ended with exit code 0, but wrote no checkpoint, the only proof of a finished run"
-            raise InputError(file, None, rule, "read the logs; type the same command again")
-        read_ckpt(file)  # whole
+            raise InputError(file, None, rule, REMEDY)
+        read_ckpt(file)  # raises InputError if it is incomplete
         files.append(file)
-    return files
+    import_ranks(files, context.output)
+    write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
+    import_run(context, None, files[0].stem, job.window)

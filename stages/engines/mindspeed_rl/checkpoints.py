@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.base.layout import RoleLayout
-from stages.engines.outside import move_in
+from stages.engines.outside import link_or_copy
 
 TRACKER = "latest_checkpointed_iteration.txt"
 WEIGHTS = "model_optim_rng.pt"
@@ -116,7 +116,7 @@ def bring_home(directory: Path, target: Path, layout: RoleLayout) -> None:
     for rank in ranks(layout):
         source, file = directory / rank / WEIGHTS, target / directory.name / rank / WEIGHTS
         file.parent.mkdir(parents=True)
-        move_in(source, file)
+        link_or_copy(source, file)
     number = directory.name if directory.name == RELEASE else str(int(directory.name.removeprefix("iter_")))
     (target / TRACKER).write_text(number, encoding="utf-8")
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.layout import LayoutConfig
 from stages.base.reader import read
@@ -17,29 +16,25 @@ from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
 from stages.engines.mindspeed_rl.watch import watch_tool
-from stages.engines.model_directory import stand_in
-from stages.engines.outside import write_start
+from stages.engines.model_directory import copy_model
+from stages.engines.outside import Rendered, write_start
 from stages.models.config import ModelConfig
 
 watch = watch_tool
 
 
-def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """Return how to start the converter."""
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return how to start the converter, which reads none of our files."""
     model = read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
-    return to_mcore(engine_of(config), model, layout, work / "hf", work / "mcore")
-
-
-def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """Do nothing: the converter reads none of our files."""
+    return Rendered(to_mcore(engine_of(config), model, layout, work / "hf", work / "mcore"))
 
 
 def prepare(context: Context) -> None:
     """Lay out what the converter reads."""
-    stand_in(context.inputs["fetch"], context.work / "hf")
+    copy_model(context.inputs["fetch"], context.work / "hf")
     shutil.rmtree(context.work / "mcore", ignore_errors=True)
-    write_start(context.work, fresh(context.config, context.inputs, context.work))
+    write_start(context.work, render(context.config, context.inputs, context.work))
 
 
 def collect(context: Context) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.base.layout import LayoutConfig
@@ -20,8 +19,8 @@ from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.tokenize import encoder_of
 from stages.engines.mindspeed_rl.watch import watch_tool
-from stages.engines.model_directory import stand_in
-from stages.engines.outside import begun, is_new, write_start
+from stages.engines.model_directory import copy_model
+from stages.engines.outside import Rendered, is_new, read_start, write_start
 from stages.export.stage import make_usable
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
@@ -37,15 +36,11 @@ RESULTS = ("mg2hf", "mg2hg")
 watch = watch_tool
 
 
-def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """Return how to start the converter."""
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return how to start the converter, which reads none of our files."""
     model = read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
-    return to_huggingface(engine_of(config), model, layout, work / "mcore", work / "hf")
-
-
-def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """Do nothing: the converter reads none of our files."""
+    return Rendered(to_huggingface(engine_of(config), model, layout, work / "mcore", work / "hf"))
 
 
 def prepare(context: Context) -> None:
@@ -54,17 +49,17 @@ def prepare(context: Context) -> None:
     No link to it: 05a90d7's converter changes the modes of all files there, through links, too
     (MindSpeed-LLM a2c0733b, tasks/checkpoint/saver.py:537, training/training.py:82).
     """
-    stand_in(context.inputs["fetch"], context.work / "hf", linked=())
+    copy_model(context.inputs["fetch"], context.work / "hf", linked=())
     name_dtype(context.work / "hf", context.section(ModelConfig, "model"))
     link_mcore(context.inputs["grpo"] / "mcore", context.work / "mcore")
     directory = context.work / "hf"
-    write_start(context.work, fresh(context.config, context.inputs, context.work), directory)
+    write_start(context.work, render(context.config, context.inputs, context.work), directory)
 
 
 def collect(context: Context) -> None:
     """Check the result and place it under the fetched model's names."""
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
-    result = result_of(context.work / "hf", begun(context.work)["earlier"])
+    result = result_of(context.work / "hf", read_start(context.work)["earlier"])
     tensors = renamed(open_directory(result), name_map(model), model, result)
     _require_finite(tensors, result)
     progress = to_context(context, "export")

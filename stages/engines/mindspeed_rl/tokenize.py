@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.reader import read
@@ -23,7 +22,7 @@ from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import DATASET_NAME, preprocess
 from stages.engines.mindspeed_rl.watch import watch_tool
-from stages.engines.outside import begun, dump, write_start
+from stages.engines.outside import Rendered, dump, read_start, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.models.config import ModelConfig
@@ -74,16 +73,10 @@ def dataset_config(config: Mapping[str, Any], fetched: Path, work: Path) -> dict
     }
 
 
-def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """Return how to start the program."""
-    return preprocess(engine_of(config), work)
-
-
-def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """Write the dataset YAML."""
-    file = work / "configs" / f"{DATASET_NAME}.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(dump(dataset_config(config, inputs["fetch"], work)), encoding="utf-8")
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return the dataset YAML and how to start the program."""
+    text = dump(dataset_config(config, inputs["fetch"], work))
+    return Rendered(preprocess(engine_of(config), work), {f"configs/{DATASET_NAME}.yaml": text})
 
 
 def prepare(context: Context) -> None:
@@ -96,10 +89,9 @@ def prepare(context: Context) -> None:
     for name in ("out", "run"):  # a dead attempt's files
         shutil.rmtree(work / name, ignore_errors=True)
         (work / name).mkdir()
-    write_files(config, context.inputs, work)
-    start = fresh(config, context.inputs, work)
+    run = render(config, context.inputs, work)
     if engine_of(config).mindspeed_rl_home is None:  # --dry-run: the template is in the checkout
-        write_start(work, start)
+        write_start(work, run)
         return
     dataset = context.section(DatasetConfig, "dataset")
     encoder = encoder_of(context, dataset)
@@ -108,13 +100,13 @@ def prepare(context: Context) -> None:
     rows_out, left_out = card.rows_out, card.dropped.total()
     for warning in warnings({"train": card.to_json()}):
         context.warn(warning)
-    write_start(work, start, rows=rows_out, left_out=left_out)
+    write_start(work, run, rows=rows_out, left_out=left_out)
     context.progress(0, rows_out, f"{rows_out} rows, {left_out} left out", "rows")
 
 
 def collect(context: Context) -> None:
     """Check what the program wrote and bring it home, with the test's prompts."""
-    start = begun(context.work)
+    start = read_start(context.work)
     files = data_files(context.work / "out" / PREFIX)
     counts = {file.name: sequences(file) for file in files if file.suffix == ".idx"}
     if set(counts.values()) != {start["rows"]}:

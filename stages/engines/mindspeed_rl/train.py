@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import checkpoints
@@ -18,8 +17,8 @@ from stages.engines.mindspeed_rl.start import train as start
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.mindspeed_rl.watch import DRIVER_LOG, TrainWatcher
-from stages.engines.model_directory import stand_in
-from stages.engines.outside import Report, begun, bring_home, dump, is_new, write_start
+from stages.engines.model_directory import copy_model
+from stages.engines.outside import Rendered, Report, dump, import_run, is_new, read_start, write_start
 from stages.grpo.metrics import read_rows
 
 
@@ -28,41 +27,34 @@ def paths_of(work: Path) -> Paths:
     return Paths(work, work / "models" / "hf", work / "models" / "mcore")
 
 
-def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """Return how to start a run; a resumed run differs only in its YAML."""
-    return start(Job.of(config), paths_of(work))
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return the YAML files and the start of a run that begins."""
+    return rendered(Job.from_config(config), paths_of(work), resume=False)
 
 
-def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """Write the YAML files of a run that begins anew."""
-    write_configs(Job.of(config), paths_of(work), resume=False)
-
-
-def write_configs(job: Job, paths: Paths, resume: bool) -> None:
-    """Write the training YAML and runtime_env.yaml."""
-    paths.configs.mkdir(parents=True, exist_ok=True)
+def rendered(job: Job, paths: Paths, resume: bool) -> Rendered:
+    """Return the training YAML, runtime_env.yaml and the start; a resumed run differs only in its YAML."""
     files = {TRAIN_NAME: train_config(job, paths, resume), "runtime_env": runtime_env(job)}
-    for name, values in files.items():
-        (paths.configs / f"{name}.yaml").write_text(dump(values), encoding="utf-8")
+    texts = {f"configs/{name}.yaml": dump(values) for name, values in files.items()}
+    return Rendered(start(job, paths), texts)
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> TrainWatcher:
     """Follow a run."""
-    return TrainWatcher(logs, work, Job.of(config), report)
+    return TrainWatcher(logs, work, Job.from_config(config), report)
 
 
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work; a run that was stopped is continued."""
-    job, paths = Job.of(context.config), paths_of(context.work)
+    job, paths = Job.from_config(context.config), paths_of(context.work)
     RULES.demand(job)
-    stand_in(context.inputs["fetch"], paths.tokenizer)
+    copy_model(context.inputs["fetch"], paths.tokenizer)
     link_mcore(context.inputs["weights"] / "mcore", paths.weights)
     link_files(data_files(context.inputs["tokenize"] / PREFIX), paths.data.parent)
     iteration = _resumed(job, paths)
-    write_configs(job, paths, resume=iteration is not None)
-    (paths.root / "run").mkdir(exist_ok=True)
-    write_start(context.work, start(job, paths), paths.checkpoints, resumed=iteration)
-    context.progress(0, 1, "begins" if iteration is None else f"goes on from iteration {iteration}", "")
+    run = rendered(job, paths, resume=iteration is not None)
+    write_start(context.work, run, paths.checkpoints, resumed=iteration)
+    context.progress(0, 1, "begins" if iteration is None else f"resumes from iteration {iteration}", "")
 
 
 def _resumed(job: Job, paths: Paths) -> int | None:
@@ -86,14 +78,14 @@ def _was_reported(work: Path, iteration: int) -> bool:
 
 def collect(context: Context) -> None:
     """Prove that the run finished, and bring weights, metrics and configuration into the artifact."""
-    job, paths = Job.of(context.config), paths_of(context.work)
-    start = begun(context.work)
+    job, paths = Job.from_config(context.config), paths_of(context.work)
+    start = read_start(context.work)
     if start["resumed"] == job.train.steps and _was_reported(context.work, job.train.steps):
         directory = checkpoints.directory(paths.checkpoints, job.train.steps)  # ended before it was killed
     else:
         directory = prove(Path(start["logs"]), paths.checkpoints, job, start["earlier"])
     checkpoints.bring_home(directory, context.output / "mcore", job.actor)
-    bring_home(context, start["resumed"], directory.name, job.version)
+    import_run(context, start["resumed"], directory.name, job.version)
 
 
 def prove(logs: Path, root: Path, job: Job, earlier: Mapping[str, list[int]]) -> Path:

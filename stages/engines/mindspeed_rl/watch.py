@@ -8,7 +8,7 @@ from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job, engine_of
 from stages.engines.mindspeed_rl.logs import read_line
 from stages.engines.mindspeed_rl.samples import SampleReader
-from stages.engines.outside import Report, Steps, Watcher
+from stages.engines.outside import Report, StepWatcher, Watcher
 
 DRIVER_LOG = "worker_0.log"
 """Log of the driver on the head node, to which Ray forwards its workers' output."""
@@ -16,28 +16,27 @@ DRIVER_LOG = "worker_0.log"
 
 def watch_tool(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
     """Follow a converter or preprocess_data.py."""
-    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, report)
+    return Watcher(logs / "start.log", engine_of(config), report)
 
 
-class TrainWatcher(Watcher):
+class TrainWatcher(StepWatcher):
     """Writes metrics and completions; removes checkpoints beyond train.keep_checkpoints."""
 
     def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
         """Begin; `work` is where metrics.jsonl grows and checkpoints/ lies."""
-        super().__init__(logs, DRIVER_LOG, job.engine.silence_timeout_s, report)
-        self._work, self._job, self._steps = work, job, Steps(work, "completions.jsonl")
-        self._reader, self._samples = SampleReader(), list[dict[str, str]]()
+        super().__init__(logs / DRIVER_LOG, work, job.engine, report, completions=True)
+        self._work, self._job = work, job
+        self._sample_reader, self._samples = SampleReader(), list[dict[str, str]]()
 
     def read(self, line: str) -> None:
         """Take in one line; an iteration that Ray repeats counts once."""
-        sample = self._reader.read(line)
+        sample = self._sample_reader.read(line)
         if sample is not None and len(self._samples) < self._job.train.logged_completions:
             self._samples.append(sample)
         iteration = read_line(line, self._job.npus)
-        if iteration is None or iteration.number <= self._steps.last:
+        if iteration is None or iteration.number <= self.last:
             return
-        self._steps.write(iteration.row, [{"step": iteration.number, **sample} for sample in self._samples])
+        samples = [{"step": iteration.number, **sample} for sample in self._samples]
+        self.add(iteration.row, iteration.total, samples)
         self._samples.clear()
-        reward, length = (iteration.row.get(name, float("nan")) for name in ("reward", "completion_length"))
-        self.report(iteration.number, iteration.total, f"reward {reward:.3f}, length {length:.1f}")
         checkpoints.prune(self._work / "checkpoints", self._job.train.keep_checkpoints)

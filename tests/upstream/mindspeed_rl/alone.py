@@ -21,7 +21,7 @@ def run(stage: ModuleType, config: Config, inputs: Mapping[str, Path], root: Pat
     output.mkdir()
     context = Context("alone", config.plain(), dict(inputs), output, work, work / "progress.jsonl")
     stage.prepare(context)
-    start = stage.fresh(context.config, context.inputs, work)
+    start = stage.render(context.config, context.inputs, work).start
     (script,) = write(start, config.launcher, root / "launch", root / "logs")
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

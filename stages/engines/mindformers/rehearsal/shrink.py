@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.rehearsal import complete_layout, on_this_machine
+from stages.engines.rehearsal import complete_layout, keep_existing_scripts
 
 KILLED_AFTER, STEPS = 1, 2
 """Steps whose checkpoint is whole when the run is killed, and all."""
@@ -22,7 +22,7 @@ def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
     small["cards"] = 1
     settings = small["mindformers"]
     settings["env"] = shim.environment(script, settings["env"])
-    on_this_machine(settings)
+    keep_existing_scripts(settings)
     settings["batch_size"] = min(settings["batch_size"], 2 * settings["examples_per_card"])
     settings |= {"epochs": 1, "checkpoint_every": 1}
     small["tokenize"]["sft_length"] = min(small["tokenize"]["sft_length"], ROW)

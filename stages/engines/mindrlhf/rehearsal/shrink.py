@@ -12,7 +12,7 @@ from stages.engines.mindformers.rehearsal.shrink import STEPS, small_shape
 from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
-from stages.engines.rehearsal import complete_layout, on_this_machine
+from stages.engines.rehearsal import complete_layout, keep_existing_scripts
 
 MAX_TOKENS = 32
 HELD_OUT = 4
@@ -62,7 +62,7 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
     small["cards"] = workers
     engine, train, rollout = small["engine"], small["train"], small["rollout"]
     engine["env"] = shim.environment(script, engine["env"])
-    on_this_machine(engine)
+    keep_existing_scripts(engine)
     engine |= {"epochs": 1, "msadapter_home": None, "sft": "off", "max_model_len": None}
     if not engine["use_vllm"]:
         engine["ref_model_batch_size"] = 1  # see _reference_rows
@@ -116,7 +116,7 @@ def _sizes(small: dict[str, Any], batch: int) -> Iterator[tuple[int, int]]:
 
 def _batch_problems(small: dict[str, Any]) -> bool:
     names = [field.name for field in dataclasses.fields(Job)]
-    job = Job.of({name: small[name] for name in names})
+    job = Job.from_config({name: small[name] for name in names})
     return any(problem.path in _BATCHES for problem in rules.RULES.check(job))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.engines.mindspeed_rl.rehearsal import shim
-from stages.engines.rehearsal import complete_layout, on_this_machine
+from stages.engines.rehearsal import complete_layout, keep_existing_scripts
 
 ROWS, HELD_OUT = 2000, 4
 """Rows of the user's training data that preprocess_data.py reads, and of the held-out ones."""
@@ -25,7 +25,7 @@ def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
     }
     engine = small["engine"]
     engine["env"] = shim.environment(engine["env"])
-    on_this_machine(engine)
+    keep_existing_scripts(engine)
     engine |= {"container": (), "sft": "off"}
     rows = small["dataset"]["train_rows"]
     small["dataset"] |= {"train_rows": min(rows or ROWS, ROWS), "test_rows": HELD_OUT}

@@ -26,7 +26,7 @@ SIZES = {
 
 
 def _rendered(values):
-    job = Job.of(values)
+    job = Job.from_config(values)
     assert RULES.check(job) == []
     return flat(finetune(job, PATHS, resume=False), lists=True)
 

@@ -16,10 +16,10 @@ from launch.nodes.start import Start
 from stages.base.errors import InputError
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment, moments, prepare_resume
-from stages.engines.mindformers.proof import prove
+from stages.engines.mindformers.stage import final_checkpoint
 from stages.engines.mindrlhf.logs import FINISHED
-from stages.engines.model_directory import add_index, stand_in
-from stages.engines.outside import START_FILE, write_start
+from stages.engines.model_directory import add_index, copy_model
+from stages.engines.outside import Rendered, read_start, write_start
 from stages.weights.header import read_header
 
 NAMES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
@@ -94,7 +94,7 @@ def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path):
     save_all(root, "0_1865")
     save_all(root, "1_0")
     save(root, "train", 0, "1_5")
-    assert ask() == [0, "goes on from checkpoint 1_0"]
+    assert ask() == [0, "resumes from checkpoint 1_0"]
     assert json.loads((root / checkpoints.RESUMED).read_text()) == [1, 0]
     assert json.loads((root / "train/rank_0/meta.json").read_text())["last_epoch"] == 1
     assert not [path for path in root.rglob("*") if path.is_file() and "safetensors" not in path.suffix
@@ -116,21 +116,26 @@ def test_whole_means_what_the_format_says(tail):
 
 def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path):
     root, log = tmp_path / "checkpoints", tmp_path / "worker_0.log"
+    started = {"logs": str(tmp_path), "earlier": {}}
+
+    def prove():
+        return final_checkpoint(started, FINISHED, root, "train", 2)
+
     with pytest.raises(InputError, match="the only proof of a finished run"):
-        prove(tmp_path, FINISHED, root, "train", 2, {})
+        prove()
     log.write_text("INFO - run grpo train end\n")
     with pytest.raises(InputError, match="no new checkpoint of all ranks"):
-        prove(tmp_path, FINISHED, root, "train", 2, {})
+        prove()
     save_all(root, "1_8")
-    assert prove(tmp_path, FINISHED, root, "train", 2, {}) == Moment(1, 8)
-    write_start(tmp_path, Start((), 0, None, {}, (), (), (), ""), root)
-    earlier = json.loads((tmp_path / START_FILE).read_text())["earlier"]
+    assert prove() == Moment(1, 8)
+    write_start(tmp_path, Rendered(Start((), 0, None, {}, (), (), (), "")), root)
+    started["earlier"] = read_start(tmp_path)["earlier"]
     with pytest.raises(InputError, match="no new checkpoint of all ranks"):
-        prove(tmp_path, FINISHED, root, "train", 2, earlier)
+        prove()
     for path in root.rglob("policy_model_*"):  # written anew, by a clock that was put back an hour
         path.write_bytes(path.read_bytes())
         os.utime(path, (path.stat().st_mtime - 3600,) * 2)
-    assert prove(tmp_path, FINISHED, root, "train", 2, earlier) == Moment(1, 8)
+    assert prove() == Moment(1, 8)
 
 
 def test_what_the_engine_writes_stays_out_of_the_artifact(tmp_path):
@@ -139,7 +144,7 @@ def test_what_the_engine_writes_stays_out_of_the_artifact(tmp_path):
     save_file({"model.norm.weight": np.ones(3)}, source / "model.safetensors")
     for name in ("config.json", "param_name_map.json", "manifest.json"):
         (source / name).write_text("{}")
-    stand_in(source, target)
+    copy_model(source, target)
     add_index(target)
     for name in ("param_name_map.json", "config.json"):
         (target / name).write_text("engine was here")

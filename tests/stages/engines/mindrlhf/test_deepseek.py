@@ -13,7 +13,7 @@ from pipeline.run.summary import last_line
 from pipeline.store.store import Store
 from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.memory import estimate
-from stages.engines.mindrlhf.start import all_configs, arguments, start
+from stages.engines.mindrlhf.start import all_configs, arguments, render
 from stages.engines.outside import dump
 from stages.models.layouts import parameter_layouts
 from stages.models.memory import GIB
@@ -61,12 +61,12 @@ def test_rules_hold_in_the_files():
 
 def test_it_has_an_entry_point_and_names_of_its_own():
     job = tutorial()
-    begun = start(job, paths(job))
+    begun = render(job, paths(job)).start
     assert begun.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
     assert {"--model_name=deepseek", "--tokenizer_type=deepseek"} <= set(arguments(job, paths(job), False))
     assert begun.env["MINDFORMERS_MODEL_CONFIG"] == "/run/configs/predict.yaml"
     seven = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, paths(seven)).env
+    assert "MINDFORMERS_MODEL_CONFIG" not in render(seven, paths(seven)).start.env
 
 
 def test_the_local_engine_refuses_it():

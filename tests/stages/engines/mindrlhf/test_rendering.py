@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.engines.mindrlhf.start import all_configs, arguments, start
+from stages.engines.mindrlhf.start import all_configs, arguments, render
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 from tests.stages.engines.rendered import POWERS, SIZES, flat, layout
@@ -102,7 +102,7 @@ def test_every_rule_holds_in_every_file(run):
     assert actor["parallel_config"]["micro_batch_num"] >= run["pp"]
     check_samples(grpo, run["pp"])
     assert grpo["generate_config"]["use_vllm"] == run["vllm"]
-    begun = start(job, paths(job))
+    begun = render(job, paths(job)).start
     assert begun.workers == cards <= 64
     assert (begun.env.get("vLLM_MODEL_BACKEND") == "MindFormers") is (run["vllm"] > 0)
     assert ("--resume_training" in begun.again, "--resume_training" in begun.program) == (True, False)

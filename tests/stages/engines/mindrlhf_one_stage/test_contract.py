@@ -7,7 +7,7 @@ import pytest
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf_one_stage import contract
 from stages.engines.mindrlhf_one_stage.config import WINDOWS
-from stages.engines.mindrlhf_one_stage.start import arguments, start
+from stages.engines.mindrlhf_one_stage.stage import arguments, rendered
 from tests.stages.engines.mindrlhf_one_stage.jobs import HOME, PATHS, SEVEN, job_of
 
 OLDER = "train.prompts_per_step=2"  # one batch of both replicas
@@ -24,19 +24,19 @@ def test_every_version_is_recognised_and_gets_its_own_arguments(version):
     assert all(f'"{name}"' in declared for name in given)
     assert ("--only_save_strategy" in given) is (version == "32599d0")
     assert ("--pre_store_data" in given) is (version != "32599d0")
-    assert start(job, PATHS).program[1] == str(script)
+    assert rendered(job, PATHS).start.program[1] == str(script)
 
 
 def test_a_newer_checkout_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"from 32599d0 .* to before f251809"):
-        contract.of(str(HOME.parent / "mindrlhf_standin" / "e8a8fc1"))
+        contract.recognise(str(HOME.parent / "mindrlhf_standin" / "e8a8fc1"))
     with pytest.raises(ConfigError, match="must be readable"):
-        contract.of(str(tmp_path))
+        contract.recognise(str(tmp_path))
 
 
 def test_a_script_with_other_arguments_is_told_what_it_lacks(tmp_path):
     shutil.copytree(HOME / "2d0e84d", tmp_path / "home")
     script = contract.entry(tmp_path / "home", "2d0e84d")
     script.write_text(script.read_text().replace("--sft_path_infer", "--sft_path"))
-    with pytest.raises(ConfigError, match="for 2d0e84d it lacks --sft_path_infer"):
-        contract.of(str(tmp_path / "home"))
+    with pytest.raises(ConfigError, match="lacks --sft_path_infer of 2d0e84d"):
+        contract.recognise(str(tmp_path / "home"))

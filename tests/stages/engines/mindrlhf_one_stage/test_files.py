@@ -9,8 +9,7 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.mindrlhf_one_stage.config import WINDOWS
 from stages.engines.mindrlhf_one_stage.files import hyper_parameters
-from stages.engines.mindrlhf_one_stage.stage import collect
-from stages.engines.mindrlhf_one_stage.start import write_configs
+from stages.engines.mindrlhf_one_stage.stage import collect, rendered
 from stages.weights.ckpt import build_ckpt
 from tests.pipeline.stage_digests import check
 from tests.stages.engines.mindrlhf_one_stage.jobs import HOME, PATHS, SEVEN, job_of
@@ -38,7 +37,7 @@ def test_every_hyper_parameter_is_one_of_the_version_s(version):
 
 def test_files_that_people_use_stay_as_they_are(tmp_path):
     job, paths = job_of(*SEVEN), PATHS.__class__(tmp_path, PATHS.dataset, PATHS.tokenizer, PATHS.weights)
-    write_configs(job, paths)
+    rendered(job, paths).write(paths.root)
     for golden in sorted(GOLDEN.iterdir()):
         text = (paths.configs / golden.name).read_text()
         assert text == golden.read_text(), f"{golden} differs; is the change meant?"

@@ -16,7 +16,7 @@ from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError
 from stages.engines.mindspeed_rl import convert, export, tokenize, train
 from stages.engines.mindspeed_rl.checkpoints import TRACKER
-from stages.engines.outside import START_FILE, write_start
+from stages.engines.outside import START_FILE, Rendered, write_start
 from stages.fetch.stage import run as fetch
 from tests.pipeline.stage_digests import WEIGHTS, check
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
@@ -175,7 +175,7 @@ def test_exit_code_0_alone_is_no_proof(trained, tmp_path, case, message):
     if case != "no checkpoint":
         save_checkpoint(root, 4, RANKS[:1] if case == "half a checkpoint" else RANKS)
     if case == "old checkpoint":
-        write_start(trained.work, Start((), 0, None, {}, (), (), (), ""), root, resumed=None)
+        write_start(trained.work, Rendered(Start((), 0, None, {}, (), (), (), "")), root, resumed=None)
         launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, steps + 1)])
     with pytest.raises(InputError, match=message):
         train.collect(trained)

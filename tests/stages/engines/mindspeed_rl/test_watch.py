@@ -32,7 +32,7 @@ def test_a_line_that_ray_says_twice_counts_once(logs, tmp_path):
     watcher.poll()
     (logs / "worker_0.log").write_text(f"{said(1)}\n{said(1)}\n{said(2)}\n{said(3)}")  # the last is not whole
     watcher.poll()
-    assert told == ["1/500 reward 0.500, length 9.0", "2/500 reward 0.500, length 9.0"]
+    assert told == ["1/500 reward 0.500, length 9.000", "2/500 reward 0.500, length 9.000"]
     assert [row["step"] for row in rows(tmp_path / "metrics.jsonl")] == [1, 2]
     assert watcher.silence_timeout_s == 7200.0
 
@@ -51,7 +51,7 @@ def test_a_run_that_goes_on_writes_its_steps_anew(logs, tmp_path):
 
 def test_a_program_without_steps_shows_its_last_line(logs):
     told: list[str] = []
-    watcher = Watcher(logs, "start.log", None, lambda _step, _total, text: told.append(text))
+    watcher = Watcher(logs / "start.log", JOB.engine, lambda _step, _total, text: told.append(text))
     (logs / "start.log").write_text(f"loading\n\n{'x' * 500}\n")
     watcher.poll()
     assert told == ["loading", "x" * 160]

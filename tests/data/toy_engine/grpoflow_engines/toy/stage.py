@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-from launch.nodes.start import Start
+from stages.engines.toy.config import ToyEngine
+
 from stages.base.errors import InputError
-from stages.engines.outside import Steps, Watcher, bring_home, write_start
+from stages.base.reader import read
+from stages.engines.outside import Rendered, StepWatcher, import_run, make_start, write_start
 
 PROGRAM = """
 import pathlib, sys
@@ -16,57 +18,41 @@ pathlib.Path("weights.bin").write_bytes(b"weights")
 """
 
 
-class ToyWatcher(Watcher):
-    """Follows the program's log."""
+class Reader:
+    """Reads the program's log."""
 
-    def __init__(self, logs, work, report):
-        super().__init__(logs, "start.log", None, report)
-        self._steps = Steps(work)
+    total = 0
 
     def read(self, line):
-        """Take in one line."""
+        """Return the metrics in one line."""
         words = line.split()
-        if words[:1] == ["step"]:
-            self._steps.write({"step": int(words[1]), "reward": float(words[3])})
-            self.report(int(words[1]), 0, "")
+        return {"step": int(words[1]), "reward": float(words[3])} if words[:1] == ["step"] else None
 
 
-def fresh(config, inputs, work):
-    """Return how to start a run."""
-    program = (str(work / "configs" / "program.py"), str(config["engine"]["steps"]))
-    return Start(
-        program=program,
-        workers=0,
-        python=config["engine"]["python"],
-        env={},
-        python_path=(),
-        env_scripts=(),
-        container=(),
-        directory=str(work),
-    )
-
-
-def write_files(config, inputs, work):
-    """Write the program."""
-    (work / "configs").mkdir(parents=True, exist_ok=True)
-    (work / "configs" / "program.py").write_text(PROGRAM, encoding="utf-8")
+def render(config, inputs, work):
+    """Return the program and how to start it."""
+    steps = config["engine"]["steps"]
+    engine = read(ToyEngine, config["engine"], "engine")
+    start = make_start(engine, (work / "configs" / "program.py", steps), work, {}, (), workers=0)
+    return Rendered(start, {"configs/program.py": PROGRAM})
 
 
 def watch(config, logs, work, report):
     """Follow a run."""
-    return ToyWatcher(logs, work, report)
+    return StepWatcher(
+        logs / "start.log", work, read(ToyEngine, config["engine"], "engine"), report, Reader()
+    )
 
 
 def prepare(context):
     """Write the program and how to start it."""
-    write_files(context.config, context.inputs, context.work)
-    write_start(context.work, fresh(context.config, context.inputs, context.work))
+    write_start(context.work, render(context.config, context.inputs, context.work))
 
 
 def collect(context):
     """Copy the weights into the artifact."""
-    weights = Path(context.work / "weights.bin")
+    weights = Path(context.work / "run" / "weights.bin")
     if not weights.is_file():
         raise InputError(weights, None, "is missing", "read the log")
     (context.output / "weights.bin").write_bytes(weights.read_bytes())
-    bring_home(context, None, "weights.bin", "1")
+    import_run(context, None, "weights.bin", "1")

@@ -55,7 +55,7 @@ def _small(name, workers=1):
 
 def _job(values):
     names = ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed")
-    return Job.of({name: values[name] for name in names})
+    return Job.from_config({name: values[name] for name in names})
 
 
 @pytest.mark.parametrize("name", RECIPES)
