@@ -1,8 +1,8 @@
 """Sweeps: many points in one graph, in which shared stages run once and a failed point stops no other.
 
-Hydra expands the command line (expand.py) into override lists, one per point, and its launcher plugin passes
-them to `Sweep`, which makes plans, one Luigi build, and STORE/sweeps/ID/ with sweep.json, table.csv and
-index.html. The ID is a hash of the command line, so the same command continues the same sweep.
+Hydra expands the command line (expand.py) into override lists, one per point. `Sweep` makes their plans,
+one Luigi build, and STORE/sweeps/ID/ with sweep.json, table.csv and index.html. The ID is a hash of the
+command line, so the same command continues the same sweep.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.compose import VALUE, compose
+from pipeline.config.sections import Config
 from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import canonical
 from pipeline.plan.graph import Plan
@@ -37,7 +38,7 @@ from pipeline.sweep.points import (
     varied,
     without_secrets,
 )
-from pipeline.sweep.shared_keys import SharedKeys
+from pipeline.sweep.shared_keys import check_shared_keys
 from pipeline.terminal import console
 from stages.base.redact import redacted
 
@@ -65,12 +66,14 @@ class Sweep:
 
     def __init__(self, overrides: Sequence[str], options: SweepOptions) -> None:
         self._overrides, self._options = list(overrides), options
-        self._points: list[Point] = []
+        self.points: list[Point] = []
+        """Points of all batches so far."""
         self._runs: dict[int, Run] = {}
         """Point number -> its run."""
         self._started = time.time()
         self._store: Store | None = None
-        self._shared_keys = SharedKeys()
+        self._configs: dict[tuple[str, ...], Config] = {}
+        """Artifacts of a point -> configuration of the first point with these artifacts."""
         identity = [*self._overrides, *([str(options.target)] if options.target.is_part else [])]
         self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
 
@@ -81,10 +84,10 @@ class Sweep:
             ConfigError: a choice does not exist, or points differ in a key that they must share.
         """
         self._compose_choices(batch)
-        points = [Point(len(self._points) + n, overrides) for n, overrides in enumerate(batch)]
-        self._points += points
+        points = [Point(len(self.points) + n, overrides) for n, overrides in enumerate(batch)]
+        self.points += points
         plans = {point.number: plan for point in points if (plan := self._planned(point)) is not None}
-        self._shared_keys.check(list(plans.values()))
+        check_shared_keys(plans.values(), self._configs)
         self._report_invalid(points)
         self._warn(plans)
         if self._options.plan_only:
@@ -223,7 +226,7 @@ class Sweep:
         if self._store is None:
             return
         directory = self._store.root / "sweeps" / self.id
-        points = without_secrets(self._points)
+        points = without_secrets(self.points)
         values = {
             "id": self.id,
             "overrides": redacted(self._overrides),

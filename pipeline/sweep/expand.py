@@ -1,7 +1,6 @@
 """Expansion of a sweep's command line by Hydra into the override lists of its points."""
 
 import importlib.util
-import json
 import logging
 import os
 import shlex
@@ -9,16 +8,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from pipeline.config.compose import config_roots
 from pipeline.config.remote import as_override
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan.target import Target
 from pipeline.run import notify
-from pipeline.sweep.build import SweepOptions
-from pipeline.sweep.points import Point, accuracy
-from pipeline.sweep.shared_keys import check_overrides
+from pipeline.sweep.build import Sweep, SweepOptions
+from pipeline.sweep.points import accuracy
 from stages.base.redact import redact
 
 
@@ -26,56 +23,53 @@ def expand(overrides: Sequence[str], options: SweepOptions) -> int:
     """Expand `overrides` with Hydra, run the points, and return the exit code.
 
     Raises:
-        ConfigError: the search or the output is not possible, or the points have several remotes.
+        ConfigError: the search or the output is not possible, or points differ in a key that they must share.
     """
     if options.as_json and not options.plan_only:
         rule = "is for --plan; results are in the store, in sweeps/ID/sweep.json"
         raise ConfigError([Problem("--json", None, rule, "add --plan")])
-    check_overrides(overrides)
+    arguments = [*_search(overrides, options.plan_only, options.target), *map(as_override, overrides)]
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     from pipeline.config import refused
 
-    config_dir, target = options.config_dir, options.target
-    launcher = {"cards": options.cards, "plan_only": options.plan_only or None, "config_dir": config_dir}
-    launcher["as_json"] = options.as_json or None
-    arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
-    lists = {key: json.dumps(value) for key, value in asdict(target).items() if value}
-    arguments += [f"hydra.launcher.{key}={value}" for key, value in lists.items()]
-    arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+    if problems := list(refused.problems(overrides, config_roots(options.config_dir))):
+        raise ConfigError(problems)  # Hydra composes the first point without these checks
     if not any(override.startswith("hydra/sweeper=") for override in overrides):
         arguments.append("hydra/sweeper=grid")
-    if config_dir:
-        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
-    arguments += [*_search(overrides, options.plan_only, target), *map(as_override, overrides)]
-    if problems := list(refused.problems(overrides, config_roots(config_dir))):
-        raise ConfigError(problems)  # Hydra composes the first point without these checks
-    points: list[Point] = []
-    main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
-    typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
+    if options.config_dir:
+        arguments.append(f"hydra.searchpath=[file://{options.config_dir.resolve()},grpoflow://layouts]")
+    arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+    sweep = Sweep(overrides, options)
+    main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(sweep.run)
+    typed = sys.argv
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them
     try:
         with tempfile.TemporaryDirectory() as scratch:  # for Hydra's multirun.yaml, which sweep.json replaces
-            sys.argv.append(f"hydra.sweep.dir={scratch}")
+            sys.argv = ["grpoflow sweep", "--multirun", *arguments, f"hydra.sweep.dir={scratch}"]
             main()
     except (HydraException, OmegaConfBaseException) as error:
         print(redact(f"error: {error}"), file=sys.stderr)
         return Exit.INVALID
     except ValueError:
-        if not points or any(point.state == "finished" for point in points):
-            raise
-        # Optuna raises this if no point of a search has a result; the table has shown the reasons.
+        if not sweep.points or any(point.state == "finished" for point in sweep.points):
+            raise  # otherwise from Optuna: there is no best trial
     finally:
         sys.argv = typed
-    states = Counter(point.state for point in points)
+    return _exit_code(sweep, overrides, options)
+
+
+def _exit_code(sweep: Sweep, overrides: Sequence[str], options: SweepOptions) -> int:
+    """Return the exit code of a sweep that ended, and notify the webhook."""
+    states = Counter(point.state for point in sweep.points)
     if set(states) == {"invalid"}:
         return Exit.INVALID
     if options.plan_only:
         return Exit.DONE
     done = set(states) <= {"finished", "invalid"} and "finished" in states
-    best = max((point.result for point in points if point.result), key=accuracy, default={})
+    best = max((point.result for point in sweep.points if point.result), key=accuracy, default={})
     name = redact(shlex.join(overrides))
     notify.notify("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
     return Exit.DONE if done else Exit.FAILED

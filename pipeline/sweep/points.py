@@ -16,8 +16,6 @@ from pipeline.terminal import Table, as_json, elapsed
 from stages.base.redact import redact, redacted
 
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
-SHOWN = 200
-"""Largest number of artifacts that a plan lists one by one; with more it shows counts per stage."""
 
 
 @dataclass
@@ -115,81 +113,35 @@ def json_lines(points: Sequence[Point], plans: Mapping[int, Plan], store: Store 
 
 
 def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
-    """Print the merged graph: each distinct artifact once, with its points and its expected duration."""
-    sharing: dict[Key, list[int]] = {}
-    for point in points:
-        if point.number in plans:
-            for spec in plans[point.number].requested:
-                sharing.setdefault(spec.key, []).append(point.number)
+    """Print the merged graph: the number of artifacts per stage, and their expected duration."""
     if store is None:  # every point is invalid
         return
-    show_rows = _each_artifact if len(sharing) <= SHOWN else _each_stage
-    left, costs = show_rows(sharing, plans, store, out)
-    known = [cost for cost in costs if cost is not None]
-    separate = sum(len(sharing[key]) for key in left)
-    out.print(f"{len(left)} stages to run; {separate} if each point ran alone")
-    if left:
-        unknown = len(left) - len(known)
+    needed = Counter(spec.key for plan in plans.values() for spec in plan.requested)
+    rebuilt = {name for plan in plans.values() for name in plan.rebuilt}
+    to_run = [key for key in needed if key.stage in rebuilt or store.problem(key) is not None]
+    runs, total = Counter(key.stage for key in to_run), Counter(key.stage for key in needed)
+    rows: dict[str, explain.Row] = {}
+    for plan in plans.values():  # points may have different stages
+        if not {spec.name for spec in plan.requested} <= rows.keys():
+            rows = {row.stage: row for row in explain.explain(plan, store)} | rows
+    shown = Table(title=f"{len(plans)} points, one graph", title_justify="left")
+    for column in ("stage", "to run", "cached", "cards", "one takes"):
+        shown.add_column(column)
+    for stage, count in total.items():
+        last_s = rows[stage].last_duration_s
+        duration = "" if last_s is None else elapsed(last_s)
+        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].workers), duration)
+    out.print(shown)
+    print_costs(to_run, needed, rows, out)
+
+
+def print_costs(
+    to_run: Sequence[Key], needed: Mapping[Key, int], rows: Mapping[str, explain.Row], out: Console
+) -> None:
+    """Print how many stages will run, how many without sharing, and how long they took before."""
+    out.print(f"{len(to_run)} stages to run; {sum(needed[key] for key in to_run)} if each point ran alone")
+    known = [last_s for key in to_run if (last_s := rows[key.stage].last_duration_s) is not None]
+    if to_run:
+        unknown = len(to_run) - len(known)
         more = f", and {unknown} stages that have never run" if unknown else ""
         out.print(f"by their last durations: {elapsed(sum(known))}{more}")
-
-
-Costs = tuple[list[Key], list[float | None]]
-"""Artifacts to build, and for each the duration in seconds of the most similar earlier artifact, or None."""
-
-
-def _each_artifact(
-    sharing: Mapping[Key, Sequence[int]], plans: Mapping[int, Plan], store: Store, out: Console
-) -> Costs:
-    """Print one row per artifact; return the artifacts to build with their durations."""
-    rows: dict[Key, explain.Row] = {}
-    for plan in plans.values():
-        for spec, row in zip(plan.requested, explain.explain(plan, store), strict=True):
-            rows.setdefault(spec.key, row)
-    shown = _table(
-        f"{len(plans)} points, one graph", "stage", "state", "points", "cards", "last took", "reason"
-    )
-    for key, row in rows.items():
-        numbers = ", ".join(map(str, sharing[key]))
-        duration = _duration(row.last_duration_s)
-        shown.add_row(row.stage, row.state, numbers, str(row.workers), duration, row.reason)
-    out.print(shown)
-    left = [key for key, row in rows.items() if row.state != "CACHED"]
-    return left, [rows[key].last_duration_s for key in left]
-
-
-def _each_stage(
-    sharing: Mapping[Key, Sequence[int]], plans: Mapping[int, Plan], store: Store, out: Console
-) -> Costs:
-    """Print one row per stage, with counts of artifacts and the duration of the first point's artifact."""
-    typical: dict[str, explain.Row] = {}
-    for plan in plans.values():
-        if not {spec.name for spec in plan.requested} <= typical.keys():
-            typical = {row.stage: row for row in explain.explain(plan, store)} | typical
-    rebuilt = {name for plan in plans.values() for name in plan.rebuilt}
-    counts: dict[str, Counter[str]] = {}
-    left = []
-    for key in sharing:
-        state = "CACHED" if key.stage not in rebuilt and store.problem(key) is None else "RUN"
-        counts.setdefault(key.stage, Counter())[state] += 1
-        if state == "RUN":
-            left.append(key)
-    shown = _table(f"{len(plans)} points, one graph", "stage", "to run", "cached", "cards", "one takes")
-    for stage, count in counts.items():
-        row = typical[stage]
-        shown.add_row(
-            stage, str(count["RUN"]), str(count["CACHED"]), str(row.workers), _duration(row.last_duration_s)
-        )
-    out.print(shown)
-    return left, [typical[key.stage].last_duration_s for key in left]
-
-
-def _table(title: str, *columns: str) -> Table:
-    shown = Table(title=title, title_justify="left")
-    for column in columns:
-        shown.add_column(column)
-    return shown
-
-
-def _duration(seconds: float | None) -> str:
-    return "" if seconds is None else elapsed(seconds)

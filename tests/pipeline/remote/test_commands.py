@@ -78,7 +78,12 @@ def test_without_a_remote_they_say_how_to_name_one(command, tmp_path, capsys, mo
 @pytest.mark.parametrize("key", ["remote", "remote.url", "remote.endpoint"])
 def test_a_password_in_an_address_is_refused_and_not_told(key, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for address in ("s3://me:hush@bucket/x", "s3://hush@bucket", "https://x/y?token=hush"):
+    for address in (
+        "s3://me:hush@bucket/x",
+        "s3://hush@bucket",
+        "https://x/y?token=hush",
+        "file:///x,s3://a:hush@b",
+    ):
         assert main(["push", f"{key}={address}", f"store={tmp_path / 'store'}"]) == 2
     assert main(["push", f"{key}=s3://me:hush@bucket", "no.such.key=1"]) == 2
     assert main(["push", f"{key}=s3://me:hush@bucket", "[("]) == 2
