@@ -85,9 +85,7 @@ def _report_unbuilt_stages() -> None:
     from pipeline.tasks import adopted
 
     for run in adopted():
-        missing = [spec for spec in run.plan.requested if not run.is_complete(spec.name)]
-        if missing and not run.has_recorded_end():
-            run.give_up(missing[0].name, "its scheduler gave this run nothing to do")
+        run.report_unbuilt("its scheduler gave this run nothing to do")
 
 
 def dry_run(options: Namespace) -> int:

@@ -13,7 +13,7 @@ from pipeline.store.store import Store
 from stages.base.files import shown_bytes
 
 ROOM = "free space, or choose another store with store=DIR"
-SPEC = "spec.json"
+SPEC, PROGRESS = "spec.json", "progress.jsonl"
 
 
 def disk_shortage(spec: StageSpec, store: Store) -> str | None:
@@ -42,13 +42,27 @@ def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[st
 
 
 def write_spec(
-    directory: Path, entry: str, config: Mapping[str, Any], inputs: Mapping[str, Path]
+    directory: Path,
+    entry: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    output: Path | None = None,
+    work: Path | None = None,
 ) -> list[str]:
-    """Write the spec of an entry point of `stages` outside the graph; return the interpreter's arguments."""
+    """Write the spec of an entry point of `stages`; return the interpreter's arguments.
+
+    Args:
+        directory: directory for spec.json and progress.jsonl.
+        entry: the stage, or a function outside the graph.
+        config: sections of the configuration.
+        inputs: input name -> directory.
+        output: directory for the artifact; default: `directory`.
+        work: directory for checkpoints; default: `directory`.
+    """
     values = {"stage": entry, "config": config, "inputs": {name: str(path) for name, path in inputs.items()}}
-    values |= {"output": str(directory), "work": str(directory)}
-    values |= {"progress_file": str(directory / "progress.jsonl")}
-    (directory / SPEC).write_text(json.dumps(values), encoding="utf-8")
+    values |= {"output": str(output or directory), "work": str(work or directory)}
+    values |= {"progress_file": str(directory / PROGRESS)}
+    (directory / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
     return stage_command(entry, directory)
 
 

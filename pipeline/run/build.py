@@ -1,7 +1,6 @@
 """Build of one artifact: lock it, run the stage in child processes, and commit the result."""
 
 import contextlib
-import json
 import shutil
 import socket
 import subprocess
@@ -19,23 +18,18 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan.graph import StageSpec
-from pipeline.plan.process import ROOM, SPEC, disk_shortage, stage_command
+from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, stage_command, write_spec
 from pipeline.run.progress import tail
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.store import Manifest, Store
 from stages.base.context import WARNINGS
 
 RECORDED = (
-    "grpoflow",
-    "mindspore",
-    "numpy",
-    "safetensors",
-    "tokenizers",
-    "luigi",
-    "hydra-core",
-    "modelscope-hub",
-)
-FULL_BYTES = 1 << 20  # free space below which the disk counts as full
+    "grpoflow", "mindspore", "numpy", "safetensors", "tokenizers", "luigi", "hydra-core", "modelscope-hub",
+)  # fmt: skip
+"""Packages whose versions the manifest contains."""
+FULL_BYTES = 1 << 20
+"""Free space below which the disk counts as full."""
 
 
 class Watcher(Protocol):
@@ -60,9 +54,9 @@ def build(
     launcher: LauncherConfig,
     watcher: Watcher,
     run_started: float,
-    views: Callable[[StageSpec, Path], Mapping[str, Path]] = lambda spec, work: {},
     command: Sequence[str] | None = None,
     replaces: str | None = None,
+    views: Callable[[StageSpec, Path], Mapping[str, Path]] | None = None,
 ) -> bool:
     """Run a stage and commit its artifact, unless another process did so in the meantime.
 
@@ -72,9 +66,9 @@ def build(
         launcher: configuration for starting its processes.
         watcher: callbacks for progress.
         run_started: start of the run (Unix time, seconds), for the report.
-        views: downloads the required files of remote-only inputs below a directory; input stage -> directory.
         command: overrides for the model card; None: the run has no command line.
         replaces: manifest digest of an existing artifact to rebuild; None: an existing artifact is used.
+        views: downloads the required files of remote-only inputs below a directory; input stage -> directory.
 
     Returns:
         True if the stage ran here; False if another process built the artifact in the meantime.
@@ -91,29 +85,29 @@ def build(
         with attempt(store, spec.key) as slot:
             end_job(slot.job, grace_s=0.0)  # processes of a killed attempt
             store.quarantine_damaged(spec.key)
-            downloaded = views(spec, slot.work)
+            downloaded = {} if views is None else views(spec, slot.work)
             _check_inputs(spec, store, downloaded)
             _check_external(spec, store)
-            shortage = disk_shortage(spec, store)
-            if shortage is not None:
+            if shortage := disk_shortage(spec, store):
                 raise StoreError(shortage)
+            inputs = {name: downloaded.get(key.stage, store.path(key)) for name, key in spec.inputs.items()}
+            config = {**spec.config, **_unfingerprinted(spec, command, run_started)}
             try:
-                manifest = _run(spec, store, slot, launcher, watcher, run_started, downloaded, command)
+                write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work)
+                outcome = _run(spec, store, slot, launcher, watcher)
             except OSError as error:  # the disk is full, or the attempt's directory was removed
                 raise StoreError.of(error, store.root) from error
             if not spec.computes:  # training reads the user's files only at its start
                 _check_external(spec, store)
-            _commit(spec, store, slot, manifest, replaces)
+            try:
+                store.commit(slot.staging, _manifest(spec, outcome), replaces)
+            except NoResult as error:
+                log = slot.logs / "stage.log"
+                raise StageFailed(
+                    spec.name, str(error), log, child.tail(log), diagnosis(slot.logs)
+                ) from error
             slot.done()
         return True
-
-
-def _commit(spec: StageSpec, store: Store, slot: Attempt, manifest: Manifest, replaces: str | None) -> None:
-    try:
-        store.commit(slot.staging, manifest, replaces)
-    except NoResult as error:
-        log = slot.logs / "stage.log"
-        raise StageFailed(spec.name, str(error), log, child.tail(log), diagnosis(slot.logs)) from error
 
 
 def _check_inputs(spec: StageSpec, store: Store, downloaded: Mapping[str, Path]) -> None:
@@ -140,33 +134,30 @@ def _check_external(spec: StageSpec, store: Store) -> None:
     cache = DigestCache(store.root / DIGESTS)
     for path, planned in spec.external.items():
         try:
-            same = cache.digest(Path(path)) == planned
+            is_same = cache.digest(Path(path)) == planned
         except ConfigError:
-            same = False
-        if not same:
+            is_same = False
+        if not is_same:
             cause = f"{path} has been changed, or is gone, since this run was planned"
             remedy = "repeat the command to plan with the current file"
             raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
 
 
-def _run(
-    spec: StageSpec,
-    store: Store,
-    slot: Attempt,
-    launcher: LauncherConfig,
-    watcher: Watcher,
-    run_started: float,
-    downloaded: Mapping[str, Path],
-    command: Sequence[str] | None,
-) -> Manifest:
-    logs = slot.logs
-    progress = logs / "progress.jsonl"
-    progress.write_text("", encoding="utf-8")
-    warnings = logs / WARNINGS
-    warnings.write_text("", encoding="utf-8")
+def _unfingerprinted(spec: StageSpec, command: Sequence[str] | None, run_started: float) -> dict[str, Any]:
+    """Return values that a stage shows, but that do not change the meaning of its artifact."""
+    if spec.name == "export" and command is not None:  # the model card shows the command
+        return {"command": list(command)}
+    if spec.name == "report":  # it shows deviations from the defaults, and which stages were cached
+        return {"defaults": load([]).plain(), "run_started": run_started}
+    return {}
+
+
+def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig, watcher: Watcher) -> Outcome:
+    """Run the stage's processes and report their progress."""
+    progress, warnings = slot.logs / PROGRESS, slot.logs / WARNINGS
+    for file in (progress, warnings):
+        file.write_text("", encoding="utf-8")
     num_reported = 0
-    values = _spec_file(spec, store, slot, progress, run_started, downloaded, command)
-    (logs / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
 
     def report() -> None:
         nonlocal num_reported
@@ -178,9 +169,9 @@ def _run(
         watcher.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
     def stage(entry: str, workers: int = 1) -> Outcome:
-        program = stage_command(entry, logs)
+        program = stage_command(entry, slot.logs)
         return job.run(
-            program, workers=workers, job=slot.job, log_dir=logs, launcher=launcher, on_poll=report
+            program, workers=workers, job=slot.job, log_dir=slot.logs, launcher=launcher, on_poll=report
         )
 
     try:
@@ -191,29 +182,15 @@ def _run(
 
             outcome = program.run(spec, slot, launcher, stage, report)
         report()
+        return outcome
     except ProcessFailed as error:
         report()
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error
         cause = f"exit code {error.exit_code}"
-        raise StageFailed(spec.name, cause, error.log, error.tail, diagnosis(logs)) from error
+        raise StageFailed(spec.name, cause, error.log, error.tail, diagnosis(slot.logs)) from error
     except LaunchError as error:
-        raise StageFailed(spec.name, str(error), logs / "stage.log", [], diagnosis(logs)) from error
-    return Manifest(
-        stage=spec.name,
-        fingerprint=spec.key.fingerprint,
-        code_version=spec.version,
-        config=dict(spec.config),
-        inputs={name: key.fingerprint for name, key in spec.inputs.items()},
-        external=dict(spec.external),
-        versions=_versions(),
-        git_commit=_git_commit(),
-        seed=spec.config.get("seed"),
-        started=outcome.started,
-        ended=outcome.ended,
-        host=socket.gethostname(),
-        peak_memory_gib=round(outcome.peak_memory_gib, 3),
-    )
+        raise StageFailed(spec.name, str(error), slot.logs / "stage.log", [], diagnosis(slot.logs)) from error
 
 
 def diagnosis(logs: Path) -> list[str]:
@@ -226,56 +203,33 @@ def diagnosis(logs: Path) -> list[str]:
     return diagnosed.lines() if first is not None and first.failure is not GRPOFLOW_ERROR else []
 
 
-def _spec_file(
-    spec: StageSpec,
-    store: Store,
-    slot: Attempt,
-    progress: Path,
-    run_started: float,
-    downloaded: Mapping[str, Path],
-    command: Sequence[str] | None,
-) -> dict[str, Any]:
-    """Return the stage's spec.json: its configuration and paths, and values that are not fingerprinted."""
-    # The model card shows the command; the report shows deviations from the defaults and which stages were
-    # cached. These values do not change the artifact's meaning, hence they are not part of its fingerprint.
-    extra: dict[str, Any] = {}
-    if spec.name == "export" and command is not None:
-        extra = {"command": list(command)}
-    elif spec.name == "report":
-        extra = {"defaults": load([]).plain(), "run_started": run_started}
-    return {
-        "stage": spec.name,
-        "config": {**spec.config, **extra},
-        "inputs": {
-            name: str(downloaded.get(key.stage, store.path(key))) for name, key in spec.inputs.items()
-        },
-        "output": str(slot.staging),
-        "work": str(slot.work),
-        "progress_file": str(progress),
-    }
-
-
-def _versions() -> dict[str, str]:
+def _manifest(spec: StageSpec, outcome: Outcome) -> Manifest:
+    """Return the artifact's manifest, without its files."""
     versions = {}
     for package in RECORDED:
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
-    return versions
+    return Manifest(
+        stage=spec.name,
+        fingerprint=spec.key.fingerprint,
+        code_version=spec.version,
+        config=dict(spec.config),
+        inputs={name: key.fingerprint for name, key in spec.inputs.items()},
+        external=dict(spec.external),
+        versions=versions,
+        git_commit=_git_commit(),
+        seed=spec.config.get("seed"),
+        started=outcome.started,
+        ended=outcome.ended,
+        host=socket.gethostname(),
+        peak_memory_gib=round(outcome.peak_memory_gib, 3),
+    )
 
 
 def _git_commit() -> str | None:
     """Return the commit of grpoflow's checkout; None if it was not installed from a checkout."""
     root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
+    if not (root / ".git").exists() or shutil.which("git") is None:
         return None
-    try:
-        shown = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return shown.stdout.strip()
+    shown = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True)
+    return shown.stdout.strip() or None

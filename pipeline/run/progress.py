@@ -1,26 +1,20 @@
-"""Progress display of a run: a live table on a terminal, plain lines elsewhere.
-
-All of it goes to stderr; stdout is for the summary and the result line.
-"""
+"""Progress of a run on stderr: a status line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.filesize import decimal
-from rich.table import Table
 
-from pipeline.terminal import NARROW, console
+from pipeline.terminal import console, show_status
 from stages.base.files import open_regular, parse_json
-
-if TYPE_CHECKING:
-    from rich.live import Live
 
 PLAIN_EVERY_S = 15.0
 Listener = Callable[[Mapping[str, Any]], None]
@@ -30,25 +24,17 @@ class Display:
     """Display of the stages of one run."""
 
     def __init__(self, stages: Sequence[str], cached: Sequence[str], label: str = "") -> None:
-        self.label = label  # prefix of each line if several runs share the terminal
-        self._console = console(stderr=True)
-        self._rows: dict[str, dict[str, Any]] = {
-            name: {"state": "cached" if name in cached else "waiting"} for name in stages
-        }
-        self._process = os.getpid()
-        self._live: Live | None = None
-        self._last_plain = 0.0
+        """Create a display; `label` begins each line if several runs share the terminal."""
+        self.label = label
+        self.states = {name: "cached" if name in cached else "waiting" for name in stages}
+        """Stage -> waiting, cached, remote, running, done, pulled, failed or interrupted."""
         self.listener: Listener | None = None
         """Callback for each progress line of the running stage."""
-
-    @property
-    def states(self) -> dict[str, str]:
-        """Stage -> waiting, cached, remote, running, done, pulled, failed or interrupted."""
-        return {name: row["state"] for name, row in self._rows.items()}
-
-    def mark_remote(self, stage: str) -> None:
-        """Mark a stage whose artifact stays on the remote."""
-        self._rows[stage]["state"] = "remote"
+        self._started: dict[str, float] = {}
+        self._last_plain = 0.0
+        self._console = console(stderr=True)
+        # Luigi forks if it has several workers; a status line belongs to one run in one process
+        self._process = None if label or not self._console.is_terminal else os.getpid()
 
     def wait(self, stage: str) -> None:
         """Report that another process builds the stage's artifact."""
@@ -56,66 +42,40 @@ class Display:
 
     def start(self, stage: str) -> None:
         """Report that a stage has started."""
-        self._rows[stage] = {"state": "running", "since": time.monotonic()}
-        if self._is_live():
-            from rich.live import Live  # the import takes 30 ms, and fully cached runs do not need it
-
-            self._live = Live(self._table(), console=self._console, refresh_per_second=4, transient=True)
-            self._live.start()
-        else:
-            self.print_line(f"{stage}: started")
+        self.states[stage] = "running"
+        self._started[stage] = time.monotonic()
+        self.print_line(f"{stage}: started")
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
         """Show the stage's latest progress line, if there is one."""
         if line is None:
             return
-        self._rows[stage]["line"] = line
         if self.listener is not None:
             self.listener(line)
-        if self._live is not None:
-            self._live.update(self._table())
+        text = f"{stage}: {count(line)} {line.get('message', '')}".rstrip()
+        if self._process == os.getpid():
+            show_status(text[: shutil.get_terminal_size().columns - 1])
         elif time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
             self._last_plain = time.monotonic()
-            self.print_line(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
+            self.print_line(text)
 
     def warn(self, stage: str, text: str) -> None:
-        """Print a warning of the stage above the live table."""
+        """Print a warning of the stage."""
         self.print_line(f"{stage}: warning: {text}")
 
     def finish(self, stage: str, state: str) -> None:
         """Report the end of a stage: done, cached (another process built it), pulled or failed."""
-        row = self._rows[stage]
-        row.update(state=state, duration_s=time.monotonic() - row.get("since", time.monotonic()))
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-        duration = f" after {row['duration_s']:.1f} s" if "since" in row else ""
+        self.states[stage] = state
+        started = self._started.get(stage)
+        duration = "" if started is None else f" after {time.monotonic() - started:.1f} s"
         self.print_line(f"{stage}: {state}{duration}")
 
-    def _is_live(self) -> bool:
-        """Return True on a terminal with one run and one process (Luigi forks if it has several workers)."""
-        return not self.label and self._console.is_terminal and self._process == os.getpid()
-
     def print_line(self, text: str) -> None:
-        """Print a line above the table, prefixed with the run's label."""
+        """Print a line, prefixed with the run's label, in place of the status line."""
+        if self._process == os.getpid():
+            show_status("")
         self._console.print(self.label + text, markup=False, soft_wrap=True)
         sys.stderr.flush()
-
-    def _table(self) -> Table:
-        from rich.progress_bar import ProgressBar
-
-        table = Table.grid(padding=(0, 2))
-        for name, row in self._rows.items():
-            line = row.get("line") or {}
-            seconds = row.get("duration_s") or None
-            if row["state"] == "running":
-                seconds = time.monotonic() - row["since"]
-            bar: Any = ""
-            if row["state"] == "running" and line.get("total") and self._console.width >= NARROW:
-                bar = ProgressBar(total=line["total"], completed=line["step"], width=24)
-            message = f"{count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
-            table.add_row(name, row["state"], f"{seconds:.0f} s" if seconds is not None else "", bar, message)
-        return table
 
 
 def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:

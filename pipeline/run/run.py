@@ -103,12 +103,11 @@ class Run:
             previous: remote of an earlier run of the same sweep, whose connection is reused.
 
         Raises:
-            EnvironmentProblem: a package is missing, or its version is known not to work.
-            ConfigError: something that the engine needs for running is missing.
+            EnvironmentProblem, ConfigError: this machine cannot build what is missing.
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
-        self._rewards_checked, self._command = False, without_locations(overrides, plan.config.engine.name)
+        self._command = without_locations(overrides, plan.config.engine.name)
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
         self.replaced = {
@@ -118,22 +117,16 @@ class Run:
         self.id = history.new_run_id()
         names = [spec.name for spec in plan.requested]
         cached = [name for name in names if self.is_complete(name)]
+        num_available, remote_only = len(cached), []
         if len(cached) < len(names) and plan.config.remote.url:
-            from pipeline.run.sharing import Sharing
+            from pipeline.run.sharing import Sharing  # imported late: it loads fsspec
 
             self.sharing = Sharing(plan, store, pull_all=bool(label), previous=previous)
-        shared = None if self.sharing is None else self.sharing.shared
-        remote_only = [] if shared is None else list(shared.remote_only)
-        if len(cached) + len(remote_only) + (len(shared.pull) if shared else 0) < len(names):
-            _check_environment()
-            if not plan.target.is_part or any(spec.program is not None for spec in plan.requested):
-                missing = list(engines.needs(plan.config))
-                if missing:
-                    raise ConfigError(missing)
-            if not label:  # a sweep prints the warnings of all points itself, once each
-                _warn(plan, store)
-            if any(spec.computes for spec in plan.requested):
-                self._rewards_checked = self._try_rewards()
+            remote_only = list(self.sharing.shared.remote_only)
+            num_available += len(remote_only) + len(self.sharing.shared.pull)
+        self._rewards_checked = False
+        if num_available < len(names):
+            self._check_machine(label)
         store.open()
         if len(cached) == len(names) and not label and not leases.is_collecting(store.root):
             self._record_start(overrides, self.id)  # ends at once, so it needs no lease
@@ -143,10 +136,39 @@ class Run:
                 self._record_start(overrides, self._lease.name)
         self.display = Display(names, cached, label)
         for name in remote_only:
-            self.display.mark_remote(name)
+            self.display.states[name] = "remote"
         if self.sharing is not None:
             built = [spec for spec in plan.requested if spec.name not in (*cached, *remote_only)]
             self.sharing.prepare_push(built, self.display)
+
+    def _check_machine(self, label: str) -> None:
+        """Check that this machine can build the run's missing stages, and print the plan's warnings.
+
+        Raises:
+            EnvironmentProblem, ConfigError: a requirement is missing, or a reward function fails.
+        """
+        from launch.machine import environment  # imported late: fully cached runs do not need them
+        from pipeline.plan import cautions
+
+        plan, requested = self.plan, self.plan.requested
+        if problems := environment.problems():
+            raise EnvironmentProblem("\n".join(problems))
+        starts_engine = not plan.target.is_part or any(spec.program is not None for spec in requested)
+        if starts_engine and (missing := list(engines.needs(plan.config))):
+            raise ConfigError(missing)
+        if not label:  # a sweep prints the warnings of all points itself, once each
+            for note in plan.notes:
+                print(f"note: {note}", file=sys.stderr, flush=True)
+            for warning in cautions.warnings(plan, self.store):
+                print(f"warning: {warning}", file=sys.stderr, flush=True)
+        if any(spec.computes for spec in requested):
+            self._try_rewards()
+
+    def _try_rewards(self) -> None:
+        """Try the user's reward functions once, as soon as the dataset is available."""
+        from pipeline.run.reward_trial import try_rewards  # imported late: fully cached runs do not need it
+
+        self._rewards_checked = self._rewards_checked or try_rewards(self.plan, self.store)
 
     def _record_start(self, overrides: Sequence[str], lease: str) -> None:
         """Write the start of the run to the history."""
@@ -161,12 +183,6 @@ class Run:
             target=str(self.plan.target),
             force=",".join(self.plan.target.force),
         )
-
-    def _try_rewards(self) -> bool:
-        """Return True if the user's reward functions already passed a trial run."""
-        from pipeline.run.reward_trial import try_rewards  # imported late: fully cached runs do not need it
-
-        return try_rewards(self.plan, self.store)
 
     def is_complete(self, stage: str) -> bool:
         """Return True if the stage need not run: its artifact is complete, or only needed on the remote.
@@ -192,18 +208,11 @@ class Run:
             self._pull_or_build(stage)
         except REPORTED as error:
             self._report_failure(stage, str(error))
-            self._note_pending()
             raise
         except KeyboardInterrupt:
             message = "interrupted; finished stages and checkpoints are kept: repeat the command to resume"
             self._report_failure(stage, message, "interrupted")
-            self._note_pending()
             raise
-
-    def _note_pending(self) -> None:
-        pending = {name for name in self.replaced if not self.is_complete(name)}
-        if note := forced.pending_note(self.plan, pending):
-            print(f"note: {note}", file=sys.stderr)
 
     def _pull_or_build(self, stage: str) -> None:
         """Pull a stage's artifact, or build it."""
@@ -214,19 +223,21 @@ class Run:
             state = "pulled"
         else:
             self._ensure_inputs(spec)
-            if spec.computes and not self._rewards_checked:
-                self._rewards_checked = self._try_rewards()
+            if spec.computes:
+                self._try_rewards()
             if "tokenize" in spec.inputs:  # the numbers of rows are known only now
                 check(self.plan, self.store)
-            views = no_views if sharing is None else sharing.views
-            how = (self.store, self.plan.config.launcher, self.display, self.started)
+            replaces, launcher = self.replaced.get(stage), self.plan.config.launcher
+            start = functools.partial(
+                build, spec, self.store, launcher, self.display, self.started, self._command, replaces
+            )
             try:
-                ran = build(spec, *how, views, self._command, self.replaced.get(stage))
+                ran = start(None if sharing is None else sharing.views)
             except RemoteError as error:
                 assert sharing is not None  # only remote inputs raise RemoteError
                 sharing.connection.lose(error)
                 self._ensure_inputs(spec)
-                ran = build(spec, *how, command=self._command, replaces=self.replaced.get(stage))
+                ran = start()
             state = "done" if ran else "cached"
             if ran and sharing is not None:
                 sharing.committed(spec)
@@ -239,14 +250,12 @@ class Run:
             if self.sharing is not None and not viewed and self.store.problem(self.plan.spec(stage).key):
                 self._pull_or_build(stage)
 
-    def has_recorded_end(self) -> bool:
-        """Return True if the history contains the run's end, which forks of this process record too."""
+    def report_unbuilt(self, reason: str) -> None:
+        """Record the run as failed if stages are missing although no end is recorded, also by a fork."""
+        missing = [spec.name for spec in self.plan.requested if not self.is_complete(spec.name)]
         known = history.runs(self.store.root).get(self.id)
-        return known is None or known.state in ("finished", "failed", "interrupted")
-
-    def give_up(self, stage: str, reason: str) -> None:
-        """Record the run as failed because `stage` was not built."""
-        self._report_failure(stage, f"{stage} was not built: {reason}")
+        if missing and known is not None and known.state == "running":
+            self._report_failure(missing[0], f"{missing[0]} was not built: {reason}")
 
     def _report_failure(self, stage: str, message: str, state: str = "failed") -> None:
         message = redact(message)
@@ -260,6 +269,9 @@ class Run:
             self.sharing.end(self.id, interrupted=state == "interrupted")
         self._notify(state, stage=stage, message=summary_line)
         print(f"error: {message}", file=sys.stderr, flush=True)
+        pending = {name for name in self.replaced if not self.is_complete(name)}
+        if note := forced.pending_note(self.plan, pending):
+            print(f"note: {note}", file=sys.stderr)
 
     def _notify(self, state: str, **more: Any) -> None:
         if not self.display.label:  # a sweep sends one notification for all its points
@@ -286,27 +298,3 @@ class Run:
             return state
         pulled = self.sharing is not None and self.sharing.was_pulled(self.plan.spec(stage))
         return "pulled" if pulled else "done"
-
-
-def no_views(spec: StageSpec, work: Path) -> dict[str, Path]:
-    """Return no downloaded inputs: without a remote, all inputs are in the store."""
-    return {}
-
-
-def _warn(plan: Plan, store: Store) -> None:
-    """Print the warnings that `plan` shows, and which rehearsals are missing, before the run begins."""
-    from pipeline.plan import cautions  # imported late: fully cached runs do not need it
-
-    for note in rehearsed.notes(plan, store):
-        print(f"note: {note}", file=sys.stderr, flush=True)
-
-    for warning in cautions.warnings(plan, store):
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
-
-
-def _check_environment() -> None:
-    from launch.machine import environment
-
-    problems = environment.problems()
-    if problems:
-        raise EnvironmentProblem("\n".join(problems))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launch.machine import environment
 from launch.process.child import Outcome
 from pipeline.config.load import load
 from pipeline.config.sections import Config
@@ -152,8 +153,7 @@ class World:
         """What `grpoflow run` does, for a child; of several points, what `grpoflow sweep` does."""
 
         def work() -> int:
-            running._warn = lambda *_: None  # type: ignore[assignment]
-            running._check_environment = lambda: None  # type: ignore[assignment]
+            environment.problems = list  # type: ignore[assignment]
             build._git_commit = lambda: None  # type: ignore[assignment]
             build.job.run = self._stage  # type: ignore[assignment]
             outside._module = lambda spec: Played  # type: ignore

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.process.child import Outcome
 from pipeline.errors import StageFailed, StoreError
 from pipeline.plan.explain import explain
 from pipeline.run import build as building
@@ -66,18 +67,18 @@ def test_a_file_that_was_changed_while_the_stage_read_it_commits_nothing(data, m
 def _quiet(spec, seat):
     for name in ("train.jsonl", "test.jsonl", "result.json"):
         (seat.staging / name).write_text(ROW)
-    return manifest_of(spec.key, config=dict(spec.config))
+    return Outcome(0.0, 1.0, 0.0)
 
 
 def test_a_stage_that_ends_well_without_its_result_has_failed(data, monkeypatch):
     spec, store = planned(data)
 
     def stage(spec, store, seat, *rest):
-        manifest = _quiet(spec, seat)
+        outcome = _quiet(spec, seat)
         (seat.staging / "result.json").unlink()
         (seat.logs / "stage.log").write_text("my last words\n")
         (seat.work / "kept").touch()
-        return manifest
+        return outcome
 
     monkeypatch.setattr(building, "_run", stage)
     with pytest.raises(StageFailed, match=r"(?s)exit code 0, but without result\.json.*my last words"):

@@ -11,7 +11,6 @@ from pipeline.errors import ConfigError, StageFailed
 from pipeline.plan.target import Target
 from pipeline.run import build as building
 from pipeline.run import forced
-from pipeline.run import run as running
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
@@ -160,7 +159,7 @@ def test_a_failure_after_a_rebuilt_stage_names_the_stages_to_continue_with(
 
     made(store)
     monkeypatch.setattr(building, "build", fails)
-    monkeypatch.setattr(running, "_check_environment", lambda: None)
+    monkeypatch.setattr("launch.machine.environment.problems", list)
     planned, _ = prepare_plan(overrides, target=target)
     run = Run(planned, store, overrides)
     with pytest.raises(StageFailed):
@@ -189,7 +188,7 @@ def test_a_rebuild_that_fails_loses_nothing(tmp_path, monkeypatch, fresh):
         raise StageFailed("strategy", "exit code 1", tmp_path / "log", [])
 
     monkeypatch.setattr(building, "build", fails)
-    monkeypatch.setattr(running, "_check_environment", lambda: None)
+    monkeypatch.setattr("launch.machine.environment.problems", list)
     planned, _ = prepare_plan(overrides, target=Target(force=("strategy",)))
     with pytest.raises(StageFailed):
         Run(planned, store, overrides).build("strategy")

@@ -10,18 +10,18 @@ from pathlib import Path
 import luigi
 import pytest
 
+from launch.process.child import Outcome
 from pipeline import tasks
 from pipeline.cli import main
 from pipeline.errors import NotThere, RemoteError
 from pipeline.run import build as building
-from pipeline.run import run as running
 from pipeline.run import sharing
 from pipeline.run.run import prepare_plan
 from pipeline.store.remote.copies import directories
 from pipeline.store.remote.remote import Remote
 from stages.report import artifacts
 from stages.report.artifacts import READS
-from tests.pipeline.artifacts import manifest_of, required
+from tests.pipeline.artifacts import required
 from tests.pipeline.remote import servers
 
 WEIGHTS = b"w" * 200_000
@@ -34,13 +34,14 @@ def built(monkeypatch):
     """The stages that were built, each in no time; what they read of their inputs has to be there."""
     names: list[str] = []
 
-    def stage(spec, store, seat, launcher, watcher, *rest):
-        viewed = rest[1]
-        for key in spec.inputs.values():
-            directory = viewed.get(key.stage, store.path(key))
+    def stage(spec, store, slot, *ignored):
+        inputs = json.loads((slot.logs / "spec.json").read_text())["inputs"]
+        for name, key in spec.inputs.items():
+            directory = Path(inputs[name])
             assert (directory / "manifest.json").is_file(), f"{spec.name} reads {key}"
-            assert key.stage in viewed or store.problem(key) is None
-            assert not (key.stage in viewed and (directory / "weights.bin").exists())
+            is_view = directory != store.path(key)
+            assert is_view or store.problem(key) is None
+            assert not (is_view and (directory / "weights.bin").exists())
         names.append(spec.name)
         files = {
             "weights.bin": WEIGHTS,
@@ -48,13 +49,12 @@ def built(monkeypatch):
             "result.json": json.dumps(RESULT).encode(),
         }
         for name, content in {**required(spec.name, spec.config, files), **files}.items():
-            (seat.staging / name).parent.mkdir(parents=True, exist_ok=True)
-            (seat.staging / name).write_bytes(content)
-        inputs = {name: key.fingerprint for name, key in spec.inputs.items()}
-        return manifest_of(spec.key, config=dict(spec.config), inputs=inputs, code_version=spec.version)
+            (slot.staging / name).parent.mkdir(parents=True, exist_ok=True)
+            (slot.staging / name).write_bytes(content)
+        return Outcome(0.0, 1.0, 0.0)
 
     monkeypatch.setattr(building, "_run", stage)
-    monkeypatch.setattr(running, "_check_environment", lambda: None)
+    monkeypatch.setattr("launch.machine.environment.problems", list)
     return names
 
 
