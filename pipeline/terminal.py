@@ -13,7 +13,6 @@ from typing import Any, TextIO
 import rich.console
 import rich.table
 from rich.console import ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.segment import Segment
 from rich.text import Text
 
@@ -21,7 +20,7 @@ from stages.report.text import neutral
 
 PLAIN_WIDTH = 160
 NARROW = 80
-"""Terminal width, in columns, below which table rows may be printed as blocks of lines."""
+"""Terminal width, in columns, below which optional columns are left out."""
 
 
 class RawStream:
@@ -197,29 +196,12 @@ def console(stderr: bool = False) -> Console:
 
 
 class Table(rich.table.Table):
-    """Table that never truncates text: cells wrap, and on a narrow terminal a row may become a block."""
+    """Table that never truncates text: long words are folded."""
 
     def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
         for column in self.columns:
             column.overflow = "fold"
-        if options.max_width >= NARROW or self._needed(console, options) <= options.max_width:
-            yield from super().__rich_console__(console, options)
-            return
-        if self.title:
-            yield Text(neutral(str(self.title)))
-        for cells in zip(*(column.cells for column in self.columns), strict=True):
-            block = rich.table.Table.grid(padding=(0, 1))
-            block.add_column(no_wrap=True)
-            block.add_column(overflow="fold")
-            for column, cell in zip(self.columns, cells, strict=True):
-                if cell:
-                    block.add_row(column.header, cell)
-            yield block
-            yield Text()
-
-    def _needed(self, console: rich.console.Console, options: ConsoleOptions) -> int:
-        """Return the width, in columns, that the longest words need."""
-        return Measurement.get(console, options.update_width(10 * PLAIN_WIDTH), self).minimum
+        yield from super().__rich_console__(console, options)
 
 
 def elapsed(seconds: float) -> str:

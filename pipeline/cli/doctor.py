@@ -19,7 +19,7 @@ from pipeline.cli.command import Commands
 from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.engines.machines import installed as needed
-from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.errors import Exit
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.rehearsal.machine import missing_packages
@@ -44,20 +44,13 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--online", action="store_true", help="also check that the model hub responds")
-    parser.add_argument(
-        "--checkout",
-        action="append",
-        default=[],
-        metavar="NAME=DIR",
-        help="also check a checkout of mindrlhf, one_stage, mindformers or mindspeed_rl",
-    )
 
 
 def doctor(options: Namespace) -> int:
     """Show all checks; exit 1 if the chosen engine is not ready."""
     config = load(options.overrides, options.config_dir)
     chosen = [engine.name for engine in engines.chosen(config)]
-    groups = examine(config, options.online, homes(options.checkout))
+    groups = examine(config, options.online)
     verdicts = {
         name: verdict(groups["machine"] + checks) for name, checks in groups.items() if name not in NO_ENGINES
     }
@@ -84,26 +77,7 @@ def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen
                 print(f"          {check.remedy}")
 
 
-def homes(pairs: list[str]) -> dict[str, str]:
-    """Parse the values NAME=DIR of --checkout.
-
-    Raises:
-        ConfigError: a name is unknown.
-    """
-    known = [checkout.name for engine in engines.outside() for checkout in engine.checkouts]
-    directories = {}
-    for pair in pairs:
-        name, _, directory = pair.partition("=")
-        if name not in known or not directory:
-            rule = f"must be NAME=DIR, of {', '.join(dict.fromkeys(known))}"
-            raise ConfigError([Problem("--checkout", pair, rule)])
-        directories[name] = directory
-    return directories
-
-
-def examine(
-    config: Config, online: bool, checkout_homes: Mapping[str, str] | None = None
-) -> dict[str, list[Check]]:
+def examine(config: Config, online: bool) -> dict[str, list[Check]]:
     """Check the machine and each engine: the chosen one as configured, the others with their defaults."""
     written = sum(stage.bytes_written or 0 for stage in stages(config) if stage.skipped is None)
     machine = [look.disk(Path(config.store).absolute(), written), look.port(config.launcher.master_port)]
@@ -120,7 +94,7 @@ def examine(
     versions, cards = functools.cache(_versions), devices.look()
     groups = {"machine": machine, "local": list(_local(config))}
     for engine in engines.outside():
-        groups[engine.name] = list(_outside(engine, config, checkout_homes or {}, versions, cards))
+        groups[engine.name] = list(_outside(engine, config, versions, cards))
     if any(engine.rehearsal for engine in engines.parts(config)):
         groups["rehearse"] = [_rehearsing(config)]
     return groups
@@ -177,7 +151,6 @@ def _versions(python: str) -> Mapping[str, str | None] | None:
 def _outside(
     engine: Engine,
     config: Config,
-    homes: Mapping[str, str],
     versions: Callable[[str], Mapping[str, str | None] | None],
     cards: devices.Seen,
 ) -> Iterator[Check]:
@@ -190,10 +163,10 @@ def _outside(
     installed_versions = versions(python) if python else None
     contract = getattr(chosen, "contract", None)
     for first in engine.checkouts[:1]:
-        contract = first.contract(_home(first, homes, chosen)) or contract
+        contract = first.contract(_home(first, chosen)) or contract
     for checkout in engine.needed(contract):
         version = (installed_versions or {}).get(checkout.package) if checkout.package else None
-        yield checkouts.check(checkout, _home(checkout, homes, chosen), version)
+        yield checkouts.check(checkout, _home(checkout, chosen), version)
     if container:
         yield Check("python", "unknown", f"runs behind {container[0]}", "run grpoflow doctor in there")
         return
@@ -212,7 +185,7 @@ def _outside(
     yield from look.packages(packages, installed_versions.get, python)
 
 
-def _home(checkout: Checkout, homes: Mapping[str, str], chosen: Any) -> str | None:
-    """Return the directory of a checkout from --checkout, else from the chosen engine's configuration."""
-    home: str | None = homes.get(checkout.name)
-    return home or getattr(chosen, checkout.key, None)
+def _home(checkout: Checkout, settings: Any) -> str | None:
+    """Return the configured directory of a checkout; None if it or its engine is not configured."""
+    home: str | None = getattr(settings, checkout.key, None)
+    return home

@@ -1,8 +1,6 @@
 """`grpoflow export`: write a checkpoint or a run's model as a Hugging Face directory."""
 
-import json
 import re
-import shlex
 import shutil
 import sys
 from argparse import Namespace
@@ -16,6 +14,7 @@ from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.attempt import find_all
 from pipeline.store.history import Record
+from stages.base.files import read_json
 from stages.base.graph import EXPORT_SECTIONS
 from stages.base.reader import read
 from stages.grpo.checkpoint_files import flaw
@@ -84,25 +83,15 @@ def _export_run(options: Namespace, run: str, out: Path | None) -> int:
 
 def _describe_best(root: Path, record: Record) -> str:
     """Return step and accuracy of the best checkpoint; raise StoreError if grpo's result is another one."""
-    result = json.loads((root / record.artifact("grpo") / "result.json").read_text(encoding="utf-8"))
-    engine = record.section("engine").get("name")
-    if engine != "local":
+    result = read_json(root / record.artifact("grpo") / "result.json")
+    best = result.get("best_step")
+    if best is None or best != result["weights_of_step"]:
+        last = f"grpo ended with step {result.get('weights_of_step', result['steps'])}"
+        remedy = "engine=local keeps the best with train.keep_best=true; export this one without --best"
         raise StoreError(
-            f"run {record.id}: engine={engine} compares no checkpoints; export it without --best"
+            f"run {record.id}: {last}, the best is {'unknown' if best is None else best}; {remedy}"
         )
-    command = f"grpoflow run {shlex.join(record.overrides)} train.keep_best=true"
-    if result.get("best_step") is None:
-        raise StoreError(
-            f"run {record.id}: no checkpoint was evaluated (train.validate_every=0); "
-            f"run it again: {command} train.validate_every=10"
-        )
-    best = f"step {result['best_step']}, held-out accuracy {result['best_accuracy']:.3f}"
-    if result["weights_of_step"] != result["best_step"]:
-        raise StoreError(
-            f"run {record.id}: the best checkpoint ({best}) was not retained, only step "
-            f"{result['weights_of_step']}; run it again: {command}"
-        )
-    return best
+    return f"step {best}, held-out accuracy {result['best_accuracy']:.3f}"
 
 
 def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
@@ -118,7 +107,7 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
         raise ConfigError([Problem("OUT", None, rule, f"grpoflow export {record.id} DIR --best")])
     attempts = find_all(root, record.artifact("grpo"))
     states = sorted(attempts[0].glob("checkpoints/step_*/state.json")) if attempts else []
-    best = json.loads(states[-1].read_text(encoding="utf-8"))["best"] if states else {}
+    best = read_json(states[-1])["best"] if states else {}
     if best.get("step") is None or not states[-1].parent.with_name(f"step_{best['step']:06d}").is_dir():
         raise StoreError(
             f"run {record.id}: no best checkpoint; set train.keep_best=true and "

@@ -23,7 +23,6 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--port", type=Bounded(int, 0, 65535), default=8082, metavar="N", help="0: any free port"
     )
-    parser.add_argument("--socket", metavar="PATH", help="listen on a Unix socket that only you can open")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
 
     parser = commands.add("watch", watch, "show the progress of a run until it ends", "last --once")
@@ -40,18 +39,13 @@ def ui(options: Namespace) -> int:
     from pipeline.ui.server import LOOPBACK, listen
 
     root, access = store_of(options).root, Access()
-    with listen(root, access, options.port, options.socket) as server:
-        port = options.port if options.socket else server.server_address[1]
-        url = f"http://{LOOPBACK}:{port}/?token={access.token}"
+    with listen(root, access, options.port) as server:
+        url = f"http://{LOOPBACK}:{server.server_address[1]}/?token={access.token}"
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        if options.socket:
-            print(f"from another machine: ssh -L {port}:{options.socket} HOST, then open")
         print(f"runs and live reports of {root}: {url}", flush=True)
         opened = _browser(url) if options.open else contextlib.nullcontext()
         with contextlib.suppress(KeyboardInterrupt), opened:
             server.serve_forever()
-    if options.socket:
-        Path(options.socket).unlink(missing_ok=True)
     return Exit.DONE
 
 

@@ -34,7 +34,6 @@ def register(commands: Commands) -> None:
         "train.beta=0.02 --since 7d   # runs whose configuration has this value",
     )
     parser.add_argument("--all", action="store_true", help=f"list all runs, not only the newest {NEWEST}")
-    parser.add_argument("--model", metavar="NAME", help="only runs of this model; same as model=NAME")
     parser.add_argument(
         "--since",
         metavar="TIME",
@@ -71,7 +70,6 @@ def runs(options: Namespace) -> int:
     """List runs, or pin, unpin or name one."""
     locations = [word for word in options.overrides if word.startswith(("store=", "remote=", "remote."))]
     filters = [override for override in options.overrides if override not in locations]
-    filters += [f"model={options.model}"] if options.model else []
     read_runs, record_event = _history_access(Namespace(**{**vars(options), "overrides": locations}))
     for event, selector in (("pinned", options.pin), ("unpinned", options.unpin)):
         if selector is not None:

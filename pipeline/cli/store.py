@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import asdict
+from typing import Any
 
 from pipeline.cli.command import Bounded, Commands, store_of
 from pipeline.config.load import load
@@ -45,59 +46,16 @@ def register(commands: Commands) -> None:
 
 
 def verify(options: Namespace) -> int:
-    """Check every committed artifact, and the checkpoints of unfinished attempts."""
+    """Check all committed artifacts and the checkpoints of unfinished attempts, or the remote."""
     if options.remote:
         return _verify_remote(options)
     store = store_of(options)
-    print_line = _print_nothing if options.json else print
-    total, unfinished, damaged = len(artifacts(store)), len(checkpoints(store)), []
-    for finding in find_damage(store, options.deep, _show_progress):
-        print_line(f"damaged {finding.path}: {finding.problem}")
+    counts = {"artifacts": len(artifacts(store)), "checkpoints": len(checkpoints(store))}
+    damaged = []
+    for finding in find_damage(store, options.deep, lambda path: show_status(f"checking {path}")):
         moved = quarantine(store, finding) if options.repair else None
         damaged.append({"path": finding.path, "problem": finding.problem, "moved_to": moved})
-        if options.repair:
-            print_line(f"  moved to {moved}; the next run does that work again")
-    more = f" and {unfinished} checkpoints of unfinished attempts" if unfinished else ""
-    print_line(
-        f"{total} artifacts{more} checked{' by digest' if options.deep else ''}, {len(damaged)} damaged"
-    )
-    if options.json:
-        counts = {"artifacts": total, "checkpoints": unfinished, "deep": options.deep}
-        print(as_json({**counts, "damaged": damaged}))
-    return Exit.FAILED if damaged and not options.repair else Exit.DONE
-
-
-def _print_nothing(text: str) -> None:
-    """Replace print for machine-readable output."""
-
-
-def _show_progress(path: object) -> None:
-    show_status(f"checking {path}")
-
-
-def gc(options: Namespace) -> int:
-    """List, and with --delete remove, what no retained run needs."""
-    if options.remote:
-        return _gc_remote(options)
-    store = store_of(options)
-    if not store.root.is_dir() and not options.json:
-        print(f"{store.root}: no store there, nothing to collect")
-        return Exit.DONE
-    garbage = collect.collect(store, options.keep, options.delete) if store.root.is_dir() else []
-    unrecorded = collect.unrecorded(store)
-    if options.json:
-        items = [asdict(item) for item in garbage]
-        print(as_json({"garbage": items, "deleted": options.delete, "left_alone": unrecorded}))
-        return Exit.DONE
-    for item in garbage:
-        print(f"{item.kind:10} {item.bytes / 2**20:10.1f} MiB  {item.path}")
-    total = sum(item.bytes for item in garbage) / 2**20
-    done = "removed" if options.delete else "could be removed (nothing was; add --delete)"
-    print(f"{len(garbage)} directories, {total:.1f} MiB {done}")
-    if unrecorded:
-        count, first = len(unrecorded), unrecorded[0]
-        print(f"{count} artifacts that no recorded run made are left alone, {first} among them")
-    return Exit.DONE
+    return _report_damage(options, counts, damaged, "moved to {moved_to}; the next run rebuilds it")
 
 
 def _verify_remote(options: Namespace) -> int:
@@ -106,22 +64,51 @@ def _verify_remote(options: Namespace) -> int:
     from pipeline.store.remote import deletion, upkeep
 
     remote, _ = connect(options)
-    print_line = _print_nothing if options.json else print
-    total, damaged = 0, []
-    for path, problem in upkeep.verify(remote, options.deep):
-        total += 1
-        if problem is None:
-            continue
-        damaged.append({"path": path, "problem": problem, "removed": options.repair})
-        print_line(f"damaged {path}: {problem}")
-        if options.repair:
-            with deletion.deleting(remote):
-                deletion.remove(remote, path)
-            print_line("  removed; push it again")
-    print_line(f"{total} artifacts checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
+    checked = list(upkeep.verify(remote, options.deep))
+    damaged = []
+    for path, problem in checked:
+        if problem is not None:
+            damaged.append({"path": path, "problem": problem, "removed": options.repair})
+            if options.repair:
+                with deletion.deleting(remote):
+                    deletion.remove(remote, path)
+    return _report_damage(options, {"artifacts": len(checked)}, damaged, "removed; push it again")
+
+
+def _report_damage(
+    options: Namespace, counts: dict[str, int], damaged: list[dict[str, Any]], repaired: str
+) -> int:
+    """Print what was checked and what is damaged; `repaired` is the text about --repair."""
     if options.json:
-        print(as_json({"artifacts": total, "deep": options.deep, "damaged": damaged}))
+        print(as_json({**counts, "deep": options.deep, "damaged": damaged}))
+    else:
+        for finding in damaged:
+            print(f"damaged {finding['path']}: {finding['problem']}")
+            if options.repair:
+                print(f"  {repaired.format(**finding)}")
+        checked = " and ".join(f"{count} {name}" for name, count in counts.items())
+        print(f"{checked} checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
     return Exit.FAILED if damaged and not options.repair else Exit.DONE
+
+
+def gc(options: Namespace) -> int:
+    """List, and with --delete remove, what no retained run needs."""
+    if options.remote:
+        return _gc_remote(options)
+    store = store_of(options)
+    garbage = collect.collect(store, options.keep, options.delete) if store.root.is_dir() else []
+    unrecorded = collect.unrecorded(store)
+    if options.json:
+        items = [asdict(item) for item in garbage]
+        print(as_json({"garbage": items, "deleted": options.delete, "left_alone": unrecorded}))
+        return Exit.DONE
+    for item in garbage:
+        print(f"{item.kind:10} {item.bytes / 2**20:10.1f} MiB  {item.path}")
+    total = sum(item.bytes for item in garbage)
+    print(f"{len(garbage)} directories, {_removed(total, options.delete)}")
+    if unrecorded:
+        print(f"{len(unrecorded)} artifacts of no recorded run are left alone, for example {unrecorded[0]}")
+    return Exit.DONE
 
 
 def _gc_remote(options: Namespace) -> int:
@@ -137,7 +124,10 @@ def _gc_remote(options: Namespace) -> int:
         return Exit.DONE
     for item in garbage:
         print(f"{item.bytes / 2**20:10.1f} MiB  {item.path}  ({item.reason})")
-    total = sum(item.bytes for item in garbage) / 2**20
-    done = "removed from" if options.delete else "could be removed (nothing was; add --delete) from"
-    print(f"{len(garbage)} artifacts older than {days:g} days, {total:.1f} MiB, {done} {remote.url}")
+    total = sum(item.bytes for item in garbage)
+    print(f"{len(garbage)} artifacts older than {days:g} days, {_removed(total, options.delete)}")
     return Exit.DONE
+
+
+def _removed(total: int, was_deleted: bool) -> str:
+    return f"{total / 2**20:.1f} MiB {'removed' if was_deleted else 'can be removed with --delete'}"

@@ -1,20 +1,14 @@
 """Local server of `grpoflow ui`: the list of runs, their live reports and the pages in the store.
 
-It only reads the store, and listens on loopback or on a Unix socket (access control: pipeline.ui.access).
+It only reads the store, and listens on loopback (access control: pipeline.ui.access).
 """
 
-import contextlib
 import functools
 import html
-import os
 import re
-import socket
-import stat
 import traceback
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -39,33 +33,18 @@ HEADERS = {
 }
 
 
-def listen(root: Path, access: Access, port: int, socket_path: str | None) -> ThreadingHTTPServer:
-    """Listen on a port of 127.0.0.1 (0: any free one), or on a Unix socket that only this user can open.
+def listen(root: Path, access: Access, port: int) -> ThreadingHTTPServer:
+    """Listen on a port of 127.0.0.1 (0: any free one).
 
     Raises:
-        ConfigError: the port or the socket cannot be used.
+        ConfigError: the port cannot be used.
     """
     handler: Any = functools.partial(Pages, root=root, access=access)
-    umask = os.umask(0o177)
     try:
-        if socket_path is None:
-            return ThreadingHTTPServer((LOOPBACK, port), handler)
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.lstat(socket_path).st_mode):  # left by a killed server
-                os.unlink(socket_path)
-        return _UnixServer(socket_path, handler)  # type: ignore[arg-type]
-    except (OSError, OverflowError) as error:
-        name, value = ("--port", port) if socket_path is None else ("--socket", socket_path)
-        rule = f"cannot be used: {getattr(error, 'strerror', None) or error}"
-        remedy = "choose another; --port 0 is any free port, a socket's path has at most 100 characters"
-        raise ConfigError([Problem(name, value, rule, remedy)]) from error
-    finally:
-        os.umask(umask)
-
-
-class _UnixServer(ThreadingHTTPServer):
-    address_family = socket.AF_UNIX
-    server_bind: Callable[..., None] = TCPServer.server_bind  # HTTPServer's needs a host and a port
+        return ThreadingHTTPServer((LOOPBACK, port), handler)
+    except OSError as error:
+        rule, remedy = f"cannot be used: {error.strerror}", "choose another; 0 is any free port"
+        raise ConfigError([Problem("--port", port, rule, remedy)]) from error
 
 
 class Pages(BaseHTTPRequestHandler):

@@ -62,7 +62,7 @@ def test_an_empty_directory_is_none(name, told, remedy, tmp_path):
     assert check.status == "problem" and told in check.found and check.remedy.startswith(remedy)
 
 
-def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(tmp_path, capsys):
+def test_doctor_checks_a_checkout_like_the_stages(tmp_path, capsys):
     home = Path(shutil.copytree(MINDSPEED_RL / "head", tmp_path / "home"))
     launcher = home / "mindspeed_rl/workers/scheduler/launcher_ms.py"
     launcher.write_text(
@@ -77,13 +77,17 @@ def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(tmp_path, capsys):
     for llm, status in ((MINDSPEED_RL / "llm", "ok"), (tmp_path / "llm", "problem")):
         assert checkouts.check(CHECKOUTS["mindspeed_llm"], str(llm)).status == status
 
-    def asked(name):
-        main(["doctor", "--json", "--checkout", f"mindspeed_rl={MINDSPEED_RL / name}", f"store={tmp_path}"])
-        found = json.loads(capsys.readouterr().out)["checks"]["mindspeed_rl"]
-        return [one["name"] for one in found if one["name"].startswith("mindspeed")]
+    for name, checked in (("head", ["mindspeed_rl", "mindspeed_llm"]), ("window", ["mindspeed_rl"])):
+        names = [check["name"] for check in doctor_checks(name, tmp_path, capsys)]
+        assert [name for name in names if name.startswith("mindspeed")] == checked
 
-    assert asked("head") == ["mindspeed_rl", "mindspeed_llm"]
-    assert asked("window") == ["mindspeed_rl"]  # it has a converter of its own
+
+def doctor_checks(checkout, store, capsys):
+    """Return doctor's checks of a checkout of MindSpeed-RL."""
+    recipe = ["engine=mindspeed_rl", "model=qwen2_5_7b", "layout=dp4_mp2_pp2", f"store={store}"]
+    recipe += [f"engine.python={sys.executable}", "layout.generate.model_parallel=1"]
+    main(["doctor", "--json", f"engine.mindspeed_rl_home={MINDSPEED_RL / checkout}", *recipe])
+    return json.loads(capsys.readouterr().out)["checks"]["mindspeed_rl"]
 
 
 @pytest.mark.parametrize(
@@ -128,18 +132,8 @@ def test_mindformers_of_other_arguments_is_refused(tmp_path):
     assert check.status == "problem" and "lacks --output_dir" in check.found
 
 
-def test_packages_are_those_of_the_checkouts_contract(tmp_path, capsys):
-    def wanted(home):
-        recipe = ["engine=mindspeed_rl", "model=qwen2_5_7b", "layout=dp4_mp2_pp2", f"store={tmp_path}"]
-        chosen = [f"engine.python={sys.executable}", "layout.generate.model_parallel=1"]
-        main(["doctor", "--json", "--checkout", f"mindspeed_rl={MINDSPEED_RL / home}", *recipe, *chosen])
-        checks = json.loads(capsys.readouterr().out)["checks"]["mindspeed_rl"]
-        return str(next(check["remedy"] for check in checks if check["name"] == "tensordict"))
-
-    assert "must be tensordict==0.8.1" in wanted("head")
-    assert "must be tensordict==0.1.2" in wanted("window")
-
-
-def test_an_unknown_checkout_is_refused(capsys):
-    assert main(["doctor", "--checkout", "ray=/x"]) == 2
-    assert "must be NAME=DIR, of mindrlhf" in capsys.readouterr().err
+@pytest.mark.parametrize(("checkout", "version"), [("head", "0.8.1"), ("window", "0.1.2")])
+def test_required_packages_depend_on_the_checkout(checkout, version, tmp_path, capsys):
+    checks = doctor_checks(checkout, tmp_path, capsys)
+    (remedy,) = (check["remedy"] for check in checks if check["name"] == "tensordict")
+    assert f"must be tensordict=={version}" in remedy

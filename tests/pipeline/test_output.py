@@ -58,7 +58,7 @@ COMMANDS = [
     "HOSTILE", "run --HOSTILE",
     "gc --keep HOSTILE", "diagnose HOSTILE", "runs --pin HOSTILE", "config train.resume_from='HOSTILE'",
     "config --explain HOSTILE",
-    "sweep --plan train.beta=0.1,HOSTILE", "doctor --checkout HOSTILE", "convert HOSTILE OUT",
+    "sweep --plan train.beta=0.1,HOSTILE", "doctor engine.python='HOSTILE'", "convert HOSTILE OUT",
     "probe dataset.path=HOSTILE",
 ]  # fmt: skip
 

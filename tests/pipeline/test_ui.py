@@ -21,21 +21,10 @@ from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.store import history
 
-CLI = [sys.executable, "-m", "pipeline.cli"]
 RUN = "20260101-000000-aaaa"
 SWEEP = "sweeps/0123abcd"
 REPORT = "report/0123456789abcdef"
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=30)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
+PATHS = ["/", f"/run/{RUN}", f"/{REPORT}/index.html", f"/{SWEEP}/table.csv", "/runs.jsonl", "/nowhere"]
 
 
 @dataclass
@@ -45,7 +34,6 @@ class Ui:
     store: Path
     process: subprocess.Popen[str]
     printed: str
-    socket: str | None
 
     @property
     def address(self):
@@ -55,61 +43,44 @@ class Ui:
     def token(self):
         return self.address.query.removeprefix("token=")
 
-    def get(self, path, headers=None, method="GET", body=None):
+    def get(self, path, headers=None, method="GET"):
         """Return status, headers (lower case) and text."""
-        connection = UnixConnection(self.socket) if self.socket else http.client.HTTPConnection(
-            "127.0.0.1", self.address.port, timeout=30
-        )  # fmt: skip
-        connection.request(method, path, body, dict(headers or {}))
-        answer = connection.getresponse()
-        received = {name.lower(): value for name, value in answer.getheaders()}
-        text = answer.read().decode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.address.port, timeout=30)
+        connection.request(method, path, None, dict(headers or {}))
+        response = connection.getresponse()
+        received = {name.lower(): value for name, value in response.getheaders()}
+        text = response.read().decode()
         connection.close()
-        return answer.status, received, text
+        return response.status, received, text
 
     def bearer(self, token=None):
         return {"Authorization": f"Bearer {token or self.token}"}
 
 
-def fill(store):
+@pytest.fixture(scope="module")
+def ui(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store")
     artifacts = {"grpo": "grpo/0123456789abcdef"}
     history.record(store, RUN, "started", overrides=["seed=1"], config=load([]).plain(), artifacts=artifacts)
     for directory in (SWEEP, REPORT):
         (store / directory).mkdir(parents=True)
         (store / directory / "index.html").write_text(f"<p>page of {directory}</p>")
     (store / SWEEP / "table.csv").write_text("a,b\n")
-
-
-def start(store, *options, browser):
-    fill(store)
-    line = [*CLI, "ui", *options, f"store={store}"]
+    browser = store / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {store}/seen\n')
+    browser.chmod(0o755)
+    line = [sys.executable, "-m", "pipeline.cli", "ui", "--port", "0", "--open", f"store={store}"]
     environment = {**os.environ, "BROWSER": str(browser)}
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     printed = ""
     while "?token=" not in printed:
-        line_printed = process.stdout.readline()
-        assert line_printed, printed
-        printed += line_printed
-    path = options[1] if options[0] == "--socket" else None
-    return Ui(store, process, printed, path)
-
-
-@pytest.fixture(scope="module", params=["port", "socket"])
-def ui(request, tmp_path_factory):
-    store = tmp_path_factory.mktemp("store")
-    browser = store / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$@" > {store}/seen\n')
-    browser.chmod(0o755)
-    options = ["--port", "0", "--open"] if request.param == "port" else ["--socket", str(store / "ui.socket")]
-    running = start(store, *options, browser=browser)
-    yield running
-    running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(timeout=30) == 0
-    assert not (store / "ui.socket").exists()
-
-
-PATHS = ["/", f"/run/{RUN}", f"/{REPORT}/index.html", f"/{SWEEP}/table.csv", "/runs.jsonl", "/nowhere"]
+        printed_line = process.stdout.readline()
+        assert printed_line, printed
+        printed += printed_line
+    yield Ui(store, process, printed)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
@@ -196,31 +167,20 @@ def test_a_page_that_is_a_link_is_not_served(ui):
     assert ui.get(f"/report/{'f' * 16}/index.html", ui.bearer())[0] == 404
 
 
-def test_other_users_cannot_see_the_token(ui):
-    if ui.socket:
-        assert stat.S_IMODE(Path(ui.socket).stat().st_mode) == 0o600
+def test_the_command_line_does_not_show_the_token(ui):
     assert ui.token not in Path(f"/proc/{ui.process.pid}/cmdline").read_text()
 
 
-def test_a_port_or_socket_in_use_is_refused(tmp_path, capsys):
-    umask = os.umask(0o027)
-    file = tmp_path / "notes.txt"
-    file.write_text("keep")
+def test_a_port_in_use_is_refused(tmp_path, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        lines = [["--port", str(taken.getsockname()[1])], ["--socket", str(tmp_path)]]
-        lines += [["--socket", str(tmp_path / ("x" * 200))], ["--socket", str(file)]]
-        for line in lines:
-            assert main(["ui", *line, f"store={tmp_path}"]) == 2
-            assert f"{line[0]}={line[1]}" in capsys.readouterr().err
-    assert file.read_text() == "keep"
-    assert os.umask(umask) == 0o027
+        port = str(taken.getsockname()[1])
+        assert main(["ui", "--port", port, f"store={tmp_path}"]) == 2
+    assert f"--port={port}" in capsys.readouterr().err
 
 
 def test_the_browser_is_started_without_the_token_on_its_command_line(ui):
-    if ui.socket:
-        pytest.skip("no browser opens a socket")
     seen = ui.store / "seen"
     deadline = time.monotonic() + 20
     while not seen.exists() or not seen.read_text():
