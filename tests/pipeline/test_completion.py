@@ -1,4 +1,4 @@
-"""What the Tab key offers."""
+"""Shell completion."""
 
 import os
 import shutil
@@ -8,14 +8,14 @@ from argparse import Namespace
 
 import pytest
 
-from pipeline.cli import completion, main, make_parser
+from pipeline.cli import completion, main
 from pipeline.config.load import load
 from pipeline.store import history
 
 
-def offered(line, tmp_path):
-    """What a shell is answered."""
-    out = tmp_path / "offered"
+def completions(line, tmp_path):
+    """Return the completions that a shell receives."""
+    out = tmp_path / "completions"
     shell = {
         "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_SHELL": "fish", "COMP_LINE": line,
         "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE_STDOUT_FILENAME": str(out),
@@ -26,9 +26,9 @@ def offered(line, tmp_path):
     return {word.partition("\t")[0].strip() for word in out.read_text().split("\n")}
 
 
-def test_a_shell_is_answered(tmp_path):
+def test_completion_through_a_shell(tmp_path):
     pytest.importorskip("argcomplete")
-    assert "model=tiny" in offered("grpoflow plan model=ti", tmp_path)
+    assert "model=tiny" in completions("grpoflow plan model=ti", tmp_path)
 
 
 def test_keys_groups_and_their_values():
@@ -48,22 +48,15 @@ def test_runs_and_stages(tmp_path):
     assert "grpo" in set(completion.stages("", Namespace()))
 
 
-def test_wrong_words_offer_nothing():
+def test_invalid_words_have_no_completions():
     assert completion._quiet(completion.overrides)("no.such.key=", Namespace(config_dir=None)) == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_code_that_it_can_read(shell, capsys):
+def test_the_shell_code_is_valid(shell, capsys):
     pytest.importorskip("argcomplete")
     assert main(["completion", shell]) == 0
     code = capsys.readouterr().out
     assert "grpoflow" in code
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=code, text=True, timeout=60, check=True)
-
-
-def test_every_completer_is_of_an_option_that_there_is():
-    parser = make_parser()
-    text = "".join(command.format_help() for command in parser._subparsers._group_actions[0].choices.values())  # type: ignore
-    for option in ("--until", "--only", "--force", "--explain", "--pin", "STAGE", "RUN"):
-        assert option in text

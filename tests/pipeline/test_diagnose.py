@@ -15,12 +15,12 @@ def test_a_known_failure(capsys):
     text = capsys.readouterr().out
     assert "urllib3 2 has no DEFAULT_CIPHERS" in text and "pip install 'urllib3<2'" in text
     assert main(["diagnose", str(FAILED / "npu_hccl_timeout"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["waited_for"] == [2] and told["culprit"].endswith("worker_2.log")
-    assert {finding["kind"] for finding in told["findings"]} == {"follows"}
+    diagnosis_json = json.loads(capsys.readouterr().out)
+    assert diagnosis_json["waited_for"] == [2] and diagnosis_json["culprit"].endswith("worker_2.log")
+    assert {finding["kind"] for finding in diagnosis_json["findings"]} == {"follows"}
 
 
-def test_nothing_known_is_exit_1_and_nothing_to_read_is_2(tmp_path, capsys):
+def test_exit_codes_of_unknown_failures_and_missing_logs(tmp_path, capsys):
     (tmp_path / "worker_0.log").write_text("step 1\n")
     assert main(["diagnose", str(tmp_path)]) == 1
     assert main(["diagnose", str(tmp_path / "absent")]) == 2
@@ -33,12 +33,12 @@ def test_a_failed_stage_shows_cause_and_remedy(tmp_path):
     assert "diagnosis: the disk (or the quota) is full" in text and "do: free space" in text
 
 
-def test_what_a_stage_says_itself_is_not_said_twice(tmp_path):
+def test_an_error_of_the_stage_is_not_repeated(tmp_path):
     (tmp_path / "stage.log").write_text("error: model.path=x: must be a directory\n")
     assert diagnosis(tmp_path) == []
 
 
-def test_a_run_tells_why_its_stage_failed(tmp_path):
+def test_a_failed_run_prints_the_diagnosis(tmp_path):
     line = [sys.executable, "-m", "pipeline.cli", "run", "model=qwen2_5_0_5b", "layout=dp1_mp1_pp1"]
     line += ["fetch.endpoint=http://no-such-host.invalid", "fetch.attempts=1", f"store={tmp_path / 'store'}"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)

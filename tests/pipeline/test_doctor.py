@@ -11,21 +11,21 @@ from pipeline.cli import main
 from pipeline.cli.doctor import verdict
 
 
-def test_the_default_engine_is_ready_here(tmp_path, capsys):
+def test_the_default_engine_is_ready(tmp_path, capsys):
     assert main(["doctor", "--json", f"store={tmp_path / 'store'}"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdicts"]["local"] == "ready"
-    assert [check["name"] for check in told["checks"]["machine"]] == ["disk", "port"]  # no network unasked
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["verdicts"]["local"] == "ready"
+    assert [check["name"] for check in printed["checks"]["machine"]] == ["disk", "port"]  # no network unasked
     assert not (tmp_path / "store").exists()
 
 
-def test_what_mindrlhf_lacks_is_named_with_a_remedy(tmp_path, capsys, monkeypatch):
+def test_missing_parts_of_mindrlhf_are_listed_with_remedies(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))  # no npu-smi
     engine = ["engine=mindrlhf", "model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"engine.python={sys.executable}"]
     assert main(["doctor", "--json", *engine, f"store={tmp_path}"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    checks = {check["name"]: check for check in told["checks"]["mindrlhf"]}
-    assert told["verdicts"]["mindrlhf"] == "not ready"
+    printed = json.loads(capsys.readouterr().out)
+    checks = {check["name"]: check for check in printed["checks"]["mindrlhf"]}
+    assert printed["verdicts"]["mindrlhf"] == "not ready"
     assert checks["devices"]["remedy"].startswith("8 cards: Ascend cards")
     assert "engine.mindrlhf_home" in checks["mindrlhf"]["remedy"]
     assert checks["python"]["status"] == checks["mindspore"]["status"] == "ok"
@@ -34,20 +34,20 @@ def test_what_mindrlhf_lacks_is_named_with_a_remedy(tmp_path, capsys, monkeypatc
     assert "engine=mindrlhf: not ready" in text and "vllm" not in text
 
 
-def test_what_runs_in_a_container_is_unknown(tmp_path, capsys):
+def test_a_container_is_not_inspected(tmp_path, capsys):
     main(["doctor", "engine=mindrlhf", "engine.container=[docker,exec,npu]", f"store={tmp_path}"])
     assert "unknown python: runs behind docker" in capsys.readouterr().out
 
 
-def test_whether_this_machine_can_rehearse_is_no_part_of_an_engines_verdict(tmp_path, capsys):
-    own = ["doctor", "engine=mindrlhf", f"engine.python={sys.executable}", f"store={tmp_path}"]
-    main([*own, "--json"])
-    told = json.loads(capsys.readouterr().out)
-    (check,) = told["checks"]["rehearse"]
+def test_rehearsal_packages_do_not_affect_an_engine_s_verdict(tmp_path, capsys):
+    mindrlhf = ["doctor", "engine=mindrlhf", f"engine.python={sys.executable}", f"store={tmp_path}"]
+    main([*mindrlhf, "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    (check,) = printed["checks"]["rehearse"]
     assert check["status"] == "problem" and "mindpet not installed" in check["found"]  # our own lacks it
     assert "pip install mindspore==2.7.0 mindformers==1.6.0" in check["remedy"]
-    assert "rehearse" not in told["verdicts"]
-    main(own)
+    assert "rehearse" not in printed["verdicts"]
+    main(mindrlhf)
     assert "grpoflow rehearse\n  PROBLEM interpreter" in capsys.readouterr().out
 
 
@@ -62,21 +62,27 @@ def test_verdicts():
 
 def test_every_engine_has_a_verdict(tmp_path, capsys):
     main(["doctor", "--json", f"store={tmp_path}"])
-    told = json.loads(capsys.readouterr().out)
-    assert set(told["verdicts"]) == {"local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "mindformers"}
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed["verdicts"]) == {
+        "local",
+        "mindrlhf",
+        "mindrlhf_one_stage",
+        "mindspeed_rl",
+        "mindformers",
+    }
     main(["doctor", f"store={tmp_path}"])
     text = capsys.readouterr().out
     assert "engine=mindspeed_rl: not ready: devices, mindspeed_rl" in text  # by name; --json tells more
 
 
-def test_hosts_are_asked_when_the_launcher_is_ssh(tmp_path, capsys):
+def test_ssh_hosts_are_checked(tmp_path, capsys):
     over = ["launcher=ssh", "launcher.hosts=[no-such-host.invalid]", f"store={tmp_path}"]
     assert main(["doctor", "--json", *over]) == 1
     names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]["machine"]]
     assert names == ["disk", "port", "host no-such-host.invalid"]
 
 
-def test_evaluate_needs_memory_here_beside_an_outside_engine(tmp_path, capsys):
+def test_memory_of_evaluate_is_checked_for_external_engines(tmp_path, capsys):
     def memory(*overrides):
         main(["doctor", "--json", "engine=mindrlhf", f"store={tmp_path}", *overrides])
         checks = json.loads(capsys.readouterr().out)["checks"]["machine"]
@@ -88,7 +94,7 @@ def test_evaluate_needs_memory_here_beside_an_outside_engine(tmp_path, capsys):
     assert check["status"] == "problem" and "evaluate runs here" in check["remedy"]
 
 
-def test_supervised_training_by_mindformers_counts_for_the_verdict(tmp_path, capsys):
+def test_mindformers_is_checked_if_it_trains_sft(tmp_path, capsys):
     home = Path(__file__).parents[1] / "data" / "mindformers_standin"
     given = [f"mindformers.home={home}", f"mindformers.python={sys.executable}", f"store={tmp_path}"]
     assert main(["doctor", "engine.sft=mindformers", *given]) == 1  # no cards
@@ -99,13 +105,13 @@ def test_supervised_training_by_mindformers_counts_for_the_verdict(tmp_path, cap
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Says no to everything, as a hub says to the question for its first page, and counts."""
+    """Hub that answers 404 and counts requests."""
 
-    asked = 0
+    requests = 0
 
     def do_GET(self):
         """Answer."""
-        type(self).asked += 1
+        type(self).requests += 1
         self.send_error(404)
 
     def log_message(self, *_):
@@ -117,7 +123,7 @@ def hub():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    Hub.asked = 0
+    Hub.requests = 0
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
@@ -126,17 +132,17 @@ def hub():
         server.server_close()
 
 
-def test_the_hub_is_asked_only_online(hub, tmp_path, capsys):
-    asked = [f"fetch.endpoint={hub}", f"store={tmp_path}"]
-    assert main(["doctor", "--json", *asked]) == 0
-    assert Hub.asked == 0 and '"name": "hub"' not in capsys.readouterr().out
-    assert main(["doctor", "--json", "--online", *asked]) == 0
+def test_the_hub_is_contacted_only_with_online(hub, tmp_path, capsys):
+    overrides = [f"fetch.endpoint={hub}", f"store={tmp_path}"]
+    assert main(["doctor", "--json", *overrides]) == 0
+    assert Hub.requests == 0 and '"name": "hub"' not in capsys.readouterr().out
+    assert main(["doctor", "--json", "--online", *overrides]) == 0
     checks = json.loads(capsys.readouterr().out)["checks"]["machine"]
-    assert Hub.asked == 1
+    assert Hub.requests == 1
     assert checks[-1] == {"name": "hub", "status": "ok", "found": f"{hub} answers 404", "remedy": ""}
 
 
-def test_a_hub_that_is_away_makes_every_engine_unready(tmp_path, capsys, monkeypatch):
+def test_an_unreachable_hub_makes_engines_unready(tmp_path, capsys, monkeypatch):
     server = http.server.HTTPServer(("127.0.0.1", 0), Hub)
     server.server_close()
     monkeypatch.setenv("MODELSCOPE_ENDPOINT", f"http://127.0.0.1:{server.server_port}")

@@ -8,15 +8,15 @@ from pipeline.ui import live
 HOSTILE = "<script>alert(1)</script>"
 
 
-def begun(store, run, *overrides):
+def start_run(store, run, *overrides):
     config = load(overrides).plain()
     artifacts = {stage: f"{stage}/{'0' * 16}" for stage in ("sft", "grpo", "report")}
     history.record(store, run, "started", overrides=list(overrides), config=config, artifacts=artifacts)
 
 
-def test_runs_and_sweeps_are_listed_the_newest_first(tmp_path):
-    begun(tmp_path, "one", "seed=1")
-    begun(tmp_path, "two", f"report.title={HOSTILE!r}")
+def test_runs_and_sweeps_are_listed_newest_first(tmp_path):
+    start_run(tmp_path, "one", "seed=1")
+    start_run(tmp_path, "two", f"report.title={HOSTILE!r}")
     history.record(tmp_path, "one", "failed", stage="sft", message="out of memory")
     sweep = tmp_path / "sweeps" / "0123abcd"
     sweep.mkdir(parents=True)
@@ -30,8 +30,8 @@ def test_runs_and_sweeps_are_listed_the_newest_first(tmp_path):
     assert HOSTILE not in text
 
 
-def test_a_run_that_broke_off_shows_what_it_left(tmp_path):
-    begun(tmp_path, "one", "seed=1")
+def test_a_failed_run_shows_its_partial_results(tmp_path):
+    start_run(tmp_path, "one", "seed=1")
     history.record(tmp_path, "one", "failed", stage="grpo", message=HOSTILE)
     work = tmp_path / "sft" / ("0" * 16)
     work.mkdir(parents=True)
@@ -43,16 +43,16 @@ def test_a_run_that_broke_off_shows_what_it_left(tmp_path):
     assert 'http-equiv="refresh"' not in page
 
 
-def test_a_living_run_renews_its_page(tmp_path):
-    begun(tmp_path, "one")
+def test_the_page_of_a_running_run_refreshes(tmp_path):
+    start_run(tmp_path, "one")
     lease = leases.take(tmp_path, "one")
     page, _ = live.report(tmp_path, "one")
     assert 'http-equiv="refresh"' in page and "waiting" in page
     lease.release()
 
 
-def test_a_finished_run_has_its_own_report(tmp_path):
-    begun(tmp_path, "one")
+def test_a_finished_run_shows_its_report(tmp_path):
+    start_run(tmp_path, "one")
     history.record(tmp_path, "one", "finished", result={})
     report = tmp_path / "report" / ("0" * 16)
     report.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`grpoflow logs`: which file, how much of it, and following it to the run's end."""
+"""`grpoflow logs`: choice of the file, number of lines, following."""
 
 import os
 
@@ -13,7 +13,7 @@ ARTIFACTS = {"split": "split/0123456789abcdef", "grpo": "grpo/fedcba9876543210"}
 
 @pytest.fixture
 def store(tmp_path):
-    """A run with the logs of two stages; grpo has two workers, and an attempt on another seat."""
+    """A run with the logs of two stages; grpo has two workers, and two attempts."""
     plain = load([]).plain()
     history.record(tmp_path, "r1", "started", overrides=[], artifacts=ARTIFACTS, config=plain)
     grpo = "grpo-fedcba9876543210"
@@ -46,19 +46,19 @@ def write(store, name, text, second):
         ("last grpo --worker 12 -f", "twelve\n"),
     ],
 )
-def test_the_log_that_is_asked_for(store, words, text, capsys):
+def test_the_selected_log_is_printed(store, words, text, capsys):
     assert main(["logs", *words.split(), f"store={store}"]) == 0
     shown = capsys.readouterr()
     assert shown.out == text and shown.err.startswith(f"==> {store / '.logs'}")
 
 
-def test_of_a_failed_run_it_is_the_stage_that_failed(store, capsys):
+def test_the_failed_stage_is_the_default(store, capsys):
     history.record(store, "r1", "failed", stage="split", message="exit code 1")
     assert main(["logs", f"store={store}"]) == 0
     assert capsys.readouterr().out == "split done\n"
 
 
-def test_what_is_not_there_is_told_with_what_is(store, capsys):
+def test_missing_logs_are_refused(store, capsys):
     assert main(["logs", "--worker", "3", f"store={store}"]) == 1
     assert "no log of grpo, worker 3, in run r1; workers that have one: 0, 12" in capsys.readouterr().err
     assert main(["logs", "last", "sft", f"store={store}"]) == 2
@@ -69,7 +69,7 @@ def test_what_is_not_there_is_told_with_what_is(store, capsys):
     assert "has no logs: all its stages were in the store already" in capsys.readouterr().err
 
 
-def test_followed_it_goes_on_to_the_next_stage_and_ends_with_the_run(store, monkeypatch, capsys):
+def test_follow_continues_with_the_next_stage_until_the_run_ends(store, monkeypatch, capsys):
     lease = leases.take(store, "r1")
 
     def grows():

@@ -37,7 +37,7 @@ def made(store, stage, ended, **files):
 
 
 def training(store):
-    """An attempt at grpo in its 5th of 25 steps, each 2 s but one that waited for a checkpoint."""
+    """Write an attempt at grpo in step 5 of 25; each step took 2 s, except one with a checkpoint."""
     now = time.time()
     work = store / ".work" / f"grpo-{DIGITS}"
     whens = (now - 67, now - 65, now - 63, now - 2, now)
@@ -47,14 +47,14 @@ def training(store):
     ]
     lines(work / "metrics.jsonl", *metrics)
     logs = store / ".logs" / f"grpo-{DIGITS}"
-    told = {"time_s": now, "step": 5, "total": 25, "unit": "step", "message": "reward 0.500, length 9.1"}
-    lines(logs / "progress.jsonl", told)
+    values = {"time_s": now, "step": 5, "total": 25, "unit": "step", "message": "reward 0.500, length 9.1"}
+    lines(logs / "progress.jsonl", values)
     (logs / "spec.json").write_text("{}")
 
 
 @pytest.fixture
 def training_lock(store):
-    """The lock of the living attempt at grpo."""
+    """The held lock of the running grpo attempt."""
     lock = leases.locked(store / ".locks" / f"grpo-{DIGITS}.attempt.lock", store).__enter__()
     yield lock
     lock.release()
@@ -62,7 +62,7 @@ def training_lock(store):
 
 @pytest.fixture
 def store(tmp_path):
-    """A living run whose fetch came from the store, whose sft is done, and which trains."""
+    """A running run: fetch was cached, sft is done, grpo is running."""
     root = tmp_path / "store"
     made(root, "fetch", time.time() - 500)
     start(root)
@@ -76,7 +76,7 @@ def store(tmp_path):
     return root
 
 
-def test_no_clock_hides_a_running_stage(store, training_lock):
+def test_file_times_do_not_decide_whether_a_stage_runs(store, training_lock):
     training_lock.release()
     with attempt(Store(store), Key("grpo", DIGITS * 4)) as slot:
         for file in (slot.work, *slot.work.iterdir()):
@@ -88,7 +88,7 @@ def test_no_clock_hides_a_running_stage(store, training_lock):
     held.release()
 
 
-def test_a_living_run_stage_by_stage(store, training_lock):
+def test_the_stages_of_a_running_run(store, training_lock):
     held = leases.take(store, RUN)
     fetch, sft, grpo, report = rows(store, choose(store, None))
     assert (fetch.state, sft.state, grpo.state, report.state) == ("cached", "done", "running", "waiting")
@@ -96,19 +96,19 @@ def test_a_living_run_stage_by_stage(store, training_lock):
     assert (grpo.step, grpo.reward, grpo.accuracy, grpo.speed) == ("5/25 step", "0.500", "25.0 %", "3,300")
     assert grpo.left.endswith(" s")
     assert 37 < float(grpo.left[:-2]) <= 40, "20 steps of 2 s, whatever the checkpoint took"
-    told = f"5/25 step, reward 0.500, accuracy 25.0 %, 3,300 tokens/s, {grpo.left} left"
-    assert sentence(grpo) == f"grpo: {told}"
+    values = f"5/25 step, reward 0.500, accuracy 25.0 %, 3,300 tokens/s, {grpo.left} left"
+    assert sentence(grpo) == f"grpo: {values}"
     held.release()
 
 
-def test_what_a_dead_attempt_left_is_not_running(store):
+def test_a_dead_attempt_is_not_running(store):
     held = leases.take(store, RUN)
     assert [row.state for row in rows(store, choose(store, None))][2:] == ["waiting", "waiting"]
     held.release()
     assert [row.state for row in rows(store, choose(store, None))][2:] == ["not run", "not run"]
 
 
-def test_the_newest_living_run_is_shown_before_newer_dead_ones(store):
+def test_a_running_run_is_preferred_to_newer_dead_ones(store):
     held = leases.take(store, RUN)
     start(store, "20260102-000000-bbbb")
     assert choose(store, None).id == RUN
@@ -117,8 +117,8 @@ def test_the_newest_living_run_is_shown_before_newer_dead_ones(store):
     assert choose(store, None).id == "20260102-000000-bbbb"
 
 
-def test_of_living_runs_the_one_that_works_is_shown(store, training_lock):
-    """As in a sweep, whose runs begin together and wait for one another."""
+def test_a_run_with_a_running_stage_is_preferred(store, training_lock):
+    """In a sweep all runs start together and wait for each other."""
     history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
                    artifacts={"grpo": "grpo/fedcba9876543210"})  # fmt: skip
     held = [leases.take(store, run) for run in (RUN, "20260103-000000-cccc")]
@@ -129,7 +129,7 @@ def test_of_living_runs_the_one_that_works_is_shown(store, training_lock):
         lease.release()
 
 
-def test_a_step_that_progress_has_not_told_yet_and_odd_files(store, training_lock):
+def test_incomplete_and_invalid_progress_files(store, training_lock):
     held = leases.take(store, RUN)
     logs, work = store / ".logs" / f"grpo-{DIGITS}", store / ".work" / f"grpo-{DIGITS}"
     (logs / "progress.jsonl").write_text("")
@@ -142,7 +142,7 @@ def test_a_step_that_progress_has_not_told_yet_and_odd_files(store, training_loc
     held.release()
 
 
-def test_once_is_plain_text_and_ends(store, training_lock, capsys):
+def test_once_prints_plain_text(store, training_lock, capsys):
     held = leases.take(store, RUN)
     assert main(["watch", "--once", f"store={store}"]) == 0
     text = capsys.readouterr().out
@@ -158,21 +158,21 @@ def watching(store, **streams):
 
 
 @pytest.mark.parametrize(("event", "code"), [("finished", 0), ("failed", 1)])
-def test_it_follows_a_run_to_its_end(store, training_lock, event, code):
+def test_watch_follows_a_run_to_its_end(store, training_lock, event, code):
     held = leases.take(store, RUN)
     process = watching(store, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("grpo: 5/25 step, reward 0.500")
-    told = {"finished": {"result": {}}, "failed": {"stage": "grpo", "message": "exit code 1"}}[event]
-    history.record(store, RUN, event, **told)
-    rest = process.communicate(timeout=30)[0]
+    values = {"finished": {"result": {}}, "failed": {"stage": "grpo", "message": "exit code 1"}}[event]
+    history.record(store, RUN, event, **values)
+    remaining = process.communicate(timeout=30)[0]
     held.release()
     assert process.returncode == code
-    assert f"run {RUN}: {event}" in rest
-    assert ("grpo: exit code 1" in rest) == (event == "failed")
+    assert f"run {RUN}: {event}" in remaining
+    assert ("grpo: exit code 1" in remaining) == (event == "failed")
 
 
-def test_a_terminal_is_refreshed(store, training_lock):
+def test_watch_refreshes_a_terminal(store, training_lock):
     held = leases.take(store, RUN)
     ours, theirs = pty.openpty()
     process = watching(store, stdout=theirs)
@@ -191,23 +191,18 @@ def test_a_terminal_is_refreshed(store, training_lock):
     assert b"\x1b[" in seen
 
 
-def test_without_runs_it_is_told(tmp_path, capsys):
-    assert main(["watch", f"store={tmp_path}"]) == 2
-    assert "fits 0 runs" in capsys.readouterr().err
-
-
-def test_a_run_that_died_has_no_report(store, capsys):
+def test_report_of_a_dead_run_fails(store, capsys):
     assert main(["report", f"store={store}"]) == 1
     assert f"run {RUN}: died; the report is made last" in capsys.readouterr().err
 
 
-def test_programs_are_told_the_same(store, capsys):
+def test_json_of_watch_show_and_diff(store, capsys):
     assert main(["watch", "--json", f"store={store}"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [stage["stage"] for stage in told["stages"]] == [
+    values = json.loads(capsys.readouterr().out)
+    assert [stage["stage"] for stage in values["stages"]] == [
         row.stage for row in rows(store, choose(store, None))
     ]
     assert main(["show", "last", "--json", f"store={store}"]) == 0
-    assert json.loads(capsys.readouterr().out)["id"] == told["run"]
+    assert json.loads(capsys.readouterr().out)["id"] == values["run"]
     assert main(["diff", "last", "last", "--json", f"store={store}"]) == 0
     assert json.loads(capsys.readouterr().out) == {}
