@@ -1,4 +1,4 @@
-"""Family × engine × stage: what README says, and the page of engines takes from it, is what plan says."""
+"""The table of model families on the engines page agrees with plan."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from pipeline.plan.graph import plan
 from stages.models.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "README_CN.md")
+PAGES = ("docs/engines/index.md", "docs/zh/engines/index.md")
 MODELS = {
     "qwen2": "qwen2_5_7b", "qwen3": "qwen3_8b", "qwen3_moe": "qwen3_30b_a3b", "llama3": "llama3_1_8b",
     "deepseek_v3": "deepseek_v3",
@@ -34,7 +34,7 @@ STAGES = {
 }  # fmt: skip
 
 
-def rows(page="README.md"):
+def rows(page=PAGES[0]):
     """Family -> what its table says of each engine, in English."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("没有 ", "no ").replace("、", ", ")
     table = text.partition("<!-- families -->\n")[2].partition("\n<!-- end -->")[0]
