@@ -22,7 +22,7 @@ from pipeline.engines.machines import installed as needed
 from pipeline.errors import Exit
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
-from pipeline.rehearsal.machine import missing_packages
+from pipeline.rehearsal import machine
 from pipeline.terminal import as_json
 from stages.base.engine import Checkout, Engine
 from stages.base.redact import redact
@@ -103,7 +103,8 @@ def examine(config: Config, online: bool) -> dict[str, list[Check]]:
 def _rehearsing(config: Config) -> Check:
     """Check that an interpreter has the packages for rehearsals, which need no card."""
     python = look.interpreter(getattr(config.engine, "python", None))
-    problem = next(iter(missing_packages(python)), None)
+    required = machine.MINDFORMERS_PACKAGES, machine.MINDFORMERS_INSTALL
+    problem = next(machine.missing_packages("engine.python", python, *required), None)
     if problem is None:
         return Check("interpreter", "ok", f"{python}: mindspore and the dependencies of mindformers")
     return Check("interpreter", "problem", f"{python or 'none'}: {problem.rule}", problem.remedy)

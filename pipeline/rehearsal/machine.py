@@ -1,6 +1,6 @@
 """Requirements of a rehearsal on this machine: checkouts, a tokenizer, an interpreter."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launch.machine import checks
@@ -12,19 +12,19 @@ from stages.base.errors import InputError
 from stages.engines.mindformers.checkout import KNOWN
 from stages.tokenize.tokenizer import load
 
-REHEARSAL: tuple[Window, ...] = (
+MINDFORMERS_PACKAGES: tuple[Window, ...] = (
     *KNOWN.packages,
     ("transformers", ">=4.51,<5", "mindformers 1.6.0 wants 4.51.3"),
     ("mindpet", "", "mindformers imports it"),
     ("datasets", "", "mindformers imports it"),
 )
 """Packages that mindrlhf and mindformers need on a CPU; the checkouts are on PYTHONPATH."""
-REHEARSAL_INSTALL = (
-    "python3.11 -m venv DIR"
-    " && DIR/bin/pip install mindspore==2.7.0 mindformers==1.6.0 'numpy<2' 'safetensors<0.8'"
+MINDFORMERS_INSTALL = (
+    "make one that can rehearse: python3.11 -m venv DIR && DIR/bin/pip install mindspore==2.7.0"
+    " mindformers==1.6.0 'numpy<2' 'safetensors<0.8', then engine.python=DIR/bin/python"
 )
-"""Command that creates an environment for rehearsals. It installs the package mindformers for its
-requirements; rehearsals import the checkout, because only that contains research/."""
+"""How to create an environment for rehearsals. It installs the package mindformers for its requirements;
+rehearsals import the checkout, because only that contains research/."""
 
 
 def missing_inputs(plan: Plan, engine: Engine) -> Iterator[Problem]:
@@ -37,6 +37,36 @@ def missing_inputs(plan: Plan, engine: Engine) -> Iterator[Problem]:
         rule = "is needed with config.json and the tokenizer's files; weights are not"
         remedy = "give model.path=DIR or model.tokenizer_path=DIR"
         yield Problem("model.path", plan.config.model.path, rule, remedy)
+
+
+def missing_packages(
+    setting: str, python: str | None, packages: Sequence[Window], remedy: str
+) -> Iterator[Problem]:
+    """Yield a problem if an engine's interpreter lacks packages or has unsuitable versions."""
+    chosen = checks.interpreter(python)
+    versions = None if chosen is None else checks.versions(chosen, [name for name, *_ in packages])
+    if chosen is None or versions is None:
+        yield Problem(setting, chosen or python, "does not answer", remedy)
+        return
+    results = checks.packages(packages, versions.get, chosen)
+    problems = [f"{check.name} {check.found}" for check in results if check.status == "problem"]
+    if problems:
+        yield Problem(setting, chosen, f"lacks packages: {', '.join(problems)}", remedy)
+
+
+def missing_for_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
+    """Yield a problem for each missing requirement of mindformers, or of an engine that builds on it."""
+    yield from missing_inputs(plan, engine)
+    yield from _unknown_ids(plan)
+    settings, section = engine.settings(plan.config), engine.settings_section
+    if settings.container:
+        rule = f"a rehearsal starts {engine.name} on this machine, where its replacements are"
+        yield Problem(
+            f"{section}.container", list(settings.container), rule, "rehearse inside it, or unset it"
+        )
+    yield from missing_packages(
+        f"{section}.python", settings.python, MINDFORMERS_PACKAGES, MINDFORMERS_INSTALL
+    )
 
 
 def _unknown_ids(plan: Plan) -> Iterator[Problem]:
@@ -59,18 +89,6 @@ def _unknown_ids(plan: Plan) -> Iterator[Problem]:
             yield Problem(f"model.{name}_token_id", unknown[0], rule, remedy)
 
 
-def missing_for_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
-    """Yield a problem for each missing requirement of mindformers, or of an engine that builds on it."""
-    yield from missing_inputs(plan, engine)
-    yield from _unknown_ids(plan)
-    settings = engine.settings(plan.config)
-    if settings.container:
-        rule = f"a rehearsal starts {engine.name} on this machine, where its replacements lie"
-        path = f"{engine.settings_section}.container"
-        yield Problem(path, list(settings.container), rule, "rehearse inside, or leave it empty")
-    yield from missing_packages(settings.python)
-
-
 def tokenizer_directory(plan: Plan) -> Path | None:
     """Return the directory of the model's tokenizer, configured or fetched; None if it is not here."""
     model = plan.config.model
@@ -80,18 +98,3 @@ def tokenizer_directory(plan: Plan) -> Path | None:
     store = Store(Path(plan.config.store))
     fetched = plan.spec("fetch").key
     return store.path(fetched) if store.problem(fetched) is None else None
-
-
-def missing_packages(python: str | None) -> Iterator[Problem]:
-    """Yield a problem if an engine's interpreter lacks packages or has unsuitable versions."""
-    chosen = checks.interpreter(python)
-    versions = None if chosen is None else checks.versions(chosen, [name for name, *_ in REHEARSAL])
-    remedy = f"make one that can rehearse: {REHEARSAL_INSTALL}, then engine.python=DIR/bin/python"
-    if chosen is None or versions is None:
-        yield Problem("engine.python", chosen, "does not answer", remedy)
-        return
-    results = checks.packages(REHEARSAL, versions.get, chosen)
-    problems = [f"{check.name} {check.found}" for check in results if check.status == "problem"]
-    if problems:
-        rule = f"lacks packages that mindformers needs: {', '.join(problems)}"
-        yield Problem("engine.python", chosen, rule, remedy)

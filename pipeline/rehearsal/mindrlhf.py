@@ -148,7 +148,7 @@ def _train_and_kill(planned: Plan, stages: Scratch) -> Moment | None:
 def _first_moments(planned: Plan, stages: Scratch, moment: Moment | None) -> float:
     if moment is None:
         return math.nan
-    root = stages.work(planned.spec("grpo")) / "checkpoints"
+    root = stages.work(planned, "grpo") / "checkpoints"
     return proofs.first_moments(checkpoints.file(root, "optimizer", 0, moment))
 
 

@@ -1,8 +1,8 @@
 """grpoflow's stages in a temporary store."""
 
-import functools
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pipeline.config import rules
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, StageFailed
 from pipeline.fingerprint import DIGESTS, DigestCache
-from pipeline.plan.graph import Plan, StageSpec, plan
+from pipeline.plan.graph import Plan, plan
 from pipeline.plan.process import write_spec
 from pipeline.rehearsal.machine import tokenizer_directory
 from pipeline.run.build import build
@@ -45,8 +45,7 @@ class Scratch:
         """
         launcher = {**values["launcher"], **LOCAL}
         config = read(Config, {**values, "store": str(self.store.root), "launcher": launcher})
-        problems = list(rules.check(config))
-        if problems:
+        if problems := list(rules.check(config)):
             raise ConfigError(problems)
         return plan(config, DigestCache(self.store.root / DIGESTS).digest)
 
@@ -64,15 +63,28 @@ class Scratch:
         tokenizer_files.check_fit(output, model.vocab_size)
         write_model(model, tokenizer_files.ending_ids(output), run.config.seed, output)
 
-    def build(self, plan: Plan, stage: str) -> Path:
+    def build(self, plan: Plan, stage: str, **inputs: str) -> Path:
         """Build a stage unless its artifact exists; return the artifact's path.
+
+        Args:
+            plan: the plan that contains the stage.
+            stage: name of the stage.
+            inputs: input name -> stage whose artifact replaces the one in the plan.
 
         Raises:
             StageFailed: the stage failed.
         """
         spec = plan.spec(stage)
+        replaced = {name: plan.spec(source).key for name, source in inputs.items()}
+        spec = replace(spec, inputs={**spec.inputs, **replaced})
         build(spec, self.store, plan.config.launcher, ProgressLines(self.report), self.began)
         return self.store.path(spec.key)
+
+    def build_until(self, plan: Plan, stage: str) -> None:
+        """Build all stages before `stage`, in order."""
+        names = [spec.name for spec in plan.specs]
+        for name in names[: names.index(stage)]:
+            self.build(plan, name)
 
     def run_entry(self, plan: Plan, entry: str, inputs: Mapping[str, str], output: Path) -> None:
         """Run a function of stages.__main__ outside the graph in a separate process.
@@ -88,15 +100,8 @@ class Scratch:
         except ProcessFailed as error:
             raise StageFailed(entry, f"exit code {error.exit_code}", error.log, error.tail) from error
 
-    def build_until(self, plan: Plan, stage: str) -> None:
-        """Build all stages before `stage`, in order."""
-        for spec in plan.specs:
-            if spec.name == stage:
-                return
-            self.build(plan, spec.name)
-
-    def kill(self, plan: Plan, stage: str, when: Callable[[Path], bool]) -> bool:
-        """Start a stage and kill its processes (SIGKILL) as soon as `when` is true for its work directory.
+    def kill(self, plan: Plan, stage: str, is_due: Callable[[Path], bool]) -> bool:
+        """Start a stage and kill its processes (SIGKILL) as soon as `is_due` is true for its work directory.
 
         Returns:
             True if it was killed, False if it had finished before.
@@ -105,7 +110,7 @@ class Scratch:
             StageFailed: the stage failed by itself.
         """
         spec = plan.spec(stage)
-        killer = Killer(self.report, self.store.work_dir(spec.key), when)
+        killer = Killer(self.report, self.work(plan, stage), is_due)
         try:
             build(spec, self.store, plan.config.launcher, killer, self.began)
         except StageFailed:
@@ -113,9 +118,9 @@ class Scratch:
                 raise
         return killer.has_killed
 
-    def work(self, spec: StageSpec) -> Path:
+    def work(self, plan: Plan, stage: str) -> Path:
         """Return a stage's work directory, which still exists after a kill."""
-        return self.store.work_dir(spec.key)
+        return self.store.work_dir(plan.spec(stage).key)
 
 
 class ProgressLines:
@@ -146,15 +151,14 @@ class ProgressLines:
 class Killer(ProgressLines):
     """Progress that kills the stage as soon as a condition on its work directory is true."""
 
-    def __init__(self, report: Callable[[str], None], work: Path, when: Callable[[Path], bool]) -> None:
+    def __init__(self, report: Callable[[str], None], work: Path, is_due: Callable[[Path], bool]) -> None:
         super().__init__(report)
-        self.when = functools.partial(when, work)
-        self.job, self.has_killed = str(work), False
+        self.work, self.is_due, self.has_killed = work, is_due, False
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
         """Report progress and check the condition; called ten times a second."""
         super().progress(stage, line)
-        if not self.has_killed and self.when():
+        if not self.has_killed and self.is_due(self.work):
             self.has_killed = True
             self.report(f"{stage}: killed")
-            end_job(self.job, grace_s=0.0)
+            end_job(str(self.work), grace_s=0.0)

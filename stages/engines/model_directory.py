@@ -16,7 +16,7 @@ from stages.weights.header import read_header
 from stages.weights.index import INDEX_NAME
 from stages.weights.sources import PARAM_MAP_NAME
 
-WEIGHTS = (".safetensors", ".ckpt")
+WEIGHTS = (".safetensors", ".ckpt", ".pt")
 PRODUCT_FILES = ("manifest.json", "result.json", PARAM_MAP_NAME)
 
 

@@ -69,7 +69,7 @@ def test_doctor_checks_a_checkout_like_the_stages(tmp_path, capsys):
         "class Group:\n    @staticmethod\n    def _get_free_port():\n        return self.port\n"
     )
     check = checkouts.check(CHECKOUTS["mindspeed_rl"], str(home))
-    assert check.status == "problem" and "launcher_ms.py:4 names `self` in a static method" in check.found
+    assert check.status == "problem" and "launcher_ms.py:4 uses `self` in a static method" in check.found
     assert CHECKOUTS["mindspeed_rl"].contract(str(home)) == "05a90d7"  # known all the same
     (home / "configs/model/templates.json").write_text("[{}]")
     assert "must hold prompt templates" in checkouts.check(CHECKOUTS["mindspeed_rl"], str(home)).found

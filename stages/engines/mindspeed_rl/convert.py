@@ -1,8 +1,4 @@
-"""convert of engine=mindspeed_rl: Hugging Face to mcore by its converter, cut as training will cut it.
-
-The targets follow from layout.train: the shipped YAML of 7B trains with other degrees than the shipped
-conversion makes, and nobody would notice before loading.
-"""
+"""Stage convert of engine=mindspeed_rl: Hugging Face to mcore by its converter, sharded as layout.train."""
 
 import shutil
 from collections.abc import Mapping
@@ -15,19 +11,21 @@ from stages.base.reader import read
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
-from stages.engines.mindspeed_rl.watch import watch_tool
 from stages.engines.model_directory import copy_model
-from stages.engines.outside import Rendered, write_start
+from stages.engines.outside import Rendered, Report, Watcher, write_start
 from stages.models.config import ModelConfig
-
-watch = watch_tool
 
 
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
-    """Return how to start the converter, which reads none of our files."""
+    """Return how to start the converter, which reads no rendered file."""
     model = read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
     return Rendered(to_mcore(engine_of(config), model, layout, work / "hf", work / "mcore"))
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
+    """Follow a program that reports no steps."""
+    return Watcher(logs / "start.log", engine_of(config), report)
 
 
 def prepare(context: Context) -> None:
@@ -38,10 +36,10 @@ def prepare(context: Context) -> None:
 
 
 def collect(context: Context) -> None:
-    """Check the result and bring it home."""
+    """Check the result and import it."""
     layout = context.section(LayoutConfig, "layout").train
     converted = checkpoints.converted(context.work / "mcore", layout)
-    checkpoints.bring_home(converted, context.output / "mcore", layout)
+    checkpoints.import_weights(converted, context.output / "mcore", layout)
     result = {
         "tensor_model_parallel_size": layout.model_parallel,
         "pipeline_model_parallel_size": layout.pipeline_stage,

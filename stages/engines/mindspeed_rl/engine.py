@@ -1,4 +1,4 @@
-"""engine=mindspeed_rl: GRPO by Ascend/MindSpeed-RL on Ray, with its own converter and its own data."""
+"""engine=mindspeed_rl: GRPO by Ascend/MindSpeed-RL on Ray, with its own converter and data format."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text, part
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
-from stages.engines.mindspeed_rl import contract, earnable, rules
-from stages.engines.mindspeed_rl import memory as cards
+from stages.engines.mindspeed_rl import contract, earnable, memory, rules
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
 from stages.fetch.config import licence_files
@@ -31,21 +30,22 @@ EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", ve
 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch: MindSpeed-RL's own data and weights; evaluate reads the export."""
-    this, size = job(run), run.model.weight_bytes
+    engine, size = job(run).engine, run.model.weight_bytes
+    templates = contract.files_read(engine.mindspeed_rl_home)
     reason = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
     return (
         replace(
             catalog.CONVERT,
             sections=("model", "layout", "engine"),
             bytes_written=size,
-            unread=_reads("contract") | {("layout", key) for key in ("name", "generate", "reference")},
+            unread=_all_but("contract") | {("layout", key) for key in ("name", "generate", "reference")},
             program=CONVERT,
         ),
         replace(
             catalog.TOKENIZE,
             sections=("model", "dataset", "tokenize", "engine"),
-            external=contract.files_read(this.engine.mindspeed_rl_home),
-            unread=_reads("contract", "prompt_type", "sft"),
+            external=templates,
+            unread=_all_but("contract", "prompt_type", "sft"),
             program=TOKENIZE,
         ),
         replace(catalog.STRATEGY, skipped=reason),
@@ -55,8 +55,8 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             catalog.GRPO,
             sections=("model", "layout", "tokenize", "rollout", "train", "engine", "seed"),
             inputs={"weights": "convert", "tokenize": "tokenize", "fetch": "fetch"},
-            workers=this.npus,
-            # Per checkpoint weights, and float32 weights with both moments; one more while it is written.
+            workers=job(run).npus,
+            # per checkpoint: weights, and float32 weights with both moments; one more while it is written
             bytes_written=7 * size * (1 + run.train.keep_checkpoints),
             computes=True,
             corrections=("warm-up over fewer updates",) if run.train.warmup_steps else (),
@@ -66,13 +66,11 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             catalog.EXPORT,
             sections=(*(name for name in EXPORT_SECTIONS if name != "reward"), "layout", "engine"),
             inputs={"grpo": "grpo", "fetch": "fetch"},
-            external=(*contract.files_read(this.engine.mindspeed_rl_home), *licence_files(run.model)),
+            external=(*templates, *licence_files(run.model)),
             bytes_written=3 * size,  # the converter's result, the artifact, and a copy of the fetched weights
-            unread=_reads("contract", "prompt_type", "verifier_function", "verifier_weight")
-            | {("layout", role) for role in ("name", *ROLES)}
-            | {
-                ("evaluate", field.name) for field in fields(EvaluateConfig) if field.name != "sample_prompts"
-            },
+            unread=_all_but("contract", "prompt_type", "verifier_function", "verifier_weight")
+            | _all_but("sample_prompts", section="evaluate", settings=EvaluateConfig)
+            | {("layout", key) for key in ("name", *ROLES)},
             program=EXPORT,
         ),
         replace(
@@ -89,20 +87,14 @@ def derive(values: dict[str, Any]) -> None:
     for key in ("convert_env", "runtime_env"):
         engine[key] = {name: as_text(value) for name, value in engine[key].items()}
     if engine["contract"] == "auto":
-        engine["contract"] = contract.of(engine["mindspeed_rl_home"])
-
-
-def placed(run: Sections, cards_per_node: int) -> rules.Placed:
-    """Return the job with its machines."""
-    this = job(run)
-    return rules.Placed(this, nodes=-(-this.npus // cards_per_node))
+        engine["contract"] = contract.version_of_checkout(engine["mindspeed_rl_home"])
 
 
 def load(run: Sections) -> Load:
     """Return the work of one step and the memory of a card."""
     this, iterations = job(run), run.train.num_iterations
     updates = run.train.prompts_per_step // this.mini_batch_size * iterations
-    return Load(this.samples * this.seq_length * iterations, updates, cards.device_bytes(this))
+    return Load(this.samples * this.seq_length * iterations, updates, memory.device_bytes(this))
 
 
 def job(run: Sections) -> Job:
@@ -110,10 +102,12 @@ def job(run: Sections) -> Job:
     return part(Job, run)
 
 
-def _reads(*names: str) -> frozenset[tuple[str, str]]:
-    """All of the engine section but its name and these keys."""
+def _all_but(
+    *names: str, section: str = "engine", settings: type[Any] = MindspeedRlEngine
+) -> frozenset[tuple[str, str]]:
+    """Return all keys of a section but these and the name."""
     return frozenset(
-        ("engine", field.name) for field in fields(MindspeedRlEngine) if field.name not in ("name", *names)
+        (section, field.name) for field in fields(settings) if field.name not in ("name", *names)
     )
 
 
@@ -161,22 +155,22 @@ ENGINE = Engine(
     rehearsal="pipeline.rehearsal.mindspeed_rl",
     stages=stages,
     rules=rules.PLACED,
-    subject=placed,
+    subject=lambda run, cards_per_node: rules.Placed(job(run), -(-job(run).npus // cards_per_node)),
     required_files={"grpo": lambda config: (catalog.RESULT, "mcore/*")},
     programs=(TOKENIZE, CONVERT, GRPO, EXPORT),
     checkouts=(
         Checkout(
             "mindspeed_rl",
             "engine.mindspeed_rl_home",
-            contract.judge,
+            contract.check,
             "a checkout of Ascend/MindSpeed-RL from 667a547 to before 749829d (with MindSpore and"
             " converters), or 05a90d7",
-            recognise=contract.of,
+            recognise=contract.version_of_checkout,
         ),
         Checkout(
             "mindspeed_llm",
             "engine.mindspeed_llm_home",
-            contract.judge_converter,
+            contract.check_converter,
             "a checkout of Ascend/MindSpeed-LLM at a2c0733b9, whose converter contract 05a90d7 needs",
             needed_by=("05a90d7",),
         ),
@@ -184,10 +178,10 @@ ENGINE = Engine(
     known=KNOWN,
     imports=("ray", "hydra-core", "transformers"),
     derive=derive,
-    requirements=lambda run: contract.converter(job(run).engine),
+    requirements=lambda run: contract.missing_converter(job(run).engine),
     occupied_cards=lambda run: job(run).npus,
     notes=lambda run: rules.notes(job(run)),
-    memory=lambda run: cards.estimate(job(run)),
+    memory=lambda run: memory.estimate(job(run)),
     shortage=lambda run, roles, have: warnings(roles, job(run).engine.device_memory_gib),
     load=lambda run, have: load(run),
     reward_problems=earnable.warnings,

@@ -1,9 +1,10 @@
-"""export of engine=mindspeed_rl: mcore back to Hugging Face by its converter, then checked like our own.
+"""Stage export of engine=mindspeed_rl: mcore back to Hugging Face by its converter.
 
-Its result lies in mg2hf/ below the original's directory; some guides say mg2hg/. It has file names of its
-own and no tokenizer: what goes into the artifact has the fetched model's files, names and dtypes.
+The result appears in mg2hf/ (in some guides mg2hg/) below the original model's directory, with file names of
+its own and without a tokenizer. The artifact has the fetched model's files, names and dtypes.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,10 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.base.layout import LayoutConfig
 from stages.base.reader import read
+from stages.engines.mindspeed_rl import convert
 from stages.engines.mindspeed_rl.job import engine_of
-from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.tokenize import encoder_of
-from stages.engines.mindspeed_rl.watch import watch_tool
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import Rendered, is_new, read_start, write_start
 from stages.export.stage import make_usable
@@ -29,39 +29,53 @@ from stages.weights.dtypes import FLOATS
 from stages.weights.export import export
 from stages.weights.names import name_map, renamed
 from stages.weights.progress import to_context
-from stages.weights.sources import Tensor, open_directory
+from stages.weights.sources import open_directory
 from stages.weights.transfer import read_tensor
 
 RESULTS = ("mg2hf", "mg2hg")
-watch = watch_tool
+watch = convert.watch
 
 
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
-    """Return how to start the converter, which reads none of our files."""
+    """Return how to start the converter, which reads no rendered file."""
     model = read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
     return Rendered(to_huggingface(engine_of(config), model, layout, work / "mcore", work / "hf"))
 
 
 def prepare(context: Context) -> None:
-    """Lay out the trained weights and a copy of the original, below which the result appears.
+    """Lay out the trained weights, and a copy of the original model, below which the result appears.
 
-    No link to it: 05a90d7's converter changes the modes of all files there, through links, too
+    It must not be a link: 05a90d7's converter changes the modes of all files there, through links, too
     (MindSpeed-LLM a2c0733b, tasks/checkpoint/saver.py:537, training/training.py:82).
     """
-    copy_model(context.inputs["fetch"], context.work / "hf", linked=())
-    name_dtype(context.work / "hf", context.section(ModelConfig, "model"))
-    link_mcore(context.inputs["grpo"] / "mcore", context.work / "mcore")
     directory = context.work / "hf"
+    copy_model(context.inputs["fetch"], directory, linked=())
+    _set_torch_dtype(directory / "config.json", context.section(ModelConfig, "model"))
+    copy_model(context.inputs["grpo"] / "mcore", context.work / "mcore")
     write_start(context.work, render(context.config, context.inputs, context.work), directory)
 
 
+def _set_torch_dtype(file: Path, model: ModelConfig) -> None:
+    """Add torch_dtype to config.json; transformers writes `dtype` instead from 4.56 on.
+
+    The converter reads torch_dtype alone, and without it writes float32 (MindSpeed-LLM a2c0733b,
+    tasks/checkpoint/models.py, get_modules_from_pretrained).
+    """
+    values = json.loads(file.read_text(encoding="utf-8"))
+    if not values.get("torch_dtype"):
+        values["torch_dtype"] = values.get("dtype") or model.torch_dtype
+        file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
 def collect(context: Context) -> None:
-    """Check the result and place it under the fetched model's names."""
+    """Check the result and import it with the fetched model's names."""
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
-    result = result_of(context.work / "hf", read_start(context.work)["earlier"])
+    result = find_result(context.work / "hf", read_start(context.work)["earlier"])
     tensors = renamed(open_directory(result), name_map(model), model, result)
-    _require_finite(tensors, result)
+    for name, tensor in tensors.items():
+        if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
+            raise InputError(f"{result}: {name}", None, "holds numbers that are not finite", "train again")
     progress = to_context(context, "export")
     export(tensors, context.inputs["fetch"], context.output, model, config.dtype, progress=progress)
     encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
@@ -70,22 +84,14 @@ def collect(context: Context) -> None:
     make_usable({**context.config, "reward": rewards}, context.inputs, context.output, encoder)
 
 
-def result_of(directory: Path, earlier: Mapping[str, list[int]]) -> Path:
-    """Return the converter's result below the original's directory.
+def find_result(directory: Path, earlier: Mapping[str, list[int]]) -> Path:
+    """Return the converter's result below the original model's directory.
 
     Raises:
         InputError: there is none that is newer than the start.
     """
     for name in RESULTS:
-        files = (directory / name).glob("*.safetensors")
-        if any(is_new(file, earlier) for file in files):
+        if any(is_new(file, earlier) for file in (directory / name).glob("*.safetensors")):
             return directory / name
     rule = f"must hold {' or '.join(f'{name}/' for name in RESULTS)} with safetensors files"
     raise InputError(directory, None, rule, "read the converter's log")
-
-
-def _require_finite(tensors: Mapping[str, Tensor], directory: Path) -> None:
-    """One tensor in memory at a time."""
-    for name, tensor in tensors.items():
-        if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
-            raise InputError(f"{directory}: {name}", None, "holds numbers that are not finite", "train anew")

@@ -1,4 +1,4 @@
-"""One MindSpeed-RL run as its settings, and the numbers that follow from them."""
+"""The configuration of a MindSpeed-RL run, and the numbers that follow from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,6 @@ from stages.engines.job import GrpoJob, RunPaths, padded_row_length
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine, Version
 from stages.models.config import ModelConfig
 
-HOME_UNKNOWN = "/path/to/MindSpeed-RL"
-"""Stands in --dry-run's files where engine.mindspeed_rl_home is not set."""
-LLM_HOME_UNKNOWN = "/path/to/MindSpeed-LLM"
 _BATCHED_TOKENS = 8192
 
 
@@ -25,7 +22,7 @@ class Job(GrpoJob):
 
     @property
     def version(self) -> Version:
-        """The contract; the pipeline has resolved `auto`."""
+        """The contract."""
         return version_of(self.engine)
 
     @property
@@ -34,8 +31,8 @@ class Job(GrpoJob):
         return self.layout.train
 
     @property
-    def unit(self) -> int:
-        """Cards of one whole model: tensor x pipeline x context parallelism."""
+    def cards_per_model(self) -> int:
+        """Tensor x pipeline x context parallelism."""
         return self.actor.model_parallel * self.actor.pipeline_stage * self.actor.context_parallel
 
     @property
@@ -50,7 +47,7 @@ class Job(GrpoJob):
 
     @property
     def npus(self) -> int:
-        """Cards of the whole Ray cluster."""
+        """All cards of the Ray cluster."""
         return self.actor.cards + self.reference_npus + self.reward_npus
 
     @property
@@ -62,6 +59,11 @@ class Job(GrpoJob):
     def mini_batch_size(self) -> int:
         """Prompts of one update."""
         return self.engine.mini_batch_size or self.train.prompts_per_step
+
+    @property
+    def forward_micro_batch_size(self) -> int:
+        """Completions per card and pass without gradients."""
+        return self.engine.forward_micro_batch_size or self.engine.micro_batch_size
 
     @property
     def warmup_fraction(self) -> float:
@@ -94,11 +96,6 @@ class Job(GrpoJob):
         """Tokens of one vLLM step."""
         return self.engine.max_num_batched_tokens or max(_BATCHED_TOKENS, self.max_model_len)
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Layers of each pipeline stage; empty where all have the same number."""
-        return layers_of(self.model, self.actor)
-
 
 @dataclass(frozen=True)
 class Paths(RunPaths):
@@ -111,22 +108,27 @@ class Paths(RunPaths):
 
     @property
     def data(self) -> Path:
-        """Prefix of the training data: links, because an index is written beside them."""
+        """Prefix of the training data: links, because upstream writes an index next to them."""
         return self.root / "data" / "data"
 
 
+def paths_of(work: Path) -> Paths:
+    """Return the paths of a run's files below its work directory."""
+    return Paths(work, work / "models" / "hf", work / "models" / "mcore")
+
+
 def engine_of(config: Mapping[str, Any]) -> MindspeedRlEngine:
-    """Return the engine section of a stage's part of the configuration."""
+    """Return the engine section of a stage's configuration."""
     return read(MindspeedRlEngine, config["engine"], "engine")
 
 
 def version_of(engine: MindspeedRlEngine) -> Version:
-    """Return the contract; the pipeline has resolved `auto`."""
+    """Return the contract; `derive` has replaced `auto`."""
     assert engine.contract != "auto"
     return engine.contract
 
 
-def layers_of(model: ModelConfig, layout: RoleLayout) -> tuple[int, ...]:
-    """Layers of each pipeline stage; empty where all have the same number."""
+def layer_list(model: ModelConfig, layout: RoleLayout) -> str:
+    """Return the number of layers of each pipeline stage, with commas; empty if all have the same."""
     share = model.num_hidden_layers // layout.pipeline_stage
-    return tuple(share + more for more in layout.offset) if any(layout.offset) else ()
+    return ",".join(str(share + more) for more in layout.offset) if any(layout.offset) else ""

@@ -1,6 +1,6 @@
-"""What a MindSpeed-RL run needs on each card.
+"""Memory of a card in a MindSpeed-RL run.
 
-Roles take turns: weights, gradients and optimizer that one does not use lie on the host
+Roles take turns: what a role does not use of weights, gradients and optimizer is on the host
 (generate_config.offload_train_*).
 
 Source: Ascend/MindSpeed-RL 05a90d7, workers/integrated_worker.py and resharding/megatron_off_loader.py;
@@ -19,7 +19,7 @@ _DTYPE = "bfloat16"
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """train, generate and reference; a card needs the largest of them.
+    """Return the estimates of train, generate and reference; a card needs the largest of them.
 
     Raises:
         ConfigError: a layout does not fit the model.
@@ -32,14 +32,14 @@ def device_bytes(job: Job) -> int:
     return job.engine.device_memory_gib * GIB
 
 
-def _held(job: Job) -> list[tuple[int, int]]:
-    """Elements and layers on a card of each pipeline stage.
+def _per_stage(job: Job) -> list[tuple[int, int]]:
+    """Return the elements and layers on a card of each pipeline stage.
 
     Megatron keeps tied embeddings on the first and, as output layer, on the last stage
     (megatron/core/models/common/language_module/language_module.py, setup_embeddings_and_output_layer).
     """
     model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
-    if family_of(model).experts is not None:  # Megatron cuts each expert where mindformers deals them out
+    if family_of(model).experts is not None:  # Megatron shards each expert
         layout = replace(layout, expert_parallel=layout.model_parallel)
     sizes = [(element.held, element.layers) for element in memory.elements(model, layout, "layout.train")]
     if model.tie_word_embeddings and layout.pipeline_stage > 1:
@@ -55,7 +55,7 @@ def _train(job: Job) -> RoleMemory:
     batches = max(1, job.mini_batch_size * job.rollout.num_generations // (layout.data_parallel * micro))
     shares = layout.data_parallel * layout.context_parallel if job.actor.enable_parallel_optimizer else 1
     stages = []
-    for stage, (held, layers) in enumerate(_held(job)):
+    for stage, (held, layers) in enumerate(_per_stage(job)):
         state, in_flight = 12 * held // shares, min(batches, layout.pipeline_stage - stage)
         terms = [
             memory.weights(held, _DTYPE),
@@ -76,14 +76,13 @@ def _train(job: Job) -> RoleMemory:
 
 def _reference(job: Job) -> RoleMemory:
     model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
-    micro = job.engine.forward_micro_batch_size or job.engine.micro_batch_size
-    tokens = micro * job.seq_length // layout.context_parallel
-    return memory.scoring(model, layout, tokens, (held for held, _ in _held(job)), _DTYPE)
+    tokens = job.forward_micro_batch_size * job.seq_length // layout.context_parallel
+    return memory.scoring(model, layout, tokens, (held for held, _ in _per_stage(job)), _DTYPE)
 
 
 def _generate(job: Job) -> RoleMemory:
     model, layout, engine = job.model, job.layout.generate, job.engine
-    if family_of(model).experts is not None:  # vLLM, too
+    if family_of(model).experts is not None:  # so does vLLM
         layout = replace(layout, expert_parallel=layout.model_parallel)
     weights = memory.weights(memory.elements(model, layout, "layout.generate")[0].gathered, _DTYPE)
     working = memory.working_set(model, layout, job.max_num_batched_tokens)

@@ -1,9 +1,9 @@
-"""What of a recipe MindSpeed-RL can do, by its own names for it; what it would skip silently is refused.
+"""Rules about keys of a recipe that MindSpeed-RL would ignore silently, and about its own reward names.
 
 Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same.
 """
 
-from stages.base.rules import Broken, Rules, at_least, be
+from stages.base.rules import Broken, Rules, at_least, be, some
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import Job
 from stages.engines.plain_grpo import LOSS, plain
@@ -21,7 +21,7 @@ plain(
         "megatron/training/checkpointing.py": "resume_from",
     },
 )
-for _path, _wanted, _why, _source in (
+for _path, _required, _why, _source in (
     ("train.loss_type", "grpo", "it takes means over the tokens of a micro-batch", _LOSS),
     (
         "train.epsilon_high",
@@ -30,20 +30,20 @@ for _path, _wanted, _why, _source in (
         _LOSS,
     ),
     ("train.adam_epsilon", 1e-8, "Megatron's default, for which it has no key", "megatron_config.py"),
-    ("train.ref_model_sync_steps", 0, "its reference stays", _TRAINER),
+    ("train.ref_model_sync_steps", 0, "its reference never changes", _TRAINER),
     ("rollout.min_tokens", 0, "its sampling_config has no such key", "generate_config.py"),
     ("rollout.repetition_penalty", 1.0, "its sampling_config has no such key", "generate_config.py"),
     ("tokenize.chat_template", False, "engine.prompt_type is the template", "preprocess_data.py"),
     ("tokenize.prompt_suffix", "", "engine.prompt_type is the template", "preprocess_data.py"),
-    ("tokenize.compat", "none", "its own program makes the records", "preprocess_data.py"),
+    ("tokenize.compat", "none", "its own program writes the records", "preprocess_data.py"),
     (
         "tokenize.over_long",
         "drop",
-        "its template ends in the assistant's turn, which must not be cut",
+        "its template ends with the assistant's turn, which must not be truncated",
         "templates.json",
     ),
 ):
-    RULES.must(_path, be(_wanted, _why), _source)
+    RULES.must(_path, be(_required, _why), _source)
 RULES.must(
     "train.checkpoint_every",
     at_least(1, remedy="set it to the steps between checkpoints"),
@@ -72,19 +72,19 @@ def _warmup(job: Job) -> Broken:
     each=lambda job: range(len(job.engine.verifier_function)),
 )
 def _known_verifier(job: Job, index: int) -> Broken:
-    known = contract.verifiers(job.engine.mindspeed_rl_home, job.version)
-    if job.engine.verifier_function[index] in known:
+    known = contract.verifiers(job.version)
+    if contract.is_verifier(job.engine.verifier_function[index], job.engine.mindspeed_rl_home, job.version):
         return None
-    listed = ", ".join(sorted(known))
-    rule = f"must be one of {listed}: an unknown one is skipped silently and earns nothing"
+    rule = f"must be one of {', '.join(sorted(known))}: an unknown one is ignored and earns nothing"
     return rule, "use math_verify_reward" if "math_verify_reward" in known else "use acc"
 
 
-@RULES.row("engine.verifier_function", "rule_verifier.py, verifier")
-def _some_verifier(job: Job) -> Broken:
-    if job.engine.verifier_function:
-        return None
-    return "must name at least one: without it every reward is 0", "set it to [acc]"
+RULES.must(
+    "engine.verifier_function",
+    some("verifier: without it every reward is 0", "set it to [acc]"),
+    "rule_verifier.py, verifier",
+    name="some_verifier",
+)
 
 
 @RULES.row("engine.verifier_weight", "rule_verifier.py")

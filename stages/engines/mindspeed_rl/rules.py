@@ -1,14 +1,14 @@
-"""What MindSpeed-RL checks when the cards are already taken, what it skips silently, and what it can't do.
+"""Rules of MindSpeed-RL: what it checks after taking the cards, ignores silently, or cannot do.
 
-Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same unless it says otherwise.
-Rules that every engine shares, heads and equal card counts among them, stand in pipeline/config/rules.py.
+Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same unless the rule says otherwise.
+Rules of all engines, such as heads and equal card counts, are in pipeline/config/rules.py.
 """
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.base.layout import ROLES, Role
+from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, hold, multiple_of
 from stages.engines import layout_rules
 from stages.engines.layout_rules import Laid
@@ -18,8 +18,6 @@ from stages.engines.mindspeed_rl.job import Job
 from stages.models.families import family_of
 
 _VALIDATE = "validate_config.py"
-_CUT: tuple[Role, ...] = ("train", "generate")
-"""Roles with a layout of their own."""
 RULES = Rules[Job]("mindspeed_rl")
 
 
@@ -29,7 +27,7 @@ class Placed:
 
     job: Job
     nodes: int
-    """Machines of the Ray cluster; only plan knows them."""
+    """Machines of the Ray cluster; only plan knows their number."""
 
 
 PLACED = Rules[Placed]("mindspeed_rl_machines")
@@ -45,16 +43,15 @@ PLACED.must(
 
 def notes(job: Job) -> list[str]:
     """Return notes for the plan about things that no rule forbids."""
-    engine, lines = job.engine, []
+    engine, train, lines = job.engine, job.train, []
     if engine.mindspeed_rl_home is None:
         assumed = f": contract {VERSIONS[0]} is assumed" if job.version == VERSIONS[0] else ""
         lines.append(f"engine.mindspeed_rl_home is not set{assumed}; run refuses without it")
-    elif defect := contract.broken_port(engine.mindspeed_rl_home):
-        lines.append(f"engine.mindspeed_rl_home: {defect} {contract.BROKEN}; {contract.MENDED}")
-    if engine.mindspeed_rl_home and not (Path(engine.mindspeed_rl_home) / contract.TEMPLATES).exists():
-        lines.append(
-            f"engine.mindspeed_rl_home has no {contract.TEMPLATES}: evaluate asks the bare questions"
-        )
+    else:
+        if defect := contract.broken_port(engine.mindspeed_rl_home):
+            lines.append(f"engine.mindspeed_rl_home: {'; '.join(defect)}")
+        if not (Path(engine.mindspeed_rl_home) / contract.TEMPLATES).exists():
+            lines.append(f"engine.mindspeed_rl_home has no {contract.TEMPLATES}: prompts have no template")
     if engine.use_integrated_worker:
         lines.append(
             "integrated worker: the reference runs in layout.train, layout.reference changes nothing"
@@ -68,10 +65,10 @@ def notes(job: Job) -> list[str]:
             f"engine.micro_batch_size={engine.micro_batch_size}: losses are means over the tokens of a "
             "micro-batch (grpo_actor_loss_func.py); train.loss_type=grpo holds exactly with 1"
         )
-    if job.train.schedule != "constant" and job.decay_steps < job.train.steps:
+    if train.schedule != "constant" and job.decay_steps < train.steps:
         lines.append(
-            f"train.schedule={job.train.schedule}: the rate reaches train.final_share after about "
-            f"{job.decay_steps:g} of {job.train.steps} steps, for MindSpeed-RL's schedule counts completions "
+            f"train.schedule={train.schedule}: the rate reaches train.final_share after about "
+            f"{job.decay_steps:g} of {train.steps} steps, for MindSpeed-RL's schedule counts completions "
             "against a horizon of prompts (megatron_config.py has no lr_decay_iters); use constant"
         )
     lines.append(
@@ -92,14 +89,14 @@ RULES.must(
     divide("model.vocab_size", "vocab_size"),
     "megatron/core/tensor_parallel/layers.py",
 )
-for _path, _wanted, _what in (
+for _path, _required, _key in (
     ("engine.use_remove_padding", False, "remove_padding"),
     ("layout.train.opt_offload", False, "swap_optimizer"),
     ("layout.train.context_parallel", 1, "context_parallel_algo"),
 ):
     RULES.must(
         _path,
-        be(_wanted, f"contract 667a547 has no {_what}, 05a90d7 does"),
+        be(_required, f"contract 667a547 has no {_key}, 05a90d7 does"),
         "config_cls: megatron_config.py, rl_config.py",
         when=lambda job: job.version == "667a547",
     )
@@ -120,14 +117,14 @@ def _converter_of_family(job: Job) -> Broken:
     if converter is None or not converter.contracts or job.version in converter.contracts:
         return None
     title, known = family_of(job.model).title, " or ".join(converter.contracts)
-    return f"must be {known} for {title}: no other's converter knows it", f"set engine.contract={known}"
+    return f"must be {known} for {title}: other converters do not know it", f"set engine.contract={known}"
 
 
 RULES.must(
     "layout.{}.expert_parallel",
     be(
         1,
-        "Megatron names checkpoints otherwise with it, which nothing here reads",
+        "it changes the names of Megatron's checkpoints, which export does not read",
         "raise model_parallel instead",
     ),
     "megatron/training/checkpointing.py, get_checkpoint_name",
@@ -150,13 +147,12 @@ RULES.must(
 
 RULES.include(
     layout_rules.RULES,
-    lambda job: Laid(job.model, {role: job.layout.role(role) for role in _CUT}, job.seq_length),
+    lambda job: Laid(job.model, {"train": job.layout.train, "generate": job.layout.generate}, job.seq_length),
 )
 
 
-# Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange unless it is told not to
-# (a2c0733b9, features_manager/context_parallel/ulysses_context_parallel.py: the default is to repeat;
-# training/arguments.py asks them to divide only without), and nothing that is rendered tells it not to.
+# Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange by default (a2c0733b9,
+# features_manager/context_parallel/ulysses_context_parallel.py; training/arguments.py).
 @RULES.row("layout.train.context_parallel", "MindSpeed's ulysses_context_parallel.py, validate_args")
 def _ulysses(job: Job) -> Broken:
     heads, cut = job.model.num_attention_heads, job.actor.context_parallel
@@ -182,29 +178,30 @@ RULES.must(
     "engine.seq_length",
     multiple_of(
         lambda job: job.actor.context_parallel * job.actor.model_parallel,
-        why="the parts that layout.train cuts a sequence into",
+        why="layout.train splits a sequence into that many parts",
         remedy="leave it null",
     ),
     "MindSpeed's ulysses_context_parallel.py; megatron/core/tensor_parallel/mappings.py",
     value=lambda job: job.seq_length,
 )
-_APART = ("reference_npus", "reward_npus")
+_SEPARATE = ("reference_npus", "reward_npus")
 RULES.must(
     "engine.{}",
     be(None, "integrated workers share their cards", "set engine.use_integrated_worker=false"),
     _VALIDATE,
     name="integrated",
-    each=_APART,
+    each=_SEPARATE,
     when=lambda job, key: job.engine.use_integrated_worker,
 )
 RULES.must(
     "engine.{}",
     multiple_of(
-        lambda job, key: job.unit, "layout.train's model_parallel x pipeline_stage x context_parallel"
+        lambda job, key: job.cards_per_model,
+        "layout.train's model_parallel x pipeline_stage x context_parallel",
     ),
     f"{_VALIDATE}, _validate_resource",
     name="whole_models",
-    each=_APART,
+    each=_SEPARATE,
     when=lambda job, key: getattr(job.engine, key) is not None,
     unless=("integrated",),
 )
@@ -215,16 +212,15 @@ def _reward_model(job: Job, key: str) -> Broken:
     npus, weights = job.engine.reward_npus, job.engine.reward_load
     if getattr(job.engine, key) is not None or (npus is None) == (weights is None):
         return None
-    rule = "a reward model needs both reward_npus and reward_load"
-    return rule, f"set engine.{key}, or the other one to null"
+    return "a reward model needs both reward_npus and reward_load", "set both, or neither"
 
 
 def _replicas(job: Job) -> list[tuple[str, int]]:
-    """Replicas of what trains: name and count."""
+    """Return name and number of the replicas of policy, reference and reward model."""
     return [
         ("layout.train.data_parallel", job.actor.data_parallel),
         *(
-            (f"replicas of engine.{name}", max(1, npus // job.unit))
+            (f"replicas of engine.{name}", max(1, npus // job.cards_per_model))
             for name, npus in (("reference_npus", job.reference_npus), ("reward_npus", job.reward_npus))
             if npus
         ),
@@ -257,7 +253,7 @@ RULES.must(
     "engine.mini_batch_size",
     divide(
         "train.prompts_per_step",
-        why="the rest would be a smaller update of the same weight",
+        why="the last update would have fewer completions, but the same weight",
         remedy="leave it null",
     ),
     "base_training_engine.py, _split_batches",

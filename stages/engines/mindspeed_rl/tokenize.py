@@ -1,9 +1,9 @@
-"""tokenize of engine=mindspeed_rl: its preprocess_data.py makes the training data; the test's stays ours.
+"""Stage tokenize of engine=mindspeed_rl: training data by its preprocess_data.py, test data by grpoflow.
 
-The rows that it reads are ours, {"problem", "answer"} with the bare ground truth as answer (its verifiers
+preprocess_data.py reads rows {"problem", "answer"} with the bare ground truth as answer (its verifiers
 compare with all of it), without held-out rows. Unusable rows (no ground truth, or a prompt longer than
 tokenize.max_prompt_length) are left out and count against dataset.max_bad_share.
-test.mindrecord holds the same template's prompts, so that evaluate asks what training asked.
+test.mindrecord holds prompts of the same template, so that evaluate and training ask alike.
 Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datasets/data_handler.py
 (R1AlpacaStyleInstructionHandler), templates.py and indexed_dataset.py.
 """
@@ -18,10 +18,9 @@ from typing import Any
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.reader import read
-from stages.engines.mindspeed_rl import contract
+from stages.engines.mindspeed_rl import contract, convert
 from stages.engines.mindspeed_rl.job import engine_of
-from stages.engines.mindspeed_rl.start import DATASET_NAME, preprocess
-from stages.engines.mindspeed_rl.watch import watch_tool
+from stages.engines.mindspeed_rl.start import CONFIG_NAME, preprocess
 from stages.engines.outside import Rendered, dump, read_start, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
@@ -40,10 +39,12 @@ from stages.tokenize.tokenizer import special_tokens
 PREFIX = "data"
 COLUMNS = ("input_ids", "attention_mask", "labels")
 REASONING = "ReasoningTemplate"
-"""template_class of qwen3, whose handler R1AlpacaStyleInstructionHandler leaves enable_thinking at false."""
-NO_THOUGHT = "<think>\n\n</think>\n\n"
+"""template_class of qwen3; R1AlpacaStyleInstructionHandler leaves its enable_thinking at false."""
+_EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 _MAGIC = b"MMIDIDX\x00\x00"
-watch = watch_tool
+_HEAD = struct.Struct("<QBQQ")
+"""Version, dtype code, rows, documents."""
+watch = convert.watch
 
 
 def data_files(prefix: Path) -> list[Path]:
@@ -55,12 +56,12 @@ def data_files(prefix: Path) -> list[Path]:
     ]
 
 
-def dataset_config(config: Mapping[str, Any], fetched: Path, work: Path) -> dict[str, Any]:
-    """Return the dataset YAML, with the keys of the shipped deepscaler.yaml."""
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return how to start the program, and the dataset YAML, with the keys of the shipped deepscaler.yaml."""
     engine = engine_of(config)
-    return {
+    values = {
         "input": str(work / "train.json"),
-        "tokenizer_name_or_path": str(fetched),
+        "tokenizer_name_or_path": str(inputs["fetch"]),
         "output_prefix": str(work / "out" / PREFIX),
         "handler_name": "R1AlpacaStyleInstructionHandler",
         "tokenizer_type": "HuggingFaceTokenizer",
@@ -69,14 +70,9 @@ def dataset_config(config: Mapping[str, Any], fetched: Path, work: Path) -> dict
         "prompt_type": engine.prompt_type,
         "map_keys": {"prompt": "problem", "query": "", "response": "answer", "system": ""},
         "dataset_additional_keys": ["labels"],
-        "cache_dir": str(work / "cache"),  # else rows pile up in the user's home
+        "cache_dir": str(work / "cache"),  # by default a directory in the user's home, which would grow
     }
-
-
-def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
-    """Return the dataset YAML and how to start the program."""
-    text = dump(dataset_config(config, inputs["fetch"], work))
-    return Rendered(preprocess(engine_of(config), work), {f"configs/{DATASET_NAME}.yaml": text})
+    return Rendered(preprocess(engine, work), {f"configs/{CONFIG_NAME}.yaml": dump(values)})
 
 
 def prepare(context: Context) -> None:
@@ -86,135 +82,21 @@ def prepare(context: Context) -> None:
         InputError: no row is left, or more rows than dataset.max_bad_share are unusable.
     """
     config, work = context.config, context.work
-    for name in ("out", "run"):  # a dead attempt's files
+    for name in ("out", "run"):  # may hold files of an earlier attempt
         shutil.rmtree(work / name, ignore_errors=True)
         (work / name).mkdir()
-    run = render(config, context.inputs, work)
+    rendered = render(config, context.inputs, work)
     if engine_of(config).mindspeed_rl_home is None:  # --dry-run: the template is in the checkout
-        write_start(work, run)
+        write_start(work, rendered)
         return
-    dataset = context.section(DatasetConfig, "dataset")
-    encoder = encoder_of(context, dataset)
-    files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
+    encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
+    files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], encoder.dataset, encoder.columns)
     card = _write_rows(encoder, files, read_train, work / "train.json")
-    rows_out, left_out = card.rows_out, card.dropped.total()
+    left_out = card.dropped.total()
     for warning in warnings({"train": card.to_json()}):
         context.warn(warning)
-    write_start(work, run, rows=rows_out, left_out=left_out)
-    context.progress(0, rows_out, f"{rows_out} rows, {left_out} left out", "rows")
-
-
-def collect(context: Context) -> None:
-    """Check what the program wrote and bring it home, with the test's prompts."""
-    start = read_start(context.work)
-    files = data_files(context.work / "out" / PREFIX)
-    counts = {file.name: sequences(file) for file in files if file.suffix == ".idx"}
-    if set(counts.values()) != {start["rows"]}:
-        rule = f"must hold the {start['rows']} rows that were given to preprocess_data.py: {counts}"
-        raise InputError(files[0].parent, None, rule, "read its log")
-    for file in files:
-        shutil.copyfile(file, context.output / file.name)
-    dataset = context.section(DatasetConfig, "dataset")
-    encoder = encoder_of(context, dataset)
-    train, read_train, tests, read_test = both_splits(
-        context.inputs["fetch_dataset"], dataset, encoder.columns
-    )
-    target = context.output / "test.mindrecord"
-    training = question_keys(train, read_train, dataset.train_rows)
-    cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test, training=training)
-    for warning in warnings(cards):
-        context.warn(warning)
-    cards["test"].pop("repeated", None)  # as in artifacts of earlier versions
-    if engine_of(context.config).sft == "mindformers":
-        cards |= _examples(context, encoder, train, read_train)
-    result = {
-        "files": cards,
-        "train": {"rows": start["rows"], "left_out": start["left_out"], "prefix": PREFIX},
-        "prompt_type": engine_of(context.config).prompt_type,
-    }
-    context.write_result(result)
-
-
-def _examples(
-    context: Context, encoder: Encoder, files: Sequence[Path], read_train: Read[Row]
-) -> dict[str, Any]:
-    """sft.mindrecord, which mindformers trains on before everything else."""
-    target = context.output / "sft.mindrecord"
-    if "sft_data" in context.config:
-        return tokenize_user_examples(context, encoder.config, target)
-    records = context.work / "train.mindrecord"  # not wanted
-    for file in (records, records.with_suffix(".mindrecord.db")):
-        file.unlink(missing_ok=True)
-    limit = encoder.dataset.train_rows
-    return tokenize_file(encoder, files, records, limit, sft=target, read=read_train)
-
-
-def sequences(index: Path) -> int:
-    """Rows of an .idx file whose .bin is as long as it says.
-
-    Raises:
-        InputError: it is missing, no index, or cut off.
-    """
-    remedy = "read preprocess_data.py's log"
-    try:
-        data, size = index.read_bytes(), index.with_suffix(".bin").stat().st_size
-    except OSError as error:
-        raise InputError(index, None, f"must be readable ({error.strerror})", remedy) from error
-    head = struct.Struct("<QBQQ")
-    if not data.startswith(_MAGIC) or len(data) < len(_MAGIC) + head.size:
-        raise InputError(index, None, "is no index of Megatron's", remedy)
-    _, code, count, documents = head.unpack_from(data, len(_MAGIC))
-    if len(data) != len(_MAGIC) + head.size + count * 12 + documents * 8:
-        raise InputError(index, None, f"is cut off: {count} rows do not fit its {len(data)} bytes", remedy)
-    lengths = struct.unpack_from(f"<{count}i", data, len(_MAGIC) + head.size)
-    item = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}.get(code, 4)
-    if sum(lengths) * item != size:
-        raise InputError(index.with_suffix(".bin"), size, f"must have {sum(lengths) * item} bytes", remedy)
-    return int(count)
-
-
-def jinja(template: Mapping[str, Any]) -> str:
-    """Return a template of templates.json as a chat template of one question: prefix, system turn, user turn.
-
-    Source: mindspeed_rl/datasets/templates.py (Template._encode; ReasoningTemplate.encode_multiturn, which
-    ends a prompt with an empty thought, since nothing renders enable_thinking); slots that are no text stand
-    for tokens that Qwen2.5's templates do not use.
-    """
-    system = template.get("default_system") or ""
-    system = "".join(system) if isinstance(system, list) else system
-    text = _slots(template, "format_prefix", "")
-    text += _slots(template, "format_system", system) if system else ""
-    before, _, after = _slots(template, "format_user", "{{content}}").partition("{{content}}")
-    after += NO_THOUGHT if template.get("template_class") == REASONING else ""
-    return f"{{{{ {json.dumps(text + before)} }}}}{{{{ messages[-1].content }}}}{{{{ {json.dumps(after)} }}}}"
-
-
-def _slots(template: Mapping[str, Any], part: str, content: str) -> str:
-    default = ["{{content}}"] if part in ("format_user", "format_system") else []
-    slots = (template.get(part) or {}).get("slots", default)
-    return "".join(slot for slot in slots if isinstance(slot, str)).replace("{{content}}", content)
-
-
-def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
-    """Ours, with the engine's template."""
-    engine = engine_of(context.config)
-    assert engine.mindspeed_rl_home is not None
-    config = read(TokenizeConfig, context.config["tokenize"], "tokenize")
-    model = context.section(ModelConfig, "model")
-    plain = make_encoder(context.inputs["fetch"], model, dataset, config)
-    template = contract.template(engine.mindspeed_rl_home, engine.prompt_type)
-    for word in template.get("stop_words") or ():
-        if plain.tokenizer.token_to_id(word) is None:
-            rule = (
-                f"its stop word {word} is no token of this model: preprocess_data.py would add it, with an "
-                "id that nothing was trained on (utils/tokenizer.py, replace_token_from_template)"
-            )
-            remedy = "choose a template for this model: qwen_r1"
-            raise ConfigError([Problem("engine.prompt_type", engine.prompt_type, rule, remedy)])
-    file = Path(engine.mindspeed_rl_home) / contract.TEMPLATES
-    # the system turn stands in the template itself
-    asking = ChatTemplate(jinja(template), special_tokens(plain.tokenizer), file)
-    return Encoder(plain.tokenizer, plain.ids, dataset, config, asking)
+    write_start(work, rendered, rows=card.rows_out, left_out=left_out)
+    context.progress(0, card.rows_out, f"{card.rows_out} rows, {left_out} left out", "rows")
 
 
 def _write_rows(encoder: Encoder, files: Sequence[Path], read_train: Read[Row], target: Path) -> FileCard:
@@ -236,16 +118,130 @@ def _write_rows(encoder: Encoder, files: Sequence[Path], read_train: Read[Row], 
 
 
 def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows with a ground truth whose prompt fits; drop the others from `tally`."""
+    """Yield the rows with a ground truth whose prompt fits; count the others in `tally`."""
     encoded, unusable = encoder.encode(rows, with_answers=False)
     for bad in unusable:
         tally.drop(file, bad.line, bad.reason)
     by_line = {row.line: row for row in rows}
     for entry in encoded:
         tally.card.add_length("prompt_ids", len(entry.prompt))
-        # the ground truth stays text, of any length
+        # the ground truth is not tokenized here and may have any length
         long = [part for part in too_long(encoder, entry) if part.column == "prompt_ids"]
         if long:
             tally.drop(file, entry.line, *long)
         else:
             yield by_line[entry.line]
+
+
+def collect(context: Context) -> None:
+    """Check and import what the program wrote; write the test's prompts."""
+    record, engine = read_start(context.work), engine_of(context.config)
+    files = data_files(context.work / "out" / PREFIX)
+    counts = {file.name: sequences(file) for file in files if file.suffix == ".idx"}
+    if set(counts.values()) != {record["rows"]}:
+        rule = f"must hold the {record['rows']} rows that were given to preprocess_data.py: {counts}"
+        raise InputError(files[0].parent, None, rule, "read its log")
+    for file in files:
+        shutil.copyfile(file, context.output / file.name)
+    dataset = context.section(DatasetConfig, "dataset")
+    encoder = encoder_of(context, dataset)
+    train, read_train, tests, read_test = both_splits(
+        context.inputs["fetch_dataset"], dataset, encoder.columns
+    )
+    target = context.output / "test.mindrecord"
+    training = question_keys(train, read_train, dataset.train_rows)
+    cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test, training=training)
+    for warning in warnings(cards):
+        context.warn(warning)
+    cards["test"].pop("repeated", None)  # as in artifacts of earlier versions
+    if engine.sft == "mindformers":
+        cards |= _write_examples(context, encoder, train, read_train)
+    result = {
+        "files": cards,
+        "train": {"rows": record["rows"], "left_out": record["left_out"], "prefix": PREFIX},
+        "prompt_type": engine.prompt_type,
+    }
+    context.write_result(result)
+
+
+def _write_examples(
+    context: Context, encoder: Encoder, files: Sequence[Path], read_train: Read[Row]
+) -> dict[str, Any]:
+    """Write sft.mindrecord, on which mindformers trains before everything else."""
+    target = context.output / "sft.mindrecord"
+    if "sft_data" in context.config:
+        return tokenize_user_examples(context, encoder.config, target)
+    records = context.work / "train.mindrecord"  # a by-product
+    for file in (records, records.with_suffix(".mindrecord.db")):
+        file.unlink(missing_ok=True)
+    limit = encoder.dataset.train_rows
+    return tokenize_file(encoder, files, records, limit, sft=target, read=read_train)
+
+
+def sequences(index: Path) -> int:
+    """Return the rows of an .idx file whose .bin has the length that it states; values are int32.
+
+    Raises:
+        InputError: it is missing, no index, or truncated.
+    """
+    remedy, values = "read preprocess_data.py's log", index.with_suffix(".bin")
+    try:
+        data, size = index.read_bytes(), values.stat().st_size
+    except OSError as error:
+        raise InputError(index, None, f"must be readable ({error.strerror})", remedy) from error
+    begin = len(_MAGIC) + _HEAD.size
+    if not data.startswith(_MAGIC) or len(data) < begin:
+        raise InputError(index, None, "is not an index of Megatron", remedy)
+    _, _, rows, documents = _HEAD.unpack_from(data, len(_MAGIC))
+    if len(data) != begin + rows * 12 + documents * 8:
+        raise InputError(index, None, f"is truncated: {rows} rows do not fit its {len(data)} bytes", remedy)
+    expected = 4 * sum(struct.unpack_from(f"<{rows}i", data, begin))
+    if expected != size:
+        raise InputError(values, size, f"must have {expected} bytes", remedy)
+    return int(rows)
+
+
+def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
+    """Return grpoflow's encoder with the engine's template.
+
+    Raises:
+        ConfigError: the template has a stop word that is no token of the model.
+    """
+    engine = engine_of(context.config)
+    assert engine.mindspeed_rl_home is not None
+    config = read(TokenizeConfig, context.config["tokenize"], "tokenize")
+    model = context.section(ModelConfig, "model")
+    plain = make_encoder(context.inputs["fetch"], model, dataset, config)
+    template = contract.template(engine.mindspeed_rl_home, engine.prompt_type)
+    for word in template.get("stop_words") or ():
+        if plain.tokenizer.token_to_id(word) is None:
+            rule = (
+                f"its stop word {word} is no token of this model: preprocess_data.py would add it with an "
+                "untrained id (utils/tokenizer.py, replace_token_from_template)"
+            )
+            remedy = "choose a template for this model: qwen_r1"
+            raise ConfigError([Problem("engine.prompt_type", engine.prompt_type, rule, remedy)])
+    file = Path(engine.mindspeed_rl_home) / contract.TEMPLATES
+    chat = ChatTemplate(jinja(template), special_tokens(plain.tokenizer), file)
+    return Encoder(plain.tokenizer, plain.ids, dataset, config, chat)
+
+
+def jinja(template: Mapping[str, Any]) -> str:
+    """Return a template of templates.json as a chat template of one question: prefix, system turn, user turn.
+
+    Slots that are not text stand for tokens that Qwen2.5's templates do not use.
+    Source: mindspeed_rl/datasets/templates.py: Template._encode; ReasoningTemplate.encode_multiturn, which
+    ends a prompt with an empty thought, because no rendered file has enable_thinking.
+    """
+    system = "".join(template.get("default_system") or "")
+    text = _slots(template, "format_prefix", "")
+    text += _slots(template, "format_system", system) if system else ""
+    before, _, after = _slots(template, "format_user", "{{content}}").partition("{{content}}")
+    after += _EMPTY_THOUGHT if template.get("template_class") == REASONING else ""
+    return f"{{{{ {json.dumps(text + before)} }}}}{{{{ messages[-1].content }}}}{{{{ {json.dumps(after)} }}}}"
+
+
+def _slots(template: Mapping[str, Any], part: str, content: str) -> str:
+    default = ["{{content}}"] if part in ("format_user", "format_system") else []
+    slots = (template.get(part) or {}).get("slots", default)
+    return "".join(slot for slot in slots if isinstance(slot, str)).replace("{{content}}", content)

@@ -1,14 +1,15 @@
-"""The training YAML and runtime_env.yaml as plain values, exactly the keys that the contract's version knows.
+"""The training YAML and runtime_env.yaml as plain values, with keys that the contract's version accepts.
 
+The YAML has no defaults list and contains the model's shape: no file of the checkout's configs is read.
+A comment explains each value that differs from the shipped one.
 Source: Ascend/MindSpeed-RL at 667a547 and 05a90d7, configs/grpo_qwen25_*.yaml, configs/model/,
-configs/envs/runtime_env.yaml and mindspeed_rl/config_cls. The YAML has no defaults list: the model's shape
-stands in it, so that nothing of the checkout's configs is read. Other values than the shipped ones say why.
+configs/envs/runtime_env.yaml and mindspeed_rl/config_cls.
 """
 
 from pathlib import Path
 from typing import Any
 
-from stages.engines.mindspeed_rl.job import Job, Paths
+from stages.engines.mindspeed_rl.job import Job, Paths, layer_list
 from stages.models.families import family_of
 
 Values = dict[str, Any]
@@ -17,12 +18,13 @@ _CPUS = 8
 
 
 def train_config(job: Job, paths: Paths, resume: bool) -> Values:
-    """All sections of the training YAML."""
-    separate = {"ref_config": _loads(job, paths.weights)} if not job.engine.use_integrated_worker else {}
-    if separate:
-        # without a reward model's cards nothing is loaded from it, but the section must be there
-        reward = Path(job.engine.reward_load) if job.engine.reward_load else paths.weights
-        separate["reward_config"] = _loads(job, reward)
+    """Return all sections of the training YAML."""
+    separate = {}
+    if not job.engine.use_integrated_worker:
+        reward = (
+            job.engine.reward_load or paths.weights
+        )  # the section is required without a reward model, too
+        separate = {"ref_config": _loads(job, paths.weights), "reward_config": _loads(job, reward)}
     megatron = family_of(job.model).megatron
     assert megatron is not None  # stages.models.families.RULES
     return {
@@ -36,7 +38,7 @@ def train_config(job: Job, paths: Paths, resume: bool) -> Values:
 
 
 def runtime_env(job: Job) -> Values:
-    """Variables of every Ray worker, those of the shipped runtime_env.yaml and RANK; the user's win."""
+    """Return the variables of every Ray worker: the shipped ones and RANK, overridden by the user's."""
     newest = job.version == "05a90d7"
     shipped = {
         "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": "true",
@@ -48,12 +50,12 @@ def runtime_env(job: Job) -> Values:
         "HCCL_IF_BASE_PORT": "12345" if newest else "48000",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
         "HYDRA_FULL_ERROR": "1",
-        "VLLM_DP_SIZE": "1",  # more is for models with experts
+        "VLLM_DP_SIZE": "1",  # more only for models with experts
         "HCCL_BUFFSIZE": "256",
         "VLLM_USE_V1": "1",
         "VLLM_VERSION": "0.11.0" if newest else "0.9.0",
-        # workers/scheduler/scheduler_ms.py:38 reads it in the actor that MindSpore's workers meet at, whose
-        # variables (:167) lack it; workers get ranks of their own (launcher_ms.py:126)
+        # read by workers/scheduler/scheduler_ms.py:38 in the scheduler's actor, for which upstream does not
+        # set it (:167); workers get their own ranks (launcher_ms.py:126)
         "RANK": "0",
     }
     variables = (
@@ -114,42 +116,37 @@ def _megatron(job: Job, paths: Paths) -> Values:
         "seed": job.seed + 1,  # Megatron refuses 0
     }
     if layout.recompute:
-        values |= {
-            "recompute_granularity": "full",
-            "recompute_method": "uniform",
-            "recompute_num_layers": 1,
-        }
+        values["recompute_granularity"] = "full"
+        values |= {"recompute_method": "uniform", "recompute_num_layers": 1}
     elif layout.select_recompute:
         values["recompute_granularity"] = "selective"
     if layout.opt_offload:
         values["swap_optimizer"] = True
     if job.engine.use_remove_padding:
-        values |= {
-            "reset_attention_mask": True,
-            "no_pad_to_seq_lengths": True,  # asked for with a pipeline (validate_config.py)
-        }
+        values["reset_attention_mask"] = True
+        values["no_pad_to_seq_lengths"] = True  # required with a pipeline (validate_config.py)
     return values
 
 
-def _cut(job: Job) -> Values:
+def _parallelism(job: Job) -> Values:
     layout = job.actor
-    cut: Values = {
+    values: Values = {
         "micro_batch_size": job.engine.micro_batch_size,
         "tensor_model_parallel_size": layout.model_parallel,
         "pipeline_model_parallel_size": layout.pipeline_stage,
     }
     if layout.context_parallel > 1:
-        cut["context_parallel_size"] = layout.context_parallel
-    if job.layers:
-        cut["num_layer_list"] = ",".join(map(str, job.layers))
-    return cut
+        values["context_parallel_size"] = layout.context_parallel
+    if layers := layer_list(job.model, layout):
+        values["num_layer_list"] = layers
+    return values
 
 
 def _actor(job: Job, paths: Paths, resume: bool) -> Values:
     train = job.train
     return {
         "model": job.model.name,
-        **_cut(job),
+        **_parallelism(job),
         "lr": train.learning_rate,
         "lr_decay_style": train.schedule,
         "min_lr": 0.0 if train.schedule == "constant" else train.learning_rate * train.final_share,
@@ -166,12 +163,12 @@ def _actor(job: Job, paths: Paths, resume: bool) -> Values:
     }
 
 
-def _loads(job: Job, weights: Path) -> Values:
-    """Return the settings of a role whose weights are loaded and never trained."""
+def _loads(job: Job, weights: Path | str) -> Values:
+    """Return the settings of a role that is not trained."""
     return {
         "model": job.model.name,
-        **_cut(job),
-        "finetune": True,  # its iteration counts for nothing
+        **_parallelism(job),
+        "finetune": True,  # ignore the checkpoint's iteration
         "load": str(weights),
         "no_load_optim": True,
         "no_load_rng": True,
@@ -180,7 +177,6 @@ def _loads(job: Job, weights: Path) -> Values:
 
 def _rl(job: Job, paths: Paths, resume: bool) -> Values:
     engine, train = job.engine, job.train
-    forward = engine.forward_micro_batch_size or engine.micro_batch_size
     values: Values = {
         "runtime_env_path": str(paths.configs / "runtime_env.yaml"),
         "guarantee_order": engine.guarantee_order,
@@ -188,15 +184,15 @@ def _rl(job: Job, paths: Paths, resume: bool) -> Values:
         "blocking": True,
         "gamma": 1.0,
         "lam": 0.95,
-        "actor_forward_micro_batch_size": forward,
-        "ref_forward_micro_batch_size": forward,
+        "actor_forward_micro_batch_size": job.forward_micro_batch_size,
+        "ref_forward_micro_batch_size": job.forward_micro_batch_size,
         "adv_estimator": "group_norm",
         "kl_penalty": "low_var_kl",
         "kl_ctrl_type": "fixed",
         "init_kl_coef": train.beta,
         "mini_batch_size": job.mini_batch_size,
-        "max_prompt_length": job.tokenize.max_prompt_length
-        + 1,  # it keeps what is shorter (indexed_dataset.py:545)
+        # upstream keeps prompts that are shorter than this (indexed_dataset.py:545)
+        "max_prompt_length": job.tokenize.max_prompt_length + 1,
         "epochs": train.num_iterations,
         "clip_ratio": train.epsilon_low,
         "entropy_coeff": 0.0,
@@ -206,7 +202,7 @@ def _rl(job: Job, paths: Paths, resume: bool) -> Values:
         "verifier_function": list(engine.verifier_function),
         "verifier_weight": list(engine.verifier_weight),
         "num_cpus_for_local_task": 1.0,
-        "use_tensorboard": False,  # event files are written from the metrics
+        "use_tensorboard": False,  # grpoflow writes event files from the metrics
         "actor_resource": {"num_npus": job.actor.cards},
     }
     if engine.cpus_per_npu != _CPUS:
@@ -245,7 +241,7 @@ def _generate(job: Job) -> Values:
             "max_tokens": rollout.max_tokens,
             "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
             "top_k": -1 if rollout.top_k is None else rollout.top_k,
-            "min_p": 0.0 if rollout.min_p is None else rollout.min_p,
+            "min_p": rollout.min_p or 0.0,
             "temperature": rollout.temperature,
             "detokenize": False,
         },

@@ -1,4 +1,4 @@
-"""Jobs as the pipeline makes them, and parts of a run as they lie on disk."""
+"""Jobs as the pipeline creates them, and files of a run."""
 
 import functools
 import struct
@@ -9,8 +9,7 @@ import numpy as np
 
 from pipeline.config.load import load
 from stages.engines.mindspeed_rl import engine
-from stages.engines.mindspeed_rl.job import Job, Paths
-from stages.engines.mindspeed_rl.train import paths_of
+from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 
 DATA = Path(__file__).parents[3] / "data"
 HOME = DATA / "mindspeed_rl_standin"
@@ -30,21 +29,20 @@ def paths() -> Paths:
 def save_checkpoint(
     root: Path, iteration: int, ranks: Sequence[str], optimizer: bool = True, tracker: bool = True
 ) -> Path:
-    """As Megatron does; the tracker last."""
-    place = root / f"iter_{iteration:07d}"
+    """Save an iteration as Megatron does, the tracker last."""
+    directory = root / f"iter_{iteration:07d}"
     for rank in ranks:
-        (place / rank).mkdir(parents=True)
-        names = ["model_optim_rng.pt", *(["distrib_optim.pt"] if optimizer else [])]
-        for name in names:
-            with (place / rank / name).open("wb") as file:  # a zip archive, like torch.save's
+        (directory / rank).mkdir(parents=True)
+        for name in ("model_optim_rng.pt", "distrib_optim.pt") if optimizer else ("model_optim_rng.pt",):
+            with (directory / rank / name).open("wb") as file:  # a zip archive, like torch.save's
                 np.savez(file, weights=np.full(64, iteration))
     if tracker:
         (root / "latest_checkpointed_iteration.txt").write_text(str(iteration))
-    return place
+    return directory
 
 
 def write_index(stem: Path, rows: Sequence[Sequence[int]]) -> None:
-    """Megatron's indexed data set: int32 tokens, and an index of their lengths."""
+    """Write Megatron's indexed data set: int32 tokens, and an index of their lengths."""
     lengths = [len(row) for row in rows]
     starts = [4 * sum(lengths[:i]) for i in range(len(rows))]
     stem.with_name(f"{stem.name}.bin").write_bytes(

@@ -1,8 +1,10 @@
+import json
 import math
 
 import pytest
 
-from stages.engines.mindspeed_rl.logs import read_line
+from stages.engines.mindspeed_rl.logs import SampleReader, TrainWatcher, read_line
+from tests.stages.engines.mindspeed_rl.jobs import job_of
 
 HEAD = (
     "\x1b[36m(train pid=1234, ip=10.0.0.2)\x1b[0m 2026-11-21 15:20:01,000 - INFO - [2026-11-21 15:20:01] "
@@ -22,7 +24,7 @@ WINDOW = (
 )
 
 
-def test_a_line_of_today_becomes_our_metrics():
+def test_a_line_of_the_newer_version():
     found = read_line(HEAD, cards=16)
     assert found is not None and (found.number, found.total) == (3, 500)
     assert found.row == {
@@ -34,7 +36,7 @@ def test_a_line_of_today_becomes_our_metrics():
     }  # fmt: skip
 
 
-def test_the_earlier_window_tells_rewards_besides_scores():
+def test_a_line_of_the_earlier_version_has_rewards_besides_scores():
     found = read_line(WINDOW, cards=2)
     assert found is not None
     assert (found.row["reward"], found.row["reward_max"], found.row["reward_min"]) == (-0.5, 1.0, -1.0)
@@ -52,10 +54,84 @@ def test_the_earlier_window_tells_rewards_besides_scores():
         "",
     ],
 )
-def test_other_lines_say_nothing(line):
+def test_other_lines_are_no_iterations(line):
     assert read_line(line, cards=1) is None
 
 
-def test_a_line_that_a_kill_cut_off_yields_what_is_whole():
+def test_a_truncated_line_yields_its_complete_metrics():
     found = read_line("iteration: 2 / 4 | grpo/score/mean : 0.5000 | response_length/me", cards=1)
     assert found is not None and found.row == {"step": 2.0, "reward": 0.5}
+
+
+TIME = "2026-11-21 15:20:01,000 - INFO - [2026-11-21 15:20:01] INFO"
+
+
+def sample_lines(pid, question, answer, label):
+    """Return what Ray prints of a scoring process: each line with the process before it."""
+    messages = ["=" * 50, ">>>>>>>>>> User:\n", question, ">>>>>>>>>> Assistant:\n", answer]
+    messages += [">>>>>>>>>> labels", label, "=" * 50]
+    text = "\n".join(f"{TIME} {message}" for message in messages)
+    return [f"\x1b[36m(RuleReward pid={pid})\x1b[0m {line}" for line in text.split("\n")]
+
+
+def samples(lines):
+    reader = SampleReader()
+    return [sample for line in lines if (sample := reader.read(line)) is not None]
+
+
+def test_a_sample_is_question_answer_and_label():
+    lines = sample_lines(7, "system\nWhat is\n\n1 + 1?", "<think>2</think>\n\\boxed{2}", "2")
+    assert samples(lines) == [
+        {"prompt": "system\nWhat is\n\n1 + 1?", "completion": "<think>2</think>\n\\boxed{2}", "solution": "2"}
+    ]
+
+
+def test_mixed_lines_of_two_processes_are_separated():
+    first, second = sample_lines(7, "a", "b", "c"), sample_lines(8, "d", "e", "f")
+    mixed = [line for pair in zip(first, second, strict=True) for line in pair]
+    assert [sample["completion"] for sample in samples(mixed)] == ["b", "e"]
+
+
+def test_other_messages_are_not_part_of_a_sample():
+    lines = sample_lines(7, "a", "b", "c")
+    lines.insert(5, f"(RuleReward pid=7) {TIME} compute_verifier_score: verifier start")
+    lines.insert(6, "(RuleReward pid=7) of something")
+    lines += ["(train pid=9) iteration: 1 / 4 | x : 1.0 |", "plain", f"(RuleReward pid=7) {TIME} " + "=" * 50]
+    (sample,) = samples(lines)
+    assert sample["prompt"] == "a"
+
+
+def test_a_sample_without_its_beginning_is_left_out():
+    assert samples(sample_lines(7, "a", "b", "c")[5:]) == []
+
+
+def iteration_line(step, total=500):
+    return f"(train pid=7) iteration: {step} / {total} | grpo/score/mean : 0.{step}000 | e2e_tps : 8.0000 "
+
+
+def watch(root, lines):
+    """Return what a watcher of a log with these lines reports, and the rows that it leaves in each file."""
+    job = job_of("model=qwen2_5_7b", "layout=dp4_mp2_pp2", "train.logged_completions=1")
+    (root / "logs").mkdir()
+    (root / "logs/worker_0.log").write_text("\n".join(lines))
+    reported: list[tuple[float, float]] = []
+    watcher = TrainWatcher(root / "logs", root, job, lambda step, total, text: reported.append((step, total)))
+    watcher.poll()
+    files = [root / name for name in ("metrics.jsonl", "completions.jsonl")]
+    return reported, *([json.loads(line) for line in file.read_text().splitlines()] for file in files)
+
+
+def test_an_iteration_that_ray_repeats_counts_once(tmp_path):
+    lines = [iteration_line(step) for step in (1, 1, 2, 3)]  # the last line is incomplete
+    reported, metrics, _ = watch(tmp_path, lines)
+    assert reported == [(1, 500), (2, 500)]
+    assert [row["step"] for row in metrics] == [1, 2]
+
+
+def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path):
+    for name in ("metrics.jsonl", "completions.jsonl"):
+        (tmp_path / name).write_text("".join(f'{{"step": {step}, "old": true}}\n' for step in (1, 2, 3)))
+    lines = [*sample_lines(7, "a", "b", "c"), *sample_lines(8, "a", "d", "c"), iteration_line(3), ""]
+    _, metrics, completions = watch(tmp_path, lines)
+    assert [(row["step"], "old" in row) for row in metrics] == [(1, True), (2, True), (3, False)]
+    assert [row.get("completion") for row in completions] == [None, None, "b"]  # logged_completions=1

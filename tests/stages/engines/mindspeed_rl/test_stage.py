@@ -1,4 +1,4 @@
-"""What goes in and what comes home, with the programs' parts played by files."""
+"""Inputs and artifacts of the engine's stages; files stand in for the programs' results."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from stages.engines.outside import START_FILE, Rendered, write_start
 from stages.fetch.stage import run as fetch
 from tests.pipeline.stage_digests import WEIGHTS, check
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
-from tests.stages.engines.mindspeed_rl.test_samples import lines
+from tests.stages.engines.mindspeed_rl.test_logs import iteration_line, sample_lines
 
 RANKS = ("mp_rank_00", "mp_rank_01")
 
@@ -63,25 +63,25 @@ def context(config, tmp_path, stage, **inputs):
     return Context(stage, config, inputs, output, work, tmp_path / "progress.jsonl")
 
 
-def told(work):
-    found: dict[str, Any] = json.loads((work / START_FILE).read_text())
-    return found
+def record(work):
+    content: dict[str, Any] = json.loads((work / START_FILE).read_text())
+    return content
 
 
-def launched(work, logs, lines):
-    """What the pipeline adds when it launches, and what a driver would say."""
+def launch(work, logs, lines):
+    """Add what the pipeline records when it launches, and a driver's log."""
     logs.mkdir(exist_ok=True)
     (logs / "worker_0.log").write_text("".join(f"{line}\n" for line in lines))
-    (work / START_FILE).write_text(json.dumps({**told(work), "logs": str(logs)}))
+    (work / START_FILE).write_text(json.dumps({**record(work), "logs": str(logs)}))
 
 
-def said(step, total=4):
-    return f"(train pid=7) iteration: {step} / {total} | grpo/score/mean : 0.{step}000 | e2e_tps : 8.0000 "
+def log_lines(last):
+    return [iteration_line(step, 4) for step in range(1, last + 1)]
 
 
 @pytest.fixture
 def trained(config, model, tmp_path):
-    """grpo prepared: converted weights and data lie where the stages before put them."""
+    """Prepare grpo, with artifacts of the earlier stages."""
     weights, data = tmp_path / "convert", tmp_path / "tokenize"
     save_checkpoint(weights / "mcore", 1, RANKS, optimizer=False)
     data.mkdir()
@@ -92,7 +92,7 @@ def trained(config, model, tmp_path):
     return given
 
 
-def test_a_run_is_laid_out_without_touching_its_inputs(trained):
+def test_prepare_links_weights_and_data(trained):
     work, weights = trained.work, trained.inputs["weights"]
     values = yaml.safe_load((work / "configs/train.yaml").read_text())
     assert values["actor_config"]["load"] == str(work / "models/mcore")
@@ -102,39 +102,43 @@ def test_a_run_is_laid_out_without_touching_its_inputs(trained):
     assert not (work / "models/mcore" / TRACKER).is_symlink()
     for file in tokenize.data_files(work / "data/data"):
         assert file.is_symlink() and file.resolve().parent == trained.inputs["tokenize"].resolve()
-    assert told(work)["start"]["workers"] == 2 and told(work)["resumed"] is None
+    assert record(work)["start"]["workers"] == 2 and record(work)["resumed"] is None
 
 
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained):
+def test_a_killed_run_resumes_from_its_last_complete_checkpoint(trained):
     root = trained.work / "checkpoints"
     save_checkpoint(root, 2, RANKS)
     save_checkpoint(root, 4, RANKS[:1], tracker=False)  # the kill came while it was written
     train.prepare(trained)
     values = yaml.safe_load((trained.work / "configs/train.yaml").read_text())
-    assert told(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
+    assert record(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
     assert values["actor_config"]["load"] == str(root) and values["actor_config"]["finetune"] is False
     original = values["rl_config"]["integrated_mode_config"]["ref_model_load_path"]
     assert original == str(trained.work / "models/mcore")
 
 
-def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained, tmp_path):
+def test_a_run_that_was_killed_after_its_end_is_not_repeated(trained, tmp_path):
     root, metrics = trained.work / "checkpoints", trained.work / "metrics.jsonl"
     for iteration in (2, 4):
         save_checkpoint(root, iteration, RANKS)
     train.prepare(trained)  # the last iteration's line was never read: it is trained again
-    assert told(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
+    assert record(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
     save_checkpoint(root, 4, RANKS)
     metrics.write_text('{"step": 4, "time_s": 1.0, "reward": 0.5}\n')
     train.prepare(trained)
-    assert told(trained.work)["resumed"] == 4
-    launched(trained.work, tmp_path / "logs", ["after grpo training is done"])
+    assert record(trained.work)["resumed"] == 4
+    launch(trained.work, tmp_path / "logs", ["after grpo training is done"])
     train.collect(trained)
     assert json.loads((trained.output / "result.json").read_text())["resumed_from"] == 4
 
 
-def test_a_run_comes_home_and_nothing_changes_without_its_version(trained, tmp_path):
-    spoken = [line for step in range(1, 5) for line in (*lines(9, "1+1", f"is {step}", "2"), said(step))]
-    launched(trained.work, tmp_path / "logs", spoken)
+def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
+    spoken = [
+        line
+        for step in range(1, 5)
+        for line in (*sample_lines(9, "1+1", f"is {step}", "2"), iteration_line(step, 4))
+    ]
+    launch(trained.work, tmp_path / "logs", spoken)
     shown: list[tuple[float, float, str]] = []
     watch = train.watch(trained.config, tmp_path / "logs", trained.work, lambda *words: shown.append(words))
     for iteration in (2, 4):
@@ -160,28 +164,28 @@ def test_a_run_comes_home_and_nothing_changes_without_its_version(trained, tmp_p
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("no log", r"worker_0\.log: ended, but \"iteration: 4 / 4\""),
-        ("early", r"worker_0\.log=3 / 4: ended"),
+        ("no log", r"worker_0\.log: must end with"),
+        ("early", r"worker_0\.log=3 / 4: must end"),
         ("no checkpoint", r"latest_checkpointed_iteration\.txt=2: must be new and name iteration 4"),
         ("old checkpoint", "must be new and name iteration 4"),
-        ("half a checkpoint", r"is no whole checkpoint: mp_rank_01/model_optim_rng\.pt is missing"),
+        ("half a checkpoint", r"is no complete checkpoint: mp_rank_01/model_optim_rng\.pt is missing"),
     ],
 )
 def test_exit_code_0_alone_is_no_proof(trained, tmp_path, case, message):
     steps = {"no log": 0, "early": 3}.get(case, 4)
-    launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, steps + 1)])
+    launch(trained.work, tmp_path / "logs", log_lines(steps))
     root = trained.work / "checkpoints"
     save_checkpoint(root, 2, RANKS)
     if case != "no checkpoint":
         save_checkpoint(root, 4, RANKS[:1] if case == "half a checkpoint" else RANKS)
     if case == "old checkpoint":
         write_start(trained.work, Rendered(Start((), 0, None, {}, (), (), (), "")), root, resumed=None)
-        launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, steps + 1)])
+        launch(trained.work, tmp_path / "logs", log_lines(steps))
     with pytest.raises(InputError, match=message):
         train.collect(trained)
 
 
-def test_conversion_comes_home_and_nothing_changes_without_its_version(config, model, tmp_path):
+def test_convert_artifact_does_not_change_without_its_version(config, model, tmp_path):
     given = context(config, tmp_path, "convert", fetch=model)
     convert.prepare(given)
     check("mindspeed_rl_convert/prepare", given.work, tmp_path)
@@ -207,7 +211,7 @@ def exported(config, model, tmp_path):
 @pytest.mark.parametrize(
     "named", [{"dtype": "bfloat16"}, {}, {"torch_dtype": "bfloat16", "dtype": "float32"}]
 )
-def test_the_converter_is_told_the_dtype_by_the_name_that_it_reads(config, model, tmp_path, named):
+def test_config_gets_the_dtype_key_that_the_converter_reads(config, model, tmp_path, named):
     fetched = Path(shutil.copytree(model, tmp_path / "fetched"))
     values = json.loads((fetched / "config.json").read_text())
     del values["torch_dtype"]
@@ -221,9 +225,7 @@ def test_the_converter_is_told_the_dtype_by_the_name_that_it_reads(config, model
 
 
 @pytest.mark.parametrize("place", ["mg2hf", "mg2hg"])
-def test_a_converted_model_gets_the_originals_files_and_nothing_changes_without_its_version(
-    exported, model, place
-):
+def test_export_artifact_does_not_change_without_its_version(exported, model, place):
     check("mindspeed_rl_export/prepare", exported.work, exported.work.parent)
     original = load_file(model / "model.safetensors")
     changed = {name: (tensor + 1).astype(tensor.dtype) for name, tensor in original.items()}
@@ -287,9 +289,7 @@ def asking(config, **engine):
     return {**config, "dataset": dataset, "engine": {**config["engine"], **engine}}
 
 
-def test_rows_are_bare_answers_that_fit_and_nothing_changes_without_its_version(
-    config, model, questions, tmp_path
-):
+def test_tokenize_artifact_does_not_change_without_its_version(config, model, questions, tmp_path):
     given = context(asking(config), tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
     tokenize.prepare(given)
     check("mindspeed_rl_tokenize/prepare", given.work, tmp_path, model)
@@ -331,7 +331,7 @@ def test_rows_left_out_count_as_bad_and_answers_are_of_any_length(config, model,
     assert json.loads((given.work / "train.json").read_text())[4]["answer"] == "9" * 5000
 
 
-def test_a_template_with_a_stop_word_that_the_model_lacks_is_refused(config, model, questions, tmp_path):
+def test_a_template_with_an_unknown_stop_word_is_refused(config, model, questions, tmp_path):
     """llama3 on a Qwen: upstream adds the token, behind the embedding's last row."""
     home = Path(shutil.copytree(WINDOWS["05a90d7"], tmp_path / "home"))
     file = home / "configs/model/templates.json"
@@ -345,7 +345,7 @@ def test_a_template_with_a_stop_word_that_the_model_lacks_is_refused(config, mod
         tokenize.prepare(given)
 
 
-def test_mindformers_before_it_gets_examples_in_the_same_template(config, model, questions, tmp_path):
+def test_examples_for_mindformers_have_the_same_template(config, model, questions, tmp_path):
     wanted = asking(config, sft="mindformers")
     del wanted["sft_data"]  # a stage has it only with examples of the user's
     given = context(wanted, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from stages.base.errors import InputError
-from stages.engines.mindspeed_rl.tokenize import COLUMNS, data_files, jinja, sequences
+from stages.engines.mindspeed_rl.tokenize import jinja, sequences
 from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.text import Turn
 from tests.stages.engines.mindspeed_rl.jobs import write_index
@@ -26,20 +26,20 @@ def rendered(template, question):
     return "".join(part if isinstance(part, str) else names[part] for part in parts)
 
 
-def test_a_prompt_is_system_turn_and_user_turn_as_upstream_puts_them_together():
+def test_a_prompt_is_a_system_turn_and_a_user_turn():
     assert rendered(R1, "What is 1 + 1?") == (
         '<|im_start|>system\nYou are "helpful" — \\boxed{}.<|im_end|>\n'
         "<|im_start|>user\nThink in {braces}.\nWhat is 1 + 1?<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
-def test_a_template_without_system_asks_the_bare_question():
+def test_a_template_without_system_turn_is_the_question():
     empty = {"name": "empty", "format_user": {"slots": ["{{content}}"]}}
     assert rendered(empty, "1 + 1 = {{ x }}") == "1 + 1 = {{ x }}"
     assert rendered({}, "1 + 1") == "1 + 1"
 
 
-def test_a_reasoning_template_ends_a_prompt_with_an_empty_thought():
+def test_a_reasoning_template_adds_an_empty_thought():
     qwen3 = {key: R1[key] for key in ("name", "format_user")} | {"template_class": "ReasoningTemplate"}
     assert rendered(qwen3, "1 + 1").endswith(
         "1 + 1<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -53,11 +53,6 @@ def test_a_question_cannot_end_its_own_turn():
     assert parts.count(2) == 2 and any("a<|im_end|>b" in part for part in parts if isinstance(part, str))
 
 
-def test_files_are_those_that_upstream_writes(tmp_path):
-    names = [file.name for file in data_files(tmp_path / "data")]
-    assert names == [f"data_packed_{column}_document.{end}" for column in COLUMNS for end in ("bin", "idx")]
-
-
 def test_rows_of_an_index_are_counted(tmp_path):
     write_index(tmp_path / "data", [[1, 2, 3], [4], []])
     assert sequences(tmp_path / "data.idx") == 3
@@ -66,13 +61,13 @@ def test_rows_of_an_index_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("magic", "is no index of Megatron's"),
-        ("index", "is cut off: 2 rows do not fit"),
+        ("magic", "is not an index"),
+        ("index", "is truncated: 2 rows"),
         ("tokens", "must have 16 bytes"),
         ("absent", "must be readable"),
     ],
 )
-def test_a_damaged_data_set_is_named(tmp_path, damage, message):
+def test_a_damaged_data_set_is_refused(tmp_path, damage, message):
     write_index(tmp_path / "data", [[1, 2, 3], [4]])
     index, tokens = tmp_path / "data.idx", tmp_path / "data.bin"
     if damage == "magic":

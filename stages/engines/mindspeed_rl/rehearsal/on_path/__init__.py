@@ -1,1 +1,1 @@
-"""On PYTHONPATH of a rehearsal's processes; nothing else is put there."""
+"""Directory on PYTHONPATH of a rehearsal's processes; it contains nothing else."""

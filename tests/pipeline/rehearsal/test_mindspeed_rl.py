@@ -1,4 +1,4 @@
-"""A rehearsal's small configurations break no rule, and what train_grpo.py's end proves."""
+"""A rehearsal's small configurations break no rule, and only one end of train_grpo.py is a proof."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.errors import StageFailed
 from pipeline.rehearsal import mindspeed_rl
 from pipeline.rehearsal.report import has_passed
 from stages.base.reader import read
-from stages.engines.mindspeed_rl.job import layers_of
+from stages.engines.mindspeed_rl.job import layer_list
 from stages.engines.mindspeed_rl.rehearsal.shrink import ROWS, on_single_card, shrink
 
 RECIPES = (
@@ -38,8 +38,8 @@ def test_the_small_configurations_break_no_rule(recipe):
     assert rules.check(made) == []
     assert made.layout == config.layout and made.cards == config.cards
     assert made.dataset.train_rows == ROWS and made.model.vocab_size == config.model.vocab_size
-    assert bool(layers_of(made.model, made.layout.train)) == bool(
-        layers_of(config.model, config.layout.train)
+    assert bool(layer_list(made.model, made.layout.train)) == bool(
+        layer_list(config.model, config.layout.train)
     )
     assert str(made.engine.env["PYTHONPATH"]).split(":")[1:] == (["/own"] if "env" in recipe[-1] else [])
     alone = read(Config, on_single_card(small))
@@ -47,10 +47,10 @@ def test_the_small_configurations_break_no_rule(recipe):
     assert alone.layout.train.cards == 1 and alone.model == made.model
 
 
-LOGS = Path(__file__).parents[1] / "data" / "logs" / "failed"
+LOGS = Path(__file__).parents[2] / "data" / "logs" / "failed"
 ENDS = {
-    "mindspeed_rl_msadapter": ("proven", "it ends where MSAdapter is wanted"),
-    "mindspeed_rl_msadapter_667a547": ("proven", "it ends where MSAdapter is wanted"),
+    "mindspeed_rl_msadapter": ("proven", "where MSAdapter is required"),
+    "mindspeed_rl_msadapter_667a547": ("proven", "where MSAdapter is required"),
     "mindspeed_rl_static_self": ("failed", "write sock.bind(('', 0)) in _get_free_port"),
     "mindspeed_rl_rank": ("failed", "worker_0.log"),
     None: ("failed", "no machine without NPUs can train"),
@@ -58,14 +58,13 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_only_the_known_end_of_training_s_start_is_a_proof(end):
+def test_only_the_known_failure_of_train_grpo_is_a_proof(end):
     def build(planned, stage):
         if stage == "grpo" and end is not None:
             raise StageFailed(stage, "exit code 1", LOGS / end / "worker_0.log", [])
 
     stages: Any = SimpleNamespace(build=build)
     proof = mindspeed_rl._started(cast(Any, None), stages)
-    state, told = ENDS[end]
-    assert proof.state == state and told in proof.told
+    state, message = ENDS[end]
+    assert proof.state == state and message in proof.told
     assert has_passed([proof, *mindspeed_rl.UNPROVEN]) is (state == "proven")
-    assert mindspeed_rl.UNPROVEN[0].what == "training" and "MSAdapter" in mindspeed_rl.UNPROVEN[0].told
