@@ -15,8 +15,8 @@ from docs import generated, links, pictures
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from pipeline import cli
 from pipeline.cli import main, make_parser
+from pipeline.config.compose import flat
 from pipeline.config.load import load
-from pipeline.config.plain import flat
 from pipeline.store import history
 from tests.documents import FENCE, ROOT, all_commands, pages
 

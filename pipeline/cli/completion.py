@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli.command import Commands, store_of
-from pipeline.config.compose import VALUE, config_files
+from pipeline.config.compose import VALUE, config_files, flat
 from pipeline.config.load import load
-from pipeline.config.plain import flat
 from pipeline.errors import REPORTED, Exit
 from pipeline.plan import keys
 from pipeline.store import history
@@ -71,7 +70,7 @@ def _quiet(completer: Callable[[str, Namespace], Iterator[str]]) -> Callable[...
 def overrides(prefix: str, typed: Namespace) -> Iterator[str]:
     """Complete GROUP= and KEY=, and the values after the sign."""
     name, sign, _ = prefix.partition("=")
-    files = [Path(file.partition("/")[2]) for file in config_files(getattr(typed, "config_dir", None))]
+    files = [Path(name) for name in config_files(getattr(typed, "config_dir", None))]
     if not sign:
         yield from dict.fromkeys(f"{file.parent}=" for file in files if file.parent.name)
         yield from (f"{key}=" for key in flat(load([]).plain()))

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from pipeline.cli.command import Commands, add_configuration
 from pipeline.config import file
+from pipeline.config.compose import flat
 from pipeline.config.load import load
-from pipeline.config.plain import flat
 from pipeline.config.sections import Config
 from pipeline.errors import Exit
 from pipeline.plan import keys

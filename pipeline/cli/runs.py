@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.cli.command import Commands, add_run, store_of
-from pipeline.config.plain import flat
+from pipeline.config.compose import flat
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.run import summary
 from pipeline.store import history

@@ -7,16 +7,31 @@ from typing import Any
 
 import yaml
 
-from pipeline.config.compose import VALUE, config_roots
-from pipeline.config.compose_cache import compose_cached
-from pipeline.config.document import load_document
+from pipeline.config.compose import LABELS, VALUE, compose, flat
 from pipeline.config.load import derived_values
-from pipeline.config.plain import flat
-from pipeline.config.refused import LABELS
 from pipeline.errors import ConfigError, Problem
 from stages.report.text import neutral
 
-FORM = "a YAML mapping as `grpoflow config` prints it: sections, and defaults: [- GROUP: CHOICE]"
+FORM = "give a YAML mapping as `grpoflow config` prints it: sections, and defaults: [- GROUP: CHOICE]"
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML loader that refuses duplicate keys and aliases; which could expand to billions of values."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node of the document."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="an alias stands for a value", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Return a mapping's values."""
+        names = [key.value for key, _ in node.value]
+        for number, (key, _) in enumerate(node.value):
+            if key.value in names[:number]:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} is given twice", problem_mark=key.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def text(overrides: Sequence[str], values: Mapping[str, Any]) -> str:
@@ -53,52 +68,27 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
     Raises:
         ConfigError: the file cannot be read or has another structure.
     """
-    sections = {path.name for root in config_roots(config_dir) for path in root.glob("*/")}
-    values = load_document(file, sections, f"give {FORM}")
+    values = _load(file)
     defaults = values.pop("defaults", []) if isinstance(values, dict) else None
     if not isinstance(defaults, list) or not all(
         isinstance(entry, dict) and len(entry) == 1 for entry in defaults
     ):
-        raise ConfigError([Problem("--config", str(file), "holds no configuration", f"give {FORM}")])
-    chosen = [f"{group}={choice}" for entry in defaults for group, choice in entry.items()]
-    labels = _take_labels(values)
-    overrides = [*chosen, *_explicit(chosen, values, config_dir)]
-    if labels:
-        actual = flat(derived_values(overrides, config_dir))
-        overrides += [f"{key}={word(value)}" for key, value in labels.items() if value != actual.get(key)]
-    return without(overrides, typed)
-
-
-def _explicit(chosen: Sequence[str], values: Mapping[str, Any], config_dir: Path | None) -> list[str]:
-    """Return the values that differ from the composition of `chosen`, except derived ones."""
-    base = compose_cached(chosen, config_dir)
-    changes = [*_differences(base, values)]
-    leaves = flat(base)
-    underived = [change for change in changes if leaves.get(_key(change), "") is not None]
-    derived = flat(derived_values([*chosen, *underived], config_dir))
-    return [
-        change
-        for change in changes
-        if change in underived or change != f"{_key(change)}={word(derived.get(_key(change)))}"
-    ]
-
-
-def _take_labels(values: dict[str, Any]) -> dict[str, Any]:
-    """Remove labels from a file's values and return those that are not null."""
-    labels = {}
-    for key in LABELS:
-        group, _, name = key.partition(".")
-        if isinstance(values.get(group), dict) and name in values[group]:
-            labels[key] = values[group].pop(name)
-    return {key: value for key, value in labels.items() if value is not None}
-
-
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
-
-
-def without(overrides: Sequence[str], typed: Sequence[str]) -> list[str]:
-    """Return `overrides` without those whose key, or a prefix of it, is also in `typed`."""
+        raise ConfigError([Problem("--config", str(file), "holds no configuration", FORM)])
+    overrides = [f"{group}={choice}" for entry in defaults for group, choice in entry.items()]
+    composed = compose(overrides, config_dir)
+    for name, section in values.items():
+        if isinstance(composed.get(name), dict) and not isinstance(section, dict):
+            raise ConfigError([Problem(f"{file}: {name}", section, "must hold the section's keys", FORM)])
+    leaves = flat(composed)
+    derived = {}
+    for key, value in _differences(composed, values):
+        name = key.lstrip("+")
+        if name in LABELS or leaves.get(name, "") is None:
+            derived[key] = value
+        else:
+            overrides.append(f"{key}={word(value)}")
+    actual = flat(derived_values(overrides, config_dir)) if derived else {}
+    overrides += [f"{key}={word(value)}" for key, value in derived.items() if value != actual.get(key)]
     keys = [_key(override) for override in typed]
     return [
         override
@@ -107,15 +97,34 @@ def without(overrides: Sequence[str], typed: Sequence[str]) -> list[str]:
     ]
 
 
-def _differences(base: Mapping[str, Any], values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _load(file: Path) -> Any:
+    try:
+        with file.open("rb") as stream:
+            return yaml.load(stream, _Loader)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError([Problem(f"{file}{line}", None, str(error.problem), FORM)]) from error
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError([Problem("--config", str(file), f"cannot be read: {reason}", FORM)]) from error
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _differences(
+    base: Mapping[str, Any], values: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Yield the keys with other values than in `base`, in Hydra's grammar, and their values."""
     for key, value in values.items():
         path = f"{prefix}{key}"
         if key not in base:
-            yield f"++{path}={word(value)}"
+            yield f"++{path}", value
         elif isinstance(value, dict) and isinstance(base[key], dict):
             yield from _differences(base[key], value, f"{path}.")
         elif value != base[key]:
-            yield f"{path}={word(value)}"
+            yield path, value
 
 
 def word(value: Any) -> str:

@@ -1,15 +1,15 @@
 """The complete typed configuration: composed by Hydra, with nulls derived and all rules checked."""
 
 import contextlib
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline import engines
 from pipeline.config import rules
-from pipeline.config.compose_cache import compose_cached
+from pipeline.config.compose import compose
 from pipeline.config.directory import complete
-from pipeline.config.plain import plain
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages.base.identity import identity
@@ -40,7 +40,7 @@ def derived_values(overrides: Sequence[str], config_dir: Path | None = None) -> 
     Raises:
         ConfigError: the configuration cannot be composed.
     """
-    return derive(complete(compose_cached(overrides, config_dir), overrides))
+    return derive(complete(compose(overrides, config_dir), overrides))
 
 
 def without_locations(overrides: Sequence[str], engine: str) -> list[str]:
@@ -75,7 +75,7 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Values of a wrong type are ignored here: reading the typed configuration reports them.
     """
-    derived = dict(plain(values))
+    derived = copy.deepcopy(dict(values))
     with contextlib.suppress(KeyError, TypeError, AttributeError, ZeroDivisionError):
         _derive_layout(derived)
         for section in (derived["model"], derived["dataset"]):

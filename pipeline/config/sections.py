@@ -1,10 +1,9 @@
 """All sections of a run's configuration as one typed object."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from launch.config import LauncherConfig
-from pipeline.config.plain import plain
 from pipeline.config.remote import RemoteConfig
 from stages.base.bounds import Positive
 from stages.base.identity import NotInIdentity
@@ -24,4 +23,4 @@ class Config(Sections):
 
     def plain(self) -> dict[str, Any]:
         """Return plain data with normalised types, which is fingerprinted and passed to stages."""
-        return dict(plain(self))
+        return asdict(self)

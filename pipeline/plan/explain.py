@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from pipeline.config.plain import flat
+from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import StoreError
 from pipeline.plan.graph import Plan, StageSpec

@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from pipeline import engines
 from pipeline.config import rules
-from pipeline.config.plain import flat
+from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import stages

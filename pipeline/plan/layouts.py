@@ -11,7 +11,7 @@ from rich.console import Console
 from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.config import rules
-from pipeline.config.compose_cache import compose_cached
+from pipeline.config.compose import compose
 from pipeline.config.directory import complete
 from pipeline.config.load import derive
 from pipeline.config.sections import Config
@@ -82,7 +82,7 @@ def find(
             *(override for override in defaults if override.partition("=")[0] not in keys),
             *overrides,
         ]
-    values = complete(compose_cached(overrides, config_dir), overrides)
+    values = complete(compose(overrides, config_dir), overrides)
     single = "layout" in keys and "layout=named" not in overrides
     if values["cards"] is None:
         values["cards"] = rules.degrees(values["layout"]["train"]) if single else CARDS

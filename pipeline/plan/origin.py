@@ -6,16 +6,14 @@ from typing import Any
 
 import yaml
 
-from pipeline.config.compose import VALUE, config_files
-from pipeline.config.compose_cache import compose_cached
+from pipeline.config.compose import VALUE, compose, config_files, flat, search_path
 from pipeline.config.directory import complete
 from pipeline.config.load import derive
-from pipeline.config.plain import flat
 
 
 def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the origin of each key: a typed override, a file of conf, or a derivation."""
-    composed = compose_cached(overrides, config_dir)
+    composed = compose(overrides, config_dir)
     steps = [flat(composed), flat(derive(complete(composed, overrides)))]
     files = _files(overrides, config_dir)
     typed = {
@@ -43,13 +41,13 @@ def _files(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
     arguments = [
         override for override in overrides if not VALUE.match(override) and not override.startswith("remote=")
     ]
-    if config_dir is not None:
-        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
     GlobalHydra.instance().clear()
     with hydra.initialize_config_module("conf", version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        listed = loader.compute_defaults_list("config", arguments, RunMode.RUN).defaults
-    texts = {name.partition("/")[2]: file for name, file in reversed(config_files(config_dir).items())}
+        listed = loader.compute_defaults_list(
+            "config", [*arguments, *search_path(config_dir)], RunMode.RUN
+        ).defaults
+    texts = config_files(config_dir)
     files: dict[str, str] = {}
     for default in listed:
         path = str(default.config_path)

@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 
-from pipeline.config.compose import config_roots
+from pipeline.config.compose import label_problems, search_path
 from pipeline.config.remote import as_override
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan.target import Target
@@ -33,14 +33,11 @@ def expand(overrides: Sequence[str], options: SweepOptions) -> int:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from pipeline.config import refused
-
-    if problems := list(refused.problems(overrides, config_roots(options.config_dir))):
+    if problems := list(label_problems(overrides)):
         raise ConfigError(problems)  # Hydra composes the first point without these checks
     if not any(override.startswith("hydra/sweeper=") for override in overrides):
         arguments.append("hydra/sweeper=grid")
-    if options.config_dir:
-        arguments.append(f"hydra.searchpath=[file://{options.config_dir.resolve()},grpoflow://layouts]")
+    arguments += search_path(options.config_dir)
     arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
     sweep = Sweep(overrides, options)
     main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(sweep.run)
@@ -50,11 +47,11 @@ def expand(overrides: Sequence[str], options: SweepOptions) -> int:
         with tempfile.TemporaryDirectory() as scratch:  # for Hydra's multirun.yaml, which sweep.json replaces
             sys.argv = ["grpoflow sweep", "--multirun", *arguments, f"hydra.sweep.dir={scratch}"]
             main()
-    except (HydraException, OmegaConfBaseException) as error:
-        print(redact(f"error: {error}"), file=sys.stderr)
-        return Exit.INVALID
-    except ValueError:
-        if not sweep.points or any(point.state == "finished" for point in sweep.points):
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if not sweep.points:
+            print(redact(f"error: {error}"), file=sys.stderr)
+            return Exit.INVALID
+        if any(point.state == "finished" for point in sweep.points):
             raise  # otherwise from Optuna: there is no best trial
     finally:
         sys.argv = typed

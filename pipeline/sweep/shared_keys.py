@@ -5,7 +5,7 @@ Points share artifacts, and each artifact is built once, so only one of two valu
 
 from collections.abc import Iterable
 
-from pipeline.config.plain import flat
+from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan

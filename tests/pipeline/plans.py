@@ -8,13 +8,16 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import pytest
 from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import strategies as st
 
+from pipeline.config.load import load
 from pipeline.config.sections import Config
+from pipeline.errors import ConfigError, Problem
 from stages.base.identity import AbsentWhen, NotInIdentity, field_types
 
 FOREIGN = {
@@ -129,3 +132,11 @@ def changed(base: Mapping[str, Any], most: int = 6) -> st.SearchStrategy[dict[st
         return values
 
     return some()
+
+
+def problem_of(overrides: Sequence[str], function: Callable[[Sequence[str]], object] = load) -> Problem:
+    """Return the only problem for which overrides are refused."""
+    with pytest.raises(ConfigError) as refused:
+        function(overrides)
+    (problem,) = refused.value.problems
+    return problem

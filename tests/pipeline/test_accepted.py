@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, note
 
 from pipeline.config import rules
-from pipeline.config.compose_cache import compose_cached
+from pipeline.config.compose import compose
 from pipeline.config.load import derive
 from pipeline.config.sections import Config
 from pipeline.engines import program
@@ -208,7 +208,7 @@ def own_problems(engine, config):
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("engine", OUTSIDE)
 def test_what_plan_accepts_outside_engines_accept(engine, tmp_path_factory):
-    base = compose_cached((*TINY, *OUTSIDE[engine]))
+    base = compose((*TINY, *OUTSIDE[engine]))
     refused.clear()
 
     def begin(values):
@@ -237,7 +237,7 @@ def test_what_plan_accepts_outside_engines_accept(engine, tmp_path_factory):
 @pytest.mark.hypothesis
 @pytest.mark.slow
 def test_what_plan_accepts_the_stages_accept(tmp_path_factory):
-    base = compose_cached(("engine=local", *TINY))
+    base = compose(("engine=local", *TINY))
 
     @given(changed(base))
     def examined(values):
@@ -251,6 +251,6 @@ def test_what_plan_accepts_the_stages_accept(tmp_path_factory):
 
 
 def test_every_key_is_tried():
-    keys = {str(leaf) for leaf in leaves(compose_cached(("engine=local", *TINY)))}
+    keys = {str(leaf) for leaf in leaves(compose(("engine=local", *TINY)))}
     assert {"split.format", "model.eos_token_id", "sft.warmup_steps", "layout.train.micro_batch_num"} <= keys
     assert len(keys) > 150

@@ -1,73 +1,76 @@
+"""Composition: the same result as Hydra's, a cache that nothing outdated leaves, and refused overrides."""
+
+import contextlib
+import dataclasses
+import json
+import typing
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline.config.compose import compose
+from pipeline.cli import main
+from pipeline.config import compose as module
+from pipeline.config.compose import LABELS, compose, flat
+from pipeline.config.load import load
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
+from stages.base.identity import field_types
+from tests.pipeline.plans import problem_of
 
 
-def told(*overrides, config_dir=None):
-    with pytest.raises(ConfigError) as error:
-        compose(overrides, config_dir)
-    return [str(problem) for problem in error.value.problems]
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "grpoflow" / "compose"
 
 
-def test_defaults_are_plain_data():
-    values = compose([])
-    assert values["model"]["name"] == "tiny"
-    assert values["layout"]["train"]["model_parallel"] == 2
-    assert type(values["layout"]["train"]) is dict
+@pytest.fixture
+def composed(cache, monkeypatch):
+    """List with an item per composition that did not come from the cache."""
+    calls: list[object] = []
+    original = module._compose
+
+    def counting(*arguments):
+        calls.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "_compose", counting)
+    return calls
 
 
 def test_a_layout_needs_no_file():
     train = compose(["layout=dp2_mp4_pp2_cp3_ep5"])["layout"]["train"]
-    degrees = [train[key] for key in ("data_parallel", "model_parallel", "pipeline_stage")]
-    assert degrees == [2, 4, 2]
-    assert (train["context_parallel"], train["expert_parallel"]) == (3, 5)
+    degrees = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel", "expert_parallel")
+    assert [train[key] for key in degrees] == [2, 4, 2, 3, 5]
 
 
-def test_a_later_override_wins_over_the_layout_s_name():
-    assert (
-        compose(["layout=dp2_mp4_pp1", "layout.train.model_parallel=1"])["layout"]["train"]["model_parallel"]
-        == 1
-    )
-
-
-def test_the_dataset_brings_its_tokenisation_and_reward():
+def test_the_dataset_selects_tokenization_and_reward():
     values = compose(["dataset=gsm8k"])
     assert values["dataset"]["name"] == "gsm8k"
     assert values["tokenize"] == compose(["dataset=gsm8k", "tokenize=gsm8k"])["tokenize"]
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("train.betta=1", "train.betta=1: unknown key; did you mean train.beta?"),
-        ("model=tinny", "model=tinny: no such choice; known: "),
-        ("layout=dp2", "layout=dp2: no such choice; known: "),
-        ("train.beta", "overrides=train.beta: "),
-        ("nonsense=1", "nonsense=1: unknown key"),
-    ],
-)
-def test_mistakes_are_told_in_one_line(override, message):
-    problems = told(override)
-    assert len(problems) == 1
-    assert problems[0].startswith(message)
-    assert "\n" not in problems[0]
+def test_mistakes_are_reported_with_key_and_suggestion():
+    assert problem_of(["train.betta=1"], compose).remedy == "did you mean train.beta?"
+    assert (
+        problem_of(["engine=mindrlhf", "engine.use_vlm=1"], compose).remedy == "did you mean engine.use_vllm?"
+    )
+    for choice in ("model=tinny", "layout=dp2", "nonsense=1"):
+        problem = problem_of([choice], compose)
+        assert f"{problem.path}={problem.value}" == choice
+    assert problem_of(["train.beta"], compose).path == "overrides"
 
 
-def test_a_directory_of_own_groups(tmp_path):
+def test_a_directory_adds_groups(tmp_path):
     (tmp_path / "layout").mkdir()
     (tmp_path / "layout" / "dp1_mp1_pp1.yaml").write_text("defaults: [named]\ntrain: {micro_batch_num: 7}\n")
-    values = compose(["layout=dp1_mp1_pp1"], tmp_path)
-    assert values["layout"]["train"]["micro_batch_num"] == 7
-    assert told(config_dir=tmp_path / "absent")[0].endswith("absent: must be a directory")
-
-
-def test_the_store_comes_from_the_environment(monkeypatch):
-    monkeypatch.delenv("GRPOFLOW_STORE", raising=False)
-    assert compose([])["store"] == "store"
-    monkeypatch.setenv("GRPOFLOW_STORE", "/data/store")
-    assert compose([])["store"] == "/data/store"
-    assert compose(["store=/mine"])["store"] == "/mine"
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "mine.yaml").write_text("defaults: [default]\ntitle: ${nowhere.to.be}\n")
+    values = compose(["layout=dp1_mp1_pp1", "report=mine", "report.title=here"], tmp_path)
+    assert (values["layout"]["train"]["micro_batch_num"], values["report"]["title"]) == (7, "here")
+    with pytest.raises(ConfigError, match="--config-dir"):
+        compose([], tmp_path / "absent")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_the_store_comes_from_the_environment(monkeypatch):
         ],
     ],
 )
-def test_the_result_is_hydra_s_own(overrides):
+def test_the_result_is_the_same_as_hydras(overrides):
     import hydra
     from omegaconf import OmegaConf
 
@@ -104,21 +107,124 @@ def test_the_result_is_hydra_s_own(overrides):
 
 
 def test_a_sweep_is_refused_where_one_value_is_needed():
-    assert "not a sweep" in told("train.beta=0.1,0.2")[0]
-    assert told("model=tiny,qwen2_5_7b")
+    for sweep in ("train.beta=0.1,0.2", "model=tiny,qwen2_5_7b"):
+        with pytest.raises(ConfigError):
+            compose([sweep])
 
 
-def test_values_of_one_composition_do_not_leak_into_the_next():
+def test_compositions_with_the_same_choices_are_independent(cache):
     assert compose(["layout.train.offset=[1]"])["layout"]["train"]["offset"] == [1]
     assert compose([])["layout"]["train"]["offset"] == []
 
 
-@pytest.mark.parametrize("steps", [5, 6])
-def test_a_default_follows_the_value_that_it_refers_to(steps):
-    assert compose([f"rollout.max_tokens={steps}"])["sft"]["max_tokens"] == steps
+def test_equal_overrides_in_the_same_order_are_composed_once(composed):
+    first, second = compose(["seed=3", "seed=4"]), compose(["seed=3", "seed=4"])
+    assert first == second and first["seed"] == 4 and len(composed) == 1
+    assert compose(["seed=4", "seed=3"])["seed"] == 3
 
 
-def test_a_reference_to_a_missing_key_may_be_replaced(tmp_path):
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / "mine.yaml").write_text("defaults: [default]\ntitle: ${nowhere.to.be}\n")
-    assert compose(["report=mine", "report.title=here"], tmp_path)["report"]["title"] == "here"
+def test_changed_environment_variables_invalidate_the_cache(cache, monkeypatch):
+    for value in ("/one", "/two"):
+        monkeypatch.setenv("GRPOFLOW_STORE", value)
+        monkeypatch.setenv("ANOTHER", value)
+        assert compose([])["store"] == value
+        assert compose(["store=${oc.env:ANOTHER}"])["store"] == value
+    monkeypatch.delenv("GRPOFLOW_STORE")
+    assert compose([])["store"] == "store"
+
+
+def test_changed_config_files_invalidate_the_cache_also_behind_links(cache, tmp_path):
+    real, groups = tmp_path / "real", tmp_path / "groups"
+    real.mkdir()
+    groups.mkdir()
+    (groups / "dataset").symlink_to(real)
+    (real / "again").symlink_to(groups)
+    for rows in (10, 20):
+        (real / "mine.yaml").write_text(f"defaults: [arith]\ntrain_rows: {rows}\n")
+        overrides = ["dataset=mine", "tokenize=arith", "reward=arith"]
+        assert compose(overrides, groups)["dataset"]["train_rows"] == rows
+
+
+def test_changed_code_invalidates_the_cache(composed, tmp_path, monkeypatch):
+    names = {file.name for file in module._code()}
+    assert {"compose.py", "layout_names.py", "__init__.py"} <= names
+    monkeypatch.setattr(module, "_code", lambda: [tmp_path / "code.py"])
+    for text in ("one", "other", None):
+        if text is not None:
+            (tmp_path / "code.py").write_text(text)
+        compose([])
+    assert len(composed) == 2
+
+
+def test_a_damaged_or_unwritable_cache_costs_only_time(cache, tmp_path, monkeypatch):
+    expected = compose([])
+    (entry,) = cache.iterdir()
+    entry.write_text(json.dumps(expected)[:-10])
+    assert compose([]) == expected
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert compose([]) == expected
+
+
+def label_fields():
+    """Yield every section's field `name`, which contains the choice of its group."""
+    for section, hint in field_types(Config).items():
+        options = [option for option in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(option)]
+        if any("name" in field_types(option) for option in options):
+            yield f"{section}.name"
+
+
+def test_labels_cannot_be_overridden(tmp_path):
+    assert set(LABELS) == set(label_fields())
+    for label in LABELS:
+        for form in ("{}=tiny", "++{}='a b'", "+{}=null", "~{}", "~{}=tiny"):
+            problem = problem_of([form.format(label)])
+            assert problem.path == label and f"use {label.partition('.')[0]}=" in problem.remedy
+    store = f"store={tmp_path / 'store'}"
+    for command in (["sweep", "model.name=tiny"], ["sweep", "--plan", "model.name=qwen2_5_7b,tiny"]):
+        assert main([*command, store]) == 2
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "group", [name for name in field_types(Config) if name not in ("seed", "store", "cards")]
+)
+@pytest.mark.parametrize("value", ["null", "[]", "''", "5", "true", "nosuch", "[nosuch,tiny]"])
+def test_a_group_accepts_only_the_name_of_a_choice(group, value):
+    if (group, value) != ("remote", "''"):  # no remote
+        with pytest.raises(ConfigError, match=group):
+            load([f"{group}={value}"])
+    with pytest.raises(ConfigError, match=group):
+        load([f"~{group}"])
+
+
+KEYS = sorted(flat(load([]).plain()))
+WRONG = [
+    "null", "[]", "{}", "''", "-1", "0", "nan", "inf", "1e999", "true", "x", "[[1]]", "{a:{b:1}}", "'\x1b'",
+]  # fmt: skip
+
+
+@given(st.sampled_from(KEYS), st.sampled_from(WRONG), st.sampled_from(["", "+", "++"]))
+def test_any_value_is_accepted_or_refused_with_problems(key, value, sign):
+    accepted_or_refused([f"{sign}{key}={value}"])
+
+
+@given(st.lists(st.text(st.sampled_from("ab.=,[]{}'\"\\$~+@:/ \n\tü1"), max_size=12), max_size=2))
+def test_any_text_is_accepted_or_refused_with_problems(words):
+    accepted_or_refused([f"{word}=" if "=" not in word else word for word in words])
+
+
+def accepted_or_refused(overrides):
+    try:
+        load(overrides)
+    except ConfigError as error:
+        assert error.problems
+    with contextlib.suppress(ConfigError):
+        compose(overrides)
+
+
+@pytest.mark.parametrize("levels", [51, 300, 3000])
+@pytest.mark.parametrize("value", [lambda n: "[" * n + "]" * n, lambda n: "{a:" * n + "1" + "}" * n])
+def test_a_deeply_nested_value_is_refused(levels, value):
+    with pytest.raises(ConfigError):
+        load([f"seed={value(levels)}"])

@@ -12,8 +12,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from pipeline.cli import main
 from pipeline.config import file
+from pipeline.config.compose import flat
 from pipeline.config.load import load
-from pipeline.config.plain import flat
 from pipeline.config.sections import Config
 from pipeline.plan import keys
 from pipeline.plan.origin import origins
