@@ -47,8 +47,11 @@ def expand(overrides: Sequence[str], options: SweepOptions) -> int:
         with tempfile.TemporaryDirectory() as scratch:  # for Hydra's multirun.yaml, which sweep.json replaces
             sys.argv = ["grpoflow sweep", "--multirun", *arguments, f"hydra.sweep.dir={scratch}"]
             main()
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        if not sweep.points:
+    except (HydraException, OmegaConfBaseException) as error:
+        print(redact(f"error: {error}"), file=sys.stderr)
+        return Exit.INVALID
+    except ValueError as error:
+        if not sweep.points:  # Hydra refuses an override
             print(redact(f"error: {error}"), file=sys.stderr)
             return Exit.INVALID
         if any(point.state == "finished" for point in sweep.points):
