@@ -1,5 +1,4 @@
-"""What each stage of the pipeline does, as plain functions of a config and directories.
+"""Stages of the pipeline as plain functions of a configuration and directories.
 
-A stage knows the field (weights, tokens, rewards, gradients) and nothing of Luigi, Hydra or
-machines. It runs in a child process of its own: `python -m stages NAME spec.json`.
+They do not depend on Luigi, Hydra or machines. Each runs in a child process (`stages.__main__`).
 """

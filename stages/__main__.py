@@ -18,14 +18,14 @@ STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCE
 
 
 def entry(name: str) -> Callable[[Context], None]:
-    """Import and return the function that `name` stands for: a stage, or stages.MODULE:FUNCTION."""
+    """Import and return the function of a stage, or the function stages.MODULE:FUNCTION."""
     module, _, function = (STAGES[name].entry if name in STAGES else name).partition(":")
     run: Callable[[Context], None] = getattr(importlib.import_module(module), function or "run")
     return run
 
 
 def main(arguments: list[str]) -> int:
-    """Run one stage; return 0 if it is done, 1 if it failed for a named reason, 2 on wrong arguments."""
+    """Run one stage; return 0 on success, 1 if it failed with a known reason, 2 on wrong arguments."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a log in ASCII must not fail a stage
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process; at once where MindSpore was used on a CPU: its graphs take half a second to free."""
+    """End this process; skip the clean-up of MindSpore on a CPU, which takes half a second."""
     mindspore = sys.modules.get("mindspore")
     if mindspore is not None and mindspore.get_context("device_target") == "CPU":
         sys.stdout.flush()

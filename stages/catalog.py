@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stages.base.graph import EXPORT_SECTIONS, RequiredFiles, Stage
+from stages.base.layout import card_count
 
 Config = Mapping[str, Any]
 
 RESULT = "result.json"
 HUGGING_FACE = ("config.json", "*.safetensors")
-DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
 
 
 def _files(*patterns: str) -> RequiredFiles:
@@ -23,7 +23,7 @@ def _files(*patterns: str) -> RequiredFiles:
 
 
 def _strategy_files(config: Config) -> Iterator[str]:
-    cards = _cards(config["layout"]["train"])
+    cards = card_count(config["layout"]["train"])
     return (f"train_strategy/ckpt_strategy_rank_{rank}.ckpt" for rank in range(cards))
 
 
@@ -55,14 +55,7 @@ def _export_files(config: Config) -> Iterator[str]:
 
 
 def _rank_files(directory: str, layout: Mapping[str, int]) -> Iterator[str]:
-    return (f"{directory}/rank_{rank}/*" for rank in range(_cards(layout)))
-
-
-def _cards(layout: Mapping[str, int]) -> int:
-    cards = 1
-    for degree in DEGREES:
-        cards *= layout[degree]
-    return cards
+    return (f"{directory}/rank_{rank}/*" for rank in range(card_count(layout)))
 
 
 FETCH = Stage(

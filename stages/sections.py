@@ -1,4 +1,4 @@
-"""What stages read of a run's configuration; each section stands beside the code that it configures."""
+"""Sections of a run's configuration; each is defined next to the code that it configures."""
 
 import typing
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ else:
 
 @dataclass(frozen=True)
 class Sections:
-    """One run. Values: conf/*.yaml; overrides: Hydra's grammar."""
+    """Configuration of all stages of a run. Defaults are in conf/*.yaml."""
 
     seed: Annotated[int, Ge(0), Le(2**31 - 1)]
-    """Seed of everything random: builtin weights and data, sampling, order of the data."""
+    """Seed of all randomness: built-in weights and data, sampling, order of the data."""
     model: ModelConfig
     layout: LayoutConfig
     dataset: DatasetConfig
@@ -42,7 +42,7 @@ class Sections:
     split: SplitConfig
     reward: RewardConfig
     engine: EngineConfig
-    """Trainer of the grpo stage."""
+    """Engine of the grpo stage and its settings."""
     rollout: RolloutConfig
     sft: SftConfig
     sft_data: SftDataConfig

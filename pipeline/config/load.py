@@ -13,6 +13,7 @@ from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages.base.identity import identity
+from stages.base.layout import card_count, layout_name
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
 
@@ -102,8 +103,8 @@ def _derive_layout(values: dict[str, Any]) -> None:
     """Fill in the layout's name, the number of cards and the degrees of all roles."""
     layout, model = values["layout"], values["model"]
     train = layout["train"]
-    cards = rules.degrees(train)
-    layout["name"] = rules.layout_name(train)
+    cards = card_count(train)
+    layout["name"] = layout_name(train)
     if values["cards"] is None:
         values["cards"] = cards
     for role in (layout["generate"], layout["reference"]):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline import engines
 from pipeline.errors import Problem
@@ -36,21 +35,6 @@ def check(config: Config) -> list[Problem]:
         for problem in engine.rules.check(engine.subject(config, config.launcher.cards_per_node))
     ]
     return [*family, *RULES.check(config), *engine_problems, *SECTIONS.check(config)]
-
-
-def degrees(role: Mapping[str, Any]) -> int:
-    """Return the number of cards of a role, from its plain values."""
-    product: int = (
-        role["data_parallel"] * role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
-    )
-    return product
-
-
-def layout_name(role: Mapping[str, Any]) -> str:
-    """Return the name of a role's layout, from its plain values."""
-    name = f"dp{role['data_parallel']}_mp{role['model_parallel']}_pp{role['pipeline_stage']}"
-    name += f"_cp{role['context_parallel']}" if role["context_parallel"] != 1 else ""
-    return name + (f"_ep{role['expert_parallel']}" if role["expert_parallel"] != 1 else "")
 
 
 RULES.must(

@@ -17,6 +17,7 @@ from pipeline.config.load import derive
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.terminal import Table
+from stages.base.layout import card_count
 from stages.base.reader import read
 from stages.models.cost import ASSUMED, Cost, cost
 from stages.models.memory import Fits, RoleMemory, shown
@@ -85,7 +86,7 @@ def find(
     values = complete(compose(overrides, config_dir), overrides)
     single = "layout" in keys and "layout=named" not in overrides
     if values["cards"] is None:
-        values["cards"] = rules.degrees(values["layout"]["train"]) if single else CARDS
+        values["cards"] = card_count(values["layout"]["train"]) if single else CARDS
     derived = derive(values)
     cards = read(Config, derived).cards
     choices: list[Choice] = []

@@ -1,1 +1,1 @@
-"""What all stages stand on: errors, typed reading, identity, layouts, and what graph and engines are."""
+"""Errors, typed reading, rules, identity, layouts, and the declarations of stages and engines."""

@@ -1,17 +1,17 @@
-"""A file of one's own with another's content, which need not cost a second time."""
+"""Copies of files that share disk blocks where the file system supports it."""
 
 import fcntl
 import shutil
 from pathlib import Path
 
 _FICLONE = 0x40049409
-"""linux/fs.h: share the blocks until one of the two is written (Btrfs, XFS)."""
+"""linux/fs.h: share the blocks until one of the two files is written (Btrfs, XFS)."""
 
 
 def clone(source: Path, target: Path) -> None:
-    """Make the new file `target` with the content of `source`, sharing blocks where the file system can.
+    """Create the file `target` with the content of `source`, and share its blocks if possible.
 
-    Mode, owner and times are those of a new file: whatever is done to it, `source` stays as it is.
+    The copy has the mode, owner and times of a new file, and changing it does not change `source`.
     """
     with source.open("rb") as old, target.open("xb") as new:
         try:

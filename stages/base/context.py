@@ -1,4 +1,4 @@
-"""What a stage is handed when it runs: its config part, its inputs, and where it may write."""
+"""What a running stage receives: its configuration, its inputs, and the directories that it may write to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stages.base.reader import read
 
 T = TypeVar("T")
 WARNINGS = "warnings.txt"
-"""Beside the progress file: a line for each warning of the attempt."""
+"""File next to the progress file with one line per warning of the attempt."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,15 @@ class Context:
 
     stage: str
     config: Mapping[str, Any]
-    """The part of the resolved configuration that this stage reads: section name -> values."""
+    """Sections of the resolved configuration that this stage reads: section name -> values."""
     inputs: Mapping[str, Path]
     """Input name -> committed artifact directory (read-only)."""
     output: Path
-    """The only directory that ends up in the artifact; empty at the start."""
+    """Directory that becomes the artifact; empty at the start."""
     work: Path
-    """Scratch that survives a kill and is offered again to the next attempt (checkpoints); removed
-    after a successful commit."""
+    """Directory for checkpoints, which the next attempt continues from; removed after a commit."""
     progress_file: Path
-    """JSON lines {time_s, step, total, unit, message}, shown live by the pipeline."""
+    """JSON lines {time_s, step, total, unit, message}, which the pipeline displays."""
 
     @classmethod
     def load(cls, spec: Path) -> Context:
@@ -66,22 +65,22 @@ class Context:
         """Write result.json, which the report and the next stages read."""
         text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
         file = self.output / "result.json"
-        file.write_text(text, encoding="utf-8", errors="backslashreplace")  # JSON's way for half a character
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")  # unpaired surrogates
 
     def progress(self, step: float, total: float, message: str = "", unit: str = "") -> None:
-        """Tell the pipeline how far this stage is; one append, so a few times a second at most."""
+        """Append a line to the progress file; call it at most a few times a second."""
         with self.progress_file.open("a", encoding="utf-8") as file:
             file.write(progress_line(step, total, message, unit))
 
     def warn(self, text: str) -> None:
-        """Tell the person at the terminal at once; the stage goes on."""
+        """Show a warning to the user at once."""
         print(f"warning: {text}", file=sys.stderr, flush=True)
         with self.progress_file.with_name(WARNINGS).open("a", encoding="utf-8") as file:
             file.write(" ".join(text.split()) + "\n")
 
 
 def progress_line(step: float, total: float, message: str, unit: str) -> str:
-    """One line of a progress file."""
+    """Return one line of a progress file."""
     line = {"time_s": time.time(), "step": step, "total": total, "unit": unit, "message": message}
     return json.dumps(line) + "\n"
 

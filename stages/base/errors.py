@@ -1,4 +1,4 @@
-"""The exceptions that a stage raises on purpose: every one names path, value, rule and remedy."""
+"""Exceptions that stages raise on purpose, with path, value, rule and remedy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from stages.base.redact import redacted
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, told so that the reader can mend it without opening the code."""
+    """One broken rule, with all that a user needs to correct it."""
 
     path: str
     """Location: a config key (`layout.train.model_parallel`), a file, or file:line."""
@@ -19,7 +19,7 @@ class Problem:
     remedy: str = ""
     """Remedy: what to type or change."""
     id: str = field(default="", compare=False)
-    """The row that it broke (stages/base/rules.py), which is not told."""
+    """Id of the broken rule (stages/base/rules.py); not shown."""
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"={self.value}"
@@ -37,7 +37,7 @@ def as_override(value: object) -> str:
 
 
 class StageError(Exception):
-    """Root of all errors that stages raise on purpose; ends a stage with exit code 1."""
+    """Base class of errors that stages raise on purpose; ends a stage with exit code 1."""
 
 
 class InputError(StageError):

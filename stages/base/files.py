@@ -1,4 +1,4 @@
-"""Files that others give us: opened only where they are files, and their sizes told to people."""
+"""Reading of files that users and other programs provide, and sizes for messages."""
 
 import contextlib
 import errno
@@ -18,19 +18,16 @@ KINDS = {
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading bytes; never waits, as opening a pipe without a writer does.
+    """Open a file for reading bytes, without blocking on pipes.
 
     Raises:
-        OSError: it is missing, may not be read, or is a pipe, a device, a socket or a directory.
+        OSError: it is missing, not readable, or a pipe, a device, a socket or a directory.
     """
     return open(path, "rb", opener=_open)
 
 
 def _open(path: str, flags: int) -> int:
-    """Return the descriptor of a regular file; `open` closes it.
-
-    An interrupt at the end of fdopen closes it; closing it once more would be an error, of the file it seems.
-    """
+    """Return the descriptor of a regular file, which `open` closes."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
@@ -40,20 +37,20 @@ def _open(path: str, flags: int) -> int:
 
 
 def read_text(path: Path) -> str:
-    """All of a UTF-8 file.
+    """Read a UTF-8 file.
 
     Raises:
-        OSError: as open_regular.
+        OSError: same as open_regular.
         UnicodeDecodeError: it is not UTF-8.
     """
     return read_bytes(path).decode("utf-8")
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file.
+    """Read a file.
 
     Raises:
-        OSError: as open_regular.
+        OSError: same as open_regular.
     """
     with open_regular(path) as file:
         return file.read()
@@ -75,7 +72,7 @@ def read_json(path: Path) -> Any:
     """Read the JSON value in a file.
 
     Raises:
-        OSError: as open_regular.
+        OSError: same as open_regular.
         ValueError: it is not UTF-8, not JSON, or nested too deeply.
     """
     return parse_json(read_text(path))
@@ -83,10 +80,10 @@ def read_json(path: Path) -> Any:
 
 @contextlib.contextmanager
 def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
-    """Around code that takes a file's values apart: what they lack or are instead is told by the file's name.
+    """Convert errors of code that interprets a file's values into an InputError with the file's name.
 
     Raises:
-        InputError: a key is missing, or a value is of another kind or beyond bounds.
+        InputError: a key is missing, or a value has a wrong type or is out of bounds.
     """
     try:
         yield
@@ -95,7 +92,7 @@ def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
 
 
 def shown_bytes(count: int) -> str:
-    """Bytes for people: 512 B, 3.2 MiB, never 0.0 GiB."""
+    """Format a number of bytes with a fitting unit: 512 B, 3.2 MiB."""
     value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
     while abs(value) >= 1024 and len(units) > 1:
         value /= 1024

@@ -1,4 +1,4 @@
-"""Logs that grow while they are read: their new lines, and how long all of them have been silent."""
+"""New lines of growing logs, and the time since a directory's logs last grew."""
 
 import contextlib
 import os
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 class Follower:
-    """The lines that are added to a file."""
+    """Reader of the lines that are added to a file."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._offset, self._rest, self._inode = path, 0, b"", 0
         self.renewed = False
-        """True if the last call read another file than the one before: a job that Slurm started again."""
+        """True if the last call read a new file, because Slurm restarted the job."""
 
     def lines(self) -> list[str]:
-        """Whole lines since the last call; none while the file does not exist."""
+        """Return the complete lines since the last call; none while the file does not exist."""
         self.renewed = False
         try:
             file = self.path.open("rb")
@@ -34,19 +34,19 @@ class Follower:
 
 
 class Silence:
-    """Watches all logs of a directory."""
+    """Watch over the logs of a directory."""
 
     def __init__(self, logs: Path) -> None:
         self.logs = logs
         self._times: dict[Path, int] = {}
-        self._last_word = time.monotonic()
+        self._last_change = time.monotonic()
 
     def seconds(self) -> float:
-        """Since a process last wrote a line, or Slurm's queue was waited in."""
+        """Return the seconds since a log last changed."""
         times = {}
         for path in self.logs.glob("*.log"):
-            with contextlib.suppress(FileNotFoundError):  # a restart has just moved it away
+            with contextlib.suppress(FileNotFoundError):  # a restart has moved it away
                 times[path] = path.stat().st_mtime_ns
         if times != self._times:
-            self._times, self._last_word = times, time.monotonic()
-        return time.monotonic() - self._last_word
+            self._times, self._last_change = times, time.monotonic()
+        return time.monotonic() - self._last_change

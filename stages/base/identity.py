@@ -1,4 +1,4 @@
-"""What of a configuration is no part of an artifact's identity: said on the field, read in this one place."""
+"""Markers of configuration fields that are not part of fingerprints, and the function that reads them."""
 
 import dataclasses
 import functools
@@ -11,26 +11,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class NotInIdentity:
-    """Marks a field that changes nothing of what a stage makes.
+    """Marker of a field that does not affect any stage's output: a path, a way of download, or a time limit.
 
-    It says where something lies, how it comes here, who else is told, or when to give up. Of the user's files
-    the content counts, by digest (Stage.external).
+    The content of user files is fingerprinted by digest (Stage.external).
     """
 
     every_node: bool = False
-    """True if it names something that each node of a run must have, at the same path."""
+    """True if it is a path that must exist on each node of a run."""
 
 
 @dataclass(frozen=True)
 class Checkout(NotInIdentity):
-    """Marks a directory with an engine's sources."""
+    """Marker of a directory with an engine's sources."""
 
     every_node: bool = True
 
 
 @dataclass(frozen=True)
 class AbsentWhen:
-    """Marks a field younger than stores in use: with this value their artifacts keep their identities."""
+    """Marker of a field that older stores do not have: with this value, fingerprints stay the same."""
 
     value: Any
 
@@ -39,22 +38,22 @@ def identity(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a configuration that enters fingerprints.
 
     Args:
-        cls: its dataclass.
-        values: plain data of some or all of its fields; keys that `cls` does not know count.
+        cls: the configuration's dataclass.
+        values: plain data of some or all of its fields; keys without a field are included.
     """
     known = _fields(cls)
-    counting = {}
+    included = {}
     for key, value in values.items():
         markers, options = known.get(key, ((), ()))
         if any(_drops(marker, value) for marker in markers):
             continue
         inner = _dataclass(options, value) if options and isinstance(value, Mapping) else None
-        counting[key] = value if inner is None else identity(inner, value)
-    return counting
+        included[key] = value if inner is None else identity(inner, value)
+    return included
 
 
 def on_every_node(section: Any) -> Iterator[str]:
-    """Yield the paths in a section (a dataclass of the configuration) that every node of a run must have."""
+    """Yield the paths in a typed section that must exist on every node of a run."""
     cls: Any = type(section)
     for key, hint in field_types(cls).items():
         if any(isinstance(marker, NotInIdentity) and marker.every_node for marker in _markers(hint)):
@@ -71,13 +70,13 @@ def marked(cls: Any, marker: type) -> Iterator[str]:
 
 @functools.cache
 def field_types(cls: Any) -> dict[str, Any]:
-    """Types of a dataclass's fields, with their markers and bounds."""
+    """Return the types of a dataclass's fields, with their markers and bounds."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
 @functools.cache
 def _fields(cls: Any) -> dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Field -> its markers, and the dataclasses that its value may be made from."""
+    """Return the markers of each field, and the dataclasses that its value may have."""
     return {key: (_markers(hint), _dataclasses(hint)) for key, hint in field_types(cls).items()}
 
 

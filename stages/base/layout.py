@@ -1,5 +1,6 @@
-"""How one role's weights lie on the cards, with MindSpore's key names."""
+"""Distribution of each role's weights over the cards, with MindSpore's key names."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -11,67 +12,78 @@ Role = Literal["train", "generate", "reference"]
 ROLES: tuple[Role, ...] = ("train", "generate", "reference")
 
 
+def card_count(role: Mapping[str, int]) -> int:
+    """Return the number of cards that a role occupies (expert_parallel divides data_parallel)."""
+    return role["data_parallel"] * role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
+
+
+def layout_name(role: Mapping[str, int]) -> str:
+    """Return dpX_mpY_ppZ, followed by _cpW and _epV if these degrees are not 1."""
+    name = f"dp{role['data_parallel']}_mp{role['model_parallel']}_pp{role['pipeline_stage']}"
+    name += f"_cp{role['context_parallel']}" if role["context_parallel"] != 1 else ""
+    return name + (f"_ep{role['expert_parallel']}" if role["expert_parallel"] != 1 else "")
+
+
 @dataclass(frozen=True)
 class RoleLayout:
-    """parallel_config of one role (mindformers names)."""
+    """Parallel configuration of one role, with the names of mindformers."""
 
     data_parallel: Positive
-    """Replicas, each with its share of the batch."""
+    """Replicas of the model; each processes a part of the batch."""
     model_parallel: Positive
-    """Cards that share each matrix; it must divide the numbers of heads."""
+    """Cards that share each matrix; must divide the numbers of heads."""
     pipeline_stage: Positive
-    """Groups of cards that share the layers; engine=local knows 1 alone."""
+    """Groups of cards that share the layers; must be 1 for engine=local."""
     context_parallel: Positive
-    """Cards that share each sequence; engine=local knows 1 alone."""
+    """Cards that share each sequence; must be 1 for engine=local."""
     expert_parallel: Positive
     """Cards of data_parallel that share the experts of a mixture."""
     use_seq_parallel: bool
-    """Share activations between matrices along the sequence, over the cards of model_parallel."""
+    """Split activations between matrices along the sequence over the cards of model_parallel."""
     vocab_emb_dp: bool
     """Replicate the embedding over model_parallel instead of splitting the vocabulary."""
     micro_batch_num: Positive
     """Micro-batches per step: gradient accumulation (local), pipeline micro-batches (mindrlhf)."""
     enable_parallel_optimizer: bool
-    """Shard weights and optimizer state over the data_parallel replicas too."""
+    """Shard weights and optimizer state over the data_parallel replicas, too."""
     optimizer_weight_shard_size: Annotated[int, Ge(-1)]
     """Replicas that share one weight under the parallel optimizer; -1: all of them."""
     parallel_optimizer_threshold_kb: NonNegative
-    """Tensors below this size (KiB, at param_init_type) stay whole."""
+    """Tensors below this size (KiB, at param_init_type) are not sharded."""
     offset: tuple[int, ...]
     """Layers added to (or taken from) each pipeline stage's equal share; empty: none."""
     recompute: bool
     """Recompute activations in the backward pass (rendered YAML, memory estimates)."""
     select_recompute: bool
-    """Recompute only what is cheap (rendered YAML, memory estimates)."""
+    """Recompute only cheap operators (rendered YAML, memory estimates)."""
     opt_offload: bool
     """Keep the optimizer's state in host memory."""
 
     @property
     def cards(self) -> int:
-        """Cards that the role occupies (expert_parallel divides data_parallel, it adds no cards)."""
-        return self.data_parallel * self.model_parallel * self.pipeline_stage * self.context_parallel
+        """Number of cards that the role occupies."""
+        return card_count(vars(self))
 
     @property
     def name(self) -> str:
-        """dpX_mpY_ppZ, with _cpW and _epV where above 1."""
-        tail = f"_cp{self.context_parallel}" if self.context_parallel > 1 else ""
-        tail += f"_ep{self.expert_parallel}" if self.expert_parallel > 1 else ""
-        return f"dp{self.data_parallel}_mp{self.model_parallel}_pp{self.pipeline_stage}{tail}"
+        """Name of the layout."""
+        return layout_name(vars(self))
 
 
 @dataclass(frozen=True)
 class LayoutConfig:
-    """The three roles of GRPO on the same cards."""
+    """Layouts of the three roles of GRPO, which take turns on the same cards."""
 
     name: str
     """The train role's name."""
     train: RoleLayout
-    """The policy."""
+    """Layout of the policy during training."""
     generate: RoleLayout
-    """The policy while it samples; null takes degrees from train."""
+    """Layout of the policy during sampling; null degrees follow from train."""
     reference: RoleLayout
-    """Role of the reference model for the KL term; null takes degrees from train."""
+    """Layout of the reference model for the KL term; null degrees follow from train."""
 
     def role(self, role: Role) -> RoleLayout:
         """Return the layout of one role."""
-        return {"train": self.train, "generate": self.generate, "reference": self.reference}[role]
+        layout: RoleLayout = getattr(self, role)
+        return layout

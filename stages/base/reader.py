@@ -1,17 +1,16 @@
 """Strict reading of plain mappings into frozen dataclasses.
 
-Every section of the configuration is a frozen dataclass beside the code that it configures, with
-no defaults: the values stand in conf/*.yaml and nowhere else. Bounds are written with
-`annotated_types` (`Annotated[int, Ge(1)]`), choices with `Literal`, variants of a section as a union of
-dataclasses that differ in `name: Literal[...]`.
+Every section of the configuration is a frozen dataclass next to the code that it configures. The defaults are
+in conf/*.yaml only. Bounds are annotations (`Annotated[int, Ge(1)]`), choices are `Literal`, and variants of a
+section are a union of dataclasses with different `name: Literal[...]`.
 """
 
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import difflib
-import functools
 import math
 import types
 import typing
@@ -27,18 +26,17 @@ if typing.TYPE_CHECKING:
     from stages.sections import Sections
 
 T = TypeVar("T")
+TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
 def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
-    """Build `cls` from `values`, checking every field.
+    """Build `cls` from `values` and check every field; only fields with a default may be absent.
 
     Args:
-        cls: a frozen dataclass; nested dataclasses, `X | None`, `tuple[X, ...]`, `Literal` and
-            `Mapping[str, X]`, unions by name and `Annotated` bounds are understood.
+        cls: a frozen dataclass with fields of scalar types, dataclasses, `X | None`, `tuple[X, ...]`,
+            `Mapping[str, X]`, `Literal`, unions by name, and `Annotated` bounds.
         values: plain data (dicts, lists, scalars), as resolved by Hydra or read from JSON.
         path: dotted prefix for messages, for example `layout.train`.
-
-    Fields with a default may be absent; those of the configuration have none, their values stand in conf.
 
     Raises:
         ConfigError: with one Problem per unknown key, missing key, wrong type or broken bound.
@@ -51,16 +49,17 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
 
 
 def read_part(cls: type[T], config: Mapping[str, Any]) -> T:
-    """Build `cls` from those sections of a configuration that its fields name.
+    """Build `cls` from the sections of a configuration that its fields name.
 
     Raises:
-        ConfigError: as `read`; KeyError where a section is not there at all.
+        ConfigError: same as `read`.
+        KeyError: a section is missing.
     """
     return read(cls, {field.name: config[field.name] for field in dataclasses.fields(typing.cast(Any, cls))})
 
 
 def part(cls: type[T], run: Sections) -> T:
-    """Build an object from the sections of a run's configuration that its fields name."""
+    """Build an object from the typed sections of a run's configuration that its fields name."""
     return cls(
         **{field.name: getattr(run, field.name) for field in dataclasses.fields(typing.cast(Any, cls))}
     )
@@ -75,45 +74,29 @@ def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any
     if not isinstance(values, Mapping):
         problems.append(Problem(path or cls.__name__, values, "must be a group of keys"))
         return None
-    hints = field_types(cls)
-    names, defaults = _names(cls)
-    before = len(problems)
+    hints, before = field_types(cls), len(problems)
     for key in values:
-        if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1)
-            remedy = f"did you mean {_join(path, near[0])}?" if near else f"known: {', '.join(names)}"
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), hints, n=1)
+            remedy = f"did you mean {_join(path, near[0])}?" if near else f"known: {', '.join(hints)}"
             problems.append(Problem(_join(path, key), values[key], "unknown key", remedy))
     arguments = {}
-    for name in names:
-        if name in values:
-            arguments[name] = _value(hints[name], values[name], _join(path, name), problems)
-        elif name not in defaults:
-            problems.append(
-                Problem(_join(path, name), None, "is required", "set it in conf or as an override")
-            )
+    for field in dataclasses.fields(cls):
+        location = _join(path, field.name)
+        if field.name in values:
+            arguments[field.name] = _value(hints[field.name], values[field.name], location, problems)
+        elif field.default is dataclasses.MISSING:
+            problems.append(Problem(location, None, "is required", "set it in conf or as an override"))
     return cls(**arguments) if len(problems) == before else None
 
 
-@functools.cache
-def _names(cls: Any) -> tuple[list[str], frozenset[str]]:
-    """Return the names of all fields, and of those with a default."""
-    fields = dataclasses.fields(cls)
-    return [f.name for f in fields], frozenset(f.name for f in fields if f.default is not dataclasses.MISSING)
-
-
-@functools.cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return typing.get_origin(hint), typing.get_args(hint)
-
-
 def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
-    origin, arguments = _parts(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        inner, *bounds = arguments
         before = len(problems)
-        result = _value(inner, value, path, problems)
+        result = _value(arguments[0], value, path, problems)
         if len(problems) == before and result is not None:
-            _check_bounds(bounds, result, path, problems)
+            _check_bounds(arguments[1:], result, path, problems)
         return result
     if origin in (types.UnionType, typing.Union):
         options = [option for option in arguments if option is not type(None)]
@@ -124,17 +107,15 @@ def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
             problems.append(Problem(path, value, f"must be one of {', '.join(map(str, arguments))}"))
         return value
-    if origin is tuple:
-        return _tuple(hint, value, path, problems)
-    if origin is collections.abc.Mapping:
-        return _mapping(hint, value, path, problems)
+    if origin is tuple or origin is collections.abc.Mapping:
+        return _items(origin, arguments, value, path, problems)
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, value, path, problems)
     return _scalar(hint, value, path, problems)
 
 
 def _named(options: list[Any], value: Any, path: str, problems: list[Problem]) -> Any:
-    """One of several dataclasses: the one whose `name: Literal[...]` holds the value's name."""
+    """Read one of several dataclasses: the one whose `name: Literal[...]` contains the value's name."""
     names = {name: option for option in options for name in typing.get_args(field_types(option)["name"])}
     name = value.get("name") if isinstance(value, Mapping) else value
     if not isinstance(name, str) or name not in names:
@@ -143,41 +124,31 @@ def _named(options: list[Any], value: Any, path: str, problems: list[Problem]) -
     return _dataclass(names[name], value, path, problems)
 
 
-def _mapping(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
-    if not isinstance(value, Mapping):
-        problems.append(Problem(path, value, "must be a group of keys"))
-        return None
-    inner = typing.get_args(hint)[1]
-    return {str(key): _value(inner, item, _join(path, key), problems) for key, item in value.items()}
+def _items(origin: Any, arguments: tuple[Any, ...], value: Any, path: str, problems: list[Problem]) -> Any:
+    """Read the items of a list or a mapping."""
+    if origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(_value(arguments[0], item, f"{path}[{i}]", problems) for i, item in enumerate(value))
+    if origin is not tuple and isinstance(value, Mapping):
+        return {
+            str(key): _value(arguments[1], item, _join(path, key), problems) for key, item in value.items()
+        }
+    problems.append(Problem(path, value, "must be a list" if origin is tuple else "must be a group of keys"))
+    return None
 
 
-def _tuple(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
-    if not isinstance(value, (list, tuple)):
-        problems.append(Problem(path, value, "must be a list"))
-        return None
-    inner = typing.get_args(hint)[0]
-    return tuple(_value(inner, item, f"{path}[{i}]", problems) for i, item in enumerate(value))
-
-
-def _scalar(hint: type, value: Any, path: str, problems: list[Problem]) -> Any:
-    accepted = isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 (no dot) as text
-        try:
-            value, accepted = float(value), True
-        except ValueError:
-            accepted = False
-    if not accepted:
-        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-        problems.append(Problem(path, value, f"must be {names.get(hint, hint.__name__)}"))
+def _scalar(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
+    if hint is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            value = float(value)  # YAML 1.1 reads 1e-5 (without a dot) as text
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        problems.append(Problem(path, value, f"must be {TYPE_NAMES.get(hint, hint.__name__)}"))
         return None
     if hint is float and not math.isfinite(value):
         problems.append(Problem(path, value, "must be finite"))
     return value
 
 
-def _check_bounds(bounds: list[Any], value: Any, path: str, problems: list[Problem]) -> None:
+def _check_bounds(bounds: tuple[Any, ...], value: Any, path: str, problems: list[Problem]) -> None:
     for bound in bounds:
         broken = (
             (isinstance(bound, Ge) and value < bound.ge and f"must be at least {bound.ge}")

@@ -1,8 +1,8 @@
-"""A rule is one row: which key, what must hold, where that stands, and what to do about it.
+"""Rules between configuration keys. A rule is one row: key, condition, source and remedy.
 
-A table holds the rows of one room. Plan, the stages and the tests read the same tables: plan asks them of a
-run's configuration, a stage of what it is handed, and the tests have a breaking and a keeping case of each
-row.
+The tables stand next to the sections and engines that they are about. Plan checks them against a run's
+configuration, a stage against the sections that it is given, and tests contain a breaking and a passing case
+of each row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 P = TypeVar("P")
 F = TypeVar("F", bound=Callable[..., "Broken"])
 Broken = tuple[str, str] | tuple[str, str, object] | None
-"""The rule and the remedy, and the value where it is not what stands at the path; None: it holds."""
+"""Rule and remedy, and the value to show if it is not the value of the key; None if the rule holds."""
 Test = Callable[..., Broken]
-"""Told the value, the subject, and which of `each` it is about."""
+"""Function of the key's value, the subject, and the current item of `each`."""
 Number = int | str | Callable[..., int]
-"""Itself, the key that holds it, or what makes it of the subject."""
+"""A number, the key that contains it, or a function that computes it from the subject."""
 _STEP = re.compile(r"[\w-]+")
 
 
@@ -32,29 +32,40 @@ class Row:
     """One rule."""
 
     id: str
-    """Room and name."""
+    """Name of the table and of the rule."""
     path: str
-    """The key; {} stands for each of `each`."""
+    """Key; {} stands for each of `each`."""
     test: Test
     source: str
-    """Source: a file that decides it, a paper, or "ours" and the reason."""
+    """File or paper that the rule follows from, or "ours" and the reason."""
     each: Callable[[Any], Iterable[object]] | None
     when: Callable[..., bool] | None
     value: Callable[..., Any] | None
     unless: tuple[str, ...]
 
+    def check(self, subject: object, item: tuple[object, ...]) -> Problem | None:
+        """Return the problem if `subject` breaks the rule."""
+        if self.when is not None and not self.when(subject, *item):
+            return None
+        path = self.path.format(*item)
+        value = self.value(subject, *item) if self.value else value_at(subject, path)
+        if (broken := self.test(value, subject, *item)) is None:
+            return None
+        rule, remedy, *shown = broken
+        return Problem(path, shown[0] if shown else value, f"{rule} ({self.source})", remedy, self.id)
+
 
 class Rules(Generic[T]):
-    """The rows of one room, about a subject such as a section, a job or a run."""
+    """Table of rules about a subject such as a section, a job or a run."""
 
-    def __init__(self, room: str, source: str = "") -> None:
+    def __init__(self, name: str, source: str = "") -> None:
         """Create an empty table.
 
         Args:
-            room: begins the rows' ids.
-            source: of rows that give none of their own.
+            name: start of the rows' ids.
+            source: source of rows that do not name one.
         """
-        self._room, self._source = room, source
+        self._name, self._source = name, source
         self._rows: dict[str, Row] = {}
         self._entries: list[Row | tuple[Rules[Any], Callable[[T], Any]]] = []
 
@@ -74,38 +85,38 @@ class Rules(Generic[T]):
 
         Args:
             path: the key; {} stands for each of `each`.
-            test: what must hold: be, at_most, multiple_of ...
-            source: where that stands; told in parentheses.
-            name: ends the id; the key's own unless given.
-            each: what the row is asked about, one after the other.
-            when: whether it is asked at all, told the subject and which of `each`.
-            value: what holds in the key's place, told the same; what stands there unless given.
-            unless: names of earlier rows whose finding it would only repeat.
+            test: the condition: be, at_most, multiple_of, ...
+            source: file or paper that the rule follows from; shown in parentheses.
+            name: end of the id; by default the last step of the key.
+            each: items that the rule is checked for, one after the other.
+            when: function of subject and item; if it returns False, the rule is not checked.
+            value: function of subject and item that replaces the key's value.
+            unless: names of earlier rows; if one of them is broken, this row is not checked.
         """
         name = name or _STEP.findall(path)[-1]
         if name in self._rows or not set(unless) <= set(self._rows):
-            raise ValueError(f"{self._room}.{name}: named twice, or after a row that is not there")
+            raise ValueError(f"{self._name}.{name}: duplicate name, or unless names no earlier row")
         items = each if each is None or callable(each) else lambda subject, items=tuple(each): items
-        row = Row(f"{self._room}.{name}", path, test, source or self._source, items, when, value, unless)
+        row = Row(f"{self._name}.{name}", path, test, source or self._source, items, when, value, unless)
         self._rows[name] = row
         self._entries.append(row)
 
-    def row(self, path: str, source: str = "", **more: Any) -> Callable[[F], F]:
-        """Make a function a row: its name ends the id; told the subject, and which of `each`."""
+    def row(self, path: str, source: str = "", **options: Any) -> Callable[[F], F]:
+        """Add a function of subject and item as a row; its name is the end of the id."""
 
         def add(function: F) -> F:
             name = function.__name__.strip("_")
-            self.must(path, lambda value, *details: function(*details), source, name=name, **more)
+            self.must(path, lambda value, *details: function(*details), source, name=name, **options)
             return function
 
         return add
 
     def include(self, table: Rules[P], part: Callable[[T], P | None]) -> None:
-        """Ask the rows of another table too, of a part of the subject; of None nothing is asked."""
+        """Check another table, too, with a part of the subject; skip it if the part is None."""
         self._entries.append((table, part))
 
     def rows(self) -> Iterator[Row]:
-        """All rows, in order, those of included tables too."""
+        """Yield all rows in order, with those of included tables."""
         for entry in self._entries:
             yield from (entry,) if isinstance(entry, Row) else entry[0].rows()
 
@@ -114,37 +125,28 @@ class Rules(Generic[T]):
         problems: list[Problem] = []
         broken: dict[str, list[tuple[object, ...]]] = {}
         for entry in self._entries:
-            if isinstance(entry, Row):
-                for item in ((),) if entry.each is None else [(value,) for value in entry.each(subject)]:
-                    earlier = [item_found for name in entry.unless for item_found in broken.get(name, ())]
-                    if any(item_found in ((), item) or not item for item_found in earlier):
-                        continue
-                    if problem := _problem_of_row(entry, subject, item):
-                        broken.setdefault(entry.id.rpartition(".")[2], []).append(item)
-                        problems.append(problem)
-            elif (about := entry[1](subject)) is not None:
-                problems += entry[0].check(about)
+            if not isinstance(entry, Row):
+                table, part = entry
+                if (about := part(subject)) is not None:
+                    problems += table.check(about)
+                continue
+            for item in ((),) if entry.each is None else [(value,) for value in entry.each(subject)]:
+                earlier = [items for name in entry.unless for items in broken.get(name, ())]
+                if any(items in ((), item) or not item for items in earlier):
+                    continue
+                if problem := entry.check(subject, item):
+                    broken.setdefault(entry.id.rpartition(".")[2], []).append(item)
+                    problems.append(problem)
         return problems
 
     def demand(self, subject: T) -> None:
-        """Refuse `subject` with every rule that it breaks.
+        """Check all rules.
 
         Raises:
-            ConfigError: it breaks one.
+            ConfigError: `subject` breaks a rule; lists all problems.
         """
         if problems := self.check(subject):
             raise ConfigError(problems)
-
-
-def _problem_of_row(row: Row, subject: object, item: tuple[object, ...]) -> Problem | None:
-    if row.when is not None and not row.when(subject, *item):
-        return None
-    path = row.path.format(*item)
-    value = row.value(subject, *item) if row.value else value_at(subject, path)
-    if (problem := row.test(value, subject, *item)) is None:
-        return None
-    rule, remedy, *shown = problem
-    return Problem(path, shown[0] if shown else value, f"{rule} ({row.source})", remedy, row.id)
 
 
 @functools.cache
@@ -153,9 +155,9 @@ def _steps(path: str) -> tuple[str, ...]:
 
 
 def value_at(subject: object, path: str) -> Any:
-    """Return the value at a key, with lists as YAML writes them; None if there is none.
+    """Return the value of a key, with lists as in YAML; None if there is no such key.
 
-    The first step may name the subject itself, where that is one section.
+    The first step may be the name of the subject itself if that is a single section.
     """
     first, *steps = _steps(path)
     for step in [first, *steps] if hasattr(subject, first) else steps:
@@ -166,14 +168,14 @@ def value_at(subject: object, path: str) -> Any:
     return list(subject) if isinstance(subject, tuple) else subject
 
 
-def be(wanted: object, why: str = "", remedy: str = "") -> Test:
-    """Require the value to be `wanted`, or the result of that function of the subject."""
+def be(required_value: object, why: str = "", remedy: str = "") -> Test:
+    """Require the value to equal `required_value`, or its result if it is a function of the subject."""
 
     def test(value: object, *args: Any) -> Broken:
-        required_value = wanted(*args) if callable(wanted) else wanted
-        if value == (list(required_value) if isinstance(required_value, tuple) else required_value):
+        target = required_value(*args) if callable(required_value) else required_value
+        if value == (list(target) if isinstance(target, tuple) else target):
             return None
-        shown = as_override(required_value) or "''"
+        shown = as_override(target) or "''"
         return _with_reason(f"must be {shown}", why), remedy or f"set it to {shown}"
 
     return test
@@ -182,9 +184,10 @@ def be(wanted: object, why: str = "", remedy: str = "") -> Test:
 def _compare(
     holds: Callable[[int, int], bool], words: str, nearest: Callable[[int, int], object]
 ) -> Callable[..., Test]:
-    """Return a factory of tests that compare a value with a number.
+    """Return a factory of tests that compare the value with a number.
 
-    These take the number, what it is called, why it is so, and the remedy, unless that is the nearest.
+    Arguments of the factory: the number, its name in messages, the reason, and the remedy; by default the
+    remedy is the nearest valid value.
     """
 
     def compare(number: Number, label: str = "", why: str = "", remedy: str = "") -> Test:
@@ -209,8 +212,8 @@ multiple_of = _compare(
 divide = _compare(
     lambda value, multiple: multiple % value == 0,
     "divide",
-    lambda value, multiple: max(
-        divisor for divisor in range(1, min(value, multiple) + 1) if multiple % divisor == 0
+    lambda value, multiple: next(
+        divisor for divisor in range(min(value, multiple), 0, -1) if multiple % divisor == 0
     ),
 )
 
@@ -221,29 +224,29 @@ def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:
 
 
 def some(what: str, remedy: str) -> Test:
-    """Require the list not to be empty."""
+    """Require a list not to be empty."""
     return lambda value, *args: None if value else (f"must name at least one {what}", remedy)
 
 
 def indices(path: str) -> Callable[[Any], Iterable[object]]:
-    """Return, for `each`, the indices of the list at a key of the subject."""
+    """Return a function for `each` that returns the indices of the list at a key."""
     return lambda subject: range(len(value_at(subject, path)))
 
 
 def once(path: str, remedy: str = "name it once") -> Test:
-    """One of the list at `path` must not stand before itself."""
+    """Require an item of the list at `path` not to occur earlier in the list."""
     return lambda value, subject, index: (
         ("is named twice", remedy) if value in value_at(subject, path)[:index] else None
     )
 
 
 def required(because: str, remedy: str) -> Test:
-    """Something must stand there."""
+    """Require a value other than null."""
     return lambda value, *args: None if value is not None else (f"is required {because}", remedy)
 
 
 def _number(number: Number, label: str, args: tuple[Any, ...]) -> tuple[int, str]:
-    """Return a limit and its wording in messages."""
+    """Return a limit and its name in messages."""
     count = value_at(args[0], number) if isinstance(number, str) else number
     count = count(*args) if callable(count) else count
     name = label or (number if isinstance(number, str) else "")
