@@ -1,8 +1,8 @@
 """Strict reading of plain mappings into frozen dataclasses.
 
 Every section of the configuration is a frozen dataclass next to the code that it configures. The defaults are
-in conf/*.yaml only. Bounds are annotations (`Annotated[int, Ge(1)]`), choices are `Literal`, and variants of a
-section are a union of dataclasses with different `name: Literal[...]`.
+in conf/*.yaml only. Bounds are annotations (`Annotated[int, Ge(1)]`), choices are `Literal`, and variants of
+a section are a union of dataclasses with different `name: Literal[...]`.
 """
 
 from __future__ import annotations
