@@ -22,7 +22,7 @@ class StoreError(Exception):
     """The artifact store cannot be read or written, or an artifact in it is damaged."""
 
     @classmethod
-    def of(cls, error: OSError, where: Path) -> StoreError:
+    def from_os_error(cls, error: OSError, where: Path) -> StoreError:
         """Create an error from a failed system call on the store, with a remedy."""
         writable = f"make it writable for you, or {ELSEWHERE}"
         remedies = {

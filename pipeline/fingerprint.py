@@ -3,6 +3,7 @@
 Paths, host names and times are not part of it, so a store can be moved and shared.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -42,13 +43,8 @@ def fingerprint(
         inputs: input name -> fingerprint.
         external: name of a user file -> SHA-256 of its content.
     """
-    content = {
-        "stage": stage,
-        "version": version,
-        "config": config,
-        "inputs": dict(inputs),
-        "external": dict(external),
-    }
+    content = {"stage": stage, "version": version, "config": config}
+    content |= {"inputs": dict(inputs), "external": dict(external)}
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
@@ -64,18 +60,10 @@ def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, 
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content as hexadecimal digits."""
-    with open_regular(path) as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest()
-            if hasattr(hashlib, "file_digest")
-            else _read(file)
-        )
-
-
-def _read(file: Any) -> str:  # Python 3.10 has no hashlib.file_digest
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()
 
 
@@ -94,11 +82,9 @@ class DigestCache:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known: dict[str, list[Any]] = {}
-        try:
+        with contextlib.suppress(OSError, ValueError):
             loaded = read_json(file)
             self._known = loaded if isinstance(loaded, dict) else {}
-        except (OSError, ValueError):
-            self._known = {}
 
     def digest(self, path: Path, deep: bool = False) -> str:
         """Return the SHA-256 of `path`.
@@ -128,10 +114,8 @@ class DigestCache:
         return digest
 
     def _save(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # a store that cannot be written is reported when a stage starts
             self._file.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._file.with_suffix(".tmp")
             temporary.write_text(json.dumps(self._known), encoding="utf-8")
             temporary.replace(self._file)
-        except OSError:
-            return  # a store that cannot be written is reported when a stage starts

@@ -256,7 +256,7 @@ class RunGRPO(luigi.Task):
         super().__init__(*args, **kwargs)
         refuse_empty_options(("until", "only", "force"))
         only, force = ([names] if names else [] for names in (self.only, self.force))
-        target = Target.of(self.until or None, only, force)
+        target = Target.parse(self.until or None, only, force)
         self._prepared = prepare(self.overrides, self.config_dir, target)
         self._is_reported = False
         if _is_root_task(self.task_family) and self._prepared.is_done():

@@ -131,7 +131,7 @@ def read_configuration(options: Namespace) -> None:
 
 def target_of(options: Namespace) -> Target:
     """Return the stages that the options request."""
-    return Target.of(options.until, options.only, options.force)
+    return Target.parse(options.until, options.only, options.force)
 
 
 def store_of(options: Namespace) -> Store:

@@ -60,7 +60,7 @@ def probe(options: Namespace) -> int:
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
     reward = read(RewardConfig, values["reward"], "reward")
-    end = engines.of(values["engine"]["name"]).leftover(
+    end = engines.get(values["engine"]["name"]).leftover(
         values["engine"], read(ModelConfig, values["model"], "model")
     )
     outcome = rewards.probe(dataset, config, reward, rewards.sample_rows(dataset, config, 0), end)

@@ -122,7 +122,7 @@ def _local(config: Config) -> Iterator[Check]:
     yield from look.packages(RULES, installed, sys.executable)
     if config.engine.name == "local":
         workers = config.layout.train.cards
-        yield look.memory(workers * sum(role.low for role in engines.of("local").memory(config)))
+        yield look.memory(workers * sum(role.low for role in engines.get("local").memory(config)))
 
 
 def _host_memory(config: Config) -> Iterator[Check]:

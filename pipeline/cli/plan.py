@@ -47,7 +47,7 @@ def plan(options: Namespace) -> int:
     shared = _look(planned, store)
     is_done = not planned.rebuilt and all(store.problem(spec.key) is None for spec in planned.requested)
     rows = explain.explain(planned, store, () if is_done else environment.problems(), shared)
-    roles = engines.of(planned.config.engine.name).memory(planned.config)
+    roles = engines.get(planned.config.engine.name).memory(planned.config)
     warnings = cautions.warnings(planned, store, roles)
     if options.json:
         print(as_json(explain.as_json(planned, rows, warnings, roles)))
@@ -58,7 +58,7 @@ def plan(options: Namespace) -> int:
 
 def _is_pending(row: explain.Row) -> bool:
     """Return True if a run would have to build or download the artifact."""
-    return row.state in ("RUN", "BLOCKED") or (row.state == "REMOTE" and bool(row.bytes_written))
+    return row.state in ("RUN", "BLOCKED") or (row.state == "REMOTE" and bool(row.bytes))
 
 
 def _look(planned: Plan, store: Store) -> Shared | None:

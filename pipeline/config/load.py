@@ -88,14 +88,14 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
             train["validate_every"] = train["checkpoint_every"] if is_needed else 0
         engine = derived["engine"]
         if engine["sft"] == engines.SUPERVISED:
-            engines.of(engines.SUPERVISED).derive(derived)
+            engines.get(engines.SUPERVISED).derive(derived)
         if derived["split"]["roles"] is None:
             sft = derived["sft"]["enabled"]
             derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
         for section in (engine, derived["mindformers"]):
             if "env" in section:
                 section["env"] = {key: as_text(value) for key, value in section["env"].items()}
-        engines.of(engine["name"]).derive(derived)
+        engines.get(engine["name"]).derive(derived)
     return derived
 
 

@@ -26,7 +26,7 @@ RULES: Rules[Config] = Rules("run")
 
 def check(config: Config) -> list[Problem]:
     """Return the problems of all rules that `config` breaks."""
-    engine = engines.of(config.engine.name)
+    engine = engines.get(config.engine.name)
     family = FAMILY.check(Trained(config.model, engine.name, engine.trains, engines.training))
     engine_problems = [
         problem
@@ -144,7 +144,7 @@ RULES.must(
 
 @RULES.row("sft.enabled", "ours: its sft stage is skipped")
 def _weights_of_sft(config: Config) -> Broken:
-    if not config.sft.enabled or not engines.of(config.engine.name).programs:
+    if not config.sft.enabled or not engines.get(config.engine.name).programs:
         return None
     rule = f"engine={config.engine.name} starts from the fetched weights"
     return rule, "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"

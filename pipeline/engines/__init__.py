@@ -26,7 +26,7 @@ for _table in failure_tables():
     failures.add(_table)
 
 
-def of(name: str) -> Engine:
+def get(name: str) -> Engine:
     """Return an engine by name; imports only the module of this engine."""
     module = "stages.engines.mindformers.engine" if name == SUPERVISED else MODULES[name]
     engine: Engine = importlib.import_module(module).ENGINE
@@ -35,17 +35,17 @@ def of(name: str) -> Engine:
 
 def training(family: Family) -> list[str]:
     """Return the names of the engines that train a family by GRPO."""
-    return [name for name in MODULES if of(name).trains(family)]
+    return [name for name in MODULES if get(name).trains(family)]
 
 
 def outside() -> tuple[Engine, ...]:
     """Return all engines that run as separate programs."""
-    return tuple(engine for engine in map(of, (*MODULES, SUPERVISED)) if engine.programs)
+    return tuple(engine for engine in map(get, (*MODULES, SUPERVISED)) if engine.programs)
 
 
 def chosen(run: Sections) -> tuple[Engine, ...]:
     """Return the engines of a run: engine.name, and mindformers if it does the supervised training."""
-    return tuple(map(of, (run.engine.name, *((SUPERVISED,) if run.engine.sft == SUPERVISED else ()))))
+    return tuple(map(get, (run.engine.name, *((SUPERVISED,) if run.engine.sft == SUPERVISED else ()))))
 
 
 def parts(run: Sections) -> tuple[Engine, ...]:

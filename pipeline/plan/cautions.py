@@ -17,7 +17,7 @@ from stages.weights.index import unused_index
 def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:
     """Return warnings about sources, weight files, data, rewards and memory."""
     config = plan.config
-    engine = engines.of(config.engine.name)
+    engine = engines.get(config.engine.name)
     roles = engine.memory(config) if roles is None else roles
     lines = [str(problem) for problem in source_warnings(config.model, config.dataset)]
     directory = config.model.path if config.model.source == "local" else None

@@ -38,10 +38,10 @@ class Row:
     """Why it runs or cannot run; empty if cached."""
     fingerprint: str
     path: str
-    workers: int
+    cards: int
     command: list[str]
     """Command line that would be started."""
-    bytes_written: int | None
+    bytes: int | None
     """Bytes that it writes to disk; None: unknown and small."""
     last_duration_s: float | None
     """Duration of the most similar earlier artifact with a model of this size."""
@@ -76,9 +76,9 @@ def explain(
                 reason=obstacle or reason,
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
-                workers=spec.workers,
+                cards=spec.workers,
                 command=describe(spec, store, plan.config.launcher),
-                bytes_written=_bytes(spec, shared) if from_remote else spec.bytes_written,
+                bytes=_bytes(spec, shared) if from_remote else spec.bytes_written,
                 last_duration_s=_last_duration(spec, store, plan.config.model),
             )
         )
@@ -89,20 +89,7 @@ def as_json(
     plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = (), memory: Sequence[RoleMemory] = ()
 ) -> dict[str, Any]:
     """Return the plan as JSON data."""
-    stages = [
-        {
-            "stage": row.stage,
-            "state": row.state,
-            "reason": row.reason,
-            "fingerprint": row.fingerprint,
-            "path": row.path,
-            "cards": row.workers,
-            "command": row.command,
-            "bytes": row.bytes_written,
-            "last_duration_s": row.last_duration_s,
-        }
-        for row in rows
-    ]
+    stages = [asdict(row) for row in rows]
     skipped = {} if plan.target.is_part else plan.skipped
     stages += [{"stage": name, "state": "SKIPPED", "reason": why} for name, why in skipped.items()]
     return {

@@ -82,9 +82,9 @@ class Plan:
 
 def stages(config: Config) -> tuple[Stage, ...]:
     """Return the stages in order: the data stages, which all engines share, then those of the engine."""
-    body = (*_sources(config), *engines.of(config.engine.name).stages(config))
+    body = (*_sources(config), *engines.get(config.engine.name).stages(config))
     if config.engine.sft == engines.SUPERVISED:
-        body = _with_supervised(body, engines.of(engines.SUPERVISED).stages(config))
+        body = _with_supervised(body, engines.get(engines.SUPERVISED).stages(config))
     if config.sft_data.path is not None:
         body = tuple(_with_examples(stage, Path(config.sft_data.path)) for stage in body)
     if not all(name in BUILTIN for name in config.reward.functions):

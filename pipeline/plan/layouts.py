@@ -126,7 +126,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _choice(config: Config) -> Choice:
-    engine = engines.of(config.engine.name)
+    engine = engines.get(config.engine.name)
     assert engine.load is not None  # defined by every engine that runs grpo
     load = engine.load(config, memory_bytes())
     estimate = cost(config.model, config.layout.train, load.tokens, load.updates)

@@ -18,7 +18,7 @@ SLOW = "maths"  # takes seconds to import
 def warnings(plan: Plan, store: Store) -> list[str]:
     """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet."""
     config = plan.config
-    engine = engines.of(config.engine.name)
+    engine = engines.get(config.engine.name)
     if engine.reward_problems is not None:
         return [str(problem) for problem in engine.reward_problems(config.engine)]
     if not _is_quick(config.reward):
@@ -56,7 +56,7 @@ def _probe(plan: Plan, store: Store) -> list[str] | None:
             rows = sample_rows(config.dataset, config.tokenize, config.seed)
         else:
             return None
-        leftover = engines.of(config.engine.name).leftover(vars(config.engine), config.model)
+        leftover = engines.get(config.engine.name).leftover(vars(config.engine), config.model)
         result = probe(config.dataset, config.tokenize, config.reward, rows, leftover)
     except StageError as error:
         return [str(error)]

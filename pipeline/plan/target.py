@@ -22,7 +22,7 @@ class Target:
     """Stages to rebuild, with everything downstream, although the store has them."""
 
     @classmethod
-    def of(cls, until: str | None, only: Sequence[str], force: Sequence[str]) -> Target:
+    def parse(cls, until: str | None, only: Sequence[str], force: Sequence[str]) -> Target:
         """Return the target of options that may be repeated and contain several names separated by commas.
 
         Raises:
@@ -42,7 +42,7 @@ class Target:
         return " ".join(f"{option} {names}" for option, names in typed if names)
 
     def options(self) -> dict[str, str | None]:
-        """Return the values of the options --until, --only and --force, as `of` parses them."""
+        """Return the values of the options --until, --only and --force, as `parse` reads them."""
         return {"until": self.until, "only": ",".join(self.only), "force": ",".join(self.force)}
 
     def requested(self, graph: Sequence[Stage]) -> frozenset[str]:

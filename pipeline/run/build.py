@@ -96,7 +96,7 @@ def build(
                 write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work)
                 outcome = _run(spec, store, slot, launcher, watcher)
             except OSError as error:  # the disk is full, or the attempt's directory was removed
-                raise StoreError.of(error, store.root) from error
+                raise StoreError.from_os_error(error, store.root) from error
             if not spec.computes:  # training reads the user's files only at its start
                 _check_external(spec, store)
             try:

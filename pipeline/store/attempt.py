@@ -67,7 +67,7 @@ def attempt(store: Store, key: Key) -> Iterator[Attempt]:
                 shutil.rmtree(slot.staging)
             slot.staging.mkdir()
         except OSError as error:
-            raise StoreError.of(error, store.root) from error
+            raise StoreError.from_os_error(error, store.root) from error
         try:
             yield slot
         finally:

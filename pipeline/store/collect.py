@@ -56,7 +56,7 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
             for item in garbage if delete else ():
                 _remove(store, item)
     except OSError as error:
-        raise StoreError.of(error, store.root) from error
+        raise StoreError.from_os_error(error, store.root) from error
     return garbage
 
 

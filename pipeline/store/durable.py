@@ -87,7 +87,7 @@ def unreadable(error: OSError, where: Path) -> str:
         StoreError: the error does not show damage, so the artifact must be neither moved nor rebuilt.
     """
     if error.errno in TRANSIENT_ERRORS:
-        raise StoreError.of(error, where) from error
+        raise StoreError.from_os_error(error, where) from error
     return f"output unreadable: {error.filename} ({error.strerror})"
 
 

@@ -121,7 +121,7 @@ def record(store: Path, run: str, event: str, **values: Any) -> float:
             os.close(descriptor)
         checksum.update(store / FILE)
     except OSError as error:
-        raise StoreError.of(error, store / FILE) from error
+        raise StoreError.from_os_error(error, store / FILE) from error
     return now
 
 
@@ -172,7 +172,7 @@ def _lines(store: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StoreError.of(error, store / FILE) from error
+        raise StoreError.from_os_error(error, store / FILE) from error
 
 
 def parse(lines: Iterable[str]) -> dict[str, Record]:
@@ -241,7 +241,7 @@ def find_gap(store: Path, known: Mapping[str, Record]) -> str | None:
             )
         leases = sorted((store / ".leases").glob("*.lock"))
     except OSError as error:
-        raise StoreError.of(error, file) from error
+        raise StoreError.from_os_error(error, file) from error
     if not known:
         return f"{file}: no run is recorded there, so that nothing tells what is needed"
     expected = {run.lease for run in known.values()}

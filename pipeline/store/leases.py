@@ -50,7 +50,7 @@ def locked(
     except Timeout:
         raise AlreadyLocked(file) from None
     except OSError as error:
-        raise StoreError.of(error, store) from error
+        raise StoreError.from_os_error(error, store) from error
 
 
 def is_locked(file: Path) -> bool:

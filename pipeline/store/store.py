@@ -139,7 +139,7 @@ class Store:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise StoreError.of(error, self.root) from error
+            raise StoreError.from_os_error(error, self.root) from error
 
     def path(self, key: Key) -> Path:
         """Return the artifact's directory, which may not exist."""
@@ -170,7 +170,7 @@ class Store:
             if not path.is_dir():
                 return NEVER_RUN
         except OSError as error:
-            raise StoreError.of(error, path) from error
+            raise StoreError.from_os_error(error, path) from error
         try:
             manifest = self.manifest(key)
         except StoreError as error:
@@ -267,7 +267,7 @@ class Store:
                 shutil.rmtree(staging)  # another process committed a complete artifact first
             fsync_directory(final.parent)
         except OSError as error:
-            raise StoreError.of(error, staging) from error
+            raise StoreError.from_os_error(error, staging) from error
         return final
 
     def quarantine(self, key: Key) -> Path | None:

@@ -247,7 +247,7 @@ class Sweep:
             for name, text in contents.items():
                 replace_file(directory / name, text)
         except OSError as error:
-            raise StoreError.of(error, directory) from error
+            raise StoreError.from_os_error(error, directory) from error
         show(points, console())
         states = Counter(point.state for point in points)
         counts = ", ".join(f"{count} {state}" for state, count in states.items())

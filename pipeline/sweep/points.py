@@ -130,7 +130,7 @@ def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | 
     for stage, count in total.items():
         last_s = rows[stage].last_duration_s
         duration = "" if last_s is None else elapsed(last_s)
-        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].workers), duration)
+        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].cards), duration)
     out.print(shown)
     print_costs(to_run, needed, rows, out)
 

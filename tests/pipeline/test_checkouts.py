@@ -14,8 +14,8 @@ from pipeline.plan import checkouts
 DATA = Path(__file__).parents[1] / "data"
 MINDRLHF, ONE_STAGE = DATA / "mindrlhf_standin", DATA / "mindrlhf_one_stage_standin"
 MINDSPEED_RL, MINDFORMERS = DATA / "mindspeed_rl_standin", DATA / "mindformers_standin"
-[SUPERVISED] = engines.of(engines.SUPERVISED).checkouts
-OLD_MINDFORMERS = engines.of("mindrlhf_one_stage").checkouts[1]
+[SUPERVISED] = engines.get(engines.SUPERVISED).checkouts
+OLD_MINDFORMERS = engines.get("mindrlhf_one_stage").checkouts[1]
 CHECKOUTS = {
     checkout.name: checkout
     for engine in engines.outside()

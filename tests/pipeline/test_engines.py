@@ -138,7 +138,7 @@ def test_every_program_has_what_is_asked_of_its_module():
 
 
 def test_an_engine_is_named_as_its_settings_and_loads_no_other():
-    assert all(engines.of(name).name == name for name in engines.MODULES)
+    assert all(engines.get(name).name == name for name in engines.MODULES)
     told = "import sys; from pipeline.config.load import load; load([]); from pipeline import engines\n"
     told += "print([name for name in engines.MODULES.values() if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)

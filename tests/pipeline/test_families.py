@@ -53,7 +53,7 @@ def test_plan_says_what_the_page_says(family, engine, tmp_path, capsys):
         overrides = [*(DEEPSEEK if engine == "mindrlhf" else overrides), "model.path=/models/it"]
     supervised = [*overrides, SFT.get(engine, "engine.sft=mindformers")]
     if cell == "–":
-        trained = [one.title for one in FAMILIES.values() if engines.of(engine).trains(one)]
+        trained = [one.title for one in FAMILIES.values() if engines.get(engine).trains(one)]
         with pytest.raises(ConfigError, match=f"engine={engine} trains") as told:
             load(overrides)
         assert all(title in str(told.value) for title in trained)

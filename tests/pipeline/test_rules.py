@@ -18,7 +18,7 @@ SEVEN = (*MINDRLHF, "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 def rows():
     """Every rule by its id."""
     tables = (rules.FAMILY, rules.RULES, rules.SECTIONS)
-    asked = [engines.of(name).rules for name in (*engines.MODULES, engines.SUPERVISED)]
+    asked = [engines.get(name).rules for name in (*engines.MODULES, engines.SUPERVISED)]
     return {row.id: row for table in (*tables, *asked) for row in table.rows()}
 
 

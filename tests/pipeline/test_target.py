@@ -74,7 +74,7 @@ def test_what_cannot_be_built_is_refused_with_the_reason(target, told):
 
 
 def test_options_repeat_and_hold_commas():
-    target = Target.of(None, ["split,data", "split"], [" fetch , data"])
+    target = Target.parse(None, ["split,data", "split"], [" fetch , data"])
     assert target == Target(None, ("split", "data"), ("fetch", "data"))
     assert (
         str(target) == "--only split,data" and str(Target("grpo")) == "--until grpo" and str(Target()) == ""

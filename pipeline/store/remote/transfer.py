@@ -43,7 +43,7 @@ def push(remote: Remote, store: Store, key: Key, on_sizes: OnSizes = len) -> int
         try:
             is_same = file_digest(file) == files[name]["sha256"]
         except OSError as error:
-            raise StoreError.of(error, file) from error
+            raise StoreError.from_os_error(error, file) from error
         if not is_same:
             raise StoreError(f"{file}: not what was committed, so not pushed; see `grpoflow verify --deep`")
         remote.upload(file, f"{copy.path}/{name}")
@@ -147,4 +147,4 @@ def download(
         remote.map(fetch, names, on_sizes)
         shutil.rmtree(parts)
     except OSError as error:
-        raise StoreError.of(error, directory) from error
+        raise StoreError.from_os_error(error, directory) from error
