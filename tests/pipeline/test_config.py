@@ -45,7 +45,7 @@ def test_generate_and_reference_follow_from_train():
     [
         ("seed=x", "seed"), ("seed=-1", "seed"), ("train.beta=yes", "train.beta"),
         ("+train.extra=1", "train.extra"), ("+extra=1", "extra"), ("model.path=x", "model.path"),
-        ("fetch.endpoint=http://u:p@h", "fetch.endpoint"), ("launcher.master_port=80", "launcher.master_port"),
+        ("fetch.endpoint=http://u:p@h", "fetch.endpoint"), ("train.steps=1.5", "train.steps"),
         ("engine.device_target=TPU", "engine.device_target"), ("engine.use_vllm=1", "engine.use_vllm"),
     ],
 )  # fmt: skip

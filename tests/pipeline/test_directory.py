@@ -5,8 +5,6 @@ import json
 import pytest
 
 from pipeline.config.load import load
-from pipeline.errors import ConfigError
-from pipeline.plan.layouts import find
 from stages.fetch.builtin import write_config
 from tests.stages.weights.checkpoints import make_model
 
@@ -46,17 +44,3 @@ def test_as_transformers_5_writes_it(tmp_path):
     model = load([own]).model
     assert model.rope_scaling is not None and model.rope_scaling.factor == 8.0
     assert (model.rope_theta, model.torch_dtype) == (1e4, "bfloat16")
-
-
-def test_what_is_no_known_family_is_told_with_those_that_are(tmp_path):
-    (tmp_path / "config.json").write_text('{"architectures": ["GemmaForCausalLM"]}')
-    with pytest.raises(ConfigError, match=r"GemmaForCausalLM.*Qwen2ForCausalLM, Qwen3ForCausalLM"):
-        load([f"model.path={tmp_path}"])
-
-
-def test_layouts_of_a_thousand_cards():
-    """Of 288 ways to cut 1,024 cards those that no rule forbids; every layer of a kind is laid out once."""
-    asked = ["cards=1024", "model.path=/m", "train.prompts_per_step=1024", "layout.train.recompute=true"]
-    choices, refused = find(["model=qwen2_5_72b", *asked])
-    assert len(choices) + len(refused) == 286 and choices[0].fits == "yes"
-    assert {choice.config.cards for choice in choices} == {1024}

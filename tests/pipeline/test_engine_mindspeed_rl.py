@@ -26,7 +26,7 @@ def planned(*overrides):
     return plan(load([*GIVEN, *overrides]), file_digest)
 
 
-def test_each_stage_reads_what_the_one_before_made():
+def test_inputs_of_each_stage():
     specs = {spec.name: spec for spec in planned().specs}
     reads = {name: {key.stage for key in specs[name].inputs.values()} for name in CONVERTED}
     assert reads == {
@@ -46,7 +46,7 @@ def changed(*overrides):
     return {name for name, key in after.items() if before[name] != key}
 
 
-def test_an_identity_holds_what_a_stage_reads_and_no_more(tmp_path):
+def test_only_keys_that_a_stage_reads_are_fingerprinted(tmp_path):
     places = ["engine.python=/x/python", "engine.convert_python=/y/python", "engine.ray_dashboard_port=8260"]
     places += ["+engine.convert_env.A=1", "+engine.runtime_env.HCCL_SOCKET_IFNAME=eth0", "engine.workers=2"]
     places += ["engine.ray_address=10.0.0.1:6379", "engine.cpus_per_npu=2", "engine.device_memory_gib=30"]
@@ -59,7 +59,7 @@ def test_an_identity_holds_what_a_stage_reads_and_no_more(tmp_path):
     assert changed("layout=dp4_mp1_pp2") == {"convert", *after_grpo}
 
 
-def test_a_changed_template_makes_the_data_anew(tmp_path):
+def test_a_changed_template_reruns_tokenize(tmp_path):
     home = Path(shutil.copytree(STANDIN / "head", tmp_path / "home"))
     before = planned(f"engine.mindspeed_rl_home={home}")
     assert before.spec("convert").key == planned(HEAD).spec("convert").key  # moved, not changed
@@ -110,7 +110,7 @@ def test_a_run_needs_checkout_converter_and_machines():
 
 
 def test_mindformers_may_come_before_everything():
-    found = {spec.name: spec for spec in planned("engine.sft=mindformers").specs}
-    assert found["convert"].inputs["fetch"].stage == "sft"
-    assert found["export"].inputs["fetch"].stage == "sft"
-    assert found["sft"].inputs["tokenize"] == found["tokenize"].key
+    specs = {spec.name: spec for spec in planned("engine.sft=mindformers").specs}
+    assert specs["convert"].inputs["fetch"].stage == "sft"
+    assert specs["export"].inputs["fetch"].stage == "sft"
+    assert specs["sft"].inputs["tokenize"] == specs["tokenize"].key

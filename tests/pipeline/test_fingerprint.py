@@ -22,7 +22,7 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "fingerprints.json").r
 
 
 @pytest.mark.parametrize("line", GOLDEN, ids=lambda line: line or "defaults")
-def test_artifacts_of_stores_in_use_are_found(line):
+def test_fingerprints_of_existing_stores_stay(line):
     """A change here computes everybody's artifacts again: name it in CHANGELOG, and why it must be."""
     tiny = () if "model" in line or "experiment" in line else WEIGHTS
     recipe = () if "experiment" in line else ("train.steps=40", f"train.learning_rate={LEARNING_RATE}")
@@ -50,7 +50,7 @@ CORRECTED = {
 
 
 @pytest.mark.parametrize("line", CORRECTED, ids=lambda line: line or "defaults")
-def test_only_artifacts_that_were_wrong_are_computed_again(line, monkeypatch):
+def test_corrections_change_only_wrong_artifacts(line, monkeypatch):
     config = load(line.split())
     now = {spec.name: spec.key for spec in plan(config, lambda path: "x").specs}
     without = graph.stages(config)
@@ -62,7 +62,7 @@ def test_only_artifacts_that_were_wrong_are_computed_again(line, monkeypatch):
     assert changed == ({"grpo", "evaluate", "export", "report"} if CORRECTED[line] else set())
 
 
-def test_every_value_counts_but_those_that_say_they_do_not():
+def test_every_part_of_the_content_changes_the_fingerprint():
     base = fingerprint("fetch", 1, CONFIG, {}, {})
     assert len(base) == 64
     changed = [
@@ -75,7 +75,7 @@ def test_every_value_counts_but_those_that_say_they_do_not():
     assert len({base, *changed}) == 6
 
 
-def test_what_is_no_part_of_identity_is_said_on_the_field():
+def test_marked_fields_are_left_out():
     values = {
         "fetch": {"retries": 1},
         "model": {"path": "/here", "hidden_size": 128, "deepseek_v3": None},
@@ -116,7 +116,7 @@ def reads(monkeypatch):
     return found
 
 
-def test_digests_are_remembered_until_the_file_changes(tmp_path, monkeypatch, reads):
+def test_digests_are_cached_until_the_file_changes(tmp_path, monkeypatch, reads):
     monkeypatch.setattr(pipeline.fingerprint, "SETTLED_NS", -1)  # as if the file had been there for long
     file, state = tmp_path / "data", tmp_path / "state" / "digests.json"
     file.write_bytes(b"one")
@@ -133,7 +133,7 @@ def test_digests_are_remembered_until_the_file_changes(tmp_path, monkeypatch, re
     assert DigestCache(state).digest(file) == hashlib.sha256(b"two").hexdigest()
 
 
-def test_a_file_that_may_still_be_changing_is_read_each_time(tmp_path, reads):
+def test_recently_changed_files_are_not_cached(tmp_path, reads):
     file, state = tmp_path / "data", tmp_path / "digests.json"
     file.write_bytes(b"one")
     for _ in range(2):
@@ -142,7 +142,7 @@ def test_a_file_that_may_still_be_changing_is_read_each_time(tmp_path, reads):
 
 
 @pytest.mark.parametrize("content", ["{broken", "[]", "{}", '{"%s": 3}', '{"%s": [1, 2, 3, "0"]}', "null"])
-def test_a_cache_of_another_form_only_costs_time(tmp_path, content):
+def test_a_damaged_cache_is_ignored(tmp_path, content):
     file, state = tmp_path / "data", tmp_path / "digests.json"
     file.write_bytes(b"one")
     state.write_text(content.replace("%s", str(file)))

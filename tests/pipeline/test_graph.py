@@ -1,4 +1,3 @@
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -7,8 +6,6 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
-from pipeline.plan.process import disk_shortage
-from pipeline.store.store import Store
 from stages.catalog import GRPO
 
 CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]
@@ -45,7 +42,7 @@ def test_stages_come_after_their_inputs():
         ("engine.device_target=Ascend", "sft"),
     ],
 )
-def test_a_change_reruns_what_reads_it_and_what_follows(override, first):
+def test_a_change_reruns_the_stages_that_read_it_and_everything_downstream(override, first):
     following = {
         "grpo": {"grpo", "evaluate", "export", "report"},
         "evaluate": {"evaluate", "export", "report"},
@@ -67,25 +64,25 @@ HUB = ("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "dataset=gsm8k")
      "fetch.offline=true", "fetch.attempts=1", "fetch.copy=true", "fetch.endpoint=http://h",
      "fetch.cache_dir=/x"],
 )  # fmt: skip
-def test_where_it_runs_and_how_it_is_fetched_changes_nothing(override):
+def test_paths_and_ways_of_download_change_no_fingerprint(override):
     assert changed(override, base=HUB) == set()
 
 
 @pytest.mark.parametrize(
     "override", ["model.hub.revision=v1", "model.hub.id=me/mine", "model.variant=base", "model.path=/nowhere"]
 )
-def test_another_origin_of_the_model_fetches_and_converts_again(override):
+def test_another_source_of_the_model_reruns_fetch_and_convert(override):
     assert {"fetch", "convert", "tokenize"} <= changed(override, base=HUB)
     assert "fetch_dataset" not in changed(override, base=HUB)
 
 
 @pytest.mark.parametrize("override", ["model.param_init_type=float32", "model.eos_token_id=[1]"])
-def test_what_only_later_stages_read_fetches_nothing_again(override):
+def test_keys_that_only_later_stages_read_do_not_rerun_fetch(override):
     assert "fetch" not in changed(override, base=HUB)
     assert "convert" in changed(override, base=HUB)
 
 
-def test_a_hub_model_reads_how_to_fetch_and_no_seed():
+def test_a_hub_model_depends_on_no_seed():
     planned_hub = planned(*HUB)
     assert set(planned_hub.spec("fetch").config) == {"model", "fetch"}
     assert set(planned_hub.spec("fetch_dataset").config) == {"dataset", "fetch"}
@@ -123,7 +120,7 @@ def test_the_same_files_elsewhere_are_the_same_inputs(tmp_path):
     assert identities[0] == identities[1]
 
 
-def test_a_users_reward_is_part_of_what_runs_it(tmp_path, monkeypatch):
+def test_the_files_of_a_users_reward_are_fingerprinted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mine, beside = tmp_path / "mine.py", tmp_path / "beside.py"
     mine.write_text("import beside\n\ndef f(completions, solutions):\n    return [0.0]\n")
@@ -148,7 +145,7 @@ def test_a_users_reward_is_part_of_what_runs_it(tmp_path, monkeypatch):
         planned("reward.functions=[nosuch:f]", "reward.weights=[1.0]")
 
 
-def test_sft_off_is_a_reason_and_grpo_starts_from_split():
+def test_without_sft_grpo_starts_from_split():
     off = planned("sft.enabled=false")
     assert "sft.enabled=false" in off.skipped["sft"]
     assert off.spec("grpo").inputs["weights"].stage == "split"
@@ -162,16 +159,7 @@ def test_workers_follow_the_train_layout():
     assert {spec.workers for spec in planned().specs if spec.name != "grpo"} == {1}
 
 
-def test_a_tokenizer_that_is_trained_on_the_dataset_follows_it(tmp_path):
-    for name in ("train", "test"):
-        (tmp_path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
-    base = ("dataset=gsm8k", f"dataset.path={tmp_path}")
-    before = planned(*base).spec("fetch").key
-    (tmp_path / "train.jsonl").write_text('{"question": "1+2?", "answer": "#### 2"}\n')
-    assert planned(*base).spec("fetch").key != before
-
-
-def test_own_examples_for_sft_rerun_tokenize_and_what_follows(tmp_path):
+def test_examples_for_sft_rerun_tokenize_and_everything_downstream(tmp_path):
     file = tmp_path / "own.json"
     file.write_text("[1]")
     own = f"sft_data.path={file}"
@@ -195,11 +183,3 @@ def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch):
     after = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
     assert after["mindrlhf"] == before["mindrlhf"]
     assert after["local"]["grpo"] != before["local"]["grpo"]
-
-
-def test_a_small_shortage_of_disk_is_told_in_its_own_unit(tmp_path, monkeypatch):
-    spec = replace(planned().spec("split"), bytes_written=5 << 20)
-    usage = shutil.disk_usage(tmp_path)._replace(free=3 << 20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    told = disk_shortage(spec, Store(tmp_path))
-    assert told is not None and "3.0 MiB free, split writes about 5.0 MiB, 2.0 MiB more" in told

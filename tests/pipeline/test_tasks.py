@@ -24,13 +24,13 @@ def of(family, *overrides):
     return task
 
 
-def test_every_name_is_a_family_that_says_what_it_builds():
+def test_every_stage_is_a_documented_luigi_task():
     for name in pipeline.__all__:
         task = luigi.task_register.Register.get_task_cls(name)
         assert task is getattr(pipeline, name) and task.__doc__
 
 
-def test_a_stage_is_one_task_for_all_whose_fingerprint_is_the_same(tmp_path):
+def test_runs_with_the_same_fingerprint_share_a_task(tmp_path):
     store = f"store={tmp_path}"
     split, same, other = (of("Split", store, more) for more in ("seed=0", "evaluate.k=2", "seed=1"))
     assert split.task_id == same.task_id != other.task_id
@@ -40,7 +40,7 @@ def test_a_stage_is_one_task_for_all_whose_fingerprint_is_the_same(tmp_path):
     assert len(shown["fingerprint"]) == 16 and json.loads(shown["overrides"]) == [store]
 
 
-def test_luigi_is_told_the_cards_of_what_computes_and_how_many_there_are(tmp_path):
+def test_training_stages_occupy_cards(tmp_path):
     luigi.configuration.get_config().set("resources", "cards", "0")
     graph = of("RunGRPO", f"store={tmp_path}").deps()
     taken = {task.task_family: task.resources for task in graph if isinstance(task, tasks.StageTask)}
@@ -49,7 +49,7 @@ def test_luigi_is_told_the_cards_of_what_computes_and_how_many_there_are(tmp_pat
     assert luigi.configuration.get_config().get("resources", "cards") == "2"
 
 
-def test_a_named_stage_is_built_with_what_it_needs_and_nothing_else(tmp_path, capsys):
+def test_a_stage_is_built_with_its_inputs_only(tmp_path, capsys):
     task = of("Strategy", f"store={tmp_path}", "layout=dp2_mp1_pp1")
     assert luigi.build([task], local_scheduler=True, log_level="ERROR")
     (record,) = history.runs(tmp_path).values()
@@ -58,7 +58,7 @@ def test_a_named_stage_is_built_with_what_it_needs_and_nothing_else(tmp_path, ca
     assert not (tmp_path / "split").exists()
 
 
-def test_a_stage_that_an_engine_leaves_out_is_refused(tmp_path, capsys):
+def test_a_skipped_stage_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as exit:
         of("Strategy", f"store={tmp_path}", "experiment=mindspeed_rl_7b")
     assert exit.value.code == 2
