@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,9 @@ from rich.console import Console
 
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
-from pipeline.errors import StoreError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
-from pipeline.store.store import Key, Manifest, Store
+from pipeline.store.store import Manifest, Store
 from pipeline.terminal import NARROW, Table, elapsed
 from stages.base.identity import identity
 from stages.models.config import ModelConfig
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.plan.shared import Shared
 
 REBUILT = "rebuilt (--force)"
+MODEL_SIZE = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
+"""Keys of the model that determine how long a stage takes."""
 
 
 @dataclass(frozen=True)
@@ -159,31 +159,14 @@ def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked
 
 
 def _last_duration(spec: StageSpec, store: Store, model: ModelConfig) -> float | None:
+    size = {key: getattr(model, key) for key in MODEL_SIZE}
     comparable = [
         manifest
         for manifest in store.manifests(spec.name)
-        if _size(manifest, store) in (None, _size_of(asdict(model)))
+        if size.items() <= manifest.config.get("model", size).items()
     ]
     nearest = _nearest(spec, comparable)
     return None if nearest is None else nearest.ended - nearest.started
-
-
-def _size(manifest: Manifest, store: Store) -> tuple[Any, ...] | None:
-    """Return the model's size, which decides how long a stage takes; None if no model is involved."""
-    if "model" in manifest.config:
-        return _size_of(manifest.config["model"])
-    for stage, fingerprint in manifest.inputs.items():  # a report's inputs are named after their stages
-        with contextlib.suppress(StoreError):
-            size = _size(store.manifest(Key(stage, fingerprint)), store)
-            if size is not None:
-                return size
-    return None
-
-
-def _size_of(model: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(
-        model.get(key) for key in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
-    )
 
 
 def _nearest(spec: StageSpec, manifests: Sequence[Manifest]) -> Manifest | None:

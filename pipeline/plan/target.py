@@ -51,23 +51,18 @@ class Target:
         Raises:
             ConfigError: a name is unknown or skipped in this graph, or `force` names an unrequested stage.
         """
-        problems = [] if not (self.until and self.only) else [_both(self.until)]
-        typed = (
-            ("--until", (self.until,) if self.until else ()),
-            ("--only", self.only),
-            ("--force", self.force),
-        )
-        for option, names in typed:
-            problems += [problem for name in names if (problem := _unknown(option, name, graph))]
-        if problems:
-            raise ConfigError(problems)
+        if self.until and self.only:
+            rule = "cannot be combined with --only"
+            raise ConfigError([Problem("--until", self.until, rule, "give one of them")])
+        until = (self.until,) if self.until else ()
+        typed = (("--until", until), ("--only", self.only), ("--force", self.force))
+        problems = [_unknown(option, name, graph) for option, names in typed for name in names]
+        if known := [problem for problem in problems if problem is not None]:
+            raise ConfigError(known)
         requested = self._chosen([stage for stage in graph if stage.skipped is None])
-        for name in self.force:
-            if name not in requested:
-                remedy = f"ask for it, too, or leave out --force {name}"
-                problems.append(Problem("--force", name, f"is not among what {self} asks for", remedy))
-        if problems:
-            raise ConfigError(problems)
+        if missing := [name for name in self.force if name not in requested]:
+            rule, remedy = f"is not requested by {self}", "request it, too, or leave out --force"
+            raise ConfigError([Problem("--force", name, rule, remedy) for name in missing])
         return requested
 
     def _chosen(self, running: Sequence[Stage]) -> frozenset[str]:
@@ -99,10 +94,6 @@ def stage_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",")))
 
 
-def _both(until: str) -> Problem:
-    return Problem("--until", until, "cannot stand beside --only", "give one of them")
-
-
 def _unknown(option: str, name: str, graph: Sequence[Stage]) -> Problem | None:
     names = [stage.name for stage in graph]
     if name not in names:
@@ -110,10 +101,4 @@ def _unknown(option: str, name: str, graph: Sequence[Stage]) -> Problem | None:
         known = f"known: {', '.join(names)}"
         return Problem(option, name, "no such stage", f"did you mean {near[0]}? {known}" if near else known)
     why = graph[names.index(name)].skipped
-    if why is None:
-        return None
-    running = [stage.name for stage in graph[: names.index(name)] if stage.skipped is None]
-    remedy = (
-        f"choose another stage: {running[-1]} is the one before it" if running else "choose another stage"
-    )
-    return Problem(option, name, f"is left out of this run: {why}", remedy)
+    return None if why is None else Problem(option, name, f"is left out of this run: {why}", "name another")
