@@ -95,6 +95,4 @@ def test_durations_come_from_models_of_the_same_size(tmp_path):
     known = {name for name, row in explained.items() if row.last_duration_s is not None}
     assert known == {"fetch_dataset", "report"}
     assert explained["grpo"].reason.startswith("model.num_hidden_layers")
-        "model.num_hidden_layers"
-    )
     assert rows(planned("seed=1"), store)["report"].last_duration_s == 7.5
