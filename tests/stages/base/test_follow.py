@@ -19,7 +19,7 @@ def test_any_log_that_grows_breaks_the_silence(tmp_path):
     silence, log = Silence(tmp_path), tmp_path / "worker_7.log"
 
     def quiet():
-        silence._last_word -= 100.0
+        silence._last_change -= 100.0
         return silence.seconds() >= 100.0
 
     assert quiet()
