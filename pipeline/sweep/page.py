@@ -32,7 +32,7 @@ def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_d
         title=values["id"],
         command=shlex.join(["grpoflow", "sweep", *options, *values["overrides"]]),
         written=values["written"],
-        given=points,
+        sweep_points=points,
         manifests={name: manifest for name, manifest in artifacts.manifests.items() if manifest},
         metrics={name: artifacts.rows(name, "metrics.jsonl") for name in trained},
     )

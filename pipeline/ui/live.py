@@ -11,7 +11,7 @@ from stages.base.files import read_json
 from stages.base.reader import read
 from stages.report.config import ReportConfig
 from stages.report.page import Live, render
-from stages.report.templates import environment, file_content
+from stages.report.templates import render_page
 from stages.report.text import number
 
 MAX_ROWS = 200  # of runs and of sweeps, newest first
@@ -45,10 +45,7 @@ def overview(root: Path) -> str:
     files = sorted(root.glob("sweeps/*/sweep.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     runs = list(history.runs(root).values())[::-1][:MAX_ROWS]
     sweeps = [sweep for file in files[:MAX_ROWS] if (sweep := _sweep(file)) is not None]
-    template = environment().get_template("overview.html")
-    return template.render(
-        store=str(root), runs=runs, sweeps=sweeps, text=_text, style=file_content("style.css")
-    )
+    return render_page("overview.html", {"store": str(root), "runs": runs, "sweeps": sweeps, "text": _text})
 
 
 def _text(overrides: list[str]) -> str:

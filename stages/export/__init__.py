@@ -1,1 +1,1 @@
-"""What leaves the store: a Hugging Face directory that answers elsewhere as it did in training."""
+"""Export of a trained model as a Hugging Face directory that other programs use as training did."""

@@ -1,7 +1,6 @@
-"""The export stage: trained rank directories as a Hugging Face directory that can be used as it is.
+"""The export stage: trained rank directories as a Hugging Face directory.
 
-Beside the weights: the chat template that the training prompts had, the tokenizer that made their ids,
-generation_config.json with what evaluate sampled with, and a model card.
+It also contains training's chat template and tokenizer, evaluate's sampling options and a model card.
 """
 
 import json
@@ -29,11 +28,11 @@ from stages.weights.sources import open_ranks
 
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens",
             "min_new_tokens", "max_length", "min_length")  # fmt: skip
-"""Keys of a generation_config.json that say how to sample, of which the base's say nothing of this model."""
+"""Sampling keys of generation_config.json; the base model's values do not apply to the trained model."""
 
 
 def run(context: Context) -> None:
-    """Write a Hugging Face directory with grpo's weights, and what it takes to ask it as training did."""
+    """Write a Hugging Face directory with grpo's weights."""
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
     strategy = read_strategy(context.inputs["strategy"] / "train_strategy")
     tensors = open_ranks(context.inputs["grpo"] / "train", strategy)
@@ -45,14 +44,14 @@ def run(context: Context) -> None:
 def make_usable(
     config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, encoder: Encoder | None = None
 ) -> None:
-    """Give an exported directory its template, tokenizer, sampling, card and the base's licence.
+    """Add chat template, tokenizer, sampling options, card and the base's licence to an exported directory.
 
     Args:
         config: sections model, dataset, tokenize, rollout, reward, train and evaluate; and `command`, the
-            overrides of the run, where they are known.
-        inputs: the artifact fetch; grpo and evaluate where they are whole.
-        out: the directory; holds weights and the fetched model's other files.
-        encoder: made training's prompts; None: the one of section tokenize.
+            run's overrides, if known.
+        inputs: the artifact fetch; grpo and evaluate if they are complete.
+        out: the directory, with weights and the fetched model's other files.
+        encoder: encoder of the training prompts; None for that of section tokenize.
     """
     model = read(ModelConfig, config["model"], "model")
     tokenize = read(TokenizeConfig, config["tokenize"], "tokenize")
@@ -73,7 +72,7 @@ def make_usable(
 
 
 def write_template(template: str, out: Path) -> None:
-    """Make `template` the directory's, where new and old readers look; keep the base's beside it."""
+    """Write the chat template for new and old readers; save the base model's as a sibling file."""
     settings_file, file = out / "tokenizer_config.json", out / TEMPLATE
     settings = read_json(settings_file) if settings_file.is_file() else {}
     base = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
@@ -86,13 +85,13 @@ def write_template(template: str, out: Path) -> None:
 
 
 def generation(out: Path, ids: SpecialIds, rollout: RolloutConfig, sampled: bool) -> dict[str, Any]:
-    """generation_config.json: the base's, with the ids that ended training's completions and its sampling.
+    """Return generation_config.json: the base's, with training's special ids and evaluate's sampling.
 
     Args:
-        out: holds the base's, if it has one.
-        ids: begin, end and padding.
-        rollout: what completions were sampled with.
-        sampled: whether evaluate sampled any; else it was greedy alone.
+        out: directory with the base's generation_config.json, if it has one.
+        ids: special ids.
+        rollout: sampling options.
+        sampled: False if evaluate was greedy.
     """
     file = out / "generation_config.json"
     base = read_json(file) if file.is_file() else {}
@@ -103,7 +102,7 @@ def generation(out: Path, ids: SpecialIds, rollout: RolloutConfig, sampled: bool
         values["min_new_tokens"] = rollout.min_tokens
     if rollout.repetition_penalty != 1:
         values["repetition_penalty"] = rollout.repetition_penalty
-    if sampled:  # 0 and 1.0 switch off what transformers would do unless it is told
+    if sampled:  # 0 and 1.0 switch off defaults of transformers
         values |= {"temperature": rollout.temperature, "top_k": rollout.top_k or 0}
         values |= {"top_p": rollout.top_p or 1.0}
         values |= {"min_p": rollout.min_p} if rollout.min_p else {}

@@ -1,4 +1,4 @@
-"""The chat template of an exported model: one question through it is the prompt that training asked with."""
+"""The chat template of an exported model: it turns one question into the prompt of training."""
 
 from stages.tokenize.encode import Encoder
 
@@ -6,15 +6,15 @@ QUESTIONS_ONLY = "this model was trained on bare questions: it knows the roles u
 
 
 def chat_template(encoder: Encoder) -> str:
-    """Jinja text, for transformers and what reads its templates.
+    """Return the Jinja template for transformers.
 
-    A model that was trained through its own template keeps it, behind lines that add the system turn where
-    the conversation has none, tokenize.prompt_suffix to what the user says, and enable_thinking where nobody
-    tells it. One that was trained on bare questions gets the question and the suffix alone (behind what the
-    tokenizer puts before every text); an answer is followed by the end token.
+    A model trained with its own template keeps it. Lines before it add the system prompt to conversations
+    without one, tokenize.prompt_suffix to the user's messages, and a default for enable_thinking. A model
+    trained on bare questions gets the question and the suffix (after the tokenizer's first tokens); the end
+    token follows an answer.
 
-    Ids are training's for every question that spells no special token: there those are plain characters,
-    which no template can ask of transformers.
+    The ids are training's for each question that contains no special token: training encodes special tokens
+    in questions as plain characters, which a template cannot do in transformers.
     """
     if encoder.template is None:
         return _without_template(encoder)
@@ -47,9 +47,9 @@ def _without_template(encoder: Encoder) -> str:
     lines = [
         "{%- for message in messages %}",
         "{%- if message.role == 'user' %}",
-        f"{{{{- message.content{_plus(suffix)} }}}}",
+        f"{{{{- message.content{_appended(suffix)} }}}}",
         "{%- elif message.role == 'assistant' %}",
-        f"{{{{- message.content{_plus(name(encoder.ids.eos[0]) or '')} }}}}",
+        f"{{{{- message.content{_appended(name(encoder.ids.eos[0]) or '')} }}}}",
         "{%- else %}",
         f"{{{{- raise_exception({literal(QUESTIONS_ONLY)}) }}}}",
         "{%- endif %}",
@@ -58,7 +58,7 @@ def _without_template(encoder: Encoder) -> str:
     return "\n".join([f"{{{{- {literal(first)} }}}}", *lines] if first else lines)
 
 
-def _plus(text: str) -> str:
+def _appended(text: str) -> str:
     return f" + {literal(text)}" if text else ""
 
 

@@ -1,4 +1,4 @@
-"""Reads what the stages of a run left behind; whatever is missing or broken becomes a note, not an error.
+"""Artifacts of a run as the report reads them; anything missing or broken becomes a note, not an error.
 
 A report is read most carefully when a run went wrong, so nothing here raises for a bad input file.
 """
@@ -15,9 +15,9 @@ from stages.catalog import STAGES
 
 STAGE_ORDER = tuple(name for name in STAGES if name != "report")
 READS = ("result.json", "metrics.jsonl", "completions.jsonl", "samples.jsonl")
-"""All the files of other stages that a report is made from, besides their manifests."""
-# Long runs write gigabytes of completions; the page needs their shape, not all of them.
+"""Files of other stages that a report reads, besides their manifests."""
 MAX_JSONL_BYTES = 32 * 2**20
+"""Long runs write gigabytes of completions; the page needs their shape, not all of them."""
 
 
 @dataclass(frozen=True)
@@ -32,85 +32,76 @@ class Run:
 
     @classmethod
     def load(cls, inputs: Mapping[str, Path]) -> Run:
-        """Read every input's manifest.json."""
+        """Read the manifest.json of each input."""
         known = [name for name in STAGE_ORDER if name in inputs]
-        names = known + sorted(set(inputs) - set(known))
-        notes = [f"{name}: not part of this run." for name in STAGE_ORDER if name not in inputs]
-        manifests = {
-            name: _json(inputs[name] / "manifest.json", f"{name}/manifest.json", notes) for name in names
-        }
-        return cls({name: inputs[name] for name in names}, manifests, notes)
+        directories = {name: inputs[name] for name in (*known, *sorted(set(inputs) - set(known)))}
+        run = cls(
+            directories, {}, [f"{name}: not part of this run." for name in STAGE_ORDER if name not in inputs]
+        )
+        manifests = {name: run._object(name, "manifest.json") for name in directories}
+        return cls(directories, manifests, run.notes)
 
     def result(self, stage: str) -> dict[str, Any]:
         """Return the stage's result.json; {} if there is none."""
-        if stage not in self.directories:
-            return {}
-        return _json(self.directories[stage] / "result.json", f"{stage}/result.json", self.notes)
+        return self._object(stage, "result.json") if stage in self.directories else {}
 
     def rows(self, stage: str, name: str) -> list[dict[str, Any]]:
         """Return the objects of a JSON-lines file of the stage; [] if there is none.
 
-        Of files above 32 MiB only the end is read.
+        Only the end of files above 32 MiB is read.
         """
-        if stage not in self.directories:
+        content = self._read(stage, name, MAX_JSONL_BYTES) if stage in self.directories else None
+        if content is None:
             return []
-        return _jsonl(self.directories[stage] / name, f"{stage}/{name}", self.notes)
+        lines = [line for line in content.split(b"\n") if line.strip()]
+        rows = [row for line in lines if isinstance(row := _parsed(line), dict)]
+        if len(rows) < len(lines):
+            self.notes.append(f"{stage}/{name}: {len(lines) - len(rows):,} broken line(s) left out.")
+        elif not rows:
+            self.notes.append(f"{stage}/{name}: empty.")
+        return rows
 
     def section(self, name: str) -> dict[str, Any]:
-        """Config section `name`, gathered from the manifests of the stages that read it."""
+        """Return configuration section `name`, merged from the manifests of the stages that read it."""
         merged: dict[str, Any] = {}
         for manifest in self.manifests.values():
-            values = mapping(mapping(manifest.get("config")).get(name))
-            merged.update({key: value for key, value in values.items() if key not in merged})
+            merged = {**mapping(mapping(manifest.get("config")).get(name)), **merged}
         return merged
+
+    def _object(self, stage: str, name: str) -> dict[str, Any]:
+        content = self._read(stage, name)
+        if content is None:
+            return {}
+        value = _parsed(content)
+        if not isinstance(value, dict):
+            self.notes.append(f"{stage}/{name}: contains no JSON object.")
+        return mapping(value)
+
+    def _read(self, stage: str, name: str, most: int | None = None) -> bytes | None:
+        """Return the last `most` bytes of a file, from the start of a line; None if it can't be read."""
+        try:
+            with (self.directories[stage] / name).open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(0)
+                if most is not None and size > most:
+                    file.seek(size - most)
+                    file.readline()
+                    self.notes.append(f"{stage}/{name}: only its last {most // 2**20} MiB were read.")
+                return file.read()
+        except FileNotFoundError:
+            self.notes.append(f"{stage}/{name}: not there.")
+        except OSError as error:
+            self.notes.append(f"{stage}/{name}: could not be read ({type(error).__name__}).")
+        return None
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """`value` where it is a JSON object, else {}."""
+    """Return `value` if it is a JSON object, else {}."""
     return value if isinstance(value, dict) else {}
 
 
-def _json(path: Path, name: str, notes: list[str]) -> dict[str, Any]:
+def _parsed(content: bytes) -> object:
     try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        notes.append(f"{name}: not there.")
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        notes.append(f"{name}: could not be read ({type(error).__name__}).")
-        return {}
-    if not isinstance(value, dict):
-        notes.append(f"{name}: holds no JSON object.")
-    return mapping(value)
-
-
-def _jsonl(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            if size > MAX_JSONL_BYTES:
-                file.seek(size - MAX_JSONL_BYTES)
-                file.readline()  # the line that the cut went through
-                notes.append(f"{name}: only its last {MAX_JSONL_BYTES // 2**20} MiB were read.")
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        notes.append(f"{name}: not there.")
-        return []
-    except OSError as error:
-        notes.append(f"{name}: could not be read ({type(error).__name__}).")
-        return []
-    rows, broken = [], 0
-    for line in filter(bytes.strip, lines):
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict):
-            rows.append(value)
-        else:
-            broken += 1
-    if broken:
-        notes.append(f"{name}: {broken:,} broken line(s) left out.")
-    elif not rows:
-        notes.append(f"{name}: empty.")
-    return rows
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None

@@ -1,4 +1,4 @@
-"""What can be chosen about the run report."""
+"""Options of the run report."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,11 +8,11 @@ from annotated_types import Ge, Le
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Section `report`. The upper bounds keep the page below 2 MB whatever the models wrote."""
+    """Section `report`. The upper bounds keep the page below 2 MB for any completions."""
 
     title: str | None
     """Heading of the page; None: model, dataset and layout."""
     samples: Annotated[int, Ge(0), Le(20)]
     """Completions shown before and after training, from the top of evaluate's samples.jsonl."""
     text_limit: Annotated[int, Ge(100), Le(3000)]
-    """Characters shown of one prompt or completion; the middle of longer ones is left out and counted."""
+    """Characters shown of one prompt or completion; longer ones lose their middle."""

@@ -1,21 +1,17 @@
-"""The curves of a training run: which ones, their points, and how they are drawn."""
+"""The curves of a training run: their metrics, points and figures, and the same metrics in numbers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 
-from stages.report import svg
+from stages.report.figures import MAX_LINES, Image, Palette, image
 from stages.report.text import figure, number, percent, shorten, words
 
-MAX_POINTS = 400
-MAX_OVERLAID = 120
-"""Per line, where there are many."""
-STEPS = (1, 2, 2.5, 5, 10)
-"""Steps of axis ticks, times a power of ten."""
+MAX_POINTS, MAX_OVERLAID = 100, 60
+"""Points of a line in the figures of a run, and of a sweep, which has many lines."""
 Points = list[tuple[float, float]]
 
 
@@ -38,11 +34,11 @@ class Drawing:
 
     title: str
     explanation: str
-    svg: Markup
+    image: Image
     legend: tuple[tuple[int, str], ...]
     """(colour number, label) per series; empty for a single one."""
     last: str
-    """The last value, as text."""
+    """The last value, as text; empty for several series."""
 
 
 GRPO = (
@@ -51,68 +47,56 @@ GRPO = (
     Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right.", share=True,
          band=True),
     Spec("Reward by function", ("reward/*",), "Mean of each reward function before weighting.", band=True),
-    Spec("KL to the reference", ("kl",), "How far the policy has moved from its start (k3 estimate, nats).",
+    Spec("KL to the reference", ("kl",), "Distance of the policy from its start (k3 estimate, nats).",
          band=True),
-    Spec("Loss", ("loss",), "Clipped surrogate with the KL term. It is no measure of progress."),
-    Spec("Entropy", ("entropy",), "Of the next token, nats. Near zero, sampling explores no more.",
+    Spec("Loss", ("loss",), "Clipped surrogate with the KL term. It does not measure progress."),
+    Spec("Entropy", ("entropy",), "Entropy of the next token, nats. Near zero, sampling no longer explores.",
          band=True),
     Spec("Completion length", ("completion_length", "completion_length_max"), "Tokens: mean and longest.",
          band=True),
     Spec("Signal", ("zero_variance_share", "completion_cut_share", "clip_fraction", "worked_share"),
-         "Groups of equal rewards teach nothing, cut completions had no room to end, clipped tokens give no "
-         "gradient.",
+         "Groups of equal rewards and clipped tokens give no gradient; cut completions reached the token "
+         "limit.",
          share=True),
     Spec("Gradient norm", ("grad_norm",), "Before clipping."),
-    Spec("Learning rate", ("lr",), "Of the optimizer, per step."),
-    Spec("Throughput", ("tokens_per_s",), "Tokens per second over the whole step."),
+    Spec("Learning rate", ("lr",), "Learning rate of the optimizer, per step."),
+    Spec("Throughput", ("tokens_per_s",), "Tokens per second over the complete step."),
 )  # fmt: skip
 SFT = (
     Spec("Warm-up loss", ("loss",), "Cross-entropy per answer token, nats."),
-    Spec("Accuracy checks", ("accuracy_check",), "Greedy, on prompts held in; the warm-up stops by it.",
+    Spec("Accuracy checks", ("accuracy_check",), "Greedy, on held-in prompts; they decide when warm-up ends.",
          share=True),
 )  # fmt: skip
 
 
-def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]], prefix: str) -> list[Drawing]:
-    """Draw every figure for which the rows hold at least one number."""
+def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]]) -> list[Drawing]:
+    """Draw every figure for which the rows contain at least one number."""
     drawings = []
-    for i, spec in enumerate(specs):
-        series = {key: points(rows, key) for key in _keys(spec, rows)}
-        series = {key: curve for key, curve in series.items() if curve}
+    for spec in specs:
+        series, bands = dict[str, Points](), dict[str, Points]()
+        for key in _keys(spec, rows):
+            if curve := points(rows, key):
+                label = shorten(words(key.removeprefix("reward/")), 60)
+                series[label], bands[label] = curve, half_widths(rows, key) if spec.band else []
         if series:
-            bands = {key: half_widths(rows, key) for key in series} if spec.band else {}
-            drawings.append(_draw(spec, series, bands, f"{prefix}{i}"))
+            drawings.append(_drawing(spec, series, bands))
     return drawings
 
 
-def overlay(spec: Spec, series: Mapping[str, Points], others: Sequence[Points], name: str) -> Drawing:
-    """One metric of several runs in one figure: trends only, since every step of every run hides all.
+def overlay(spec: Spec, series: Mapping[str, Points], others: Sequence[Points]) -> Drawing:
+    """Draw one metric of several runs in one figure, as trends: single steps would hide each other.
 
     Args:
         spec: the metric.
-        series: label -> its points, of at most as many runs as there are colours; one without points keeps
-            its colour free, so that a run has the same in all figures. At least one has points.
+        series: label -> points of a run. A run without points keeps its colour, so that each run has the
+            same one in all figures. At least one has points.
         others: points of further runs, drawn faintly and without a label.
-        name: unique on the page.
     """
-    canvas, plot = svg.axes()
-    show = percent if spec.share else figure
-    for curve in others:
-        trend = smooth(thin(curve, MAX_OVERLAID))
-        plot.plot([x for x, _ in trend], [y for _, y in trend], color=svg.MUTED, linewidth=0.9, alpha=0.35)
-    for curve, colour in zip(series.values(), svg.COLOURS, strict=False):
-        if curve:
-            _line(plot, smooth(thin(curve, MAX_OVERLAID)), colour, noisy=False)
-    _scale(plot, [*series.values(), *others], spec.share)
-    descriptions = " ".join(_describe(label, curve, show) for label, curve in series.items() if curve)
-    legend = tuple((i + 1, label) for i, (label, curve) in enumerate(series.items()) if curve)
-    return Drawing(
-        spec.title, spec.explanation, svg.inline(canvas, name, f"{spec.title}. {descriptions}"), legend, ""
-    )
+    return _drawing(spec, series, {}, others, trends=True)
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
-    """(step, value) of one metric by step; of a step repeated after a resume, the later one."""
+    """Return (step, value) of one metric by step; of a step repeated after a resume, the later one."""
     curve: dict[float, float] = {}
     for row in rows:
         step, value = number(row.get("step")), number(row.get(key))
@@ -122,12 +106,29 @@ def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
 
 
 def half_widths(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
-    """(step, two standard errors) of a mean over the step's groups, where the trainer recorded them.
+    """Return (step, two standard errors) of a mean over the step's groups, where they were recorded.
 
     Completions of one group answer the same prompt and are alike: only groups count as independent.
     """
     name, slash, function = key.partition("/")
     return [(step, 2 * error) for step, error in points(rows, f"{name}_stderr{slash}{function}")]
+
+
+def thin(curve: Points, most: int) -> Points:
+    """Return at most `most` points: means over groups of neighbours."""
+    size = -(-len(curve) // most)
+    groups = [curve[i : i + size] for i in range(0, len(curve), size)]
+    return [(_mean([x for x, _ in group]), _mean([y for _, y in group])) for group in groups]
+
+
+def smooth(curve: Points) -> Points:
+    """Return the centred moving mean over about a tenth of the points; the window shrinks at both ends."""
+    half = len(curve) // 20
+    result = []
+    for i, (step, _) in enumerate(curve):
+        reach = min(half, i, len(curve) - 1 - i)
+        result.append((step, _mean([value for _, value in curve[i - reach : i + reach + 1]])))
+    return result
 
 
 def _keys(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -137,99 +138,72 @@ def _keys(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             keys += sorted({name for row in rows for name in row if name.startswith(key[:-1])})
         else:
             keys.append(key)
-    return keys[: len(svg.COLOURS)]
-
-
-def thin(curve: Points, most: int = MAX_POINTS) -> Points:
-    """At most `most` points: means over equal runs of neighbours."""
-    if len(curve) <= most:
-        return curve
-    per = -(-len(curve) // most)
-    chunks = [curve[i : i + per] for i in range(0, len(curve), per)]
-    return [(_mean([x for x, _ in chunk]), _mean([y for _, y in chunk])) for chunk in chunks]
+    return keys[:MAX_LINES]
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def smooth(curve: Points) -> Points:
-    """Centred moving mean over about a tenth of the points; the window shrinks at both ends."""
-    half = len(curve) // 20
-    result = []
-    for i, (step, _) in enumerate(curve):
-        reach = min(half, i, len(curve) - 1 - i)
-        window = curve[i - reach : i + reach + 1]
-        result.append((step, sum(value for _, value in window) / len(window)))
-    return result
+def _drawing(
+    spec: Spec,
+    series: Mapping[str, Points],
+    bands: Mapping[str, Points],
+    others: Sequence[Points] = (),
+    trends: bool = False,
+) -> Drawing:
+    def draw(axes: Axes, palette: Palette) -> None:
+        for curve in others:
+            trend = smooth(thin(curve, MAX_OVERLAID))
+            axes.plot(*zip(*trend, strict=True), color=palette.muted, linewidth=0.9, alpha=0.35)
+        for (label, curve), colour in zip(series.items(), palette.colours, strict=False):
+            _plot(axes, curve, bands.get(label, []), colour, trends, spec.share)
+        _scale(axes, [*series.values(), *others], spec.share, palette)
 
-
-def _draw(spec: Spec, series: Mapping[str, Points], bands: Mapping[str, Points], name: str) -> Drawing:
-    canvas, plot = svg.axes()
-    alts, lasts = [], []
     show = percent if spec.share else figure
-    for (key, full), colour in zip(series.items(), svg.COLOURS, strict=False):
-        curve = thin(full)
-        noisy = len(curve) >= 40
-        _band(plot, curve, dict(thin(bands.get(key, []))), colour, noisy, spec.share)
-        _line(plot, curve, colour, noisy)
-        alts.append(_describe(_label(key), full, show))
-        lasts.append(show(full[-1][1]))
-    _scale(plot, series.values(), spec.share)
-    legend = tuple((i + 1, _label(key)) for i, key in enumerate(series)) if len(series) > 1 else ()
-    drawing = svg.inline(canvas, name, f"{spec.title}. " + " ".join(alts))
-    return Drawing(spec.title, spec.explanation, drawing, legend, lasts[0] if len(series) == 1 else "")
+    alt = " ".join(_describe(label, curve, show) for label, curve in series.items() if curve)
+    several = trends or len(series) > 1
+    legend = tuple((i + 1, label) for i, (label, curve) in enumerate(series.items()) if curve and several)
+    last = "" if several else show(next(iter(series.values()))[-1][1])
+    return Drawing(spec.title, spec.explanation, image(draw, f"{spec.title}. {alt}"), legend, last)
 
 
-def _line(plot: Axes, curve: Points, colour: str, noisy: bool) -> None:
-    steps, values = [x for x, _ in curve], [y for _, y in curve]
-    if noisy:  # every step faintly, their trend strongly
-        plot.plot(steps, values, color=colour, linewidth=0.9, alpha=0.35)
-        values = [y for _, y in smooth(curve)]
-    marker = "o" if len(curve) < 8 else ""
-    plot.plot(steps, values, color=colour, linewidth=1.9, marker=marker, markersize=4, solid_capstyle="round")
-    plot.plot(steps[-1:], values[-1:], color=colour, marker="o", markersize=5, linestyle="", clip_on=False)
-
-
-def _band(
-    plot: Axes, curve: Points, widths: Mapping[float, float], colour: str, noisy: bool, share: bool
-) -> None:
-    both = [(step, value, widths[step]) for step, value in curve if step in widths]
-    if len(both) < 2:
+def _plot(axes: Axes, full: Points, band: Points, colour: str, trends: bool, share: bool) -> None:
+    """Plot one series and its band; where there are many steps, each step faintly and the trend strongly."""
+    if not full:
         return
-    edges = [[(step, value + sign * width) for step, value, width in both] for sign in (-1, 1)]
-    if noisy:  # around the trend, as the strong line is
-        edges = [smooth(edge) for edge in edges]
-    low, high = ([min(max(y, 0.0), 1.0) if share else y for _, y in edge] for edge in edges)
-    plot.fill_between([step for step, _, _ in both], low, high, color=colour, alpha=0.13, linewidth=0)
+    curve = thin(full, MAX_OVERLAID if trends else MAX_POINTS)
+    noisy = trends or len(curve) >= 40
+    trend = smooth(curve) if noisy else curve
+    widths = dict(thin(band, MAX_POINTS)) if band else {}
+    edges = [
+        [(step, value + sign * widths[step]) for step, value in curve if step in widths] for sign in (-1, 1)
+    ]
+    if len(edges[0]) > 1:
+        low, high = ([y for _, y in (smooth(edge) if noisy else edge)] for edge in edges)
+        if share:
+            low, high = [max(y, 0.0) for y in low], [min(y, 1.0) for y in high]
+        axes.fill_between([step for step, _ in edges[0]], low, high, color=colour, alpha=0.13, linewidth=0)
+    if noisy and not trends:
+        axes.plot(*zip(*curve, strict=True), color=colour, linewidth=0.9, alpha=0.35)
+    marker = "o" if len(curve) < 8 else ""
+    axes.plot(*zip(*trend, strict=True), color=colour, linewidth=1.9, marker=marker, markersize=4)
+    axes.plot(*trend[-1], color=colour, marker="o", markersize=5, clip_on=False)
 
 
-def _scale(plot: Axes, series: Collection[Points], share: bool) -> None:
-    values = [value for curve in series for _, value in curve]
+def _scale(axes: Axes, series: Sequence[Points], share: bool, palette: Palette) -> None:
     steps = [step for curve in series for step, _ in curve]
+    highest = max(value for curve in series for _, value in curve)
     if share:
-        plot.set_ylim(-0.02, max(1.02 * max(values), 0.1) if max(values) < 0.5 else 1.02)
+        axes.set_ylim(-0.02, max(1.02 * highest, 0.1) if highest < 0.5 else 1.02)
     if min(steps) < max(steps):
-        plot.set_xlim(min(steps), max(steps) + 0.01 * (max(steps) - min(steps)))
-    plot.text(1.02, 0, "step", transform=plot.transAxes, color=svg.MUTED, va="center")
-    plot.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=STEPS))
-    plot.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
-    plot.xaxis.set_major_formatter(FuncFormatter(lambda value, _: figure(value)))
-    show = (lambda value, _: f"{100 * value:.3g} %") if share else (lambda value, _: axis(value))
-    plot.yaxis.set_major_formatter(FuncFormatter(show))
-
-
-def axis(value: float) -> str:
-    """Format a tick label without trailing zeros."""
-    if abs(value) < 1e-12:
-        return "0"
-    text = f"{value:.4g}" if 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
-    text = text.replace("e-0", "e-").replace("e+0", "e")
-    return "−" + text[1:] if value < 0 else text
-
-
-def _label(key: str) -> str:
-    return shorten(words(key.removeprefix("reward/")), 60)
+        axes.set_xlim(min(steps), max(steps) + 0.01 * (max(steps) - min(steps)))
+    axes.text(1.02, 0, "step", transform=axes.transAxes, color=palette.muted, va="center")
+    axes.locator_params("x", nbins=6, integer=True)
+    axes.locator_params("y", nbins=4)
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{100 * value:.3g} %" if share else f"{value:.4g}")
+    )
 
 
 def _describe(label: str, curve: Points, show: Any) -> str:

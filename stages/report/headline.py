@@ -1,4 +1,4 @@
-"""The figures that a reader wants first: accuracy before and after, the gain, pass@k."""
+"""The result of a run: accuracy before and after GRPO, the gain, pass@k."""
 
 import math
 from collections.abc import Mapping
@@ -9,6 +9,8 @@ from stages.report.artifacts import mapping
 from stages.report.text import figure, number, percent
 
 GREEDY = "Greedy accuracy"
+Z_95 = 1.96
+"""Half width of a 95 % interval, in standard errors."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +33,24 @@ class Pair:
 
     @property
     def gain(self) -> str:
-        """The difference in percentage points, signed."""
-        return points_of(self.after - self.before)
-
-
-def points_of(share: float) -> str:
-    """Format a difference of shares as signed percentage points."""
-    return f"{100 * share:+.1f}".replace("-", "−")
+        """The difference in signed percentage points."""
+        return f"{100 * (self.after - self.before):+.1f}".replace("-", "−")
 
 
 def pairs(evaluation: Mapping[str, Any]) -> list[Pair]:
-    """Every measure of evaluate's result.json that has both a value before and one after."""
-    greedy = (GREEDY, evaluation.get("accuracy_sft"), evaluation.get("accuracy_grpo"))
-    rows: list[tuple[str, object, object]] = [greedy]
+    """Return the measures of evaluate's result.json that have a value before and after GRPO."""
     k = number(mapping(evaluation.get("pass_at_k")).get("k"))
     name = "k" if k is None else figure(k)
-    for key, label in (
-        ("mean_at_k", f"mean@{name}"),
-        ("pass_at_k", f"pass@{name}"),
-        ("worked_share", "Worked answers"),
-    ):
+    rows = [(GREEDY, evaluation.get("accuracy_sft"), evaluation.get("accuracy_grpo"))]
+    labels = {"mean_at_k": f"mean@{name}", "pass_at_k": f"pass@{name}", "worked_share": "Worked answers"}
+    for key, label in labels.items():
         values = mapping(evaluation.get(key))
         rows.append((label, values.get("sft"), values.get("grpo")))
-    measures = []
-    for label, before, after in rows:
-        low, high = number(before), number(after)
-        if low is not None and high is not None:
-            measures.append(Pair(label, low, high))
-    return measures
+    return [
+        Pair(label, low, high)
+        for label, before, after in rows
+        if (low := number(before)) is not None and (high := number(after)) is not None
+    ]
 
 
 def tiles(evaluation: Mapping[str, Any], with_sft: bool) -> list[Tile]:
@@ -71,24 +63,27 @@ def tiles(evaluation: Mapping[str, Any], with_sft: bool) -> list[Tile]:
         result.append(Tile(label, percent(before), _interval(before, prompts)))
     if after is not None:
         result.append(Tile("After GRPO", percent(after), _interval(after, prompts)))
-    if before is not None and after is not None:
-        detail = "percentage points"
-        if prompts and 0 <= before <= 1 and 0 <= after <= 1:
-            # As if the two measurements were independent; on the same prompts the true interval is narrower.
-            spread = 1.96 * math.sqrt((before * (1 - before) + after * (1 - after)) / prompts)
-            detail += f", ± {100 * spread:.1f}"
-        result.append(Tile("Gain", points_of(after - before), detail, strong=True))
     for pair in pairs(evaluation):
-        if pair.label.startswith("pass@"):
+        if pair.label == GREEDY:
+            result.append(Tile("Gain", pair.gain, _gain_interval(pair, prompts), strong=True))
+        elif pair.label.startswith("pass@"):
             result.append(Tile(pair.label, percent(pair.after), f"{percent(pair.before)} before"))
     return result
 
 
+def _gain_interval(pair: Pair, prompts: float | None) -> str:
+    """Return the 95 % interval of independent measurements; on the same prompts the true one is narrower."""
+    variance = pair.before * (1 - pair.before) + pair.after * (1 - pair.after)
+    if not prompts or not 0 <= pair.before <= 1 or not 0 <= pair.after <= 1:
+        return "percentage points"
+    return f"percentage points, ± {100 * Z_95 * math.sqrt(variance / prompts):.1f}"
+
+
 def _interval(share: float, prompts: float | None) -> str:
-    """Wilson's 95 % score interval (Wilson 1927), which stays inside 0 to 1 for small samples too."""
+    """Return Wilson's 95 % score interval (Wilson 1927), which stays within 0 to 1 for small samples."""
     if not prompts or not 0 <= share <= 1:
         return "greedy, held out"
-    z = 1.96
-    centre = (share + z * z / (2 * prompts)) / (1 + z * z / prompts)
-    half = z / (1 + z * z / prompts) * math.sqrt(share * (1 - share) / prompts + z * z / (4 * prompts**2))
+    scale = 1 + Z_95**2 / prompts
+    centre = (share + Z_95**2 / (2 * prompts)) / scale
+    half = Z_95 / scale * math.sqrt(share * (1 - share) / prompts + Z_95**2 / (4 * prompts**2))
     return f"{100 * (centre - half):.1f} to {100 * (centre + half):.1f} % (95 % interval)"

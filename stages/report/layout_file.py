@@ -1,8 +1,6 @@
-"""A layout's picture as an SVG file of its own; follows light and dark where it is looked at."""
+"""A layout's picture as an SVG file; it follows the viewer's light or dark mode."""
 
 from dataclasses import asdict
-
-from markupsafe import Markup
 
 from stages.base.errors import ConfigError, Problem
 from stages.base.layout import RoleLayout
@@ -10,8 +8,6 @@ from stages.models.config import ModelConfig
 from stages.models.memory import elements, shown, weights
 from stages.report.layout_picture import MAX_CARDS, picture
 from stages.report.templates import environment, file_content
-
-NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 def layout_svg(model: ModelConfig, layout: RoleLayout) -> str:
@@ -27,10 +23,7 @@ def layout_svg(model: ModelConfig, layout: RoleLayout) -> str:
     drawn = picture("train", asdict(layout), model.num_hidden_layers, labels)
     if drawn is None:
         raise ConfigError([Problem("layout.train", layout.name, f"at most {MAX_CARDS} cards are drawn")])
-    # The page's colours: what stands before its first rule for an element.
     colours = file_content("style.css").partition("@media print")[0]
-    style = Markup("<style>{}</style>").format(colours)
-    text = environment().from_string(
-        '{% from "drawing.html" import layout %}{{ layout(picture, xmlns, style) }}'
+    return (
+        environment().get_template("layout.svg.jinja").render(picture=drawn, colours=colours).strip() + "\n"
     )
-    return text.render(picture=drawn, xmlns=NAMESPACE, style=style).strip() + "\n"

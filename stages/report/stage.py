@@ -27,11 +27,7 @@ def write_report(
     defaults: Mapping[str, Any] | None = None,
     began: float | None = None,
 ) -> Path:
-    """Render the page of a run into the directory `output`.
-
-    Returns:
-        The path of index.html.
-    """
+    """Render the page of a run into the directory `output`; return the path of index.html."""
     page = output / "index.html"
     content = render(inputs, config, defaults=defaults, began=began).encode("utf-8")
     page.write_bytes(content)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report import svg
 from stages.report.curves import GRPO, Drawing, Spec, overlay, points
-from stages.report.headline import GREEDY, Pair, pairs, tiles
-from stages.report.templates import environment, file_content
+from stages.report.figures import MAX_LINES
+from stages.report.headline import GREEDY, pairs, tiles
+from stages.report.templates import file_content, render_page
 from stages.report.text import duration, moment, number, percent, shorten
 
 OVERLAID = (
@@ -21,14 +21,16 @@ OVERLAID = (
     Spec("Completion length", ("completion_length",), "Tokens, mean over the step."),
 )
 MAX_FAINT = 30
-"""Lines beside those with a colour of their own."""
+"""Lines without a colour and a label."""
 MAX_ROWS = 5000
 PAGE_SIZE = 50
-"""Rows of a table that stand there when the page opens; further ones wait as text (tables.js)."""
-TEXT_LIMIT = 300
-"""Characters of a value; of a message ten times as many."""
-TEXT_BUDGET = 100_000
-"""Characters of all values of one table, which share it."""
+"""Rows of a table that are visible at first; further ones are text that tables.js parses."""
+TEXT_LIMIT, TEXT_BUDGET = 300, 100_000
+"""Characters of one value, and of all values of one table; of a message ten times as many."""
+Manifests = Mapping[str, Mapping[str, Any]]
+Cell = tuple[float | None, str]
+"""The value to sort by, and its text."""
+NO_CELL: Cell = (None, "")
 
 
 @dataclass(frozen=True)
@@ -50,41 +52,36 @@ class SweepPoint:
     """Stage -> artifact; equal artifacts are shared."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of the table of points."""
-
-    number: int
-    report: str | None
-    """Relative address of the point's own report."""
-    chosen: tuple[str, ...]
-    figures: tuple[tuple[float | None, str], ...]
-    """(value to sort by, text) per result."""
-    state: str
-    best: bool
-
-
 def render(
     title: str,
     command: str,
     written: float,
-    given: Sequence[SweepPoint],
-    manifests: Mapping[str, Mapping[str, Any]],
+    sweep_points: Sequence[SweepPoint],
+    manifests: Manifests,
     metrics: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> str:
-    """Return the complete page as text."""
-    ranked = sorted(given, key=_rank)
+    """Return the complete page as HTML.
+
+    Args:
+        title: id of the sweep.
+        command: the command line that continues it.
+        written: Unix time of this page.
+        sweep_points: all points.
+        manifests: artifact -> manifest.
+        metrics: artifact of grpo -> rows of its metrics.jsonl.
+    """
+    ranked = sorted(sweep_points, key=_rank)
     best = ranked[0] if ranked and _accuracy(ranked[0]) is not None else None
-    keys = list(dict.fromkeys(key for point in given for key in point.chosen))
+    keys = list(dict.fromkeys(key for point in sweep_points for key in point.chosen))
     columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
-    users = _users(given)
-    curves, undrawn = _curves(ranked, users, metrics)
+    curves, undrawn = _curves(ranked, metrics)
     script = file_content("tables.js")
-    unfinished = [point for point in given if point.state != "finished"]
+    unfinished = [point for point in sweep_points if point.state != "finished"]
+    states = Counter(point.state for point in sweep_points)
     values = {
         "title": title,
         "keys": [shorten(key, TEXT_LIMIT) for key in keys],
-        "facts": [moment(written), *_counts(given)],
+        "facts": [moment(written), f"{len(ranked)} points", *(f"{n} {state}" for state, n in states.items())],
         "command": command,
         "best": best,
         "best_chosen": _describe(best.chosen) if best else "",
@@ -97,13 +94,12 @@ def render(
         "unlisted_without": len(unfinished) - MAX_ROWS,
         "curves": curves,
         "undrawn": undrawn,
-        "time": _time(users, manifests),
-        "style": file_content("style.css"),
+        "time": _time(sweep_points, manifests),
         "script": script,
-        # The policy lets this one script run and no other, whatever text might slip through.
+        # The Content-Security-Policy allows this script and no other.
         "script_digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
-    return environment().get_template("sweep.html").render(values)
+    return render_page("sweep.html", values)
 
 
 def _accuracy(point: SweepPoint) -> float | None:
@@ -116,121 +112,96 @@ def _rank(point: SweepPoint) -> tuple[float, int]:
     return (1.0 if accuracy is None else -accuracy, point.number)
 
 
-def _counts(given: Sequence[SweepPoint]) -> list[str]:
-    counted = Counter(point.state for point in given)
-    return [f"{len(given)} points", *(f"{count} {state}" for state, count in counted.items())]
-
-
 def _describe(chosen: Mapping[str, str], limit: int = TEXT_LIMIT) -> str:
     return shorten(" ".join(f"{key}={value}" for key, value in chosen.items()), limit)
 
 
 def _limit(texts: int, most: int = TEXT_LIMIT) -> int:
-    """Characters of each of `texts` values of a table, so that the page stays small."""
+    """Return the number of characters for each of `texts` values of a table, so that the page stays small."""
     return max(20, min(most, TEXT_BUDGET // max(1, texts)))
 
 
-def _without(given: Sequence[SweepPoint]) -> list[dict[str, Any]]:
+def _without(unfinished: Sequence[SweepPoint]) -> list[dict[str, Any]]:
     """Return number, varied keys, state and reason of points without a result."""
-    short, long = _limit(len(given)), _limit(len(given), 10 * TEXT_LIMIT)
+    short, long = _limit(len(unfinished)), _limit(len(unfinished), 10 * TEXT_LIMIT)
     return [
         {
             "number": point.number,
-            "told": _describe(point.chosen, short),
+            "chosen": _describe(point.chosen, short),
             "state": point.state,
             "message": shorten(point.message, long),
         }
-        for point in given
+        for point in unfinished
     ]
 
 
 def _table(
-    ranked: Sequence[SweepPoint],
-    best: SweepPoint | None,
-    keys: Sequence[str],
-    manifests: Mapping[str, Mapping[str, Any]],
-) -> tuple[list[str], list[Row]]:
-    """Columns of results and one row per point; the columns are those that any point has."""
-    measured = {point.number: {pair.label: pair for pair in pairs(point.result)} for point in ranked}
-    labels = list(dict.fromkeys(label for measures in measured.values() for label in measures))
-    columns = [
-        name
-        for label in labels
-        for name in ([label] if label != GREEDY else ["Greedy, before GRPO", "Greedy, after", "Gain"])
-    ]
+    ranked: Sequence[SweepPoint], best: SweepPoint | None, keys: Sequence[str], manifests: Manifests
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the columns of results, which are those that any point has, and one row per point."""
+    results = [_results(point) for point in ranked]
+    columns = list(dict.fromkeys(column for cells in results for column in cells))
     limit = _limit(len(ranked) * len(keys))
     rows = []
-    for point in ranked:
-        figures = [cell for label in labels for cell in _cells(label, measured[point.number].get(label))]
-        seconds = [_seconds(manifests.get(artifact)) for artifact in point.artifacts.values()]
-        known = [value for value in seconds if value is not None]
-        figures.append((sum(known), duration(sum(known))) if known else (None, ""))
+    for point, cells in zip(ranked, results, strict=True):
+        seconds = [s for name in point.artifacts.values() if (s := _seconds(manifests.get(name))) is not None]
+        took = (sum(seconds), duration(sum(seconds))) if seconds else NO_CELL
         report = point.artifacts.get("report")
-        rows.append(
-            Row(
-                point.number,
-                f"../../{report}/index.html" if report in manifests else None,
-                tuple(shorten(point.chosen.get(key, ""), limit) for key in keys),
-                tuple(figures),
-                point.state,
-                point is best,
-            )
-        )
+        rows.append({
+            "number": point.number,
+            "report": f"../../{report}/index.html" if report in manifests else None,
+            "chosen": [shorten(point.chosen.get(key, ""), limit) for key in keys],
+            "figures": [*(cells.get(column, NO_CELL) for column in columns), took],
+            "state": point.state,
+            "best": point is best,
+        })  # fmt: skip
     return [*columns, "Time of its stages"], rows
 
 
-def _cells(label: str, pair: Pair | None) -> list[tuple[float | None, str]]:
-    """Greedy accuracy before, after and their difference; of other measures, the one after."""
-    if pair is None:
-        return [(None, "")] * (3 if label == GREEDY else 1)
-    after = (pair.after, percent(pair.after))
-    if label != GREEDY:
-        return [after]
-    return [(pair.before, percent(pair.before)), after, (pair.after - pair.before, pair.gain)]
-
-
-def _users(given: Sequence[SweepPoint]) -> dict[str, list[SweepPoint]]:
-    """Artifact -> the points that it belongs to, in the order of stages and points."""
-    users: dict[str, list[SweepPoint]] = {}
-    for point in given:
-        for artifact in point.artifacts.values():
-            users.setdefault(artifact, []).append(point)
-    return users
+def _results(point: SweepPoint) -> dict[str, Cell]:
+    """Return the results by column: greedy accuracy before and after and its gain; other measures after."""
+    cells: dict[str, Cell] = {}
+    for pair in pairs(point.result):
+        if pair.label == GREEDY:
+            cells["Greedy, before GRPO"] = (pair.before, percent(pair.before))
+            cells["Greedy, after"] = (pair.after, percent(pair.after))
+            cells["Gain"] = (pair.after - pair.before, pair.gain)
+        else:
+            cells[pair.label] = (pair.after, percent(pair.after))
+    return cells
 
 
 def _curves(
-    ranked: Sequence[SweepPoint],
-    users: Mapping[str, Sequence[SweepPoint]],
-    metrics: Mapping[str, Sequence[Mapping[str, Any]]],
+    ranked: Sequence[SweepPoint], metrics: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> tuple[list[Drawing], int]:
     """Return the figures and the number of runs left out; the best runs are coloured, others faint."""
-    trained = list(dict.fromkeys(point.artifacts.get("grpo", "") for point in ranked))
-    trained = [artifact for artifact in trained if metrics.get(artifact)]
-    labels = {artifact: _label(users[artifact]) for artifact in trained}
-    coloured = trained[: len(svg.COLOURS)]
-    unranked = trained[len(coloured) :][:MAX_FAINT]
+    sharing: dict[str, list[SweepPoint]] = {}
+    for point in ranked:
+        if metrics.get(artifact := point.artifacts.get("grpo", "")):
+            sharing.setdefault(artifact, []).append(point)
+    trained = list(sharing)
+    coloured, faint = trained[:MAX_LINES], trained[MAX_LINES : MAX_LINES + MAX_FAINT]
     drawings = []
-    for i, spec in enumerate(OVERLAID):
-        series = {labels[artifact]: points(metrics[artifact], spec.keys[0]) for artifact in coloured}
-        faint = [curve for artifact in unranked if (curve := points(metrics[artifact], spec.keys[0]))]
+    for spec in OVERLAID:
+        key = spec.keys[0]
+        series = {_label(sharing[artifact]): points(metrics[artifact], key) for artifact in coloured}
+        others = [curve for artifact in faint if (curve := points(metrics[artifact], key))]
         if any(series.values()):
-            drawings.append(overlay(spec, series, faint, f"s{i}"))
-    return drawings, len(trained) - len(coloured) - len(unranked)
+            drawings.append(overlay(spec, series, others))
+    return drawings, len(trained) - len(coloured) - len(faint)
 
 
 def _label(sharing: Sequence[SweepPoint]) -> str:
-    """`2: seed=1`, or `0, 3: seed=1` with what those that share a run have in common."""
+    """Return `2: seed=1`, or `0, 3: seed=1` with the common values of the points that share a training."""
+    ordered = sorted(sharing, key=lambda point: point.number)
     common = {
         key: value
-        for key, value in sharing[0].chosen.items()
-        if all(point.chosen.get(key) == value for point in sharing)
+        for key, value in ordered[0].chosen.items()
+        if all(point.chosen.get(key) == value for point in ordered)
     }
-    return shorten(f"{_numbers(sharing)}: {_describe(common)}".rstrip(": "), 100)
-
-
-def _numbers(sharing: Sequence[SweepPoint]) -> str:
-    more = f" and {len(sharing) - 8} more" if len(sharing) > 8 else ""
-    return ", ".join(str(point.number) for point in sharing[:8]) + more
+    more = f" and {len(ordered) - 8} more" if len(ordered) > 8 else ""
+    numbers = ", ".join(str(point.number) for point in ordered[:8]) + more
+    return shorten(f"{numbers}: {_describe(common)}".rstrip(": "), 100)
 
 
 def _seconds(manifest: Mapping[str, Any] | None) -> float | None:
@@ -239,10 +210,9 @@ def _seconds(manifest: Mapping[str, Any] | None) -> float | None:
     return None if start is None or end is None or end < start else end - start
 
 
-def _time(
-    users: Mapping[str, Sequence[SweepPoint]], manifests: Mapping[str, Mapping[str, Any]]
-) -> tuple[float, float] | None:
-    """Seconds that all stages took, and how many more if each point had run alone; None: nobody knows."""
-    durations = {name: seconds for name in users if (seconds := _seconds(manifests.get(name))) is not None}
-    separate = sum(seconds * len(users[name]) for name, seconds in durations.items())
+def _time(sweep_points: Sequence[SweepPoint], manifests: Manifests) -> tuple[float, float] | None:
+    """Return the seconds of all stages, and those that sharing saved; None if unknown."""
+    uses = Counter(artifact for point in sweep_points for artifact in point.artifacts.values())
+    durations = {name: seconds for name in uses if (seconds := _seconds(manifests.get(name))) is not None}
+    separate = sum(seconds * uses[name] for name, seconds in durations.items())
     return (sum(durations.values()), separate - sum(durations.values())) if durations else None

@@ -1,4 +1,4 @@
-"""Text and numbers for people: nothing that a model wrote may steer the reader's screen."""
+"""Text and numbers for display; control characters in texts of models and users become visible."""
 
 import datetime
 import math
@@ -6,14 +6,14 @@ import re
 
 from stages.base.files import shown_bytes
 
-# What a browser would obey or hide instead of showing: C0 and C1 controls (tab and newline stay),
-# bidirectional marks and overrides, invisible separators, tag characters, lone surrogates (which
-# cannot be written as UTF-8 at all) and noncharacters. ZWJ and ZWNJ stay: words and emoji need them.
+# Characters that a browser obeys or hides: C0 and C1 controls (except tab and newline), bidirectional
+# marks and overrides, invisible separators, tag characters, lone surrogates (which UTF-8 cannot encode)
+# and noncharacters. ZWJ and ZWNJ are allowed: words and emoji need them.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-# Stacked combining marks climb out of their box and over the rest of the page.
+# Long stacks of combining marks, which would cover other parts of the page.
 _STACKED = re.compile(
     "([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{3})"
     "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
@@ -36,10 +36,10 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """`text` made neutral, then at most about `limit` characters of it.
+    """Return the neutral text, shortened to about `limit` characters.
 
-    Three quarters come from the start, one from the end (where an answer stands), with the number of
-    characters left out between them.
+    Three quarters come from the start and one from the end, which contains the answer. Between them stands
+    the number of characters left out.
     """
     safe = neutral(text)
     if len(safe) <= limit:
@@ -49,7 +49,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def number(value: object) -> float | None:
-    """`value` as a finite float, or None where it is anything else (text, bool, NaN, null)."""
+    """Return `value` as a finite float; None if it is anything else (text, bool, NaN, null)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -64,10 +64,10 @@ def figure(value: object) -> str:
     if rounded is None:
         return "–"
     size = abs(rounded)
-    if rounded == int(rounded) and size < 1e7:
-        return f"{int(rounded):,}".replace("-", "−")
-    if size >= 1000:
-        text = f"{rounded:,.0f}" if size < 1e7 else f"{rounded:.3g}"
+    if size >= 1e15:
+        text = f"{rounded:.3g}"
+    elif size >= 1000 or rounded == int(rounded):
+        text = f"{round(rounded):,}"
     elif size >= 0.001:
         text = f"{rounded:.{max(0, 2 - math.floor(math.log10(size)))}f}"
     else:
@@ -82,7 +82,7 @@ def percent(value: object) -> str:
 
 
 def duration(seconds: object) -> str:
-    """Seconds as 0.84 s, 42 s, 3 min 07 s or 2 h 05 min."""
+    """Format seconds as 0.84 s, 42 s, 3 min 07 s or 2 h 05 min."""
     rounded = number(seconds)
     if rounded is None or rounded < 0:
         return "–"
@@ -103,7 +103,7 @@ def moment(unix_s: float) -> str:
 
 
 def size(count: object) -> str:
-    """Bytes with a binary unit: 512 B, 3.2 MiB."""
+    """Format bytes with a binary unit: 512 B, 3.2 MiB."""
     rounded = number(count)
     return "–" if rounded is None else shown_bytes(round(rounded))
 

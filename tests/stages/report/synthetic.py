@@ -206,5 +206,5 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
     return {
         "title": "0123abcd", "command": hostile.get("command", "grpoflow sweep seed=0,1"),
         "written": START,
-        "given": given, "manifests": manifests, "metrics": rows,
+        "sweep_points": given, "manifests": manifests, "metrics": rows,
     }  # fmt: skip

@@ -86,29 +86,21 @@ def test_every_picture_is_there_and_large_enough_to_read(page, request, browse):
     # Closed details show nothing, hence they are opened first.
     measure = """
         document.querySelectorAll('details').forEach((one) => { one.open = true; });
-        const sizes = (kind) => [...document.querySelectorAll(`svg[role=img]${kind}`)].map((one) => {
-            const box = one.getBoundingClientRect();
-            return [box.width, box.height, one.getBBox().width, one.getBBox().height];
+        const sizes = (kind) => [...document.querySelectorAll(kind)].map((node) => {
+            const box = node.getBoundingClientRect(), inner = node.getBBox ? node.getBBox() :
+                {width: node.naturalWidth, height: node.naturalHeight};
+            return [box.width, box.height, inner.width, inner.height];
         });
-        const large = sizes(':not(.bars)'), small = sizes('.bars');
+        const large = sizes('svg[role=img]:not(.bars), img'), small = sizes('.bars');
         const fits = large.filter(([w, h, inner, high]) => w > 100 && h > 50 && inner > 100 && high > 50);
         const rows = small.filter(([w, h, inner, high]) => w > 100 && h > 20 && inner > 20 && high > 10);
         document.title = [large.length, fits.length, small.length, rows.length].join(' ');
     """
+    measure = f"window.onload = () => {{ {measure} }}"
     seen = browse(probed(page, measure), "--dump-dom")
     assert f"<title>{count} {count} {small} {small}</title>" in seen.stdout, re.findall(
         "<title>.*</title>", seen.stdout
     )
-
-
-def test_rewards_before_and_after_stand_above_their_answers(page_of_run, browse):
-    measure = """
-        const heads = [...document.querySelectorAll('#samples .sample:nth-of-type(1) h4')];
-        document.title = heads.map((one) => one.innerText.replace(/\\s+/g, ' ')).join(' | ');
-    """
-    parts = "accuracy {} · answer format 1"
-    told = f"Before reward 0.200 · {parts.format(0)} | After reward 1.20 · {parts.format(1)}"
-    assert f"<title>{told}" in browse(probed(page_of_run, measure), "--dump-dom").stdout
 
 
 def test_a_console_error_would_be_seen(tmp_path, browse):
@@ -170,7 +162,9 @@ def thousand(tmp_path):
     """A sweep of 1,000 points, one of which has a hostile text; all are without a curve."""
     given = {**sweep_of(1000), "metrics": {}}
     hostile = "</script><img src=x onerror=\"document.title = 'owned'\"><!--<script>"
-    given["given"][3] = replace(given["given"][3], chosen={"train.beta": hostile, "report.title": "run_3"})
+    given["sweep_points"][3] = replace(
+        given["sweep_points"][3], chosen={"train.beta": hostile, "report.title": "run_3"}
+    )
     (tmp_path / "index.html").write_text(render(**given), encoding="utf-8")
     return tmp_path / "index.html"
 

@@ -42,7 +42,10 @@ def check(source, scripts=0):
     tags = [tag for tag, _ in page.elements]
     types = [attrs.get("type") for tag, attrs in page.elements if tag == "script"]
     assert types.count(None) == scripts and set(types) <= {None, "text/plain"}
-    assert not {"iframe", "object", "embed", "img", "base", "form"} & set(tags)
+    assert not {"iframe", "object", "embed", "base", "form"} & set(tags)
+    for link in (*page.attributes("src"), *page.attributes("srcset")):
+        assert re.fullmatch(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]+", link)
+    assert all(attrs["alt"] and attrs["src"] for tag, attrs in page.elements if tag == "img")
     assert tags.count("h1") == 1 and tags.count("style") == 1 and tags.count("main") == 1
     assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
     ids = page.attributes("id")
@@ -65,7 +68,7 @@ def check(source, scripts=0):
 
 def test_a_whole_run(run):
     page = check(render(run, CONFIG_12))
-    labels = page.attributes("aria-label")
+    labels = page.attributes("aria-label") + page.attributes("alt")
     for title in ("Reward", "KL to the reference", "Entropy", "Completion length", "Loss", "Warm-up loss"):
         assert any(label.startswith(f"{title}. ") for label in labels), title
     for role_name in ("train", "generate", "reference"):
@@ -130,10 +133,7 @@ def test_a_run_that_ended_early(run):
 
 def test_nothing_at_all():
     page = check(render({}, CONFIG_12))
-    assert (
-        "No artifacts were handed to the report" in page.text
-        and "evaluate: not part of this run." in page.text
-    )
+    assert "The report got no artifacts" in page.text and "evaluate: not part of this run." in page.text
 
 
 @pytest.mark.parametrize("junk", [b"", b"{}", b"[]", b'{"step": "x", "prompt": {"a": []}}'])

@@ -35,7 +35,7 @@ def test_points_without_a_result_say_why():
 
 def test_runs_are_overlaid_once_and_named_by_what_their_points_have_in_common():
     page = check(render(**sweep_of(8)), scripts=1)
-    reward = next(label for label in page.attributes("aria-label") if label.startswith("Reward. "))
+    reward = next(label for label in page.attributes("alt") if label.startswith("Reward. "))
     assert "0, 1: train.beta=0.00: " in reward and "2, 3: train.beta=0.01: " in reward
     assert reward.count("at step 80; lowest") == 4, "four trainings of eight points, one line each"
     assert "Accuracy on held-out prompts" not in page.text, "nobody measured it"
@@ -54,7 +54,7 @@ def test_a_run_has_the_same_colour_in_every_figure():
 def test_shared_stages_count_once():
     given = sweep_of(8)
     took = {name: each["ended"] - each["started"] for name, each in given["manifests"].items()}
-    uses = [took.get(name, 0) for point in given["given"] for name in point.artifacts.values()]
+    uses = [took.get(name, 0) for point in given["sweep_points"] for name in point.artifacts.values()]
     page = check(render(**given), scripts=1)
     total, more = duration(sum(took.values())), duration(sum(uses) - sum(took.values()))
     assert f"ran once: {total} of stages in all, {more} more if each point had run alone" in page.text
@@ -64,7 +64,7 @@ def test_shared_stages_count_once():
 def test_few_points(count):
     source = render(**{**sweep_of(count), "manifests": {}, "metrics": {}})
     page = check(source, scripts=1)
-    assert "No point has left a GRPO step" in page.text
+    assert "No point has recorded a GRPO step" in page.text
     assert "ran once" not in page.text
     assert ("No point has a result yet" in page.text) == (count == 0)
 
@@ -82,14 +82,14 @@ def test_hostile_text_stays_text(text):
 def test_the_largest_page_stays_below_two_megabytes():
     text = '"' * 5000
     page = check(render(**sweep_of(1200, steps=300, value=text, message=text)), scripts=1)
-    assert "more stand in table.csv" not in page.text
+    assert "more are in table.csv" not in page.text
     assert "more are not drawn" in page.text
 
 
 def test_what_is_beyond_the_most_rows_is_said(monkeypatch):
     monkeypatch.setattr(sweep, "MAX_ROWS", 5)
     page = check(render(**sweep_of(8)), scripts=1)
-    assert "3 more points stand in table.csv" in page.text
+    assert "3 more points are in table.csv" in page.text
 
 
 def test_without_scripts_the_first_rows_stand_there_and_the_others_are_named():

@@ -1,0 +1,92 @@
+"""The configuration of a run: each section as its stages read it, and its differences from the defaults."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from stages.report.artifacts import Run, mapping
+from stages.report.text import shorten
+
+MAX_ROWS, MAX_VALUE = 400, 300
+SECTION_ORDER = (
+    "model", "dataset", "layout", "tokenize", "sft_data", "convert", "split", "sft", "mindformers", "rollout",
+    "reward", "train", "evaluate", "export",
+)  # fmt: skip
+"""Most informative sections first; others follow by name."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section as a table."""
+
+    name: str
+    columns: list[str]
+    """Names of groups with equal keys (the roles of a layout); empty for a plain list of values."""
+    rows: list[tuple[str, ...]]
+    """Key and its value in each column; a single value belongs to all columns."""
+    readers: list[str]
+    """Stages that read it; empty for top-level keys such as seed."""
+
+
+def sections(run: Run) -> list[Section]:
+    """Return all sections, the top-level keys first."""
+    readers: dict[str, list[str]] = {}
+    top_level: dict[str, Any] = {}
+    for stage, manifest in run.manifests.items():
+        for name, value in mapping(manifest.get("config")).items():
+            if isinstance(value, dict):
+                readers.setdefault(name, []).append(stage)
+            else:
+                top_level[name] = value
+    ordered = [name for name in SECTION_ORDER if name in readers]
+    ordered += sorted(set(readers) - set(ordered))
+    result = [Section(name, *_table(run.section(name)), readers[name]) for name in ordered]
+    return [Section("run", *_table(top_level), []), *result] if top_level else result
+
+
+def differences(run: Run, defaults: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (key, value, default) of every value that a stage read and that differs from its default."""
+    if not defaults:
+        return []
+    read: dict[str, Any] = {}
+    for manifest in run.manifests.values():
+        for name, value in mapping(manifest.get("config")).items():
+            read[name] = run.section(name) if isinstance(value, dict) else value
+    usual = dict(flat({name: value for name, value in defaults.items() if name in read}))
+    return [(key, text, usual.get(key, "–")) for key, text in flat(read) if text != usual.get(key)]
+
+
+def flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a nested mapping as (dotted key, value) rows, at most 400."""
+    return [(name, plain(value)) for name, value in leaves(values, ".")]
+
+
+def leaves(values: Mapping[str, Any], separator: str) -> Iterator[tuple[str, object]]:
+    """Yield the first 400 values of a nested mapping, each with its joined keys."""
+
+    def walk(part: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+        for key, value in part.items():
+            if isinstance(value, dict) and value:
+                yield from walk(value, f"{prefix}{key}{separator}")
+            else:
+                yield f"{prefix}{key}", value
+
+    return islice(walk(values, ""), MAX_ROWS)
+
+
+def plain(value: object) -> str:
+    """Return a configuration value as text of at most 300 characters."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return shorten(text, MAX_VALUE)
+
+
+def _table(values: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
+    groups = {key: value for key, value in values.items() if isinstance(value, dict) and value}
+    if len(groups) < 2 or len({frozenset(group) for group in groups.values()}) > 1:
+        return [], [*flat(values)]
+    rows: list[tuple[str, ...]] = [*flat({key: value for key, value in values.items() if key not in groups})]
+    for key in next(iter(groups.values())):
+        rows.append((str(key), *(plain(group[key]) for group in groups.values())))
+    return list(groups), rows[:MAX_ROWS]
