@@ -89,7 +89,7 @@ def _front(model: Mapping[str, Any], licences: Sequence[Path]) -> str:
     values |= {"base_model": hub_id} if (hub_id := _hub_id(model)) else {}
     keys = ("license", "license_name", "license_link")
     values |= {key: base[key] for key in keys if isinstance(base.get(key), str)}
-    return yaml.safe_dump(values, sort_keys=False).rstrip()
+    return str(yaml.safe_dump(values, sort_keys=False)).rstrip()
 
 
 def _hub_id(model: Mapping[str, Any]) -> str:
