@@ -1,11 +1,11 @@
-"""How Sphinx builds these pages (`make docs`); the Chinese ones with docs/zh as its source."""
+"""Sphinx configuration of the English pages (docs) and the Chinese pages (docs/zh); see `make docs`."""
 
 project = "grpoflow"
 html_title = "grpoflow"
 extensions = ["myst_parser", "sphinx_copybutton", "docs.generated"]
 exclude_patterns = ["zh"]
 nitpicky = True
-smartquotes = False  # -- begins an option
+smartquotes = False  # "--" starts an option and must not become a dash
 
 myst_enable_extensions = ["attrs_inline", "deflist"]
 myst_heading_anchors = 3

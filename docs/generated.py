@@ -1,6 +1,6 @@
-"""The pages that are made of the product: what its fields, parsers and table of failures say.
+"""Reference pages generated from the product's fields, parsers and table of failures.
 
-A page holds a comment such as `<!-- generated: commands -->`, which is replaced while Sphinx reads it.
+A comment such as `<!-- generated: commands -->` in a page is replaced when Sphinx reads the page.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ ENGINES = {
     "local": (),
     "mindrlhf_one_stage": ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "train.prompts_per_step=2"),
 }
-"""What makes a valid run of an engine's defaults."""
+"""Overrides that make each engine's defaults a valid run."""
 SPECIAL = re.compile(r"([\\*_<>\[\]|#~])")
 CODE = re.compile(r"(`[^`]+`)")
 
 
 def configuration(language: str) -> str:
-    """Every key: meaning, type, unit, bounds, default, readers, rules, and what a change builds anew."""
+    """Return the reference of all keys: meaning, type, unit, bounds, default, rules, rebuilt stages."""
     runs = {name: load([f"engine={name}", "store=./store", *more]) for name, more in ENGINES.items()}
     local = runs["local"]
     names = [*field_types(Config)]
-    alone = [name for name in names if not explain(name, local).fields]
-    lines = ["## Keys of no section", "", *_keys(local, alone)]
+    top_level = [name for name in names if not explain(name, local).fields]
+    lines = ["## Top-level keys", "", *_keys(local, top_level)]
     for name in names:
-        if name in alone:
+        if name in top_level:
             continue
         for engine, run in runs.items() if name == "engine" else [("", local)]:
             section = explain(name, run)
@@ -51,7 +51,7 @@ def configuration(language: str) -> str:
 
 
 def commands(language: str) -> str:
-    """Every command: what it does, what may follow it, and its examples."""
+    """Return the reference of all commands: description, arguments and examples."""
     lines = []
     for name, parser in parsers().items():
         lines += [f"## grpoflow {name}", "", _text(parser.description or ""), ""]
@@ -73,14 +73,14 @@ def overrides(language: str) -> str:
 def troubles(language: str) -> str:
     """Return diagnose's table: log message, cause, remedy."""
     chinese = language == "zh_CN"
-    told = (
+    translated = (
         yaml.safe_load((Path(__file__).parent / "zh" / "failures.yaml").read_text("utf-8")) if chinese else {}
     )
     lines = []
     for failure in failures():
         if failure is GRPOFLOW_ERROR:
             continue
-        texts = told.get(failure.name, {"cause": failure.cause, "remedy": failure.remedy})
+        texts = translated.get(failure.name, {"cause": failure.cause, "remedy": failure.remedy})
         cause, remedy = (_text(_named(texts[part])) for part in ("cause", "remedy"))
         lines += [f"`{failure.sign}`", f": {cause}", f": → {remedy}", ""]
     return "\n".join(lines)
@@ -97,9 +97,9 @@ def examples(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """Parser of each command."""
+    """Return the parser of each command."""
     actions = make_parser()._actions
-    return next(dict(one.choices) for one in actions if isinstance(one, argparse._SubParsersAction))
+    return next(dict(action.choices) for action in actions if isinstance(action, argparse._SubParsersAction))
 
 
 def _typed(action: argparse.Action) -> str:
@@ -114,7 +114,7 @@ def _help(action: argparse.Action) -> str:
 
 
 def _keys(run: Config, paths: list[str], engine: str = "") -> Iterator[str]:
-    """Return the entries of keys and of their sections; for variants of a section, the first."""
+    """Return the entries of keys; of several equal sections only the first is listed."""
     opened: dict[str, str] = {}
     for path in paths:
         key = explain(path, run)
@@ -137,9 +137,9 @@ def _keys(run: Config, paths: list[str], engine: str = "") -> Iterator[str]:
 def _facts(key: Key) -> str:
     unit = f", in {key.unit}" if key.unit else ""
     facts = [_text(key.type) + unit, f"default `{_shown(key.value)}`"]
-    facts.append("builds anew: " + ", ".join(key.reruns) if key.reruns else "in no fingerprint")
+    facts.append("rebuilds: " + ", ".join(key.reruns) if key.reruns else "not fingerprinted")
     if key.rules:
-        facts.append("checked: " + _text("; ".join(key.rules)))
+        facts.append("checked by: " + _text("; ".join(key.rules)))
     return " · ".join(facts)
 
 
@@ -148,7 +148,7 @@ def _shown(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Plain text as Markdown: one line, with what it holds in backticks left alone."""
+    """Escape plain text for Markdown and put it on one line; code in backticks stays."""
     parts = CODE.split(" ".join(text.split()))
     return "".join(part if CODE.fullmatch(part) else SPECIAL.sub(r"\\\1", part) for part in parts)
 
@@ -160,10 +160,10 @@ def _named(text: str) -> str:
 
 
 def _fill(app: Any, docname: str, source: list[str]) -> None:
-    def made(comment: re.Match[str]) -> str:
+    def generate(comment: re.Match[str]) -> str:
         return PAGES[comment[1]](app.config.language)
 
-    source[0] = re.sub(r"^<!-- generated: (\w+) -->$", made, source[0], flags=re.MULTILINE)
+    source[0] = re.sub(r"^<!-- generated: (\w+) -->$", generate, source[0], flags=re.MULTILINE)
 
 
 def setup(app: Any) -> dict[str, bool]:

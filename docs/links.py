@@ -1,4 +1,4 @@
-"""Check links of built pages (`python docs/links.py DIR`): inner ones lead somewhere, outer ones are URLs."""
+"""Check the links of built pages (`python docs/links.py DIR`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """What a page links to, and the ids in it."""
+    """The link targets and ids of an HTML page."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -18,16 +18,16 @@ class Page(HTMLParser):
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note it."""
-        told = dict(attrs)
-        self.ids.add(told.get("id") or "")
-        self.links += [told[name] or "" for name in ("href", "src") if name in told]
+        """Collect the id and the links of a tag."""
+        values = dict(attrs)
+        self.ids.add(values.get("id") or "")
+        self.links += [values[name] or "" for name in ("href", "src") if name in values]
 
 
 def broken(root: Path) -> list[str]:
-    """Every link below `root` that leads nowhere, with its page."""
+    """Return every broken link of the pages below `root`, with its page."""
     pages = {file.resolve(): Page(file) for file in root.rglob("*.html")}
-    found = []
+    problems = []
     for file, page in pages.items():
         for link in page.links:
             parts = urlsplit(link)
@@ -38,8 +38,8 @@ def broken(root: Path) -> list[str]:
                 good = unquote(parts.fragment) in pages[target].ids
             else:
                 good = target.is_file()
-            found += [] if good else [f"{file.relative_to(root.resolve())}: {link}"]
-    return found
+            problems += [] if good else [f"{file.relative_to(root.resolve())}: {link}"]
+    return problems
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Make the documents' pictures (`make pictures`): a real run and a real sweep, their pages in Chromium.
+"""Make the pictures of the documents (`make pictures`): pages of a run and a sweep in Chromium.
 
-They take as long as five trainings; what build/pictures has of an earlier call is not repeated.
-`python docs/pictures.py DIR [OVERRIDE...]` writes into another directory, of another run.
+The run and the sweep train five models; artifacts in build/pictures are reused.
+`python docs/pictures.py DIR [OVERRIDE...]` writes to another directory and changes the run.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 
 WIDTH = 960
 SCALE = 0.75
-"""Of the page as a window of 1280 pixels shows it."""
+"""Pixels of the picture per CSS pixel; the page is laid out for a window of 1280 pixels."""
 HEIGHTS = {"report": 1072, "sweep": 950}
 SWEEP = ("-m", "layout=dp2_mp1_pp1,dp1_mp2_pp1", "train.beta=0.0,0.01")
 
 
 def page_of(command: list[str], word: str) -> Path:
-    """Run grpoflow; returns the page that its last line names."""
+    """Run grpoflow and return the page that its last line names."""
     grpoflow = Path(sys.executable).with_name("grpoflow")
-    told = subprocess.run([grpoflow, *command], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return Path(told.split(word)[-1].split()[0])
+    output = subprocess.run([grpoflow, *command], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return Path(output.split(word)[-1].split()[0])
 
 
 def shoot(page: Path, picture: Path, height: int) -> None:

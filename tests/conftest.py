@@ -1,4 +1,4 @@
-"""What every test finds as the first one did, and how `make test` deals the tests out to its processes."""
+"""Shared state that is restored after each test, and the distribution of tests to processes."""
 
 import multiprocessing
 import os
@@ -8,29 +8,29 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import stages.weights.strategy.messages  # noqa: F401  before ray: which protobuf there is, its first import decides
+import stages.weights.strategy.messages  # noqa: F401  before ray, because the first import decides which protobuf is loaded
 
 PACED = Path(__file__).parent / "data" / "paced"
 UMASK = os.umask(0o022)
 os.umask(UMASK)
 MACHINES = re.compile(r"(_nodes|launch/test_(nodes|slurm|ray))\.py$")
-"""Files whose tests' addresses and daemons are this machine's: one process runs them."""
+"""Files that use fixed addresses or daemons of this machine; one process runs them all."""
 UPSTREAM_RUNS = re.compile(r"upstream/mindrlhf/test_(run|standin)\.py$")
-"""Files that look at the same runs of mindrlhf, of minutes each."""
+"""Files that share runs of mindrlhf, which take minutes."""
 LONGEST = re.compile(
     r"tests/(e2e|launch|stages/grpo)/|/test_(browser|sft|users_files|learning|variants|training)\.py$"
 )
-"""Files that are begun first, so that no process waits for another at the end."""
+"""Slow files, which start first so that all processes end at about the same time."""
 MAKER = "tests/e2e/test_chain.py"
-"""The file that makes the finished run of tests/e2e/conftest.py; the others that look at it come later."""
+"""File that creates the finished run of tests/e2e/conftest.py; other files that use it run later."""
 
 
 def pytest_configure(config):
-    """Let msrun rest while it waits, in whatever process a test starts, and let no process take both cores.
+    """Make msrun poll less often, limit threads, and choose the Hypothesis profile.
 
-    HYPOTHESIS_PROFILE=thorough: more examples, and new ones each time.
+    HYPOTHESIS_PROFILE=thorough runs more examples, different ones each time.
     """
-    config.option.loadscopereorder = False  # its order is by number of tests
+    config.option.loadscopereorder = False  # xdist would order files by their number of tests
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(PACED) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(PACED), *filter(None, paths)])
@@ -43,48 +43,45 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """A file's tests stay together, and with them what they share; so do those that share the network.
+    """Run the tests of a file, and of files that share resources, in one process.
 
-    By groups this cannot be said: with pytest 9.2, --dist=loadgroup of pytest-xdist 3.8 deals out each test
-    alone, silently (pytest-dev/pytest-xdist, issue 1386).
+    --dist=loadgroup of pytest-xdist 3.8 ignores groups with pytest 9.2 (pytest-dev/pytest-xdist issue 1386).
     """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            together = (shared.pattern for shared in (MACHINES, UPSTREAM_RUNS) if shared.search(file))
-            return next(together, file)
+            scopes = (shared.pattern for shared in (MACHINES, UPSTREAM_RUNS) if shared.search(file))
+            return next(scopes, file)
 
     return ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items):
-    """The machines' tests first, then what takes long; of this last what waits for another file's run."""
+    """Order: files with fixed addresses, slow files, files that wait for the run of another file."""
     files = {item: item.nodeid.partition("::")[0] for item in items}
     shared = {files[item] for item in items if "finished" in getattr(item, "fixturenames", ())} - {MAKER}
 
-    def place(item):
+    def rank(item):
         file = files[item]
         return not MACHINES.search(file), not LONGEST.search(file), file in shared
 
-    items.sort(key=place)
+    items.sort(key=rank)
 
 
 @pytest.fixture(autouse=True)
 def no_columns(monkeypatch):
-    """Text is as wide as where neither a terminal nor whoever runs the tests says how wide."""
+    """Remove COLUMNS, so that output has its default width."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
 def pytest_runtest_teardown():
-    """Give back what libraries take from a process that many tests share.
+    """Restore the umask and the start method of processes, which libraries change.
 
-    How processes are started: MindSpore's transform_checkpoints forks, and needs to. Hypothesis (6.170,
-    _hypothesis_ftz_detector.py) leaves "spawn" behind when floats are drawn after a library has switched
-    subnormal numbers off, as MindSpore's and torch's kernels do.
-
-    The umask: transform_checkpoints leaves 077 behind (MindSpore 2.7.0).
+    MindSpore's transform_checkpoints needs "fork" and leaves the umask 077 (MindSpore 2.7.0). Hypothesis
+    (6.170, _hypothesis_ftz_detector.py) leaves "spawn" if floats are drawn after a library (MindSpore,
+    torch) has disabled subnormal numbers.
     """
     os.umask(UMASK)
     if multiprocessing.get_start_method(allow_none=True) not in (None, "fork"):

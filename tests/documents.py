@@ -1,4 +1,4 @@
-"""The documents as tests see them: pages in two languages, and the commands in them."""
+"""The pages of the documents in two languages, and the commands in them."""
 
 from __future__ import annotations
 
@@ -16,41 +16,45 @@ PROMPT = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Command:
-    """One line that begins with $, with the lines that go on with it."""
+    """A line that begins with $, including its continuation lines."""
 
     page: str
     text: str
     mark: str
-    """What the comment above its block says; empty: it is run."""
+    """The comment above its block; empty: a test runs the command."""
 
 
 def pages() -> dict[str, Path]:
-    """Every English page by its name; a file of the root that a page includes stands for that page."""
+    """Return every English page by name; a page that includes a file of the root is replaced by that file."""
     docs = ROOT / "docs"
-    found = {str(file.relative_to(docs)): file for file in sorted(docs.rglob("*.md"))}
-    found = {name: file for name, file in found.items() if not name.startswith("zh/")}
-    return found | {"contributing.md": ROOT / "CONTRIBUTING.md", "security.md": ROOT / "SECURITY.md"}
+    result = {str(file.relative_to(docs)): file for file in sorted(docs.rglob("*.md"))}
+    result = {name: file for name, file in result.items() if not name.startswith("zh/")}
+    return result | {"contributing.md": ROOT / "CONTRIBUTING.md", "security.md": ROOT / "SECURITY.md"}
 
 
 def pairs() -> dict[str, tuple[Path, Path]]:
-    """Every page in English and in Chinese, README first."""
-    found = {
+    """Return every page in English and Chinese, README first."""
+    result = {
         name: (file, ROOT / "docs/zh" / name) for name, file in pages().items() if name not in ENGLISH_ONLY
     }
-    return {"README.md": (ROOT / "README.md", ROOT / "README_CN.md"), **found}
+    return {"README.md": (ROOT / "README.md", ROOT / "README_CN.md"), **result}
 
 
 def commands(page: str, text: str) -> list[Command]:
-    """The commands of a page, without comments."""
-    found = []
+    """Return the commands of a page, without comments."""
+    result = []
     for block in FENCE.finditer(text):
-        for typed in PROMPT.findall(block["body"]):
-            text = re.sub(r"\s+", " ", typed.replace("\\\n", " "))
-            found.append(Command(page, re.sub(r" #.*$", "", text).strip(), block["mark"] or ""))
-    return found
+        for match in PROMPT.findall(block["body"]):
+            text = re.sub(r"\s+", " ", match.replace("\\\n", " "))
+            result.append(Command(page, re.sub(r" #.*$", "", text).strip(), block["mark"] or ""))
+    return result
 
 
 def all_commands() -> list[Command]:
-    """Those of all English pages and README."""
+    """Return the commands of all English pages and README."""
     files = {"README.md": ROOT / "README.md", **pages()}
-    return [one for name, file in files.items() for one in commands(name, file.read_text(encoding="utf-8"))]
+    return [
+        command
+        for name, file in files.items()
+        for command in commands(name, file.read_text(encoding="utf-8"))
+    ]

@@ -1,4 +1,4 @@
-"""What the documents type works, and the pages made of the code hold all of it."""
+"""Commands in the documents work, and generated pages are complete."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from pipeline.store import history
 from tests.documents import FENCE, ROOT, all_commands, pages
 
 COMMANDS = all_commands()
-TYPED = [one for one in COMMANDS if not one.mark]
+EXECUTED = [command for command in COMMANDS if not command.mark]
 MARK = re.compile(r"run by: (tests/\S+)::(test_\w+)|not run: .{10,}")
 
 
@@ -30,8 +30,8 @@ def read(file):
 
 
 @pytest.fixture
-def place(tmp_path):
-    """What the commands name, in a directory of its own: a model, questions, and a store with two runs."""
+def directory(tmp_path):
+    """A directory with the files that the commands name: a model, a dataset and a store with two runs."""
     (tmp_path / "HF_DIR").mkdir()
     shape = load(["model=qwen2_5_7b"]).plain()["model"]
     keys = (
@@ -55,11 +55,11 @@ def place(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", dict.fromkeys(one.page for one in TYPED))
-def test_the_commands_of_a_page_do_what_it_says(page, place, monkeypatch, capsys):
-    monkeypatch.chdir(place)
+@pytest.mark.parametrize("page", dict.fromkeys(command.page for command in EXECUTED))
+def test_commands_of_a_page_succeed(page, directory, monkeypatch, capsys):
+    monkeypatch.chdir(directory)
     monkeypatch.delenv("GRPOFLOW_STORE", raising=False)
-    for command in TYPED:
+    for command in EXECUTED:
         if command.page == page:
             text, _, file = command.text.partition(" > ")
             program, *words = shlex.split(text)
@@ -70,15 +70,15 @@ def test_the_commands_of_a_page_do_what_it_says(page, place, monkeypatch, capsys
                 Path(file).write_text(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=[f"{one.page}: {one.text}" for one in COMMANDS])
-def test_what_is_not_run_here_says_why_and_is_understood(command):
-    said = MARK.fullmatch(command.mark) if command.mark else None
-    assert said or not command.mark, command.mark
-    if said and said[1]:
-        assert f"def {said[2]}(" in read(ROOT / said[1])
+@pytest.mark.parametrize("command", COMMANDS, ids=[f"{command.page}: {command.text}" for command in COMMANDS])
+def test_commands_parse_and_have_a_reason_if_they_are_not_run(command):
+    match = MARK.fullmatch(command.mark) if command.mark else None
+    assert match or not command.mark, command.mark
+    if match and match[1]:
+        assert f"def {match[2]}(" in read(ROOT / match[1])
     if command.text.startswith("grpoflow "):
-        _, rest = make_parser().parse_known_args(shlex.split(command.text.partition(" > ")[0])[1:])
-        assert all("=" in word for word in rest)
+        _, remaining = make_parser().parse_known_args(shlex.split(command.text.partition(" > ")[0])[1:])
+        assert all("=" in word for word in remaining)
 
 
 def test_every_shell_block_has_its_commands_behind_a_prompt():
@@ -86,26 +86,26 @@ def test_every_shell_block_has_its_commands_behind_a_prompt():
         for block in FENCE.finditer(read(file)):
             assert block["kind"] != "sh", name
             assert block["kind"] != "console" or block["body"].startswith("$ "), name
-    assert len(COMMANDS) > 60 and len(TYPED) > 25
+    assert len(COMMANDS) > 60 and len(EXECUTED) > 25
 
 
-def test_examples_of_help_are_understood():
+def test_examples_of_help_parse():
     parser = make_parser()
-    for name, one in generated.parsers().items():
-        text = "\n".join(generated.examples(one)).replace("\\\n", " ")
+    for name, command in generated.parsers().items():
+        text = "\n".join(generated.examples(command)).replace("\\\n", " ")
         for line in text.splitlines():
             words = [word for word in shlex.split(line, comments=True)[1:] if word not in ("…", "...")]
-            _, rest = parser.parse_known_args(words)
-            assert all("=" in word for word in rest), (name, line)
+            _, remaining = parser.parse_known_args(words)
+            assert all("=" in word for word in remaining), (name, line)
 
 
-def test_every_failure_is_told_in_both_languages_with_the_same_groups():
+def test_the_failure_table_is_complete_in_both_languages():
     chinese = yaml.safe_load(read(ROOT / "docs/zh/failures.yaml"))
-    assert [*chinese] == [one.name for one in failures() if one is not GRPOFLOW_ERROR]
-    signs = [f"`{one.sign}`" for one in failures() if one is not GRPOFLOW_ERROR]
+    assert [*chinese] == [failure.name for failure in failures() if failure is not GRPOFLOW_ERROR]
+    signs = [f"`{failure.sign}`" for failure in failures() if failure is not GRPOFLOW_ERROR]
     for language in ("en", "zh_CN"):
-        told = generated.troubles(language)
-        assert [sign for sign in signs if sign not in told] == []
+        table = generated.troubles(language)
+        assert [sign for sign in signs if sign not in table] == []
 
 
 def test_references_have_every_key_and_every_command():
@@ -113,12 +113,12 @@ def test_references_have_every_key_and_every_command():
     roles = re.compile(r"^layout\.(generate|reference)\.")
     keys = {key for key in flat(load([]).plain()) if not roles.match(key)}
     named = {key for key in keys if f"`{key}`" in text or f"`{key}." in text}
-    mappings = {key for key in keys if f"`{key.rpartition('.')[0]}`" in text}  # names of the user's own
+    mappings = {key for key in keys if f"`{key.rpartition('.')[0]}`" in text}  # names chosen by the user
     assert keys == named | mappings and len(named) > 180
     assert re.findall(r"^## grpoflow (\S+)$", generated.commands("en"), re.MULTILINE) == [*cli.COMMANDS]
 
 
-def test_links_of_built_pages_are_checked(tmp_path):
+def test_broken_links_are_reported(tmp_path):
     (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there">x</a><a href="#here">x</a>')
     (tmp_path / "b.html").write_text('<p id="there"><a href="https://example.com/x">x</a>')
     assert links.broken(tmp_path) == []
@@ -133,7 +133,7 @@ def test_links_of_built_pages_are_checked(tmp_path):
 
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is missing: apt-get install chromium")
-def test_a_picture_is_of_the_top_of_a_page(tmp_path):
+def test_a_picture_shows_the_top_of_a_page(tmp_path):
     (tmp_path / "page.html").write_text("<h1>here</h1>")
     pictures.shoot(tmp_path / "page.html", tmp_path / "page.png", 720)
     assert struct.unpack(">II", (tmp_path / "page.png").read_bytes()[16:24]) == (pictures.WIDTH, 720)

@@ -1,12 +1,12 @@
-"""No test changes what a later one of the same process finds."""
+"""Tests of one process do not influence each other (see pytest_runtest_teardown in conftest.py)."""
 
 import multiprocessing
 
 
-def test_one_that_changes_how_processes_are_started():
+def test_changing_the_start_method():
     multiprocessing.set_start_method("spawn", force=True)
     assert multiprocessing.get_start_method() == "spawn"
 
 
-def test_the_next_one_forks_as_mindspore_does():
+def test_the_start_method_was_restored():
     assert multiprocessing.get_start_method() == "fork"

@@ -1,4 +1,4 @@
-"""README and every page say the same in English and Chinese, and lead somewhere."""
+"""English and Chinese pages have the same structure, and their links work."""
 
 import re
 import struct
@@ -15,23 +15,27 @@ def read(file):
 
 
 def sections(text):
-    """The text cut at its headings."""
+    """Split the text at its headings."""
     return re.split(r"^#+ ", FENCE.sub("", text), flags=re.MULTILINE)
 
 
 def shapes(text):
-    """Per section: rows of tables, points, steps, indented lines and pictures."""
+    """Count table rows, list items, steps, indented lines and pictures per section."""
     marks = (r"^\|", r"^- ", r"^\d+\. ", r"^    \S", r"!\[")
-    return [tuple(len(re.findall(mark, one, re.MULTILINE)) for mark in marks) for one in sections(text)]
+    return [
+        tuple(len(re.findall(mark, section, re.MULTILINE)) for mark in marks) for section in sections(text)
+    ]
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_english_and_chinese_have_the_same_commands_and_shape(name):
     english, chinese = map(read, PAIRS[name])
-    same = [[(one.text, one.mark) for one in commands(name, text)] for text in (english, chinese)]
-    assert same[0] == same[1]
-    made = [re.findall(r"^<!-- generated: \w+ -->$", text, re.MULTILINE) for text in (english, chinese)]
-    assert made[0] == made[1]
+    typed = [
+        [(command.text, command.mark) for command in commands(name, text)] for text in (english, chinese)
+    ]
+    assert typed[0] == typed[1]
+    generated = [re.findall(r"^<!-- generated: \w+ -->$", text, re.MULTILINE) for text in (english, chinese)]
+    assert generated[0] == generated[1]
     levels = [re.findall(r"^(#+) ", FENCE.sub("", text), re.MULTILINE) for text in (english, chinese)]
     assert levels[0] == levels[1]
     for before, after, title in zip(shapes(english), shapes(chinese), sections(english), strict=True):
@@ -40,25 +44,25 @@ def test_english_and_chinese_have_the_same_commands_and_shape(name):
 
 def test_both_readmes_name_the_same_keys():
     for english, chinese in zip(*(sections(read(file)) for file in PAIRS["README.md"]), strict=True):
-        told = [set(re.findall(r"`([^`]+)`", re.sub(r"\s*\n\s*", " ", text))) for text in (english, chinese)]
-        assert told[0] == told[1], english[:60]
+        keys = [set(re.findall(r"`([^`]+)`", re.sub(r"\s*\n\s*", " ", text))) for text in (english, chinese)]
+        assert keys[0] == keys[1], english[:60]
     assert all(len(read(file).splitlines()) <= 150 for file in PAIRS["README.md"])
 
 
-@pytest.mark.parametrize("file", [one for pair in PAIRS.values() for one in pair], ids=str)
-def test_links_lead_somewhere_and_pictures_are_small(file):
-    places = re.findall(r"\]\(([^)]+)\)", FENCE.sub("", read(file)))
-    for place in places:
-        if "://" in place:
-            assert re.fullmatch(r"https://[\w.-]+\.\w+(/\S*)?", place)
-        elif not place.startswith("#"):
-            target = file.parent / place.partition("#")[0]
-            assert target.exists(), place
-            assert not place.endswith(".png") or target.stat().st_size < 300_000
+@pytest.mark.parametrize("file", [page for pair in PAIRS.values() for page in pair], ids=str)
+def test_links_exist_and_pictures_are_small(file):
+    links = re.findall(r"\]\(([^)]+)\)", FENCE.sub("", read(file)))
+    for link in links:
+        if "://" in link:
+            assert re.fullmatch(r"https://[\w.-]+\.\w+(/\S*)?", link)
+        elif not link.startswith("#"):
+            target = file.parent / link.partition("#")[0]
+            assert target.exists(), link
+            assert not link.endswith(".png") or target.stat().st_size < 300_000
 
 
 @pytest.mark.parametrize("name", ["report.png", "sweep.png"])
-def test_the_pages_that_runs_and_sweeps_leave_are_shown(name):
+def test_pictures_of_a_report_and_a_sweep_are_shown(name):
     shown = [re.findall(rf"^!\[.{{10,}}\]\((\S*{name})\)$", read(f), re.M) for p in PAIRS.values() for f in p]
     assert sum(map(len, shown)) == 2, "once in each language"
     data = (ROOT / "docs" / name).read_bytes()
