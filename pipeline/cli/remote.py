@@ -141,11 +141,10 @@ def split_words(options: Namespace) -> list[str]:
 
 
 def connect(options: Namespace) -> tuple[Remote, Store]:
-    """Return the configured remote, after a check that it responds, and the configured store."""
+    """Return the configured remote and the configured store."""
     config = load(options.overrides, options.config_dir)
     remote = open_remote(config.remote)
     signals.install()  # ^C does not wait for pending answers
-    remote.check()
     return remote, Store(Path(config.store).absolute())
 
 

@@ -54,8 +54,8 @@ def look(
     on_refused: Callable[[RemoteError], object],
     known: dict[Key, list[Copy]] | None = None,
     complete: bool = False,
-) -> Shared | None:
-    """Find a plan's missing artifacts on the remote; return None if nothing is missing.
+) -> Shared:
+    """Find a plan's missing artifacts on the remote.
 
     Args:
         plan: the plan.
@@ -72,15 +72,10 @@ def look(
     rebuilt = plan.rebuilt
     missing = [spec for spec in plan.requested if spec.name in rebuilt or store.problem(spec.key) is not None]
     usable = [spec for spec in missing if spec.name not in rebuilt]
-    new = [spec.key for spec in usable if spec.key not in known]
-    if not missing:
-        return None
-    if new:
-        remote.check()
+    if new := [spec.key for spec in usable if spec.key not in known]:
         known.update(find(remote, new, on_refused))
     copies = {spec.name: copy for spec in usable for copy in reversed(known[spec.key]) if _fits(spec, copy)}
-    shared = _divide(plan, missing, copies, remote.url)
-    return Shared(remote.url, {**shared.pull, **shared.remote_only}) if complete else shared
+    return Shared(remote.url, copies) if complete else _divide(plan, missing, copies, remote.url)
 
 
 def _divide(plan: Plan, missing: Sequence[StageSpec], copies: Mapping[str, Copy], url: str) -> Shared:

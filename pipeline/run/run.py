@@ -117,13 +117,15 @@ class Run:
         self.id = history.new_run_id()
         names = [spec.name for spec in plan.requested]
         cached = [name for name in names if self.is_complete(name)]
-        num_available, remote_only = len(cached), []
+        self.display = Display(names, cached, label)
+        num_available = len(cached)
         if len(cached) < len(names) and plan.config.remote.url:
             from pipeline.run.sharing import Sharing  # imported late: it loads fsspec
 
-            self.sharing = Sharing(plan, store, pull_all=bool(label), previous=previous)
-            remote_only = list(self.sharing.shared.remote_only)
-            num_available += len(remote_only) + len(self.sharing.shared.pull)
+            self.sharing = Sharing(plan, store, self.display, previous)
+            shared = self.sharing.shared
+            self.display.states.update(dict.fromkeys(shared.remote_only, "remote"))
+            num_available += len(shared.remote_only) + len(shared.pull)
         self._rewards_checked = False
         if num_available < len(names):
             self._check_machine(label)
@@ -134,12 +136,6 @@ class Run:
             with leases.exclusive(store.root):
                 self._lease = leases.share(store.root, self.id)
                 self._record_start(overrides, self._lease.name)
-        self.display = Display(names, cached, label)
-        for name in remote_only:
-            self.display.states[name] = "remote"
-        if self.sharing is not None:
-            built = [spec for spec in plan.requested if spec.name not in (*cached, *remote_only)]
-            self.sharing.prepare_push(built, self.display)
 
     def _check_machine(self, label: str) -> None:
         """Check that this machine can build the run's missing stages, and print the plan's warnings.
@@ -219,7 +215,7 @@ class Run:
         from pipeline.run.build import build  # imported late: fully cached runs do not need it
 
         spec, sharing = self.plan.spec(stage), self.sharing
-        if sharing is not None and sharing.pull(stage, spec, self.display):
+        if sharing is not None and sharing.pull(spec):
             state = "pulled"
         else:
             self._ensure_inputs(spec)

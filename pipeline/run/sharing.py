@@ -43,44 +43,46 @@ class Connection:
 class Sharing:
     """The remote of one run."""
 
-    def __init__(self, plan: Plan, store: Store, pull_all: bool, previous: Sharing | None = None) -> None:
+    def __init__(self, plan: Plan, store: Store, display: Display, previous: Sharing | None = None) -> None:
         """Find the artifacts that the remote has.
 
         Args:
             plan: the run's plan.
             store: the local store.
-            pull_all: pull all artifacts completely, including those that could stay on the remote.
+            display: display of the run; the points of a sweep (with a label) pull all artifacts completely.
             previous: remote of an earlier run of the same sweep, whose connection is reused if it fits.
         """
         config = plan.config.remote
-        is_same = previous is not None and previous.connection.config == config
-        self.connection: Connection = (
-            previous.connection if previous is not None and is_same else Connection(config)
-        )
-        self._store, self._remote = store, self.connection.remote
-        self.shared = Shared(self._remote.url)
-        self._keys: list[Key] = []
+        reused = previous is not None and previous.connection.config == config
+        self.connection: Connection = previous.connection if previous and reused else Connection(config)
+        self._store, self._display, self._remote = store, display, self.connection.remote
         self._pushes: list[subprocess.Popen[bytes]] = []
-        if self.connection.lost:
-            return
-        try:
-            on_refused = lambda error: warn(f"{error}; it is built here")  # noqa: E731
-            shared = look(plan, store, self._remote, on_refused, self.connection.known, pull_all)
-            self.shared = shared or self.shared
-        except RemoteError as error:
-            self.connection.lose(error)
+        self.shared = Shared(self._remote.url)
+        if not self.connection.lost:
+            try:
+                known = self.connection.known
+                self.shared = look(plan, store, self._remote, _report_refused, known, bool(display.label))
+            except RemoteError as error:
+                self.connection.lose(error)
+        built = [spec for spec in plan.requested if display.states[spec.name] != "cached"]
+        self._keys = [
+            spec.key
+            for spec in built
+            if config.pushes(spec.name) and spec.name not in self.shared.remote_only
+        ]
 
-    def pull(self, stage: str, spec: StageSpec, display: Display) -> bool:
+    def pull(self, spec: StageSpec) -> bool:
         """Pull a stage's artifact; return False if it has to be built."""
+        stage, display = spec.name, self._display
         copy = self.shared.pull.get(stage) or self.shared.remote_only.get(stage)
         if copy is None or self.connection.lost:
             return False
         display.start(stage)
         moved = 0
 
-        def report(sizes: list[int]) -> None:
+        def report(size: int) -> None:
             nonlocal moved
-            moved += sum(sizes)
+            moved += size
             display.progress(stage, {"step": moved, "total": copy.bytes, "unit": "B", "message": "pulling"})
 
         try:
@@ -105,11 +107,6 @@ class Sharing:
                 download(self._remote, copy, views[key.stage], names)
                 (views[key.stage] / MANIFEST).write_text(json.dumps(asdict(copy.manifest)), encoding="utf-8")
         return views
-
-    def prepare_push(self, specs: Iterable[StageSpec], display: Display) -> None:
-        """Select the artifacts to push among those that the run builds."""
-        self._display = display
-        self._keys = [spec.key for spec in specs if self.connection.config.pushes(spec.name)]
 
     def committed(self, spec: StageSpec) -> None:
         """Push an artifact in the background."""
@@ -157,3 +154,7 @@ class Sharing:
             return False
         local, pulled = self._store.manifest(spec.key), copy.manifest
         return (local.host, local.started, local.ended) == (pulled.host, pulled.started, pulled.ended)
+
+
+def _report_refused(error: RemoteError) -> None:
+    warn(f"{error}; it is built here")

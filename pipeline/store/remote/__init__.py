@@ -12,5 +12,3 @@ Every function that makes requests raises RemoteError if the remote does not ans
 """
 
 RUNS, GC, TEMPORARY = "runs", ".gc", ".tmp"
-OLD_FORMAT = "artifacts"
-"""The directory in which earlier versions kept artifacts."""

@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,19 +21,17 @@ import fsspec
 from fsspec.asyn import sync
 
 from pipeline.errors import ConfigError, NotThere, Problem, RemoteError
-from pipeline.store.remote import OLD_FORMAT, TEMPORARY
+from pipeline.store.remote import TEMPORARY
 from stages.base.redact import HIDDEN, redact
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 S3, SSH, LOCAL = ("s3", "s3a"), ("sftp", "ssh"), ("file", "local")
-TRIES, PAUSE_S, BRIEF_S, POLL_S = 5, 0.25, 10.0, 0.5
+TRIES, PAUSE_S, CONNECT_S = 5, 0.25, 10.0
 TIMEOUTS = 3
-"""A request that times out this often is given up."""
+"""A request that times out this often is not tried again."""
 MIN_BYTES_PER_S = 1 << 16
 """A slower transfer counts as timed out."""
-CHUNK_BYTES = 16 << 20
-"""S3 gets files from twice this size on in parts of this size."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FINAL = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 FINAL_NAMES = ("NoCredentialsError", "PartialCredentialsError", "AuthenticationException")
@@ -67,43 +65,22 @@ class Remote:
             raise ConfigError([Problem("remote", url, str(error), remedy)]) from error
         self._root = str(self._class._strip_protocol(self.url)).rstrip("/")
 
-    def check(self) -> None:
-        """Raise RemoteError if the remote does not answer soon, or has an earlier version's format."""
-        if OLD_FORMAT in Remote(self.url, self._endpoint, min(self._timeout_s, BRIEF_S)).list(""):
-            raise RemoteError(
-                f"{self.url}/{OLD_FORMAT} was written by an earlier version, whose format is no longer read; "
-                "remove it or choose another remote=URL, then `grpoflow push` again"
-            )
-
     def map(
         self,
         function: Callable[[Item], Result],
         items: Iterable[Item],
-        on_results: Callable[[list[Result]], object] = len,
+        on_result: Callable[[Result], object] = lambda result: None,
     ) -> list[Result]:
         """Return function(item) of every item, computed in threads; raise the first error.
 
-        `on_results` is called in the caller's thread about twice per second with new results.
+        `on_result` is called in the caller's thread with each result when it is there.
         """
         self._system()  # connect once
-        errors: list[Exception] = []
-
-        def unless_failed(item: Item) -> Result:
-            if errors:
-                raise errors[0]
-            try:
-                return function(item)
-            except Exception as error:
-                errors.append(error)
-                raise
-
         pool = ThreadPoolExecutor(1 if self.scheme in SSH else 8)  # an SSH connection serves one thread
         try:
-            futures = [pool.submit(unless_failed, item) for item in items]
-            pending = set(futures)
-            while pending:
-                done, pending = wait(pending, POLL_S, FIRST_EXCEPTION)
-                on_results([future.result() for future in done])
+            futures = [pool.submit(function, item) for item in items]
+            for future in as_completed(futures):
+                on_result(future.result())
             return [future.result() for future in futures]
         finally:
             is_interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
@@ -119,14 +96,13 @@ class Remote:
     def files(self, path: str) -> dict[str, Entry]:
         """Return all files below a directory by their relative names; none if it does not exist."""
         start = len(f"{self._root}/{path}/")
-        parent, _, name = path.rpartition("/")
+        parent, _, directory = path.rpartition("/")
+        options = {"on_error": "raise"} if self._renames else {}
         with contextlib.suppress(NotThere):
-            if self.scheme in S3:  # one request also if there is nothing
-                infos = self._call("find", parent, detail=True, prefix=f"{name}/")
+            if self.scheme in S3:  # one request, also if there is nothing
+                infos = self._call("find", parent, detail=True, prefix=f"{directory}/")
             else:
-                infos = self._call(
-                    "find", path, detail=True, **({"on_error": "raise"} if self._renames else {})
-                )
+                infos = self._call("find", path, detail=True, **options)
             return {name[start:]: _entry(info) for name, info in infos.items() if name[start:]}
         return {}
 
@@ -140,9 +116,9 @@ class Remote:
 
     def upload(self, source: Path, path: str) -> None:
         """Copy a local file to the remote, where it appears complete or not at all."""
-        options = {"size": source.stat().st_size} | ({"chunksize": CHUNK_BYTES} if self.scheme in S3 else {})
+        size = source.stat().st_size
         self._write(
-            path, lambda system, target: self._run(system, "put_file", str(source), target, **options)
+            path, lambda system, target: self._run(system, "put_file", str(source), target, size=size)
         )
 
     def write(self, path: str, content: bytes) -> None:
@@ -198,6 +174,8 @@ class Remote:
         """Return the result of a request; repeat it after errors that may pass."""
         timeouts = 0
         for number in range(TRIES):
+            if number > 0:
+                time.sleep(PAUSE_S * 2**number * random.uniform(0.5, 1.5))  # noqa: S311
             try:
                 return request(self._system())
             except FileNotFoundError as error:
@@ -205,12 +183,12 @@ class Remote:
             except Exception as error:  # every file system has its own
                 if self.scheme in SSH or isinstance(error, PermissionError):
                     self._systems.pop(os.getpid(), None)  # connect again: credentials may have been renewed
+                problem = error
                 timeouts += "Timeout" in type(error).__name__
-                if number + 1 == TRIES or timeouts == TIMEOUTS or _is_final(error):
-                    # The cause is dropped, because it may show secrets.
-                    raise RemoteError(f"{self.url}: {_describe(error)}") from None
-            time.sleep(PAUSE_S * 2**number * random.uniform(0.5, 1.5))  # noqa: S311
-        raise AssertionError
+                if timeouts == TIMEOUTS or _is_final(error):
+                    break
+        # The cause is dropped, because it may show secrets.
+        raise RemoteError(f"{self.url}: {_describe(problem)}") from None
 
     def _system(self) -> Any:
         process = os.getpid()
@@ -230,7 +208,7 @@ class Remote:
     def _s3_options(self) -> dict[str, Any]:
         config = {
             "retries": {"total_max_attempts": 1},
-            "connect_timeout": min(self._timeout_s, BRIEF_S),
+            "connect_timeout": min(self._timeout_s, CONNECT_S),
             "read_timeout": self._timeout_s,
             # OBS and older servers know no other checksums; downloads are compared with SHA-256 anyway
             "request_checksum_calculation": "when_required",

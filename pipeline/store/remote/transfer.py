@@ -17,13 +17,13 @@ from pipeline.store.remote.deletion import wait_for_deletion
 from pipeline.store.remote.remote import Remote
 from pipeline.store.store import MANIFEST, Key, Store
 
-OnSizes = Callable[[list[int]], object]
-"""Called about twice per second with the sizes of the files that were finished."""
+OnSize = Callable[[int], object]
+"""Called with the size of each file that was copied, in bytes."""
 PUSHES = 3
 """A push whose files are deleted by gc meanwhile starts again, this often at most."""
 
 
-def push(remote: Remote, store: Store, key: Key, on_sizes: OnSizes = len) -> int:
+def push(remote: Remote, store: Store, key: Key, on_size: OnSize = lambda size: None) -> int:
     """Copy an artifact to the remote, without the files that are there already.
 
     The manifest is written in any case, last: it is then too young for any gc that starts later. If a gc is
@@ -51,7 +51,7 @@ def push(remote: Remote, store: Store, key: Key, on_sizes: OnSizes = len) -> int
 
     for _ in range(PUSHES):
         names = [name for name in missing(remote, copy) if name != MANIFEST]
-        sent += sum(remote.map(upload, names, on_sizes))
+        sent += sum(remote.map(upload, names, on_size))
         remote.write(f"{copy.path}/{MANIFEST}", content)
         wait_for_deletion(remote, copy.path)
         if not missing(remote, copy):
@@ -63,7 +63,7 @@ def pull(
     remote: Remote,
     store: Store,
     key: Key,
-    on_sizes: OnSizes = len,
+    on_size: OnSize = lambda size: None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> bool:
     """Copy an artifact into the store and commit it; files of an interrupted pull are reused.
@@ -83,7 +83,7 @@ def pull(
         with attempt(store, key) as slot:
             for copy in copies:
                 try:
-                    _pull(remote, store, copy, slot, on_sizes)
+                    _pull(remote, store, copy, slot, on_size)
                     return True
                 except (Refused, NotThere) as error:  # gc deleted it since it was listed
                     refused.append(error)
@@ -92,18 +92,10 @@ def pull(
     return False
 
 
-def _pull(remote: Remote, store: Store, copy: Copy, slot: Attempt, on_sizes: OnSizes) -> None:
+def _pull(remote: Remote, store: Store, copy: Copy, slot: Attempt, on_size: OnSize) -> None:
     check(remote, copy)
     directory = slot.work / f"pulled-{copy.path.rpartition('-')[2]}"
-    for earlier in slot.work.glob("pulled-*"):
-        if earlier != directory:
-            shutil.rmtree(earlier)
-
-    def report(sizes: list[int]) -> None:
-        slot.beat()
-        on_sizes(sizes)
-
-    download(remote, copy, directory, copy.manifest.files, report)
+    download(remote, copy, directory, copy.manifest.files, on_size)
     slot.staging.rmdir()
     directory.rename(slot.staging)
     try:
@@ -114,7 +106,7 @@ def _pull(remote: Remote, store: Store, copy: Copy, slot: Attempt, on_sizes: OnS
 
 
 def download(
-    remote: Remote, copy: Copy, directory: Path, names: Iterable[str], on_sizes: OnSizes = len
+    remote: Remote, copy: Copy, directory: Path, names: Iterable[str], on_size: OnSize = lambda size: None
 ) -> None:
     """Write files of a copy into a directory, where only files with the manifest's digests appear.
 
@@ -144,7 +136,7 @@ def download(
         shutil.rmtree(parts, ignore_errors=True)
         parts.mkdir(parents=True)
         directory.mkdir(exist_ok=True)
-        remote.map(fetch, names, on_sizes)
+        remote.map(fetch, names, on_size)
         shutil.rmtree(parts)
     except OSError as error:
         raise StoreError.from_os_error(error, directory) from error

@@ -2,10 +2,12 @@
 
 import errno
 import os
+import threading
 
 import pytest
 
 from pipeline.errors import ConfigError, RemoteError
+from pipeline.store.remote import remote
 from pipeline.store.remote.remote import Remote
 from pipeline.store.remote.transfer import pull, push
 from tests.pipeline.remote import servers
@@ -84,21 +86,51 @@ def test_what_stays_is_told_and_nothing_wrong_is_used(kind, reason, moto, tmp_pa
     assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("expired credentials", "ExpiredToken"), ("full", "Internal")])
-def test_what_begins_in_the_middle_is_told_and_all_goes_on_later(kind, reason, moto, tmp_path):
-    """A disk that is full behind an S3 server is an error 500 like any other."""
+def test_transfer_continues_after_credentials_expired_in_the_middle(moto, tmp_path):
     url = f"s3://{servers.BUCKET}/{tmp_path.name}"
     team = team_at(url, tmp_path, moto)
     some_artifact(team.mine)
-    fault = {"expired credentials": kind, "full": "500"}[kind]
-    with proxy(moto, Fault(fault, ALWAYS, after=6)) as address, pytest.raises(RemoteError, match=reason):
+    fault = "expired credentials"
+    with proxy(moto, Fault(fault, ALWAYS, after=6)) as address, pytest.raises(RemoteError, match="Expired"):
         push(Remote(url, address), team.mine, KEY)
     assert not team.copies()
     assert 0 < push(team.remote, team.mine, KEY) < team.copies()[0].bytes
-    with proxy(moto, Fault(fault, ALWAYS, after=4)) as address, pytest.raises(RemoteError, match=reason):
+    with proxy(moto, Fault(fault, ALWAYS, after=4)) as address, pytest.raises(RemoteError, match="Expired"):
         pull(Remote(url, address), team.theirs, KEY)
     assert team.theirs.problem(KEY) == "never run"
     assert pull(team.remote, team.theirs, KEY) and team.theirs.problem(KEY, deep=True) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"), [(OSError("no answer"), remote.TRIES), (PermissionError("no answer"), 1)]
+)
+def test_temporary_errors_are_retried(error, tries, file_team, monkeypatch):
+    requests = []
+
+    def fail(*arguments, **options):
+        requests.append(arguments)
+        raise error
+
+    monkeypatch.setattr(Remote, "_run", fail)
+    with pytest.raises(RemoteError, match="no answer"):
+        file_team.remote.read("x")
+    assert len(requests) == tries
+
+
+def test_interrupt_does_not_wait_for_answers():
+    answer, requests = threading.Event(), []
+
+    def wait(number):
+        requests.append(number)
+        return number == 0 or answer.wait(60)
+
+    def interrupt(result):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Remote("file:///nowhere").map(wait, range(100), interrupt)
+    answer.set()
+    assert len(requests) < 20
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_push_is_told(file_team, monkeypatch):

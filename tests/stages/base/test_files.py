@@ -24,7 +24,7 @@ def odd(request, tmp_path, monkeypatch):
     return path, request.param
 
 
-# That each reader asks open_regular: tests/fuzz/test_files.py puts a pipe in the place of every format.
+# That each reader asks open_regular: tests/properties/test_files.py puts a pipe in the place of every format.
 @pytest.mark.timeout(30)
 def test_the_kind_is_named(odd):
     path, kind = odd

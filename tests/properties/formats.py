@@ -1,10 +1,10 @@
-"""Every format that is read: a valid file of it, and the code that reads it."""
+"""Every format that is read: valid files, and the code that reads them."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from stages.fetch.config import ColumnsConfig
-from tests.fuzz.mutations import BYTES, Mutation, header, values
 from tests.pipeline.artifacts import commit
+from tests.properties.mutations import BYTES, Mutation, header, values
 from tests.stages.fetch.settings import model
 from tests.stages.weights.checkpoints import make_layout, make_model
 
@@ -26,31 +26,34 @@ ROWS = [{"question": f"{n}+1?", "answer": f"{n}+1={n + 1}\n#### {n + 1}"} for n 
 
 @dataclass(frozen=True)
 class Format:
-    """One format."""
+    """A format."""
 
     make: Callable[[Path], None]
     """Writes valid files into an empty directory."""
     read: Callable[[Path], Any]
-    """Reads them all, to their last byte where the format is ours to read."""
+    """Reads them completely."""
     files: str
-    """Glob of those that are changed."""
-    kinds: tuple[Mutation, ...] = BYTES
+    """Glob of the files that tests change."""
+    mutations: tuple[Mutation, ...] = BYTES
 
 
-def weights(root: Path, file: str = "model.safetensors") -> None:
-    from stages.weights.complete import write_complete
-    from stages.weights.sources import open_directory, whole
+def weights(root: Path) -> None:
     from stages.weights.tensors import write_rank
 
     source = np.random.default_rng(0)
-    arrays = {
-        name: source.random(shape, np.float32) for name, shape in (("a", (4, 6)), ("b", (3,)), ("c", ()))
-    }
+    shapes = {"a": (4, 6), "b": (3,), "c": ()}
+    arrays = {name: source.random(shape, np.float32) for name, shape in shapes.items()}
     write_rank(arrays, root / "model.safetensors", None)
-    if file != "model.safetensors":
-        tensors = {name: whole(stored) for name, stored in open_directory(root).items()}
-        write_complete(tensors, dict.fromkeys(tensors, 0), root, file_format="ckpt")
-        (root / "model.safetensors").unlink()
+
+
+def ckpt(root: Path) -> None:
+    from stages.weights.complete import write_complete
+    from stages.weights.sources import open_directory, whole
+
+    weights(root)
+    tensors = {name: whole(stored) for name, stored in open_directory(root).items()}
+    write_complete(tensors, dict.fromkeys(tensors, 0), root, file_format="ckpt")
+    (root / "model.safetensors").unlink()
 
 
 def loaded(root: Path) -> dict[str, Any]:
@@ -82,17 +85,16 @@ def rank_strategy(root: Path) -> None:
     (root / "merged_ckpt_strategy.ckpt").unlink()
 
 
-def read_strategy(root: Path) -> Any:
+def read_strategy(root: Path) -> object:
     from stages.weights.slicing import slice_of
     from stages.weights.strategy.files import read_strategy
 
-    found = read_strategy(root)
-    for name, layout in found.tensors.items():
+    strategies = read_strategy(root)
+    for name, layout in strategies.tensors.items():
         shape = (96, 96)[: len(layout.tensor_map)]
-        for rank in range(min(found.ranks, 8)):
-            if found.holds(name, rank):
+        for rank in range(min(strategies.ranks, 8)):
+            if strategies.holds(name, rank):
                 slice_of(layout, shape, rank, name)
-    return found
 
 
 def rows(name: str) -> Callable[[Path], None]:
@@ -110,14 +112,13 @@ def rows(name: str) -> Callable[[Path], None]:
     return write
 
 
-def read_rows(root: Path) -> Any:
+def read_rows(root: Path) -> object:
     from stages.fetch.jsonl import read_lines
     from stages.tokenize.source import count_rows
 
     file = next(iter(root.iterdir()), root / "rows.jsonl")
-    found = list(read_lines(file, COLUMNS))
+    list(read_lines(file, COLUMNS))
     assert count_rows([file]) >= 0
-    return found
 
 
 def mindrecord(root: Path) -> None:
@@ -127,7 +128,7 @@ def mindrecord(root: Path) -> None:
         writer.write({"prompt_ids": np.arange(36).reshape(9, 4)})
 
 
-def read_mindrecord(root: Path) -> Any:
+def read_mindrecord(root: Path) -> object:
     from stages.tokenize.records import check_pair
 
     return check_pair(root / "train.mindrecord")
@@ -145,8 +146,8 @@ def huggingface(root: Path) -> None:
     shutil.copytree(CACHE, root, dirs_exist_ok=True)
 
 
-def read_huggingface(root: Path) -> Any:
-    """As plan, fetch, convert and tokenize do."""
+def read_huggingface(root: Path) -> object:
+    """Read the files like plan, fetch, convert and tokenize."""
     from stages.fetch import local
     from stages.fetch.stage import fetch_model
     from stages.tokenize.chat import Turn, load_template
@@ -170,72 +171,51 @@ def read_huggingface(root: Path) -> Any:
 
 
 def store(root: Path) -> None:
+    """Write a store with a finished, a failed and an unfinished run."""
     from pipeline.store import history
     from pipeline.store.store import Key, Store
 
-    keys = {stage: Key(stage, digits * 64) for stage, digits in (("fetch", "a"), ("grpo", "b"))}
-    for key in keys.values():
-        commit(Store(root), key, {"result.json": "{}", "rows/x.txt": "x" * 100})
-    artifacts = {stage: str(key) for stage, key in keys.items()}
-    for number in range(3):
-        run = f"20260101-00000{number}-aaaa"
+    fetched, unfinished = Key("fetch", "a" * 64), Key("grpo", "b" * 64)
+    commit(Store(root), fetched, {"result.json": "{}", "rows/x.txt": "x" * 100})
+    artifacts = {key.stage: str(key) for key in (fetched, unfinished)}
+    runs = [f"20260101-00000{number}-aaaa" for number in range(3)]
+    for run in runs:
         history.record(root, run, "started", overrides=["seed=1"], config={"seed": 1}, artifacts=artifacts)
-        if number:
-            history.record(
-                root, run, "finished", result={"accuracy_sft": 0.1, "accuracy_grpo": 0.2, "gain": 0.1}
-            )
-    history.record(root, "20260101-000000-aaaa", "failed", stage="grpo", message="no")
-    history.record(root, "20260101-000000-aaaa", "named", name="mine")
+    history.record(root, runs[0], "failed", stage="grpo", message="no")
+    history.record(root, runs[0], "named", name="mine")
+    result = {"accuracy_sft": 0.1, "accuracy_grpo": 0.2, "gain": 0.1}
+    history.record(root, runs[1], "finished", result=result)
+    progress = {"time_s": 1.0, "step": 1, "total": 4, "unit": "step", "message": "reward 0.5"}
+    metrics = {"step": 1, "time_s": 1.0, "reward": 0.5, "tokens_per_s": 3.0, "step_s": 1.0}
+    for folder, name, row in ((".logs", "progress", progress), (".work", "metrics", metrics)):
+        directory = root / folder / unfinished.flat
+        directory.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps({**row, "step": step}) + "\n" for step in range(1, 4)]
+        (directory / f"{name}.jsonl").write_text("".join(lines))
 
 
-def read_store(root: Path) -> Any:
-    """As the commands that look after a store do; nothing is deleted."""
-    from pipeline.store import collect, history
+def read_store(root: Path) -> None:
+    """Read the store like verify, gc, runs, show, watch and the web page."""
+    from pipeline.cli import make_parser
+    from pipeline.store import attempt, collect, history
     from pipeline.store.store import Store
     from pipeline.store.verify import verify
-    from pipeline.ui.live import overview
-
-    found = Store(root)
-    list(verify(found, deep=True))
-    collect.collect(found, keep=1, delete=False)
-    _command("runs", root)
-    overview(root)
-    for record in history.runs(root).values():
-        _command("show", root, record.id)
-    return found.manifests("grpo")
-
-
-def _command(name: str, root: Path, *words: str) -> None:
-    """A command without what `main` makes of its errors."""
-    from pipeline.cli import make_parser
-
-    options = make_parser(["runs"]).parse_args([name, *words, f"store={root}"])
-    options.action(options)
-
-
-def watched(root: Path) -> None:
-    store(root)
-    logs = root / ".logs" / f"grpo-{'b' * 16}"
-    logs.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(root / "grpo")
-    line = {"time_s": 1.0, "step": 1, "total": 4, "unit": "step", "message": "reward 0.5"}
-    (logs / "progress.jsonl").write_text("".join(json.dumps({**line, "step": n}) + "\n" for n in range(4)))
-    work = root / ".work" / f"grpo-{'b' * 16}"
-    work.mkdir(parents=True, exist_ok=True)
-    row = {"step": 1, "time_s": 1.0, "reward": 0.5, "tokens_per_s": 3.0, "step_s": 1.0}
-    (work / "metrics.jsonl").write_text("".join(json.dumps({**row, "step": n}) + "\n" for n in range(1, 4)))
-
-
-def read_watched(root: Path) -> Any:
-    from pipeline.store import attempt, history
     from pipeline.terminal import console
     from pipeline.ui import watch
     from pipeline.ui.live import overview
 
+    opened, records = Store(root), history.runs(root)
+    list(verify(opened, deep=True))
+    collect.collect(opened, keep=1, delete=False)
+    opened.manifests("fetch")
     overview(root)
-    for record in history.runs(root).values():
+    for words in (["runs"], *(["show", run] for run in records)):
+        options = make_parser(["runs"]).parse_args([*words, f"store={root}"])
+        options.action(options)
+    for record in records.values():
         console().print(watch.view(record, watch.rows(root, record)))
-    return [attempt.is_held(path) for path in (root / ".work").iterdir()]
+    for work in (root / ".work").iterdir():
+        attempt.is_held(work)
 
 
 def checkpoint(root: Path) -> None:
@@ -252,8 +232,8 @@ def checkpoint(root: Path) -> None:
     (root / STATE).write_text(json.dumps(state))
 
 
-def read_checkpoint(root: Path) -> Any:
-    """As a run that goes on reads it; nothing of one with a flaw is used."""
+def read_checkpoint(root: Path) -> object:
+    """Read a checkpoint like a run that resumes."""
     from stages.grpo.checkpoint import read_set
     from stages.grpo.checkpoint_files import flaw, identity, read_state
 
@@ -270,7 +250,7 @@ def metrics(root: Path) -> None:
     )
 
 
-def read_metrics(root: Path) -> Any:
+def read_metrics(root: Path) -> object:
     from stages.grpo.metrics import StepLog
 
     return StepLog(root / "metrics.jsonl", 3).rows
@@ -290,7 +270,7 @@ def meta(root: Path) -> None:
             )
 
 
-def read_meta(root: Path) -> Any:
+def read_meta(root: Path) -> object:
     from stages.engines.mindformers.checkpoints import prepare_resume
 
     return prepare_resume(root, 2)
@@ -306,7 +286,7 @@ def name_map(root: Path) -> None:
     (root / NAME_MAP).write_text(json.dumps({"dtype": None, "tensors": names}))
 
 
-def read_name_map(root: Path) -> Any:
+def read_name_map(root: Path) -> object:
     from stages.weights.convert import converted
 
     shape = model(**SHAPE)
@@ -320,7 +300,7 @@ def logs(root: Path) -> None:
             target.write_bytes(file.read_bytes()[-20_000:])
 
 
-def read_logs(root: Path) -> Any:
+def read_logs(root: Path) -> object:
     from launch.diagnose.diagnosis import diagnose
 
     found = diagnose(root)
@@ -330,7 +310,7 @@ def read_logs(root: Path) -> Any:
 FORMATS: dict[str, Format] = {
     "safetensors": Format(weights, loaded, "model.safetensors", (*BYTES, *4 * (header,))),
     "safetensors_index": Format(sharded, loaded, "*", (*TEXT, header)),
-    "ckpt": Format(lambda root: weights(root, "model.ckpt"), loaded, "model.ckpt"),
+    "ckpt": Format(ckpt, loaded, "model.ckpt"),
     "strategy_merged": Format(strategy, read_strategy, "merged_ckpt_strategy.ckpt"),
     "strategy_rank": Format(rank_strategy, read_strategy, "ckpt_strategy_rank_0.ckpt"),
     "json_lines": Format(rows("rows.jsonl"), read_rows, "rows.jsonl", TEXT),
@@ -340,15 +320,10 @@ FORMATS: dict[str, Format] = {
     "huggingface": Format(huggingface, read_huggingface, "*.[jt][sx][ot]*", TEXT),
     "store": Format(store, read_store, "*/*/manifest.json", TEXT),
     "runs": Format(store, read_store, "runs.jsonl", TEXT),
-    "watch": Format(watched, read_watched, ".[lw]o*/*/*", TEXT),
+    "progress": Format(store, read_store, ".[lw]o*/*/*", TEXT),
     "checkpoint": Format(checkpoint, read_checkpoint, "**/*.[js]*", (*TEXT, header)),
     "metrics": Format(metrics, read_metrics, "metrics.jsonl", TEXT),
     "mindrlhf_meta": Format(meta, read_meta, "*/*/*", (*TEXT, header)),
     "name_map": Format(name_map, read_name_map, "name_map.json", TEXT),
     "logs": Format(logs, read_logs, "*", TEXT),
 }  # fmt: skip
-
-
-def changeable(root: Path, pattern: str) -> Iterator[Path]:
-    """Files that a case may change, in a fixed order."""
-    yield from sorted(path for path in root.glob(pattern) if path.is_file() and not path.is_symlink())
