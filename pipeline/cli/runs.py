@@ -79,13 +79,8 @@ def runs(options: Namespace) -> int:
         if not name:
             raise ConfigError([Problem("--name", options.name, "must be RUN=NAME")])
         record_event(history.select(read_runs(), selector).id, "named", name=name)
-    if options.all or options.json or options.remote or filters or options.since is not None:
-        recorded = read_runs()
-        records, total = _filter(list(recorded.values()), filters, options.since), len(recorded)
-        num_matching = len(records)
-    else:
-        recorded, num_matching = history.newest(store_of(options).root, NEWEST)
-        records, total = list(recorded.values()), num_matching
+    recorded = list(read_runs().values())
+    records = _filter(recorded, filters, options.since)
     shown = records if options.all else records[-NEWEST:]
     if options.json:
         print(as_json([asdict(record) for record in records]))
@@ -96,11 +91,11 @@ def runs(options: Namespace) -> int:
         overrides = " ".join([record.options, *record.overrides]).strip()
         table.add_row(record.id, record.outcome, record.duration, _accuracy(record), overrides, retention)
     if not records:
-        print(f"none of {total} runs fits" if total else "no runs are recorded")
+        print(f"none of {len(recorded)} runs fits" if recorded else "no runs are recorded")
         return Exit.DONE
     console().print(table)
-    if num_matching > len(shown):
-        print(f"{num_matching - len(shown)} older runs are not shown: --all")
+    if len(records) > len(shown):
+        print(f"{len(records) - len(shown)} older runs are not shown: --all")
     return Exit.DONE
 
 

@@ -95,7 +95,7 @@ def _check_history(store: Store, runs: Iterable[Record], busy: Set[str], gap: st
     """Raise StoreError if the history has a gap, or lacks the run of an artifact that is being built."""
     unknown = busy - {flat for run in runs for flat in _flat(run)}
     if unknown and gap is None:
-        gap = f"{store.root / history.FILE}: does not know who builds {min(unknown)} now"
+        gap = f"{store.root / history.FILE}: the run that builds {min(unknown)} now is not recorded"
     if gap is not None:
         raise StoreError(f"{gap}; nothing is removed")
 

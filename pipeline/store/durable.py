@@ -19,46 +19,52 @@ TRANSIENT_ERRORS = frozenset(
 READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
-def settle(
-    directory: Path, reserved: str, digested: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
+def settle(directory: Path, reserved: str) -> dict[str, dict[str, Any]]:
     """Digest, fsync and write-protect every file; for a symbolic link, its target's content is digested.
 
     Args:
         directory: output of a stage.
         reserved: file name that is not allowed.
-        digested: manifest entries of all files if they were digested, fsynced and write-protected while
-            they were written; otherwise empty.
 
     Returns:
         Relative path -> {size (bytes), sha256}, with the target of a symbolic link as `link`.
 
     Raises:
-        StoreError: a file has the reserved name, or the files do not match `digested`.
+        StoreError: a file has the reserved name.
     """
     files: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
+        if name == reserved:
+            raise StoreError(f"{path}: the name is reserved for the store's manifest")
         if path.is_dir() and not path.is_symlink():
             fsync_directory(path)
             continue
-        if name == reserved:
-            raise StoreError(f"{path}: the name is reserved for the store's manifest")
-        digest = digested[name]["sha256"] if name in digested else file_digest(path)
-        files[name] = {"size": path.stat().st_size, "sha256": digest}
-        if digested and files[name] != digested.get(name):
-            raise StoreError(f"{path}: is not what was written there")
-        if digested:
-            continue
+        files[name] = {"size": path.stat().st_size, "sha256": file_digest(path)}
         if path.is_symlink():
             files[name]["link"] = os.readlink(path)
             continue
         with path.open("rb") as file:
             os.fsync(file.fileno())
         path.chmod(READ_ONLY)
-    if digested.keys() - files.keys():
-        raise StoreError(f"{directory / min(digested.keys() - files.keys())}: is not there any more")
     return files
+
+
+def check_settled(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check names and sizes of files that were digested and fsynced while they were downloaded.
+
+    Raises:
+        StoreError: a file was changed, added or removed since then.
+    """
+    sizes = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_dir():
+            fsync_directory(path)
+        else:
+            sizes[path.relative_to(directory).as_posix()] = path.stat().st_size
+    changed = sizes.items() ^ {(name, entry["size"]) for name, entry in files.items()}
+    if changed:
+        raise StoreError(f"{directory / min(changed)[0]}: was changed after it was downloaded")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

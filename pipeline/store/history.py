@@ -6,7 +6,6 @@ Lines are only appended, so a crash loses at most the line that was being writte
 import errno
 import json
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -134,29 +133,6 @@ def runs(store: Path) -> dict[str, Record]:
     return _mark_running(store, parse(_lines(store)))
 
 
-HEAD = re.compile(r'\{"run": "([\w-]+)", "event": "(\w+)", .*\}')
-"""Lines as `record` writes them; groups: run id, event."""
-
-
-def newest(store: Path, count: int) -> tuple[dict[str, Record], int]:
-    """Return the `count` newest runs, oldest first, and the number of all runs; parse only their events.
-
-    Raises:
-        StoreError: the history exists but cannot be read.
-    """
-    lines = _lines(store)
-    heads = [HEAD.fullmatch(line) for line in lines]
-    begun = dict.fromkeys(head[1] for head in heads if head and head[2] == "started")
-    selected = set(list(begun)[-count:])
-    records = parse(
-        line for line, head in zip(lines, heads, strict=True) if head is None or head[1] in selected
-    )
-    if not selected <= records.keys() or len(records) > len(selected):  # lines in another format
-        records = parse(lines)
-        return _mark_running(store, dict(list(records.items())[-count:])), len(records)
-    return _mark_running(store, records), len(begun)
-
-
 def _mark_running(store: Path, records: dict[str, Record]) -> dict[str, Record]:
     """Set the state of runs without an end to running if their lease is held; return `records`."""
     unfinished = [run for run in records.values() if run.state == "died"]
@@ -235,18 +211,18 @@ def find_gap(store: Path, known: Mapping[str, Record]) -> str | None:
     file = store / FILE
     try:
         if not checksum.matches(file):
-            return (
-                f"{file}: lines are missing that were there once; put it back from a copy, or remove "
-                f"{store / checksum.FILE} to go on with what it holds now"
+            remedy = (
+                f"restore it from a copy, or remove {store / checksum.FILE} to continue with what is left"
             )
+            return f"{file}: lines are missing; {remedy}"
         leases = sorted((store / ".leases").glob("*.lock"))
     except OSError as error:
         raise StoreError.from_os_error(error, file) from error
     if not known:
-        return f"{file}: no run is recorded there, so that nothing tells what is needed"
+        return f"{file}: no run is recorded, so it is unknown which artifacts are needed"
     expected = {run.lease for run in known.values()}
     unknown = [lock.stem for lock in leases if lock.stem not in expected and is_leased(store, lock.stem)]
-    return f"{file}: does not know run {unknown[0]}, which lives" if unknown else None
+    return f"{file}: run {unknown[0]} is running, but not recorded" if unknown else None
 
 
 def find(store: Path, selector: str) -> Record:
@@ -277,6 +253,6 @@ def select(known: Mapping[str, Record], selector: str, where: str = "the history
     matches = [run for run in known.values() if selector in (run.id, run.name)]
     matches = matches or [run for run in known.values() if run.id.startswith(selector)]
     if len(matches) != 1:
-        rule = f"fits {len(matches)} runs of {where}, must fit one"
+        rule = f"matches {len(matches)} runs of {where}, must match one"
         raise ConfigError([Problem("RUN", selector, rule, "see `grpoflow runs`")])
     return matches[0]

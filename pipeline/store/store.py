@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import NoResult, StoreError
-from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
+from pipeline.store.durable import check_settled, damage, fsync_directory, settle, unreadable, write_json
 from pipeline.store.leases import AlreadyLocked, locked
 from stages.base.files import read_json
 from stages.required_files import missing_file
@@ -83,14 +83,14 @@ class Manifest:
             StoreError: the file is missing or malformed.
         """
         try:
-            return cls.of(read_json(file))
+            return cls.from_json(read_json(file))
         except FileNotFoundError as error:
             raise StoreError(f"manifest missing: {file}") from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise StoreError(f"manifest corrupt: {file} ({error})") from error
 
     @classmethod
-    def of(cls, values: Any) -> Manifest:
+    def from_json(cls, values: Any) -> Manifest:
         """Create a manifest from its JSON value.
 
         Raises:
@@ -240,7 +240,7 @@ class Store:
 
         Args:
             staging: directory with the artifact's files.
-            manifest: its manifest; if it lists files, their digests were computed while they were written.
+            manifest: its manifest; files in it were digested and fsynced while they were downloaded.
             replaces: manifest digest of an existing artifact that this one replaces; it moves to quarantine.
 
         Raises:
@@ -250,7 +250,9 @@ class Store:
         key = Key(manifest.stage, manifest.fingerprint)
         final = self.path(key)
         try:
-            files = settle(staging, MANIFEST, manifest.files)
+            files = manifest.files or settle(staging, MANIFEST)
+            if manifest.files:
+                check_settled(staging, files)
             sizes = {name: entry["size"] for name, entry in files.items()}
             missing = missing_file(key.stage, manifest.config, sizes)
             if missing is not None or not files:

@@ -1,4 +1,3 @@
-import json
 import multiprocessing
 import subprocess
 import sys
@@ -39,14 +38,6 @@ def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path):
         assert list(slot.staging.iterdir()) == []
         assert (slot.work / "checkpoint").read_text() == "step 3"
         assert is_held(work) and find_running(tmp_path, str(KEY)) == work
-
-
-def test_an_attempt_of_an_earlier_version_is_continued(tmp_path):
-    store = Store(tmp_path)
-    work = killed(store)
-    (work / "owner-4").write_text(json.dumps({"place": "node7", "pid": 1, "started": 1, "beats": 3}))
-    with attempt(store, KEY) as slot:
-        assert slot.work == work and (slot.work / "checkpoint").exists()
 
 
 def test_a_failed_attempt_leaves_the_same(tmp_path):

@@ -264,7 +264,7 @@ def test_tokenize_reads_a_json_array_of_instructions(tmp_path, capsys):
 def test_overrides_may_follow_an_option(tmp_path, capsys):
     (tmp_path / "runs.jsonl").touch()
     assert main(["report", "last", "--open", f"store={tmp_path}"]) == 2
-    assert f"fits 0 runs of {tmp_path}" in capsys.readouterr().err
+    assert f"matches 0 runs of {tmp_path}" in capsys.readouterr().err
     for wrong in ("--opne", "nonsense"):
         with pytest.raises(SystemExit) as exit:
             main(["report", "last", "--open", wrong])

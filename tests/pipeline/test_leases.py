@@ -3,9 +3,6 @@
 import errno
 import fcntl
 import os
-import subprocess
-import sys
-import threading
 
 import pytest
 from filelock import FileLock, Timeout
@@ -29,47 +26,6 @@ def test_a_lock_is_had_once_also_beside_earlier_versions(file):
         leases.locked(file, file.parent, wait=False)
     with leases.locked(file, file.parent, wait=False):
         pass
-
-
-def test_who_waits_has_it_as_soon_as_it_is_given_back(file):
-    held, order = leases.locked(file, file.parent).__enter__(), []
-
-    def wait():
-        with leases.locked(file, file.parent):
-            order.append("waiter")
-
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    waiter.join(0.2)
-    order.append("holder")
-    held.release()
-    waiter.join()
-    assert order == ["holder", "waiter"]
-
-
-def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(file):
-    removed = leases.locked(file, file.parent).__enter__()
-    got = []
-    waiter = threading.Thread(target=lambda: got.append(leases.locked(file, file.parent).__enter__()))
-    waiter.start()
-    waiter.join(0.2)
-    file.unlink()
-    removed.release()
-    waiter.join()
-    with pytest.raises(leases.AlreadyLocked):
-        leases.locked(file, file.parent, wait=False)
-    del got[:]
-    with leases.locked(file, file.parent, wait=False):
-        pass
-
-
-def test_children_do_not_keep_it(file):
-    held = leases.locked(file, file.parent).__enter__()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        held.release()
-        with leases.locked(file, file.parent, wait=False):
-            pass
-        child.communicate(b"\n")
 
 
 def test_others_of_the_group_may_lock_it_too(file):

@@ -1,9 +1,7 @@
 """A real server on loopback hears real runs."""
 
-import asyncore
 import json
 import os
-import smtpd
 import subprocess
 import sys
 import threading
@@ -92,21 +90,3 @@ def test_the_body_may_be_shaped(monkeypatch):
         "text": {"content": "GRPO: run x on h: finished, gain 0.250"},
         "at": [1],
     }
-
-
-def test_luigi_mails_a_failure_where_its_configuration_asks_for_it(bad, tmp_path):
-    mails: list[str] = []
-
-    class Mailbox(smtpd.SMTPServer):
-        def process_message(self, *arguments, **values):
-            mails.append(arguments[3].decode())
-
-    sockets: dict[int, Any] = {}
-    box = Mailbox(("127.0.0.1", 0), None, map=sockets)
-    port = box.socket.getsockname()[1]
-    threading.Thread(target=asyncore.loop, kwargs={"timeout": 0.1, "map": sockets}, daemon=True).start()
-    config = tmp_path / "luigi.cfg"
-    config.write_text(f"[email]\nreceiver=a@b.c\nforce_send=true\n[smtp]\nhost=127.0.0.1\nport={port}\n")
-    assert typed("run", *bad, LUIGI_CONFIG_PATH=str(config)).returncode == 1
-    box.close()
-    assert len(mails) == 1 and "FetchDataset" in mails[0]

@@ -110,13 +110,6 @@ def change(path, **values):
     rewrite(path, json.dumps({**json.loads((path / MANIFEST).read_text()), **values}))
 
 
-def test_nothing_written_is_not_an_artifact(tmp_path):
-    store = Store(tmp_path)
-    with pytest.raises(StoreError, match="without any file"):
-        commit(store, KEY, {})
-    assert store.problem(KEY) == "never run"
-
-
 def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path):
     store = Store(tmp_path)
     stagings = []
@@ -146,12 +139,6 @@ def test_a_link_counts_with_its_target(tmp_path):
     assert source.stat().st_mode & 0o200  # the user's file is left as it was
     source.unlink()
     assert store.problem(KEY) == "output missing: weights"
-
-
-def test_a_store_that_is_a_file_is_told(tmp_path):
-    (tmp_path / "store").write_text("")
-    with pytest.raises(StoreError, match="choose another store with store=DIR"):
-        Store(tmp_path / "store").open()
 
 
 def test_manifest_name_is_reserved(tmp_path):

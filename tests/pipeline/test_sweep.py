@@ -3,22 +3,17 @@ import io
 import json
 import os
 import resource
-import signal
-import time
-from pathlib import Path
 
 import luigi
 import pytest
-from rich.console import Console
 
 from launch.errors import EnvironmentProblem
 from pipeline import tasks
 from pipeline.cli import main
-from pipeline.run import build, signals
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
-from pipeline.sweep.build import Sweep, SweepOptions, replace_file
-from pipeline.sweep.points import Point, describe, show, table, varied
+from pipeline.sweep.build import Sweep, SweepOptions
+from pipeline.sweep.points import Point, table
 
 POINTS = [
     Point(0, ["store=s", "seed=0", "train.beta=0.1"], "finished", result={"accuracy_grpo": 0.5, "gain": 0.1}),
@@ -27,25 +22,12 @@ POINTS = [
 ]
 
 
-def test_only_what_differs_is_told():
-    assert varied(POINTS) == ["seed"]
-    assert describe(POINTS[1], varied(POINTS)) == "seed=1"
-    assert describe(POINTS[0], varied(POINTS[:1])) == "point 0"
-
-
 def test_the_table_has_a_row_per_point():
     rows = list(csv.DictReader(io.StringIO(table(POINTS))))
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert [row["accuracy_grpo"] for row in rows] == ["0.5", "", "0.7"]
     assert rows[1]["message"] == "stage grpo failed"
     assert "store" not in rows[0]
-
-
-def test_the_best_is_shown_first():
-    console = Console(record=True, width=120, file=io.StringIO())
-    show(POINTS, console)
-    text = console.export_text()
-    assert text.index("0.700") < text.index("0.500") < text.index("stage grpo failed")
 
 
 PLAN = SweepOptions(plan_only=True)
@@ -89,20 +71,6 @@ def test_the_plan_for_programs_has_a_line_per_point(place, capsys):
     assert main(["sweep", "--json", "store=s", "seed=0,1"]) == 2
     assert "add --plan" in capsys.readouterr().err
     assert not (place / "s").exists()
-
-
-def test_invalid_points_are_left_out_and_told(place, capsys):
-    assert main(["sweep", "--plan", "store=s", "layout=dp1_mp3_pp1,tiny"]) == 0
-    told = capsys.readouterr()
-    assert "left out layout=dp1_mp3_pp1: layout.train.model_parallel=3: must divide" in told.err
-    assert "1 points, one graph" in told.out
-
-
-def test_a_point_that_needs_more_cards_than_there_are_is_left_out_and_told(place, capsys):
-    assert main(["sweep", "--plan", "--cards", "1", "store=s", "layout=tiny,dp1_mp1_pp1"]) == 0
-    told = capsys.readouterr()
-    assert "left out layout=tiny: cards=2: more than this sweep's --cards 1" in told.err
-    assert "1 points, one graph" in told.out
 
 
 def test_a_search_is_refused_where_it_cannot_be(place, monkeypatch, capsys):
@@ -176,24 +144,6 @@ def test_a_point_that_was_told_to_stop_is_pending_not_failed(tmp_path):
     assert (run.state, run.failed_stage, run.message) == ("interrupted", "fetch", "told")
 
 
-def test_a_run_that_is_told_to_stop_says_so_and_failing_before_it_counts(tmp_path, monkeypatch, capsys):
-    run = Run(*prepare_plan([f"store={tmp_path}"]), [f"store={tmp_path}"])
-
-    def stop(*_):
-        raise signals.Interrupted(signal.SIGTERM)
-
-    monkeypatch.setattr(build, "build", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run.build("fetch")
-    assert history.runs(tmp_path)[run.id].state == "interrupted"
-    assert main(["watch", "--once", f"store={tmp_path}"]) == 0
-    assert main(["runs", f"store={tmp_path}"]) == 0
-    assert capsys.readouterr().out.count("interrupted") >= 2
-    history.record(tmp_path, run.id, "failed", stage="grpo", message="boom")
-    history.record(tmp_path, run.id, "interrupted", stage="sft", message="later")
-    assert history.runs(tmp_path)[run.id].failed_stage == "grpo"
-
-
 @pytest.mark.parametrize("plan_only", [True, False])
 def test_a_warning_is_told_once_with_the_points_that_it_is_true_of(tmp_path, plan_only, monkeypatch, capsys):
     """The same reward that a plan of one point warns of: it cannot be earned with this prompt."""
@@ -252,25 +202,6 @@ def test_hundreds_of_points_need_few_files_and_their_runs_have_ids_of_their_own(
     assert {point.message for point in points} == {""}
     assert len(history.runs(place / "s")) == 300
     assert {run.state for run in history.runs(place / "s").values()} == {"running"}
-
-
-def test_ids_of_runs_differ_though_they_begin_in_one_second(monkeypatch):
-    monkeypatch.setattr(time, "strftime", lambda *_: "20260101-000000")
-    assert len({history.new_run_id() for _ in range(5000)}) == 5000
-
-
-def test_equal_sweeps_do_not_write_the_same_temporary_file(place, monkeypatch):
-    names = set()
-    real = Path.replace
-
-    def replace(file, target):
-        names.add(file.name)
-        return real(file, target)
-
-    monkeypatch.setattr(Path, "replace", replace)
-    for _ in range(2):
-        replace_file(place / "sweep.json", "{}")
-    assert len(names) == 2 and [file.name for file in place.iterdir()] == ["sweep.json"]
 
 
 SECRET_URL = "https://host/rows.jsonl?sig=SECRET"

@@ -81,7 +81,7 @@ def read_manifest(remote: Remote, path: str, key: Key) -> Manifest:
         content = remote.read(f"{path}/{MANIFEST}")  # it may have been changed on the way
     where = f"{remote.url}/{path}/{MANIFEST}"
     try:
-        manifest = Manifest.of(json.loads(content))
+        manifest = Manifest.from_json(json.loads(content))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Refused(f"{where} is refused: malformed manifest ({error})") from error
     if (manifest.stage, manifest.fingerprint) != (key.stage, key.fingerprint):
@@ -116,7 +116,7 @@ def _short_digest(content: bytes) -> str:
 
 
 def _problem(manifest: Manifest, name: str) -> str | None:
-    """Return why a file is refused; `Manifest.of` refuses absolute names and `..`."""
+    """Return why a file is refused; `Manifest.from_json` refuses absolute names and `..`."""
     path, size = PurePosixPath(name), manifest.files[name]["size"]
     if path.as_posix() != name or name in (".", MANIFEST) or not name.isprintable():
         return f"{name!r:.100} is not allowed as a file name"
