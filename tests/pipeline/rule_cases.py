@@ -150,6 +150,7 @@ mindrlhf.registered_reward  reward.functions=[answer_format]
 mindrlhf.registered_reward  reward.functions=[accuracy]
 mindrlhf.ref_model_mixup_alpha  train.ref_model_sync_steps=5  ->  train.ref_model_sync_steps=5 train.ref_model_mixup_alpha=1.0
 mindrlhf.checkpoint_every  train.checkpoint_every=0  ->  train.checkpoint_every=1
+mindrlhf.known_keys  engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455 engine.contract=e8a8fc1  ->  engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455
 mindrlhf.max_grad_norm  train.max_grad_norm=0.5
 mindrlhf.loggers  train.loggers=[wandb]
 run.attention_heads  layout=dp1_mp8_pp1

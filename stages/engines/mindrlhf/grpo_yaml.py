@@ -1,7 +1,7 @@
-"""grpo_config.yaml as plain values, exactly the keys that the contract's version knows.
+"""Content of grpo_config.yaml, with the keys that the version of mindrlhf knows.
 
-Source: mindrlhf 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and the YAML shipped beside
-main.py. Values that differ from upstream's defaults say why.
+Source: mindrlhf 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and the YAML next to main.py. Comments
+explain the values that differ from upstream's defaults.
 """
 
 from pathlib import Path
@@ -9,14 +9,14 @@ from typing import Any
 
 from stages.base.layout import RoleLayout
 from stages.engines.mindformers.model_sections import parallel_config
-from stages.engines.mindrlhf.contract import keys
+from stages.engines.mindrlhf.contract import ABSENT
 from stages.engines.mindrlhf.job import Job, Paths
 
 Values = dict[str, Any]
 
 
 def grpo_config(job: Job, paths: Paths, resume: bool) -> Values:
-    """All sections of grpo_config.yaml."""
+    """Return all sections of grpo_config.yaml."""
     sections = {
         "rl_config": _rl(job, paths, resume),
         "actor_config": _actor(job, paths),
@@ -50,18 +50,12 @@ def grpo_config(job: Job, paths: Paths, resume: bool) -> Values:
             "ascend_config": {"precision_mode": "must_keep_origin_dtype"},
         },
     }
-    known = keys(job.version)
-    return {name: _only(values, name, known) for name, values in sections.items() if name in known}
-
-
-def _only(values: Values, section: str, known: dict[str, frozenset[str]]) -> Values:
-    """`values` without what the version does not know: it would raise TypeError there."""
-    selected: Values = {}
-    for key, value in values.items():
-        if key in known[section]:
-            below = f"{section}.{key}"
-            selected[key] = _only(value, below, known) if isinstance(value, dict) else value
-    return selected
+    absent = ABSENT[job.version]
+    return {
+        section: {key: value for key, value in values.items() if f"{section}.{key}" not in absent}
+        for section, values in sections.items()
+        if section not in absent
+    }
 
 
 def _rl(job: Job, paths: Paths, resume: bool) -> Values:
@@ -84,7 +78,7 @@ def _rl(job: Job, paths: Paths, resume: bool) -> Values:
         "parallel_mode": "semi_auto_parallel",
         "enable_compile_cache": False,
         "save_strategy_dir": str(paths.strategies),
-        "save_data_file": "",  # else every eighth rank logs and rewrites each step's samples
+        "save_data_file": "",  # otherwise every eighth rank logs and rewrites each step's samples
         "packing": True,
         "pack_num": engine.pack_num,
         "save_prompt_completions_data": train.logged_completions > 0,
@@ -190,7 +184,7 @@ def _generate(job: Job, paths: Paths) -> Values:
         "max_num_batched_tokens": job.max_model_len,
         "max_num_seqs": engine.max_num_seqs,
         "max_prompt_length": job.tokenize.max_prompt_length,
-        "num_scheduler_steps": 1,  # vLLM 0.8 sets it to 1 whatever is asked
+        "num_scheduler_steps": 1,  # vLLM 0.8 always sets it to 1
         "gpu_memory_utilization": engine.gpu_memory_utilization,
         "trust_remote_code": False,  # neither Qwen2.5 nor DeepSeek-V3 needs any
         "sampling_config": {

@@ -1,18 +1,20 @@
-"""What mindrlhf asserts, and what it does not assert and then gets silently wrong.
+"""Rules of engine=mindrlhf: what mindrlhf asserts, and what it does not check and then gets silently wrong.
 
-Each source is a place in mindrlhf e8a8fc1; 0cd087455 and each family's tutorial do the same unless the rule
-says otherwise. Rules that every engine shares, heads and equal card counts among them, stand in
-pipeline/config/rules.py; those of layouts in layout_rules.py, those of generation in generation_rules.py.
+Sources are files of mindrlhf e8a8fc1; 0cd087455 and each family's tutorial behave the same unless a rule says
+otherwise. Rules of every engine (heads, card counts) are in pipeline/config/rules.py, rules of layouts in
+layout_rules.py, rules of generation in generation_rules.py.
 """
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, divide, multiple_of
 from stages.engines.layout_rules import Laid
-from stages.engines.mindrlhf import generation_rules, layout_rules
-from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
+from stages.engines.mindrlhf import contract, generation_rules, layout_rules
+from stages.engines.mindrlhf.grpo_yaml import grpo_config
+from stages.engines.mindrlhf.job import SHORTEST_ROW, Job, Paths
 from stages.engines.plain_grpo import LOSS, plain
 from stages.models.families import family_of
 
@@ -294,3 +296,13 @@ def _registered_reward(job: Job, index: int) -> Broken:
     if ":" in name:
         remedy += "; or write it into your checkout, as qwen_accuracy_reward (mindrlhf/reward/reward_fn.py)"
     return rule, remedy
+
+
+@RULES.row("engine.mindrlhf_home", contract.CONFIGS.name, unless=("registered_reward",))
+def _known_keys(job: Job) -> Broken:
+    home = job.engine.mindrlhf_home
+    if home is None or not (Path(home) / contract.CONFIGS).is_file():
+        return None
+    unknown = contract.unknown_keys(home, grpo_config(job, Paths(*[Path()] * 6), resume=False))
+    rule = f"its dataclasses do not know {', '.join(unknown[:3])}, which contract {job.version} has"
+    return (rule, f"check out {job.version}") if unknown else None

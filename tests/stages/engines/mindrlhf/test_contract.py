@@ -5,20 +5,27 @@ import pytest
 
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf import contract
+from stages.engines.mindrlhf.grpo_yaml import grpo_config
 from stages.models.families import FAMILIES
-from tests.stages.engines.mindrlhf.jobs import DATA
+from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 
 HOME = DATA / "mindrlhf_standin"
 DEEPSEEK = FAMILIES["deepseek_v3"].mindrlhf
 assert DEEPSEEK is not None
 
 
-def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path):
+def test_keys_that_a_checkout_does_not_know_are_named(tmp_path):
     home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
     file = home / contract.CONFIGS
-    file.write_text(file.read_text().replace("num_rollouts: Any; ", ""))
-    with pytest.raises(ConfigError, match=r"for e8a8fc1 it lacks rl_config\.num_rollouts"):
-        contract.recognise(str(home))
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    rendered = grpo_config(job, paths(job), resume=False)
+    assert contract.unknown_keys(str(home), rendered) == []
+    for field in ("num_rollouts: Any; ", "min_p: Any"):
+        assert field in file.read_text()
+        file.write_text(file.read_text().replace(field, "newer: Any; "))
+    unknown = ["rl_config.num_rollouts", "generate_config.sampling_config.min_p"]
+    assert contract.unknown_keys(str(home), rendered) == unknown
+    assert contract.recognise(str(home)) == "e8a8fc1"
 
 
 def test_deepseeks_own_entry_point_is_asked(tmp_path):
@@ -32,10 +39,3 @@ def test_deepseeks_own_entry_point_is_asked(tmp_path):
         ConfigError, match=r"for e8a8fc1 it lacks --actor_checkpoint_path.*check out e8a8fc1$"
     ):
         contract.recognise(str(older), DEEPSEEK)
-
-
-def test_keys_that_a_later_version_adds_do_no_harm(tmp_path):
-    home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
-    file = home / contract.CONFIGS
-    file.write_text(file.read_text().replace("num_rollouts: Any", "num_rollouts: Any; newer: Any"))
-    assert contract.recognise(str(home)) == "e8a8fc1"
