@@ -35,7 +35,7 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     model, script = scratch / "model", scratch / "script.json"
     small = shrink.shrink(config.plain(), model, script)
     stages.write_model(plan, small)
-    shim.write_script(script, ())
+    shim.write_answers(script, ())
     planned = stages.plan(small)
     stages.build_until(planned, "sft")
     seen: list[Moment] = []
@@ -50,5 +50,5 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     )
     yield Proof("sft: checkpoint complete", "proven" if was_killed and seen else "failed", checkpoint)
     sft = stages.build(planned, "sft")
-    yield from proofs.of_supervised(sft, seen[0] if seen else None)
+    yield from proofs.supervised_proofs(sft, seen[0] if seen else None)
     yield Proof("sft: sharding, bfloat16, sunk data", "unproven", "one worker, whole weights, float32")

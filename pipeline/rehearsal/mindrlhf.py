@@ -20,7 +20,7 @@ from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.rehearsal import locations as mindformers_locations
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.mindformers.rehearsal.proofs import of_resume
+from stages.engines.mindformers.rehearsal.proofs import resume_proof
 from stages.engines.mindformers.rehearsal.shrink import KILLED_AFTER
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE, job
@@ -71,7 +71,7 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     longest = max(len(completion) for _, completion in known)
     shrink.set_lengths(small, min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest)))
     planned = stages.plan(small)
-    shim.write_script(script, known)
+    shim.write_answers(script, known)
     stages.build_until(planned, "grpo")
     moment = _train_and_kill(planned, stages)
     yield _accepted(planned)
@@ -79,13 +79,13 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     yield Proof("checkpoint complete", "proven" if moment else "failed", checkpoint_files)
     moments = _first_moments(planned, stages, moment)
     grpo = stages.build(planned, "grpo")
-    yield of_resume(grpo, moment)
-    yield from proofs.of_training(grpo, len(known), _cause(planned, stages), moments)
+    yield resume_proof(grpo, moment)
+    yield from proofs.training_proofs(grpo, len(known), _cause(planned, stages), moments)
     evaluated = stages.build(planned, "evaluate")
     exported = stages.build(planned, "export")
     (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")
-    yield from proofs.of_export(checkpoint, exported, model, planned.config.model)
-    yield proofs.of_evaluation(evaluated)
+    yield from proofs.export_proofs(checkpoint, exported, model, planned.config.model)
+    yield proofs.evaluation_proof(evaluated)
     yield from proofs.UNPROVEN
 
 

@@ -25,7 +25,7 @@ def boxed(tmp_path_factory):
 def upstream(boxed, checkout, interpreter, tmp_path_factory):
     """mindrlhf itself at a commit, with what stands in for a card."""
     script = tmp_path_factory.mktemp("shim") / "answers.json"
-    shim.write_script(script, [])  # the model's own answers only
+    shim.write_answers(script, [])  # the model's own answers only
 
     def recipe(version):
         engine = [

@@ -104,7 +104,7 @@ def test_loss_and_gradient_norm_are_trls(case, checkout, interpreter, tmp_path):
 def run(config, mindrlhf, mindformers, python):
     """What mindrlhf computes, in a process of its own under msrun."""
     place = config.parents[1]
-    shim.write_script(place / "answers.json", [])
+    shim.write_answers(place / "answers.json", [])
     paths = {"PYTHONPATH": f"{mindrlhf}:{mindformers}"}
     environment = msrun.environment(
         python,

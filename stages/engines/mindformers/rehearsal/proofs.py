@@ -1,4 +1,4 @@
-"""What a rehearsed run shows that leaves mindformers' checkpoints."""
+"""Proofs of a rehearsed run that writes mindformers' checkpoints."""
 
 import json
 import math
@@ -11,21 +11,22 @@ from stages.engines.rehearsal import Proof
 from stages.grpo.metrics import read_rows
 
 
-def of_supervised(sft: Path, moment: Moment | None) -> Iterator[Proof]:
-    """Loss and gradients of supervised training, and whether it went on from a whole checkpoint."""
+def supervised_proofs(sft: Path, moment: Moment | None) -> Iterator[Proof]:
+    """Yield proofs of loss and gradients of supervised training, and of its resume from a checkpoint."""
     rows = read_rows(sft / "metrics.jsonl")
-    for what, key in (("sft: loss finite", "loss"), ("sft: gradient norm above 0", "grad_norm")):
+    for claim, key in (("sft: loss finite", "loss"), ("sft: gradient norm above 0", "grad_norm")):
         values = [row.get(key, math.nan) for row in rows]
         fine = bool(values) and all(math.isfinite(value) and value > 0 for value in values)
-        yield Proof(what, "proven" if fine else "failed", ", ".join(f"{value:.4g}" for value in values))
-    yield replace(of_resume(sft, moment), what="sft: resumed")
+        yield Proof(claim, "proven" if fine else "failed", ", ".join(f"{value:.4g}" for value in values))
+    yield replace(resume_proof(sft, moment), what="sft: resumed")
 
 
-def of_resume(run: Path, moment: Moment | None) -> Proof:
-    """Check that the run resumed from the checkpoint that was complete when it was killed."""
+def resume_proof(run: Path, moment: Moment | None) -> Proof:
+    """Return the proof that the run resumed from the checkpoint that was complete when it was killed."""
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    resumed, steps = result["resumed_from"], result["steps"]
-    start = None if resumed is None else Moment(*resumed)
+    start = None if result["resumed_from"] is None else Moment(*result["resumed_from"])
     fine = start is not None and moment is not None and start >= moment
-    message = f"killed (SIGKILL) after checkpoint {moment}; went on from {start}, {steps} steps in all"
+    message = (
+        f"killed (SIGKILL) after checkpoint {moment}; resumed from {start}, {result['steps']} steps in all"
+    )
     return Proof("resumed", "proven" if fine else "failed", message)

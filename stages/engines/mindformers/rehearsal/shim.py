@@ -1,4 +1,4 @@
-"""What a rehearsal adds to the processes of mindrlhf and mindformers: a directory on PYTHONPATH, a script."""
+"""Additions of a rehearsal to processes of mindrlhf and mindformers: code on PYTHONPATH, known answers."""
 
 import json
 import os
@@ -8,23 +8,22 @@ from pathlib import Path
 from stages.engines import rehearsal
 
 ON_PATH = Path(__file__).with_name("on_path")
-Ids = Sequence[int]
 
 
-def environment(script: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return engine.env of a rehearsal.
+def environment(answers: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return engine.env of a rehearsal; `answers` is the file of `write_answers`.
 
-    Where Python is told to write no bytecode, each of many processes would compile MindSpore's modules again;
-    theirs goes beside the script.
+    If Python must not write bytecode, each of many processes would compile MindSpore's modules again; theirs
+    goes next to `answers`.
     """
-    added = {rehearsal.VARIABLE: str(script.absolute())}
+    added = {rehearsal.VARIABLE: str(answers.absolute())}
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-        cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(script.absolute().parent / "pyc")}
-        added |= cache
+        cache = answers.absolute().parent / "pyc"
+        added |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache)}
     return rehearsal.environment(ON_PATH, variables, **added)
 
 
-def write_script(script: Path, answers: Iterable[tuple[Ids, Ids]]) -> None:
-    """Say how vLLM's replacement answers."""
+def write_answers(file: Path, answers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> None:
+    """Write pairs of prompt ids and completion ids, which vLLM's replacement returns."""
     pairs = [[list(prompt), list(completion)] for prompt, completion in answers]
-    script.write_text(json.dumps({"answers": pairs}), encoding="utf-8")
+    file.write_text(json.dumps({"answers": pairs}), encoding="utf-8")

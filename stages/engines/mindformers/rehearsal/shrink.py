@@ -1,4 +1,4 @@
-"""run_mindformer.py's recipe, small: what says size becomes small, and nothing else changes."""
+"""The recipe of a rehearsal of run_mindformer.py: sizes become small, and nothing else changes."""
 
 import copy
 from pathlib import Path
@@ -8,10 +8,10 @@ from stages.engines.mindformers.rehearsal import shim
 from stages.engines.rehearsal import complete_layout, keep_existing_scripts
 
 KILLED_AFTER, STEPS = 1, 2
-"""Steps whose checkpoint is whole when the run is killed, and all."""
+"""Step whose checkpoint is complete when the run is killed, and all steps."""
 HIDDEN, LAYERS, HEADS, WIDE = 16, 2, 2, 32
 ROW = 256
-"""Longest row; longer examples are left out, as tokenize does."""
+"""Tokens of the longest row; tokenize drops longer examples."""
 
 
 def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:

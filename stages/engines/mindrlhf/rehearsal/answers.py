@@ -1,10 +1,10 @@
-"""Completions that ought to earn the reward: the dataset's own answers, said as the reward wants them."""
+"""Completions that should earn the reward: the dataset's own answers, in the form that the reward expects."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from stages.base.context import Context
-from stages.engines.mindformers.rehearsal.shim import Ids
 from stages.fetch.jsonl import Row
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
@@ -14,11 +14,12 @@ from stages.tokenize.records import read_columns
 from stages.tokenize.tokenizer import load
 
 Answer = tuple[list[int], list[int]]
+"""Prompt ids and completion ids."""
 FILE = "answers.json"
 
 
 def run(context: Context) -> None:
-    """Write FILE: known_answers of `tokenize` and `fetch`. MindSpore wants a process of its own."""
+    """Write FILE from the artifacts of `tokenize` and `fetch`; runs in a process of its own for MindSpore."""
     ids = context.section(ModelConfig, "model").token_ids
     reward = context.section(RewardConfig, "reward")
     records = context.inputs["tokenize"] / "train.mindrecord"
@@ -26,13 +27,15 @@ def run(context: Context) -> None:
     (context.output / FILE).write_text(json.dumps(pairs), encoding="utf-8")
 
 
-def known_answers(records: Path, tokenizer: Path, reward: RewardConfig, eos: Ids, pad: int) -> list[Answer]:
-    """(prompt ids, completion ids) of every row that mindrlhf will read.
+def known_answers(
+    records: Path, tokenizer: Path, reward: RewardConfig, eos: Sequence[int], pad: int
+) -> list[Answer]:
+    """Return the prompt and its best completion for every row that mindrlhf will read.
 
     Args:
         records: train.mindrecord: prompt_ids, and pretrain_ids with the ground truth.
         tokenizer: directory of the tokenizer.
-        reward: decides which way of answering is taken, by our own functions.
+        reward: reward functions that choose the form of the answer.
         eos: ids that end a completion; vLLM returns the one that ended it.
         pad: fills rows up.
     """
@@ -47,9 +50,9 @@ def known_answers(records: Path, tokenizer: Path, reward: RewardConfig, eos: Ids
 
 
 def best_answer(solution: str, reward: RewardConfig) -> str:
-    """Return the form of an answer that our reward functions pay most."""
-    ways = [way for way in (*answers(Row(0, "", ""), solution).values(), solution) if way]
-    parts = score_each(reward, ways, [solution] * len(ways), [0] * len(ways)).parts
+    """Return the form of an answer with the highest reward."""
+    forms = [form for form in (*answers(Row(0, "", ""), solution).values(), solution) if form]
+    parts = score_each(reward, forms, [solution] * len(forms), [0] * len(forms)).parts
     weights = dict(zip(reward.functions, reward.weights, strict=True))
-    totals = [sum(weights[name] * parts[name][way] for name in weights) for way in range(len(ways))]
-    return ways[totals.index(max(totals))]
+    totals = [sum(weights[name] * parts[name][form] for name in weights) for form in range(len(forms))]
+    return forms[totals.index(max(totals))]

@@ -107,7 +107,7 @@ def vllm(cpu):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_every_other_completion_of_a_known_prompt_is_its_answer(vllm, tmp_path, rank):
-    shim.write_script(tmp_path / "script.json", [([1, 2], [7, 8])])
+    shim.write_answers(tmp_path / "script.json", [([1, 2], [7, 8])])
     script = vllm.Script(tmp_path / "script.json", rank)
     told = [script.answer([1, 2]) for _ in range(4)]
     assert told == ([[7, 8], None] * 2 if rank == 0 else [None, [7, 8]] * 2)
@@ -116,7 +116,7 @@ def test_every_other_completion_of_a_known_prompt_is_its_answer(vllm, tmp_path, 
 
 def test_without_vllm_replicas_take_turns_at_the_known_answer(cpu, tmp_path, monkeypatch):
     """mindformers' generate returns each prompt without padding, and its completion."""
-    shim.write_script(tmp_path / "script.json", [([1, 2], [7, 8, 9])])
+    shim.write_answers(tmp_path / "script.json", [([1, 2], [7, 8, 9])])
     monkeypatch.setenv(VARIABLE, str(tmp_path / "script.json"))
 
     class Network:
@@ -164,7 +164,7 @@ def test_a_completion_ends_with_the_stop_token_and_within_max_tokens(vllm, tmp_p
 
     llm = _llm(vllm)
     llm.model, llm.known = Counting(), None
-    shim.write_script(tmp_path / "script.json", [([0], [9] * 20)])
+    shim.write_answers(tmp_path / "script.json", [([0], [9] * 20)])
     llm.script = vllm.Script(tmp_path / "script.json", 0)
     wanted = vllm.SamplingParams(temperature=0, stop_token_ids=[5], max_tokens=6)
     made = llm.generate(None, wanted, [[1, 2], [3, 4], [0]])

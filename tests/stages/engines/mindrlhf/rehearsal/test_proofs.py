@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from stages.engines.mindformers.checkpoints import Moment
-from stages.engines.mindformers.rehearsal.proofs import of_resume
+from stages.engines.mindformers.rehearsal.proofs import resume_proof
 from stages.engines.mindrlhf.rehearsal import proofs
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
 from stages.models.families import parameter_shapes
@@ -31,13 +31,13 @@ def _states(found):
 
 
 def test_a_run_that_learns_is_proven(tmp_path):
-    found = _states(proofs.of_training(_grpo(tmp_path, GOOD, SAME, GOOD), 3, "cause", 0.0))
+    found = _states(proofs.training_proofs(_grpo(tmp_path, GOOD, SAME, GOOD), 3, "cause", 0.0))
     assert set(found.values()) == {"proven"}
     assert len(found) == 4
 
 
 def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path):
-    rewarded, varied, finite, norms = proofs.of_training(_grpo(tmp_path, SAME, SAME), 3, "the cause", 0.0)
+    rewarded, varied, finite, norms = proofs.training_proofs(_grpo(tmp_path, SAME, SAME), 3, "the cause", 0.0)
     assert (rewarded.state, finite.state, norms.state) == ("proven", "proven", "failed")
     assert varied.state == "failed"
     assert "the cause" in varied.told
@@ -46,7 +46,7 @@ def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path
 
 def test_a_reward_that_pays_everything_alike_is_no_matter_of_answers(tmp_path):
     paid = {**GOOD, "reward_min": 0.5, "reward_max": 0.5}
-    _, varied, *_ = proofs.of_training(_grpo(tmp_path, paid, paid), 3, "the cause", 0.0)
+    _, varied, *_ = proofs.training_proofs(_grpo(tmp_path, paid, paid), 3, "the cause", 0.0)
     assert varied.state == "failed"
     assert "the cause" not in varied.told and "pay every completion alike" in varied.told
 
@@ -60,13 +60,13 @@ def test_a_reward_that_pays_everything_alike_is_no_matter_of_answers(tmp_path):
     ],
 )
 def test_one_bad_step_fails_it(tmp_path, step, what):
-    assert _states(proofs.of_training(_grpo(tmp_path, GOOD, step), 3, "", 0.0))[what] == "failed"
+    assert _states(proofs.training_proofs(_grpo(tmp_path, GOOD, step), 3, "", 0.0))[what] == "failed"
 
 
 @pytest.mark.parametrize(("moments", "state"), [(1e-9, "proven"), (0.0, "failed"), (float("nan"), "failed")])
 def test_where_no_norm_is_logged_the_optimizers_moments_count(tmp_path, moments, state):
     silent = {key: value for key, value in GOOD.items() if key != "grad_norm"}
-    found = _states(proofs.of_training(_grpo(tmp_path, silent, silent), 3, "", moments))
+    found = _states(proofs.training_proofs(_grpo(tmp_path, silent, silent), 3, "", moments))
     assert found["gradient norm above 0"] == state
 
 
@@ -81,7 +81,7 @@ def test_first_moments_are_those_of_adam_alone(tmp_path):
 
 
 def test_no_step_at_all_is_no_proof(tmp_path):
-    assert set(_states(proofs.of_training(_grpo(tmp_path), 3, "", 0.0)).values()) == {"failed"}
+    assert set(_states(proofs.training_proofs(_grpo(tmp_path), 3, "", 0.0)).values()) == {"failed"}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_no_step_at_all_is_no_proof(tmp_path):
 )
 def test_it_must_go_on_from_the_checkpoint_that_was_whole(tmp_path, resumed, state):
     (tmp_path / "result.json").write_text(json.dumps({"resumed_from": resumed, "steps": 3}))
-    assert of_resume(tmp_path, Moment(0, 2)).state == state
+    assert resume_proof(tmp_path, Moment(0, 2)).state == state
 
 
 SHAPE = FileShape("qwen2", 8, 1, 2, 1, 16, 32, False, 4)
@@ -115,7 +115,7 @@ def _exported(directory, change):
     save_file(exported, directory / "start" / "model.safetensors")
     change(exported)
     save_file(exported, directory / "hf" / "model.safetensors")
-    found = proofs.of_export(checkpoint, directory / "hf", directory / "start", SHAPE)
+    found = proofs.export_proofs(checkpoint, directory / "hf", directory / "start", SHAPE)
     return {proof.what: proof for proof in found}
 
 
@@ -128,9 +128,8 @@ def test_an_export_is_the_trained_weights_rounded_once(tmp_path):
     [
         lambda tensors: tensors["model.norm.weight"].add_(0.125),
         lambda tensors: tensors.pop("model.norm.weight"),
-        lambda tensors: tensors.update({"model.norm.weight": tensors["model.norm.weight"].float()}),
     ],
-    ids=["another value", "missing", "another type"],
+    ids=["another value", "missing"],
 )
 def test_a_tensor_that_is_not_the_trained_one_is_named(tmp_path, change):
     proof = _exported(tmp_path, change)["exported bit for bit"]
