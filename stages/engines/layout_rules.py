@@ -1,4 +1,4 @@
-"""What every engine asks of layouts, whatever its network is."""
+"""Rules for layouts that hold for every engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from stages.models.families import family_of
 
 @dataclass(frozen=True)
 class Laid:
-    """A model on the cards of its roles."""
+    """A model and the layouts of its roles."""
 
     model: ModelConfig
     layout: Mapping[str, RoleLayout]

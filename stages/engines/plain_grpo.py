@@ -1,4 +1,4 @@
-"""What no outside engine's GRPO does: keys of `train` that it would pass over, so that they are refused."""
+"""Rules for keys of `train` that only engine=local implements; external programs would ignore them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,16 +14,16 @@ PLAIN: Mapping[str, tuple[object, str]] = {
     "resample_rounds": (0, "samples each step once"),
     "validate_every": (0, "has no check on held-out prompts; evaluate has"),
     "max_kl": (None, "does not stop by KL"),
-    "resume_from": (None, "goes on from no other run's checkpoint"),
+    "resume_from": (None, "cannot resume from another run's checkpoint"),
 }
-"""Key -> what alone is done, and how that is told."""
+"""Key -> the only value that programs implement, and what they do."""
 LOSS = "importance_sampling_level use_bias_correction_kl mask_truncated_completions"
-"""Keys that upstream's loss function decides."""
+"""Keys of upstream's loss function."""
 
 
-def plain(rules: Rules[Any], engine: str, places: Mapping[str, str]) -> None:
-    """Add a row for each key."""
-    for source, keys in places.items():
+def plain(rules: Rules[Any], engine: str, sources: Mapping[str, str]) -> None:
+    """Add a rule for each key; `sources` maps files of the program to the keys that they decide."""
+    for source, keys in sources.items():
         for key in keys.split():
             required_value, why = PLAIN[key]
             rules.must(f"train.{key}", be(required_value, f"{engine} {why}"), source)

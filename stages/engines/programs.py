@@ -1,4 +1,4 @@
-"""The programs that engines are run from, recognised by the files of a directory."""
+"""Programs of the engines, recognised by files of their checkouts."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ MARKS = (
     ("vllm-mindspore", "vllm_mindspore"),
     ("vLLM", "vllm/__init__.py"),
 )
-"""Program and a path that its checkouts hold. The first match wins: a checkout of MindSpeed-RL holds copies
-of the three programs that follow it."""
+"""Program and a path in its checkouts. The first match wins: a checkout of MindSpeed-RL contains copies of
+the three programs that follow it."""
 
 
 def program_in(home: str | Path) -> str | None:
@@ -25,7 +25,7 @@ def program_in(home: str | Path) -> str | None:
 
 
 def mismatch(home: str | Path, expected: str, fault: str) -> str:
-    """Return why `home` is no checkout of `expected`: it is one of another program, or has a `fault`."""
+    """Return why `home` is no checkout of `expected`: it belongs to another program, or `fault`."""
     program = program_in(home)
     if program is not None and program != expected.rpartition("/")[2]:
         return f"is a checkout of {program}, must be one of {expected}"

@@ -1,4 +1,4 @@
-"""Settings of engine=mindrlhf that no other section holds. Defaults: conf/engine/mindrlhf.yaml."""
+"""Settings of engine=mindrlhf. Defaults: conf/engine/mindrlhf.yaml."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ class MindrlhfEngine(OutsideEngine):
     contract: Literal["auto", "0cd087455", "e8a8fc1"]
     """Version of arguments and YAML keys; auto: recognised from the checkout's own files."""
     load_ckpt_format: Literal["hf_safetensors", "ms_safetensors", "ckpt"]
-    """Form of the initial weights: a Hugging Face directory, a flat complete one, or rank directories."""
+    """Form of the initial weights: a Hugging Face directory, a complete directory, or rank directories."""
     use_vllm: Annotated[int, Ge(0), Le(2)]
     """0: MindFormers generates, with one seed per replica, so that layout.generate.data_parallel must be at
     least 2; 1: vllm-mindspore; 2: vLLM's model, MindFormers' generation (debugging, 0cd087455 only)."""

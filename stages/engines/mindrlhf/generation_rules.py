@@ -1,7 +1,4 @@
-"""What becomes of generation in mindrlhf: seeds, vLLM's limits, and the tokenizer that reads completions.
-
-Places as in stages/engines/mindrlhf/rules.py.
-"""
+"""Rules for generation in mindrlhf: seeds, vLLM's limits, tokenizers; sources as in rules.py."""
 
 from stages.base.rules import Broken, Rules, at_least, at_most
 from stages.engines.mindrlhf import vocabulary
@@ -27,7 +24,7 @@ def _one_seed(job: Job) -> Broken:
 def _debugging(job: Job) -> Broken:
     if job.engine.use_vllm != 2 or job.version != "e8a8fc1":
         return None
-    rule = "fails on e8a8fc1: what MindFormers generated is read as if vLLM had"
+    rule = "fails on e8a8fc1, which reads MindFormers' output as if vLLM had generated it"
     return rule, "use 1, or 0 with layout.generate.data_parallel of at least 2"
 
 
@@ -71,7 +68,7 @@ def _constants_of_qwen(job: Job) -> Broken:
     return rule, "leave it auto"
 
 
-# A builtin model's vocabulary is trained on the spot; the stage reads the ids from the tokenizer.
+# A builtin model's vocabulary is trained in fetch; the stage reads the ids from its tokenizer.
 @RULES.row("model.path", "ours: a token that mindrlhf adds to the vocabulary has no row in the weights")
 def _endoftext(job: Job) -> Broken:
     known = not job.reads_tokenizer_json or vocabulary.has_endoftext(vars(job.model))
@@ -85,7 +82,7 @@ def _endoftext(job: Job) -> Broken:
 def _usual_token_id(job: Job, name: str) -> Broken:
     model, usual = job.model, getattr(job.model.token_ids, name)
     if model.source == "builtin" or getattr(model, f"{name}_token_id") is not None:
-        return None  # those given every engine checks
+        return None  # ids in the configuration are checked for every engine
     beyond = [index for index in (usual if name == "eos" else (usual,)) if index >= model.vocab_size]
     rule, remedy = f"must be below vocab_size={model.vocab_size}", "give the tokenizer's own id"
     return (rule, remedy, beyond[0]) if beyond else None

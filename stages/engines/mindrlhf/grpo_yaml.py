@@ -1,7 +1,7 @@
 """Content of grpo_config.yaml, with the keys that the version of mindrlhf knows.
 
-Source: mindrlhf 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and the YAML next to main.py. Comments explain
-the values that differ from upstream's defaults.
+Source: mindrlhf 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and the YAML next to main.py.
+Comments explain the values that differ from upstream's defaults.
 """
 
 from pathlib import Path

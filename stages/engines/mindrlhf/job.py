@@ -1,4 +1,4 @@
-"""One mindrlhf run as its settings, and the numbers that follow from them."""
+"""Configuration of a mindrlhf run, and numbers derived from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ VERIFIERS = {
     "format": "format_reward",
     "knights": "kk_reward",
 }
-"""Our reward functions -> mindrlhf's registered ones. accuracy has none: mindrlhf replaces accuracy_reward by
-qwen_accuracy_reward when model_name contains qwen (grpo_experience_maker.py, _init_reward_fn)."""
+"""Reward function -> mindrlhf's registered one. accuracy has none: mindrlhf replaces accuracy_reward by
+qwen_accuracy_reward if model_name contains qwen (grpo_experience_maker.py, _init_reward_fn)."""
 SHORTEST_ROW = 2048
-"""mindformers refuses shorter rows with a compressed mask, which itself is of this size
-(modules/transformer/transformer.py:1261). mindrlhf takes one so that packed samples do not see each other, of
-families that train_worker.py:87 and its siblings hand use_eod_attn_mask_compression."""
+"""Size of a compressed mask, with which mindformers refuses shorter rows
+(modules/transformer/transformer.py:1261). mindrlhf uses it, so that packed samples do not see each other, for the families to which train_worker.py:87
+passes use_eod_attn_mask_compression."""
 
 
 @dataclass(frozen=True)
 class Job(GrpoJob):
-    """The sections that a mindrlhf run is rendered from."""
+    """Sections that a mindrlhf run is rendered from."""
 
     reward: RewardConfig
     engine: MindrlhfEngine
 
     @property
     def version(self) -> Version:
-        """The contract; pipeline.config.load has resolved `auto`."""
+        """The contract, which is resolved before a stage runs."""
         assert self.engine.contract != "auto"
         return self.engine.contract
 
@@ -50,20 +50,23 @@ class Job(GrpoJob):
         return VERIFIERS if accuracy is None else {**VERIFIERS, "accuracy": accuracy}
 
     @property
+    def batch(self) -> int:
+        """Prompts for which completions are generated at once."""
+        return self.engine.chunk_size * self.layout.generate.data_parallel
+
+    @property
     def num_rollouts(self) -> int:
-        """Batches of prompts per step: prompts_per_step / (chunk_size x generation replicas)."""
-        per_batch = self.engine.chunk_size * self.layout.generate.data_parallel
-        return max(1, self.train.prompts_per_step // per_batch)
+        """Batches of prompts per step."""
+        return max(1, self.train.prompts_per_step // self.batch)
 
     @property
     def samples(self) -> int:
         """Completions per step (grpo_experience_maker.py, make_experience)."""
-        per_batch = self.engine.chunk_size * self.layout.generate.data_parallel
-        return self.num_rollouts * per_batch * self.rollout.num_generations
+        return self.num_rollouts * self.batch * self.rollout.num_generations
 
     @property
     def packs(self) -> int:
-        """Rows that the samples fill when each holds pack_num of them."""
+        """Rows of a step, with pack_num samples each."""
         return -(-self.samples // self.engine.pack_num)
 
     @property
@@ -96,17 +99,17 @@ class Job(GrpoJob):
 
     @property
     def distinct_completions(self) -> int:
-        """Completions of a prompt that can differ when MindFormers generates.
+        """Completions of a prompt that can differ if MindFormers generates.
 
-        A replica seeds each call with its own number, and its calls for one prompt are alike
+        A replica seeds each call with its own number, so its calls for one prompt have the same result
         (infer_worker.py, generate; grpo_experience_maker.py, generate_sequence); the completions of a prompt
-        are dealt to the replicas in turn (_split_for_data_parallel).
+        are distributed over the replicas (_split_for_data_parallel).
         """
         return min(self.layout.generate.data_parallel, self.rollout.num_generations)
 
     @property
     def reads_tokenizer_json(self) -> bool:
-        """True if tokenizer.json is read instead of the family's own tokenizer class (see vocabulary.py)."""
+        """True if mindrlhf reads tokenizer.json instead of using the family's class (vocabulary.py)."""
         return self.tutorial.constant_ids and self.engine.tokenizer == "file"
 
 

@@ -1,4 +1,4 @@
-"""What mindrlhf asks of layouts, its one-stage script too; places as in stages/engines/mindrlhf/rules.py."""
+"""Rules for layouts of mindrlhf, its one-stage script included; sources as in rules.py."""
 
 from stages.base.rules import Rules, at_least, be, multiple_of
 from stages.engines.layout_rules import Laid

@@ -1,4 +1,4 @@
-"""What a mindrlhf run needs on each card. Its roles take turns: what one does not use lies on the host.
+"""Memory per card of a mindrlhf run. Its roles take turns: what one does not use is on the host.
 
 Source: mindrlhf e8a8fc1, trainer/spmd/grpo_trainer.py and grpo_experience_maker.py (load and offload of
 train, infer, ref and old_policy); mindformers 051d65f, core/optim/adamw.py (moments in float32).
@@ -15,7 +15,7 @@ from stages.models.memory import GIB, RoleMemory, Term, shown
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """train, generate, reference and reshard; a card needs the largest of them.
+    """Return train, generate, reference and reshard; a card needs the largest of them.
 
     Raises:
         ConfigError: a layout does not fit the model.
@@ -58,7 +58,7 @@ def train_stages(model: ModelConfig, layout: RoleLayout, tokens: int) -> list[li
     Args:
         model: the model.
         layout: layout.train.
-        tokens: of one micro-batch on one replica, before context_parallel cuts them.
+        tokens: tokens of one micro-batch on one replica, before context_parallel divides them.
     """
     item, dtype = ITEM_BYTES[model.param_init_type], model.param_init_type
     tokens //= layout.context_parallel
@@ -121,12 +121,12 @@ def _generate(job: Job) -> RoleMemory:
 
 
 def _reshard(job: Job) -> RoleMemory:
-    """Weights pass from training to generation; the optimizer has left the card before."""
+    """Return the memory of copying weights from training to generation; the optimizer is on the host."""
     model = job.model
     place: memory.Place = "host" if job.engine.reshard_mem_opt_level else "card"
     roles = [("train", job.layout.train, model.param_init_type)]
     roles.append(("generate", job.layout.generate, model.torch_dtype))
-    # mindrlhf leaves the old policy out where one update takes all of a step (set_enable_old_policy)
+    # mindrlhf has no old policy if one update uses all samples of a step (set_enable_old_policy)
     if job.packs_per_update != job.samples or job.train.num_iterations > 1:
         roles.append(("old policy", job.layout.train, model.param_init_type))
     if job.train.ref_model_sync_steps:
@@ -146,7 +146,7 @@ def _reshard(job: Job) -> RoleMemory:
 
 
 def in_transit(model: ModelConfig) -> Term:
-    """One parameter that passes from training's cards to others'."""
+    """Return the memory of one parameter that is copied between the roles' cards."""
     item = ITEM_BYTES[model.param_init_type]
     largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
     formula = f"at most the largest, whole, twice: 2 x {largest:,} elements x {item}; estimate"

@@ -1,6 +1,6 @@
-"""The finetune, reference and predict YAML files: one mindformers model config per role.
+"""Model YAML files for mindformers, one per role: finetune, reference, predict.
 
-Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs. A tutorial for experts has its own form.
+Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs. Tutorials for experts have a form of their own.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Values = dict[str, Any]
 
 
 def model_configs(job: Job, paths: Paths) -> dict[str, Values]:
-    """File name -> content."""
+    """Return the content of the files by name."""
     return {
         "finetune.yaml": _training_role(job, job.layout.train, paths),
         "reference.yaml": _training_role(job, job.layout.reference, paths),

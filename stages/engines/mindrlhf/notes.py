@@ -1,4 +1,4 @@
-"""What a reader of a plan for engine=mindrlhf should know, and no rule forbids."""
+"""Notes for the plan of engine=mindrlhf about behaviour that no rule forbids."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,43 +14,39 @@ SHARD_BYTES = 4 * 10**9
 """Qwen2.5 0.5B and 1.5B are published as one file; 3B (6.2 GB) and above in parts of at most this."""
 
 
-def notes(job: Job) -> list[str]:
-    """Return notes about the checkout, the weights, and values that mindrlhf does not pass on."""
-    lines = []
-    if job.engine.mindrlhf_home is None:
-        lines.append(
-            f"engine.mindrlhf_home is not set: contract {VERSIONS[0]} is assumed; run refuses without it"
-            if job.version == VERSIONS[0]
-            else "engine.mindrlhf_home is not set: run refuses without it"
-        )
+def assumed_contract(home: str | None, contract: str, default: str) -> Iterator[str]:
+    """Yield a note if there is no checkout."""
+    if home is None:
+        assumed = f"contract {default} is assumed; " if contract == default else ""
+        yield f"engine.mindrlhf_home is not set: {assumed}run refuses without it"
+
+
+def notes(job: Job) -> Iterator[str]:
+    """Yield notes about the checkout, the weights, and values that mindrlhf does not pass on."""
+    yield from assumed_contract(job.engine.mindrlhf_home, job.version, VERSIONS[0])
     per_epoch = "the number of training prompts // train.prompts_per_step"
-    lines.append(
+    updates = max(1, job.packs // job.packs_per_update) * job.train.num_iterations
+    decay = (
+        f": {job.train.updates} updates (decay_steps), about {updates} in each step" if updates > 1 else ""
+    )
+    yield (
         f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
-        f"train.steps={job.train.steps} is only the length of its learning rate's decay"
-        f"{_updates(job)}"
+        f"train.steps={job.train.steps} is only the length of its learning rate's decay{decay}"
     )
     if job.engine.load_ckpt_format == "hf_safetensors" and is_single_file(job.model):
-        lines.append(
+        yield (
             "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
             "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
         )
     for role in ROLES:
-        lines += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
-    lines += job.tutorial.notes
+        yield from (f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role)))
+    yield from job.tutorial.notes
     if job.train.weight_decay != 0.1:
-        lines.append(
+        yield (
             f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "
             "(utils/configs.py, set_weight_decay)"
         )
-    return [*lines, *_generation(job)]
-
-
-def _updates(job: Job) -> str:
-    """Return how the learning rate's decay relates to steps where a step has several updates."""
-    updates = max(1, job.packs // job.packs_per_update) * job.train.num_iterations
-    if updates == 1:
-        return ""
-    return f": {job.train.updates} updates (decay_steps), about {updates} in each step"
+    yield from _generation(job)
 
 
 def _generation(job: Job) -> Iterator[str]:
@@ -81,7 +77,7 @@ def _generation(job: Job) -> Iterator[str]:
 
 
 def is_single_file(model: ModelConfig) -> bool:
-    """Return True if the Hugging Face directory needs no index; judged by size if it is not here."""
+    """Return True if the Hugging Face directory needs no index; decided by size if it is not here."""
     if model.path is not None and Path(model.path).is_dir():
         directory = Path(model.path)
         return (directory / SINGLE_NAME).exists() or not (directory / INDEX_NAME).exists()

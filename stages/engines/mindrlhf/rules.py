@@ -57,7 +57,7 @@ RULES.include(
     layout_rules.RULES,
     lambda job: Laid(job.model, {role: job.layout.role(role) for role in ROLES}, job.seq_length),
 )
-# What resharding's numbering of the generation's cards takes for granted, besides no pipeline:
+# Assumptions of resharding's numbering of the generation's cards:
 RULES.must(
     "layout.generate.model_parallel",
     divide("layout.train.model_parallel", why="engine.enable_reshard_optimizer=true cuts no finer"),
@@ -79,10 +79,6 @@ RULES.must(
 RULES.include(generation_rules.RULES, lambda job: job)
 
 
-def _batch(job: Job) -> int:
-    return job.engine.chunk_size * job.layout.generate.data_parallel
-
-
 def _reference_batch(job: Job) -> int:
     return job.engine.ref_model_batch_size * job.layout.reference.data_parallel
 
@@ -95,10 +91,8 @@ def _old_policy_batch(job: Job) -> int:
 def _masked_samples(job: Job) -> Broken:
     if job.engine.pack_num == 1 or job.tutorial.masks_samples:
         return None
-    rule = (
-        f"must be 1 for {family_of(job.model).title}: its network is not told where a sample ends, so that "
-    )
-    return rule + "packed samples see each other", "set it to 1"
+    reason = "its network does not know where a sample ends, so that packed samples see each other"
+    return f"must be 1 for {family_of(job.model).title}: {reason}", "set it to 1"
 
 
 @RULES.row(
@@ -121,7 +115,7 @@ def _whole_packs(job: Job) -> Broken:
 # Rows that don't fill a batch are dropped, silently (train_worker.py, drop_remainder).
 RULES.must(
     "train.prompts_per_step",
-    multiple_of(_batch, "engine.chunk_size x layout.generate.data_parallel"),
+    multiple_of(lambda job: job.batch, "engine.chunk_size x layout.generate.data_parallel"),
     "grpo_experience_maker.py, _init_grpo_experience_dataset",
 )
 RULES.must(
@@ -149,7 +143,7 @@ def _filled(packs: Callable[[Job], int], what: str) -> Test:
         if job.packs % divisor == 0:
             return None
         samples = job.engine.pack_num * divisor
-        step = math.lcm(_batch(job), samples // math.gcd(samples, job.rollout.num_generations))
+        step = math.lcm(job.batch, samples // math.gcd(samples, job.rollout.num_generations))
         return (
             f"its {job.packs} packs must be a multiple of {divisor}, {what}",
             f"use prompts_per_step={-(-value // step) * step}, or another batch size",
@@ -271,7 +265,7 @@ RULES.must(
     be(
         False,
         "e8a8fc1 reads old_log_ratio from GRPOModel, which has none, and dies in the first update; 0cd087455 "
-        "has no such key. Neither tells KL and clip share",
+        "has no such key. Neither logs KL and clip share",
     ),
     "grpo_models.py:377; 0cd087455: grpo_configs.py",
 )

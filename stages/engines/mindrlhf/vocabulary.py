@@ -1,8 +1,8 @@
-"""Which vocabulary a model has, as far as that is known before its files are fetched.
+"""Vocabulary of a model, as far as it is known before its files are fetched, and mindrlhf's tokenizer for it.
 
 mindrlhf's class for Qwen2.5 has the ids of special tokens as constants, and decodes every id above
 LAST_TEXT_ID as LAST_TEXT_ID (qwen2_5_tokenizer.py:451 at e8a8fc1, qwen2_tokenizer.py:319 at 0cd087455), so
-that a stop token becomes a letter. Its fast tokenizer reads tokenizer.json and does neither: e8a8fc1 takes it
+that a stop token becomes a letter. Its fast tokenizer reads tokenizer.json and does neither: e8a8fc1 uses it
 with tokenizer_type=deepseek (models/model_utils.py:66), 0cd087455 with custom_model_name=llama
 (grpo_trainer.py:237).
 """
@@ -26,24 +26,15 @@ LAST_TEXT = "\u24a0"
 
 
 def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
-    """Return the tokenizer class of mindrlhf that has the ids of a model's vocabulary.
-
-    Args:
-        model: the section's plain values, which need not have been checked.
-    """
+    """Return mindrlhf's tokenizer for a model, given as the section's plain values, which may be invalid."""
     family = FAMILIES.get(str(model.get("family")))
     if model.get("source") == "builtin" or not (family and family.mindrlhf and family.mindrlhf.constant_ids):
         return "file"
     eos = model.get("eos_token_id")
-    names = [
-        model.get("bos_token_id"),
-        model.get("pad_token_id"),
-        *(eos if isinstance(eos, Sequence) else ()),
-    ]
-    if any(token is not None and token not in QWEN_SPECIAL for token in names):
-        return "file"
+    ids = [model.get("bos_token_id"), model.get("pad_token_id"), *(eos if isinstance(eos, Sequence) else ())]
     known = _special_tokens(model)
-    return "file" if known and known.get(ENDOFTEXT_TEXT) != QWEN_SPECIAL[0] else "qwen"
+    foreign = any(token is not None and token not in QWEN_SPECIAL for token in ids)
+    return "file" if foreign or (known and known.get(ENDOFTEXT_TEXT) != QWEN_SPECIAL[0]) else "qwen"
 
 
 def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
@@ -77,11 +68,11 @@ def has_endoftext(model: Mapping[str, Any]) -> bool:
 
 
 def _special_tokens(model: Mapping[str, Any]) -> dict[str, int]:
-    """Text -> id, from a tokenizer_config.json that is here and lists them; else none."""
+    """Return the id of each special token in tokenizer_config.json; empty if the file is not here."""
     directory: Any = model.get("tokenizer_path") or model.get("path")
     try:
         file = Path(directory) / "tokenizer_config.json"
         listed = json.loads(file.read_text(encoding="utf-8"))["added_tokens_decoder"]
         return {values["content"]: int(index) for index, values in listed.items()}
     except (OSError, ValueError, AttributeError, TypeError, KeyError):
-        return {}  # fetch reads the file again, and says what is wrong with it
+        return {}  # fetch reads the file again and reports its problems

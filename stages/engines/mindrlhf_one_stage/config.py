@@ -9,31 +9,31 @@ from stages.engines.config import OutsideEngine
 
 Window = Literal["32599d0", "875f92b", "2d0e84d"]
 WINDOWS: tuple[Window, ...] = ("2d0e84d", "875f92b", "32599d0")
-"""Commits of mindspore-ai/mindrlhf at which grpo_one_stage.py changed what a launcher sees (2025-03-21, 02-27
-and 02-21). The first is assumed without a checkout."""
+"""Commits of mindspore-ai/mindrlhf (2025-03-21, 02-27, 02-21) that changed grpo_one_stage.py's interface.
+The first is assumed without a checkout."""
 
 
 @dataclass(frozen=True)
 class OneStageEngine(OutsideEngine):
-    """mindrlhf's grpo_one_stage.py under msrun: two checkpoints in, one out."""
+    """mindrlhf's grpo_one_stage.py under msrun: reads two checkpoints, writes one."""
 
     name: Literal["mindrlhf_one_stage"]
     """mindrlhf_one_stage: a checkout of mindspore-ai/mindrlhf from 32599d0 to before f251809."""
     mindrlhf_home: Annotated[str | None, Checkout()]
     """The checkout; null: plan and --dry-run assume contract 2d0e84d, run refuses."""
     mindformers_home: Annotated[str | None, Checkout()]
-    """Checkout of mindformers that goes on PYTHONPATH; null: the interpreter's own mindformers."""
+    """Checkout of mindformers for PYTHONPATH; null: the interpreter's own mindformers."""
     contract: Literal["auto", "32599d0", "875f92b", "2d0e84d"]
-    """Version of arguments and behaviour; auto: recognised from the checkout's own files."""
+    """Version of arguments and behaviour; auto: recognised from the checkout's files."""
     epochs: Positive
-    """Number of outer loops, each of as many steps as there are prompts (over num_rollouts from 2d0e84d on):
-    the script takes the number of prompts for that of batches."""
+    """Outer loops, each of as many steps as there are prompts (over num_rollouts since 2d0e84d): the script
+    mistakes the number of prompts for that of batches."""
     chunk_size: Positive
     """Prompts per generation replica and batch (mindrlhf's last default 1)."""
     batch_size: Positive
     """Samples per card and micro-batch of an update (mindrlhf's last default 1)."""
     seq_length: Positive | None
-    """Row length of training; null: prompt + completion, up to the next multiple of 128."""
+    """Row length of training; null: prompt + completion, rounded up to a multiple of 128."""
     block_size: Positive
     """Tokens per block of the generation's cache (shipped YAML: 32)."""
     num_blocks: Positive

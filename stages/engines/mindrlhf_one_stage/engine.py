@@ -24,10 +24,7 @@ GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf_one_stage.stage", 
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
-    """Return the graph after fetch, with rank checkpoints for training and generation.
-
-    The script's reference model reads the checkpoint for generation.
-    """
+    """Return the graph after fetch, with rank checkpoints for training and generation."""
     size, ranks = run.model.weight_bytes, rank_bytes(run)
     return (
         replace(catalog.CONVERT, bytes_written=size),
@@ -60,11 +57,16 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 def derive(values: dict[str, Any]) -> None:
     """Fill in the contract of the user's checkout and the files that the script reads."""
-    engine, split = values["engine"], values["split"]
+    engine = values["engine"]
     if engine["contract"] == "auto":
         engine["contract"] = contract.recognise(engine["mindrlhf_home"])
     values["convert"] |= {"materialize": True, "format": "ckpt"}
-    split |= {"format": "ckpt", "roles": list(ROLES)}
+    values["split"] |= {"format": "ckpt", "roles": list(ROLES)}
+
+
+def job(run: Sections) -> Job:
+    """Return the sections that a run is rendered from."""
+    return part(Job, run)
 
 
 def load(run: Sections) -> Load:
@@ -72,11 +74,6 @@ def load(run: Sections) -> Load:
     this = job(run)
     updates = this.samples // this.samples_per_update
     return Load(this.samples * this.seq_length, updates, this.engine.device_memory_gib * GIB)
-
-
-def job(run: Sections) -> Job:
-    """Return the sections that a run is rendered from."""
-    return part(Job, run)
 
 
 KNOWN = Known(
@@ -106,8 +103,8 @@ ENGINE = Engine(
     ),
     known={"": KNOWN},
     imports=("mindspore",),
-    unrehearsed="grpo_one_stage.py stands on mindformers' dev branch of February and March 2025; what would"
-    " stand in for a card there is not known",
+    unrehearsed="grpo_one_stage.py needs mindformers' dev branch of February and March 2025, for which no"
+    " replacement of Ascend operators is known",
     derive=derive,
     notes=lambda run: rules.notes(job(run)),
     memory=lambda run: cards.estimate(job(run)),

@@ -1,7 +1,7 @@
-"""What grpo_one_stage.py reads: two model YAML files and the values of its dataclass.
+"""Files that grpo_one_stage.py reads: two model YAML files and the values of its dataclass.
 
-Source: mindrlhf 32599d0 to 9202c8f, mindrlhf/configs/grpo_configs.py and model_configs/qwen_grpo. Values that
-differ from upstream's defaults say why.
+Source: mindrlhf 32599d0 to 9202c8f, mindrlhf/configs/grpo_configs.py and model_configs/qwen_grpo. Comments
+explain the values that differ from upstream's defaults.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ Values = dict[str, Any]
 
 
 def hyper_parameters(job: Job) -> Values:
-    """Fields of GRPOConfig; paths it takes from the arguments, lengths from the generation's YAML."""
+    """Return fields of GRPOConfig; it takes paths from arguments and lengths from the generation's YAML."""
     engine, train = job.engine, job.train
     return {
         "beta": train.beta,
@@ -33,7 +33,7 @@ def hyper_parameters(job: Job) -> Values:
         "eps": train.adam_epsilon,
         "num_rollouts": job.num_rollouts,
         "chunk_size": engine.chunk_size,
-        "sink_size": 1,  # an update each; what does not fill the default 2 is left out, silently
+        "sink_size": 1,  # one update; with the default 2, updates that do not fill it are dropped silently
         "micro_batch_interleaved": 1,
         "start_lr": train.learning_rate,
         "end_lr": train.learning_rate * train.final_share,
@@ -46,7 +46,7 @@ def hyper_parameters(job: Job) -> Values:
 
 
 def finetune(job: Job) -> Values:
-    """--sft_path_train."""
+    """Return the file of --sft_path_train."""
     layout = job.layout.train
     return {
         "run_mode": "finetune",
@@ -66,7 +66,7 @@ def finetune(job: Job) -> Values:
 
 
 def predict(job: Job) -> Values:
-    """--sft_path_infer: generation and reference, and the context of the whole process."""
+    """Return the file of --sft_path_infer: generation, reference, and the context of the process."""
     layout = job.layout.generate
     sampled = sampling(job.rollout, job.engine.block_size, job.engine.num_blocks)
     return {

@@ -1,14 +1,16 @@
-"""What grpo_one_stage.py needs and does not check.
+"""Rules of engine=mindrlhf_one_stage: what grpo_one_stage.py needs and does not check.
 
-Each source is a place in mindrlhf 32599d0 to 9202c8f. Rules that every engine shares, heads and equal card
-counts among them, stand in pipeline/config/rules.py.
+Sources are files of mindrlhf 32599d0 to 9202c8f. Rules of every engine (heads, card counts) are in
+pipeline/config/rules.py.
 """
 
 import math
+from collections.abc import Iterator
 
 from stages.base.rules import Broken, Rules, at_least, at_most, be, multiple_of
 from stages.engines.layout_rules import Laid
 from stages.engines.mindrlhf import layout_rules
+from stages.engines.mindrlhf.notes import assumed_contract
 from stages.engines.mindrlhf_one_stage.config import WINDOWS
 from stages.engines.mindrlhf_one_stage.job import ROLES, Job
 from stages.engines.plain_grpo import LOSS, plain
@@ -16,32 +18,30 @@ from stages.models.layouts import warnings
 
 RULES = Rules[Job]("mindrlhf_one_stage")
 REWARDS = {"accuracy": 1.0, "format": 1.0}
-"""The script's own two, each with weight 1 (grpo_one_stage.py, main)."""
+"""The script's only rewards and their weights (grpo_one_stage.py, main)."""
 
 
-def notes(job: Job) -> list[str]:
-    """Return notes for the plan about things that no rule forbids."""
-    lines = []
-    if job.engine.mindrlhf_home is None:
-        assumed = f"contract {WINDOWS[0]} is assumed; " if job.window == WINDOWS[0] else ""
-        lines.append(f"engine.mindrlhf_home is not set: {assumed}run refuses without it")
-    lines += [
+def notes(job: Job) -> Iterator[str]:
+    """Yield notes for the plan about behaviour that no rule forbids."""
+    yield from assumed_contract(job.engine.mindrlhf_home, job.window, WINDOWS[0])
+    yield (
         f"grpo_one_stage.py trains engine.epochs={job.engine.epochs} x (the number of training prompts // "
         f"{job.num_rollouts}) steps; train.steps={job.train.steps} is only the length of its learning rate's "
-        "decay",
-        "it saves weights once, at its end: a run that is stopped begins anew",
-        "its reference is laid out as layout.generate; layout.reference is not used",
+        "decay"
+    )
+    yield "it saves weights once, at its end: a run that is stopped begins anew"
+    yield "its reference is laid out as layout.generate; layout.reference is not used"
+    yield (
         "its tokenizer has Qwen2.5's special ids as constants (qwen2_tokenizer.py, ENDOFTEXTID): a model "
-        "with another vocabulary is trained with wrong padding, or ends with an IndexError",
-    ]
+        "with another vocabulary is trained with wrong padding, or ends with an IndexError"
+    )
     if job.window == "32599d0":
-        lines.append(
+        yield (
             "32599d0 loads no weights into its reference (grpo_trainer.py, load_checkpoint: their prefix "
             "is not its network's), so that its KL is one to a random model; 875f92b repairs it"
         )
     for role in ROLES:
-        lines += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
-    return lines
+        yield from (f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role)))
 
 
 RULES.must("model.qkv_concat", be(False), "its finetune_qwen2_5_7b.yaml")
@@ -132,14 +132,14 @@ plain(
         "grpo_one_stage.py": "validate_every resume_from",
     },
 )
-for _path, _wanted, _why, _source in (
+for _path, _required, _why, _source in (
     ("train.schedule", "cosine", "its rate falls as a cosine", "utils/utils.py, LearningRate"),
     ("train.num_iterations", 1, "it trains once on each step's completions", "grpo_one_stage.py"),
     ("train.max_grad_norm", 1.0, "its training cell clips at 1.0", "wrapper.py"),
-    ("train.weight_decay", 0.1, "it decays by 0.1 whatever is asked", "utils/configs.py, set_weight_decay"),
+    ("train.weight_decay", 0.1, "it always decays by 0.1", "utils/configs.py, set_weight_decay"),
     ("rollout.min_p", None, "mindformers' generation knows no min_p", "generation_config.py"),
 ):
-    RULES.must(_path, be(_wanted, _why), _source)
+    RULES.must(_path, be(_required, _why), _source)
 RULES.must(
     "train.ref_model_mixup_alpha",
     be(1.0, "the script copies the policy as it is"),
