@@ -18,9 +18,9 @@ VERIFIERS = {
 """Reward function -> mindrlhf's registered one. accuracy has none: mindrlhf replaces accuracy_reward by
 qwen_accuracy_reward if model_name contains qwen (grpo_experience_maker.py, _init_reward_fn)."""
 SHORTEST_ROW = 2048
-"""Size of a compressed mask, with which mindformers refuses shorter rows
-(modules/transformer/transformer.py:1261). mindrlhf uses it, so that packed samples do not see each other, for the families to which train_worker.py:87
-passes use_eod_attn_mask_compression."""
+"""Size of a compressed mask, with which mindformers refuses shorter rows (transformer.py:1261). mindrlhf uses
+it, so that packed samples do not see each other, for the families to which train_worker.py:87 passes
+use_eod_attn_mask_compression."""
 
 
 @dataclass(frozen=True)
