@@ -1,1 +1,1 @@
-"""Supervised training by mindformers: its YAML rendered, its logs read, its checkpoint brought home."""
+"""Supervised training by mindformers, and the parts that mindrlhf shares with it."""

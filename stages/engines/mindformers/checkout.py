@@ -1,4 +1,4 @@
-"""What several engines share of mindformers: versions that are known to work, and its checkout."""
+"""Checkouts of mindformers, and versions that work, for the engines that use it."""
 
 import functools
 import re
@@ -18,10 +18,8 @@ SAFETENSORS: Window = (
 )  # fmt: skip
 CANN: Window = ("cann", ">=8.1,<8.3", "mindrlhf's README names 8.1; MindSpore 2.7.0 goes with 8.2.RC1")
 DRIVER: Window = ("driver", ">=24.1", "CANN 8.1 and 8.2 came out with drivers 24.1 and later")
-
 VERSIONS = ">=1.6.0,<1.7"
 """6a52b43, 051d65f and v1.6.0, which mindrlhf's users pin, all call themselves 1.6.0."""
-
 KNOWN = Known(
     (("mindspore", "==2.7.0", "mindformers 1.6.0 wants ~=2.7.0rc1"), NUMPY, SAFETENSORS), CANN, DRIVER
 )
@@ -30,30 +28,29 @@ ARGUMENTS = (
     "config", "run_mode", "use_parallel", "load_checkpoint", "auto_trans_ckpt", "resume_training",
     "train_dataset_dir", "output_dir", "seed",
 )  # fmt: skip
-"""Arguments that are given to it; mindformers 051d65f and 1.6.0 know them."""
+"""Arguments that a run gives; mindformers 051d65f and 1.6.0 know them."""
 ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
-"""Argument of an upstream program, as its source declares it."""
-
+"""Argument in the source of an upstream program."""
 _VERSION = re.compile(r"""\bversion\s*=\s*["']([\w.+-]+)["']""")
 
 
 def checkout(
-    setting: str, checkout_name: str, window: str = VERSIONS, package: str | None = "mindformers"
+    setting: str, description: str, window: str = VERSIONS, package: str | None = "mindformers"
 ) -> Checkout:
-    """Describe a checkout of mindformers.
+    """Return the declaration of a checkout of mindformers.
 
     Args:
-        setting: the key that names it.
-        checkout_name: program that the directory should contain.
+        setting: key of its directory.
+        description: what the directory must be.
         window: versions that work.
-        package: the distribution that can replace it; None: there is none.
+        package: distribution that can replace it; None: there is none.
     """
     judge = functools.partial(_judge, setting, window)
-    return Checkout("mindformers", setting, judge, checkout_name, package, window if package else "")
+    return Checkout("mindformers", setting, judge, description, package, window if package else "")
 
 
 def fits(version: str, window: str) -> bool:
-    """Return True if `version` is valid and lies in `window`."""
+    """Return True if `version` is valid and in `window`."""
     try:
         return SpecifierSet(window).contains(Version(version), prereleases=True)
     except InvalidVersion:
@@ -64,7 +61,7 @@ def _judge(setting: str, window: str, home: str) -> str:
     """Return the version of a checkout.
 
     Raises:
-        ConfigError: `home_fault` refuses it.
+        ConfigError: `home_fault` reports a fault.
     """
     if fault := home_fault(home, window):
         raise ConfigError([Problem(setting, home, *fault[:2])])

@@ -1,13 +1,13 @@
-"""mindrlhf's and mindformers' checkpoints: which are whole, and meta.json made true before a run continues.
+"""Checkpoints of mindrlhf and mindformers: which are complete, and a valid meta.json before a run resumes.
 
 Layout: PART/rank_N/PREFIX_rank_N-EPOCH_STEP.safetensors and meta.json; mindrlhf's parts are train, optimizer
-and ref, mindformers' checkpoint (core/callback/callback.py, CheckpointMonitor). mindrlhf writes
-meta.json without truncating it (utils.py, record_last_ckpt_to_json): 0_1865 followed by 1_0 leaves bytes
-behind that make it no JSON. File names tell what it should say.
+and ref, mindformers' part is checkpoint (core/callback/callback.py, CheckpointMonitor). mindrlhf overwrites
+meta.json without truncating it (utils.py, record_last_ckpt_to_json): after 0_1865 and 1_0 it is invalid JSON.
+It is restored from file names.
 
-A copy of this file stands beside the start scripts, which ask it at every start whether the run goes on
-(`python checkpoints.py DIRECTORY WORKERS`). So it needs Python 3.9 and nothing else, not even its own room;
-and the scripts of several nodes may run it at once.
+A copy of this file next to the start scripts decides at every start whether the run resumes
+(`python checkpoints.py DIRECTORY WORKERS`). It needs Python 3.9 and nothing else, and the scripts of several
+nodes may run it at once.
 """
 
 from __future__ import annotations
@@ -24,63 +24,68 @@ from pathlib import Path
 
 PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref", "checkpoint": "sft"}
 PartGroup = tuple[str, ...]
-"""Parts that must be of one moment."""
+"""Parts that must come from the same moment."""
 MINDRLHF: tuple[PartGroup, ...] = (("train", "optimizer"), ("ref",))
-"""The reference never changes, so its own newest moment serves."""
+"""The reference never changes, so any complete one serves."""
 RESUMED = "resumed.json"
-"""File in the checkpoints' directory with the [epoch, step] that the latest start resumed from, or null."""
+"""File in the checkpoints' directory with the [epoch, step] from which the latest start resumed, or null."""
 _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>\d+)\.safetensors")
 
 
 @dataclass(frozen=True, order=True)
 class Moment:
-    """Step at which a checkpoint was written, read from its file name."""
+    """Epoch and step at which a checkpoint was written, read from its file name."""
 
     epoch: int
-    """Whole passes over the data before it."""
+    """Completed passes over the data."""
     step: int
-    """Steps of the pass under way."""
+    """Steps of the current pass."""
 
     def __str__(self) -> str:
         return f"{self.epoch}_{self.step}"
 
 
+def _moment(file: Path, part: str) -> Moment | None:
+    match = _NAME.fullmatch(file.name)
+    if match is None or match["prefix"] != PREFIXES[part]:
+        return None
+    return Moment(int(match["epoch"]), int(match["step"]))
+
+
 def moments(root: Path, part: str, workers: int) -> list[Moment]:
-    """Moments of which every rank has a whole file, oldest first."""
-    common: set[Moment] | None = None
+    """Return the moments of which every rank has a complete file, oldest first."""
+    ranks = []
     for rank in range(workers):
-        steps = {
-            Moment(int(match["epoch"]), int(match["step"]))
-            for path in (root / part / f"rank_{rank}").glob("*.safetensors")
-            if (match := _NAME.fullmatch(path.name))
-            and match["prefix"] == PREFIXES[part]
-            and _is_complete(path)
-        }
-        common = steps if common is None else common & steps
-    return sorted(common or ())
+        files = filter(_is_complete, (root / part / f"rank_{rank}").glob("*.safetensors"))
+        ranks.append({moment for moment in (_moment(file, part) for file in files) if moment is not None})
+    return sorted(set.intersection(*ranks))
 
 
 def file(root: Path, part: str, rank: int, moment: Moment) -> Path:
-    """One rank's file."""
+    """Return the path of one rank's file."""
     return root / part / f"rank_{rank}" / f"{PREFIXES[part]}_rank_{rank}-{moment}.safetensors"
 
 
 def prepare_resume(root: Path, workers: int, parts: Sequence[PartGroup] = MINDRLHF) -> Moment | None:
-    """Find the newest moment that a run can continue from, and make every meta.json point to it.
+    """Find the newest moment from which a run can resume, and make every meta.json point to it.
 
-    Files of later moments, which a kill left unfinished on some rank, are removed: mindformers would pick
-    them by time stamp.
+    Files of later moments, incomplete on some rank, are removed: mindformers would choose by time stamp.
 
     Returns:
-        The moment, or None when the run must begin anew.
+        The moment, or None if the run must begin.
     """
     moments = newest(root, workers, parts)
     if moments is None:
         return None
     for part_group, moment in zip(parts, moments):  # noqa: B905 (strict= came with Python 3.10)
         for part, rank in itertools.product(part_group, range(workers)):
-            _remove_later(root / part / f"rank_{rank}", moment)
-            _write_meta(file(root, part, rank, moment), moment)
+            target = file(root, part, rank, moment)
+            for path in target.parent.glob("*.safetensors"):
+                found = _moment(path, part)
+                if found is None or found > moment:
+                    path.unlink(missing_ok=True)
+            meta = {"last_epoch": moment.epoch, "last_step": moment.step, "last_ckpt_file": target.name}
+            _write(target.with_name("meta.json"), meta)
     return moments[0]
 
 
@@ -95,22 +100,10 @@ def newest(root: Path, workers: int, parts: Sequence[PartGroup] = MINDRLHF) -> l
     return latest
 
 
-def _write_meta(path: Path, moment: Moment) -> None:
-    meta = {"last_epoch": moment.epoch, "last_step": moment.step, "last_ckpt_file": path.name}
-    _write(path.with_name("meta.json"), meta)
-
-
 def _write(path: Path, content: object) -> None:
     temporary = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}")
     temporary.write_text(json.dumps(content), encoding="utf-8")
     temporary.replace(path)
-
-
-def _remove_later(directory: Path, moment: Moment) -> None:
-    for path in directory.glob("*.safetensors"):
-        match = _NAME.fullmatch(path.name)
-        if match is None or Moment(int(match["epoch"]), int(match["step"])) > moment:
-            path.unlink(missing_ok=True)
 
 
 def _is_complete(path: Path) -> bool:
@@ -129,7 +122,7 @@ def _is_complete(path: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 when the run goes on, with its checkpoints ready; 3 when it begins anew."""
+    """Prepare the checkpoints; return 0 if the run resumes, 3 if it begins."""
     root = Path(arguments[0])
     moment = prepare_resume(root, int(arguments[1]))
     root.mkdir(parents=True, exist_ok=True)

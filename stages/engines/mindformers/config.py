@@ -11,9 +11,9 @@ from stages.grpo.config import AdamConfig
 
 @dataclass(frozen=True)
 class MindformersConfig(AdamConfig, OutsideProgram):
-    """mindformers' own supervised training (run_mindformer.py) under msrun, on layout.train's cards.
+    """mindformers' supervised training (run_mindformer.py) under msrun, on layout.train's cards.
 
-    What is said of this machine is the engine's, unless said otherwise.
+    Settings of this machine are those of the engine by default.
     """
 
     home: Annotated[str | None, Checkout()]
@@ -23,12 +23,12 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     batch_size: Positive
     """Examples per update, of all cards together."""
     examples_per_card: Positive
-    """Examples that a replica takes at a time (shipped YAML: 1). Its share of a batch is so many of these in
-    turn: gradient accumulation, or with a pipeline its micro-batches."""
+    """Examples that a replica computes at once (shipped YAML: 1). It divides its share of a batch into
+    steps of gradient accumulation or, with a pipeline, micro-batches."""
     checkpoint_every: NonNegative
-    """Updates between checkpoints, from which a killed run goes on; 0: one at the end."""
+    """Updates between checkpoints, from which a killed run resumes; 0: only one at the end."""
     keep_checkpoints: Positive
-    """Checkpoints that stay, weights with both Adam moments; older ones are removed."""
+    """Checkpoints to keep, each with weights and both Adam moments; older ones are removed."""
     device_memory_gib: Positive
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
 

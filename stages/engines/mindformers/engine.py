@@ -1,6 +1,6 @@
-"""engine.sft=mindformers: supervised training by mindformers before everything else, for any engine.
+"""engine.sft=mindformers: supervised training by mindformers before all other stages, for any engine.
 
-Its result is a Hugging Face directory, which every later stage reads in the place of the fetched one.
+Its result is a Hugging Face directory, which later stages read instead of the fetched one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SFT = Program("mindformers", "stages.engines.mindformers.stage", version=3)
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the stage that replaces an engine's own sft stage."""
     size = run.model.weight_bytes
-    # Per checkpoint weights and both Adam moments on each replica; one more while it is written. The result,
-    # and the weights that mindformers starts from.
+    # Each checkpoint has weights and both Adam moments of each replica; one more exists while it is written.
+    # To them are added the result, and the weights at the start.
     checkpoint = 3 * size * run.layout.train.data_parallel * growth(run)
     sft = replace(
         catalog.SFT,
@@ -51,12 +51,12 @@ def notes(run: Sections) -> Iterator[str]:
     """Yield notes for the plan."""
     if run.mindformers.home is None:
         yield "mindformers.home is not set: run refuses without it"
-    if run.engine.name == "local":  # others say it themselves
+    if run.engine.name == "local":  # other engines yield these notes themselves
         layout = run.layout.train
         yield from (f"layout.train: {text}" for text in warnings(run.model, layout))
 
 
-def run_of(run: Sections) -> Job:
+def job(run: Sections) -> Job:
     """Return the sections that a run is rendered from."""
     return Job(run.model, run.layout.train, run.tokenize, run.mindformers, run.seed)
 
@@ -67,7 +67,7 @@ ENGINE = Engine(
     settings_section="mindformers",
     stages=stages,
     rules=RULES,
-    subject=lambda run, cards_per_node: run_of(run),
+    subject=lambda run, cards_per_node: job(run),
     programs=(SFT,),
     checkouts=(checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),),
     known={"": KNOWN},

@@ -1,9 +1,8 @@
-"""The YAML file of a supervised run, exactly the keys that mindformers knows.
+"""YAML file of a supervised run, with the keys that mindformers knows.
 
-Sections of ours that mindformers checks by name (tools/register/template.py raises KeyError for an unknown
-key): the top level, runner_config, parallel_config, recompute_config. What it passes on unchecked goes to
-classes that take what is written here. Source: mindformers 051d65f and 1.6.0,
-research/qwen2_5/finetune_qwen2_5_7b_8k.yaml; values that differ say why.
+mindformers raises KeyError for unknown keys of the top level, runner_config, parallel_config and
+recompute_config (tools/register/template.py). Source: mindformers 051d65f and 1.6.0,
+research/qwen2_5/finetune_qwen2_5_7b_8k.yaml; comments explain the values that differ.
 """
 
 from typing import Any
@@ -41,7 +40,7 @@ def finetune(job: Job, paths: Paths, resume: bool) -> Values:
         "runner_config": {
             "epochs": settings.epochs,
             "batch_size": settings.examples_per_card,
-            "sink_mode": True,  # sliced weights load only so (load_checkpoint_utils.py, build_model)
+            "sink_mode": True,  # needed to load sliced weights (load_checkpoint_utils.py, build_model)
             "sink_size": 1,
             "gradient_accumulation_steps": 1 if piped else job.micro_batches,
         },
@@ -50,7 +49,7 @@ def finetune(job: Job, paths: Paths, resume: bool) -> Values:
             "scale_sense": {
                 "type": "DynamicLossScaleUpdateCell",
                 "loss_scale_value": 4096,
-                "scale_factor": 1,  # bfloat16 needs no scaling that moves
+                "scale_factor": 1,  # bfloat16 needs no dynamic scaling
                 "scale_window": 100000,
             },
             "use_clip_grad": settings.max_grad_norm is not None,
@@ -74,7 +73,7 @@ def finetune(job: Job, paths: Paths, resume: bool) -> Values:
             {
                 "type": "CheckpointMonitor",
                 "prefix": PREFIXES["checkpoint"],
-                # mindformers saves at the end in any case; never before then, if so asked
+                # mindformers always saves at the end; with checkpoint_every=0 only then
                 "save_checkpoint_steps": settings.checkpoint_every or 10**9,
                 "keep_checkpoint_max": settings.keep_checkpoints,
                 "integrated_save": False,
@@ -106,7 +105,7 @@ def _schedule(job: Job) -> Values:
         "type": SCHEDULES[settings.schedule if falls else "constant"],
         "learning_rate": settings.learning_rate,
         "warmup_steps": settings.warmup_steps,
-        "total_steps": -1,  # the whole run
+        "total_steps": -1,  # the complete run
     }
     if falls:
         values["lr_end"] = settings.learning_rate * settings.final_share
@@ -115,10 +114,10 @@ def _schedule(job: Job) -> Values:
 
 def _dataset(job: Job, paths: Paths) -> Values:
     return {
-        # the file, not its directory: mindformers would read every MindRecord there
+        # the file: of a directory mindformers would read every MindRecord
         "data_loader": {"type": "MindDataset", "dataset_dir": str(paths.dataset), "shuffle": True},
         "input_columns": ["input_ids", "labels"],  # the order of LlamaForCausalLM.construct's arguments
-        "num_parallel_workers": 2,  # ids need no work; more than there are CPUs end the run
+        "num_parallel_workers": 2,  # ids need no work; more workers than CPUs end the run
         "python_multiprocessing": False,
         "drop_remainder": True,
         "batch_size": job.mindformers.examples_per_card,

@@ -9,6 +9,7 @@ from typing import Any
 
 from stages.base.layout import LayoutConfig, RoleLayout
 from stages.base.reader import read
+from stages.engines.job import RunPaths
 from stages.engines.mindformers.config import MindformersConfig
 from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
@@ -16,11 +17,11 @@ from stages.tokenize.config import TokenizeConfig
 
 @dataclass(frozen=True)
 class Job:
-    """The sections that a run is rendered from."""
+    """Sections that a run is rendered from."""
 
     model: ModelConfig
     layout: RoleLayout
-    """layout.train's."""
+    """layout.train."""
     tokenize: TokenizeConfig
     mindformers: MindformersConfig
     seed: int
@@ -50,27 +51,24 @@ class Job:
     def micro_batches(self) -> int:
         """Parts of a replica's share of a batch.
 
-        mindformers counts them up to the batch again (base_trainer.py,
-        _check_global_batch_size_for_auto_parallel).
+        Source: base_trainer.py, _check_global_batch_size_for_auto_parallel.
         """
         return max(1, self.mindformers.batch_size // self.together)
 
     @property
     def seq_length(self) -> int:
-        """Row length of training: records hold one id more, for the shift between inputs and labels."""
+        """Row length of training; records have one id more, for the shift between inputs and labels."""
         return self.tokenize.sft_length
 
 
 @dataclass(frozen=True)
-class Paths:
+class Paths(RunPaths):
     """Absolute paths of a run's files."""
 
-    root: Path
-    """The run's own directory: survives a kill."""
     dataset: Path
     """sft.mindrecord."""
     start: Path
-    """Weights at the start: a flat complete directory, or the checkpoint to resume from."""
+    """Weights at the start: a complete directory, or the checkpoint from which the run resumes."""
 
     @property
     def config(self) -> Path:

@@ -1,4 +1,4 @@
-"""What mindformers and MindSpore ask of layouts, of every network."""
+"""Rules of mindformers and MindSpore for layouts of every network."""
 
 from stages.base.layout import RoleLayout
 from stages.base.rules import Broken, Rules, divide
@@ -9,9 +9,9 @@ RULES = Rules[Laid]("mindformers_layouts")
 
 
 def sequence_parts(layout: RoleLayout) -> int:
-    """Parts that a layout cuts a row into.
+    """Return the number of parts into which a layout cuts a row.
 
-    Ulysses adds none: mindrlhf's parallel_config has no key for it, and replaces the model file's own.
+    Ulysses adds none: mindrlhf's parallel_config has no key for it, and replaces that of the model file.
     """
     return layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
 
@@ -39,7 +39,9 @@ RULES.must(
 )
 
 
-@RULES.row("layout.{}.context_parallel", "ours: its front end was asked", each=lambda laid: laid.layout)
+@RULES.row(
+    "layout.{}.context_parallel", "ours: tried with MindSpore's front end", each=lambda laid: laid.layout
+)
 def _tied_context(laid: Laid, role: str) -> Broken:
     layout = laid.layout[role]
     if layout.context_parallel == 1 or layout.vocab_emb_dp or not laid.model.tie_word_embeddings:

@@ -1,4 +1,4 @@
-"""What mindformers reads of a model and its layout, whichever program hands it over.
+"""Sections of mindformers' YAML about a model and its layout, for every program that uses mindformers.
 
 Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs.
 """
@@ -16,7 +16,7 @@ Values = dict[str, Any]
 
 
 def parallel_config(layout: RoleLayout) -> Values:
-    """Return a role's parallel_config; under mindrlhf each worker replaces its model YAML's by it."""
+    """Return a role's parallel_config; mindrlhf replaces that of the model YAML by it."""
     return {
         "data_parallel": layout.data_parallel,
         "model_parallel": layout.model_parallel,
@@ -30,13 +30,13 @@ def parallel_config(layout: RoleLayout) -> Values:
 
 
 def training(model: ModelConfig, layout: RoleLayout, seq_length: int) -> Values:
-    """model_config of a role that is trained, or scored as in training."""
+    """Return model_config of a role that is trained, or that scores as in training."""
     role, network = Role(model, layout, seq_length, model.token_ids), network_of(model)
     return network.shape(role) | network.training(role)
 
 
 def predicting(model: ModelConfig, layout: RoleLayout, seq_length: int, sampled: Values) -> Values:
-    """model_config of generation, with `sampling`'s keys."""
+    """Return model_config of generation; `sampled` is the result of `sampling`."""
     role, network = Role(model, layout, seq_length, model.token_ids), network_of(model)
     return network.shape(role) | network.predicting(role, sampled)
 
@@ -57,7 +57,7 @@ def sampling(rollout: RolloutConfig, block_size: int, num_blocks: int) -> Values
 
 
 def recompute_config(model: ModelConfig, layout: RoleLayout) -> Values:
-    """Layers whose activations are computed again: one number per pipeline stage, or a plain yes or no."""
+    """Return the layers whose activations are recomputed: a number per pipeline stage, or true or false."""
     stages = stages_of_layers(model, layout)
     per_stage = [stages.count(stage) for stage in range(layout.pipeline_stage)]
     several = layout.pipeline_stage > 1

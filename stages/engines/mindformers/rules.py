@@ -1,4 +1,4 @@
-"""What mindformers asks of a supervised run; rules of every engine stand in pipeline/config/rules.py."""
+"""Rules of a supervised run of mindformers; rules of every engine are in pipeline/config/rules.py."""
 
 from stages.base.rules import Broken, Rules, at_most, be, multiple_of
 from stages.engines.layout_rules import Laid
@@ -48,7 +48,7 @@ RULES.must(
 
 
 def trains(family: Family) -> bool:
-    """Return True if mindformers trains a family's network."""
+    """Return True if mindformers trains the network of a family."""
     return family.network is not None and not family.custom_attention
 
 

@@ -1,1 +1,1 @@
-"""The engine mindrlhf: its files rendered, its logs read, its checkpoints repaired and brought home."""
+"""The engine mindrlhf: GRPO by mindspore-ai/mindrlhf under msrun."""

@@ -1,1 +1,1 @@
-"""The engine mindrlhf_one_stage: mindrlhf's single script of February and March 2025, files and results."""
+"""The engine mindrlhf_one_stage: a variant of mindrlhf, its single script of February and March 2025."""

@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 
 from pipeline.config.load import load
-from stages.engines.mindformers.engine import run_of
+from stages.engines.mindformers.engine import job
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.stage import paths_of
 
@@ -16,4 +16,4 @@ PATHS: Paths = paths_of(Path("/run"), Path("/records"))
 def job_of(*overrides: str) -> Job:
     """Of engine=mindrlhf, which knows every layout that mindformers knows."""
     fixed = ["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen"]
-    return run_of(load([*fixed, *overrides]))
+    return job(load([*fixed, *overrides]))

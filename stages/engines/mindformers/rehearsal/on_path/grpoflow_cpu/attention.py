@@ -11,11 +11,11 @@ from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 LOW = -1e9
-"""Score of a pair that must not see each other; finite, so that a row without any stays a number."""
+"""Score of a masked pair; finite, so that a row in which all pairs are masked has no NaN."""
 
 
 class FlashAttention(nn.Cell):  # type: ignore[misc]
-    """Stands in the place of mindformers.modules.flash_attention.FlashAttention."""
+    """Replacement of mindformers.modules.flash_attention.FlashAttention."""
 
     def __init__(
         self, head_num: int, scale_value: float = 1.0, input_layout: str = "BSH", **ignored: Any
@@ -41,9 +41,9 @@ class FlashAttention(nn.Cell):  # type: ignore[misc]
         actual_seq_qlen: Any = None,
         actual_seq_kvlen: Any = None,
     ) -> Tensor:
-        """Attention of [T, N, D] within sequences that end at actual_seq_qlen, or [B, N, S, D] by a mask."""
+        """Return attention of [T, N, D] (sequences end at actual_seq_qlen), or of [B, N, S, D] by a mask."""
         if self.is_packed:
-            visible = self.same_sequence_before(query.shape[0], actual_seq_qlen)
+            visible = self.causal_mask(query.shape[0], actual_seq_qlen)
             query, key, value = query.swapaxes(0, 1), key.swapaxes(0, 1), value.swapaxes(0, 1)
         else:
             visible = ops.equal(attn_mask.astype(mstype.int32), 0)
@@ -56,11 +56,11 @@ class FlashAttention(nn.Cell):  # type: ignore[misc]
         mixed = self.times(self.softmax(ops.select(visible, scores, low)), value)
         return mixed.swapaxes(0, 1) if self.is_packed else mixed
 
-    def same_sequence_before(self, tokens: int, ends: Tensor) -> Tensor:
-        """[T, T]: may position i see position j? Sequence number = how many sequences ended before it."""
+    def causal_mask(self, tokens: int, ends: Tensor) -> Tensor:
+        """Return [T, T]: True if position j is in the sequence of position i and not after it."""
         position = ops.arange(0, tokens, 1).astype(mstype.int32)
         ended = position.expand_dims(1) >= ends.astype(mstype.int32).expand_dims(0)
-        sequence = ended.astype(mstype.int32).sum(-1)
+        sequence = ended.astype(mstype.int32).sum(-1)  # number of a position's sequence
         same = ops.equal(sequence.expand_dims(1), sequence.expand_dims(0))
         return ops.logical_and(same, position.expand_dims(1) >= position.expand_dims(0))
 

@@ -1,4 +1,4 @@
-"""Import hooks: change a module when it has just been executed; provide modules that are not installed."""
+"""Import hooks: change a module after it was executed; provide modules that are not installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 Change = Callable[[ModuleType], None]
 VLLM_VERSION = "0.8.4"
-"""Version for which mindrlhf takes its branch for 0.8 (third_party/vllm/__init__.py)."""
+"""Version for which mindrlhf uses its code for vLLM 0.8 (third_party/vllm/__init__.py)."""
 
 
 class Changed(MetaPathFinder):
@@ -40,9 +40,9 @@ class Changed(MetaPathFinder):
 
 
 class Provided(MetaPathFinder, Loader):
-    """Serves the modules of a table, name -> content, that lies in `source` and is read when it is needed.
+    """Provides the modules in MODULES of `source` (name -> content), which is imported when first needed.
 
-    A module imports those below it, as vLLM's do.
+    Importing a module also imports its submodules, as vLLM does.
     """
 
     def __init__(self, source: str, *roots: str) -> None:
@@ -50,22 +50,21 @@ class Provided(MetaPathFinder, Loader):
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Return a spec for a name in the table."""
-        if name.partition(".")[0] not in self.roots or name not in self.table():
+        if name.partition(".")[0] not in self.roots or name not in self._modules():
             return None
         return importlib.util.spec_from_loader(name, self, is_package=True)
 
-    def table(self) -> Mapping[str, Mapping[str, Any]]:
-        """All that `source` provides."""
-        modules: Mapping[str, Mapping[str, Any]] = importlib.import_module(self.source).MODULES
-        return modules
-
     def exec_module(self, module: Any) -> None:
-        """Fill it in."""
-        table = self.table()
-        module.__dict__.update(table[module.__name__])
-        for name in table:
+        """Fill the module."""
+        modules = self._modules()
+        module.__dict__.update(modules[module.__name__])
+        for name in modules:
             if name.rpartition(".")[0] == module.__name__:
                 importlib.import_module(name)
+
+    def _modules(self) -> Mapping[str, Mapping[str, Any]]:
+        modules: Mapping[str, Mapping[str, Any]] = importlib.import_module(self.source).MODULES
+        return modules
 
 
 def install() -> None:

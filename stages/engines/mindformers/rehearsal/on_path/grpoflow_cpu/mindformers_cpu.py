@@ -1,4 +1,4 @@
-"""mindformers 1.6: operators without a CPU kernel, replaced by plain ones of the same meaning."""
+"""Changes of mindformers 1.6: operators without a CPU kernel are replaced by equivalent ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DTYPES = ("compute_dtype", "param_init_type", "softmax_compute_type")
 
 
 def plain_rms_norm(module: Any) -> None:
-    """Choose LlamaRMSNorm's plain branch: the fused RmsNorm is a kernel of the card."""
+    """Choose LlamaRMSNorm's plain branch: the fused RmsNorm has no CPU kernel."""
     module.check_rmsnorm_big_kernel_valid = lambda: False
 
 
@@ -34,12 +34,12 @@ def single_precision(module: Any) -> None:
 
 
 def sample_with_numpy(module: Any) -> None:
-    """Without vLLM: SortExt and CumsumExt have no CPU kernel; mindformers has a way through NumPy."""
+    """Sample with NumPy, as mindformers can: SortExt and CumsumExt have no CPU kernel."""
     module.run_using_numpy = lambda: True
 
 
 def read_single_rows(module: Any) -> None:
-    """Switch run_mindformer.py's sink mode off: a CPU cannot sink, and would train epochs instead."""
+    """Switch off sink mode of run_mindformer.py, with which a CPU would train epochs instead of steps."""
     original = module.MindFormerConfig.__init__
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""mindrlhf: generation without vLLM, and tiny vocabularies."""
+"""Changes of mindrlhf: generation without vLLM, and tiny vocabularies."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def answer_some(network: Any, pad: int) -> None:
 
 
 def ids_of_tiny_vocabulary(module: Any) -> None:
-    """Read special ids from tokenizer_config.json where the vocabulary is not Qwen's, which is left alone."""
+    """Read special ids from tokenizer_config.json unless the vocabulary is Qwen's."""
     tokenizer = getattr(module, "Qwen2_5Tokenizer", None) or module.Qwen2Tokenizer
     original = tokenizer.__init__
 
@@ -65,7 +65,7 @@ def ids_of_tiny_vocabulary(module: Any) -> None:
 
 
 def added_tokens(directory: Path) -> dict[str, int]:
-    """Text -> id of the tokens that tokenizer_config.json adds to the vocabulary."""
+    """Return the id of each token that tokenizer_config.json adds to the vocabulary."""
     file = directory / "tokenizer_config.json"
     added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens_decoder", {})
     return {entry["content"]: int(number) for number, entry in added.items()}

@@ -1,4 +1,4 @@
-"""MindSpore 2.7.0: what exists for Ascend only, and the place where something else serves."""
+"""Changes of MindSpore 2.7.0: replacements of what exists for Ascend only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _strategy_files: list[str] = []
 
 
 def change(ms: Any) -> None:
-    """All of it, once mindspore is imported."""
+    """Make all changes, after mindspore was imported."""
     drop_device_target(ms)
     compute_unsharded(ms)
     write_strategy_files(ms)
@@ -27,7 +27,7 @@ def change(ms: Any) -> None:
 
 
 def drop_device_target(ms: Any) -> None:
-    """Leave device_target out: grpo_config.yaml says Ascend, build_context hands it on."""
+    """Ignore device_target: grpo_config.yaml says Ascend, and build_context passes it on."""
     original = ms.context.set_context
 
     @functools.wraps(original)
@@ -61,12 +61,12 @@ def write_strategy_files(ms: Any) -> None:
     @functools.wraps(original)
     def compile(self: Any, *arguments: Any, **settings: Any) -> Any:
         compiled = original(self, *arguments, **settings)
-        # "other" is where mindrlhf sends the strategies of graphs that nobody reads
+        # strategies of graphs called "other" are not read
         if _strategy_files and "/other_" not in _strategy_files[0]:
             from mindrlhf.utils import strategy_utils
 
             state = strategy_utils.generate_state_dict(self)
-            # four scalars of CausalLMHybrid have no shape that its reader understands
+            # mindrlhf cannot read four scalars of CausalLMHybrid, which have no shape
             state["model"] = {name: entry for name, entry in state["model"].items() if entry["shape"]}
             strategy_utils.save_strategy_file(state, None, _strategy_files.pop())
         return compiled
@@ -75,7 +75,7 @@ def write_strategy_files(ms: Any) -> None:
 
 
 def gather_on_cpu(ms: Any) -> None:
-    """Barrier and InnerCommAllGather have no CPU kernels; mint's barrier and AllGather have."""
+    """Use mint's barrier and AllGather: Barrier and InnerCommAllGather have no CPU kernels."""
     from mindspore.communication import comm_func, get_group_size
     from mindspore.mint import distributed
 
@@ -87,23 +87,23 @@ def gather_on_cpu(ms: Any) -> None:
 
 
 def count_workers_as_cards(ms: Any) -> None:
-    """Let vLLM's start count workers: it takes the rank modulo the number of cards of this machine."""
+    """Count workers as cards: vLLM's start takes the rank modulo the number of cards of this machine."""
     ms.device_context.ascend.device_count = lambda: int(os.environ.get("MS_WORKER_NUM", "1"))
 
 
 def name_a_card(ms: Any) -> None:
-    """Tell mindrlhf that this is a 910B, which it insists on; mindformers hears that it is no Ascend."""
+    """Name a 910B to mindrlhf, which requires one, and no Ascend chip to other callers."""
     from mindspore._c_expression import MSContext
 
     def get_ascend_soc_version(self: Any) -> str:
-        asking = str(sys._getframe(1).f_globals["__name__"])
-        return "ascend910b" if asking.startswith("mindrlhf.") else ""
+        caller = str(sys._getframe(1).f_globals["__name__"])
+        return "ascend910b" if caller.startswith("mindrlhf.") else ""
 
     MSContext.get_ascend_soc_version = get_ascend_soc_version
 
 
 def find_overflow(ms: Any) -> None:
-    """Ask the gradients themselves whether they are finite: MindSpore asks registers of the card."""
+    """Find overflow in the gradients: MindSpore reads registers of the card."""
     from mindspore.nn.wrap.loss_scale import TrainOneStepWithLossScaleCell
 
     def get_overflow_status(self: Any, status: Any, grads: Any) -> Any:
@@ -116,7 +116,7 @@ def find_overflow(ms: Any) -> None:
 
 
 class PacedPopen(subprocess.Popen):  # type: ignore[type-arg]
-    """A child process whose state is asked for at most twenty times a second."""
+    """Child process that is polled at most twenty times a second."""
 
     def poll(self) -> int | None:
         """Poll like Popen.poll, after a pause."""
@@ -125,7 +125,7 @@ class PacedPopen(subprocess.Popen):  # type: ignore[type-arg]
 
 
 def pause_msrun(module: Any) -> None:
-    """Let msrun rest between two looks at its workers: join_processes takes a whole core from them."""
+    """Slow down msrun's polling of its workers: join_processes would occupy a core."""
     module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": PacedPopen})
 
 

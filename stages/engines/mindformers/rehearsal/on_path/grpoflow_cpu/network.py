@@ -1,4 +1,4 @@
-"""The model that vLLM's runner holds: mindformers' training network, run without a cache."""
+"""Model of vLLM's replacement: mindformers' training network without a cache."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Array = np.ndarray[Any, Any]
 
 
 class LastLogits(nn.Cell):  # type: ignore[misc]
-    """Logits of one position per row: the whole [rows, positions, vocabulary] would not fit."""
+    """Logits of one position per row: [rows, positions, vocabulary] would not fit into memory."""
 
     def __init__(self, network: Any) -> None:
         super().__init__(auto_prefix=False)
         self.backbone, self.head = network.model, network.lm_head
 
     def construct(self, tokens: Any, last: Any) -> Any:
-        """[rows, positions] int32 and [rows] int32 -> [rows, vocabulary] float32."""
+        """Return logits [rows, vocabulary] at `last` [rows] of tokens [rows, positions] int32."""
         states = self.backbone(tokens)
         rows = ops.arange(0, tokens.shape[0], 1)
         return self.head(states[rows, last]).astype(ms.float32)
 
 
 class Qwen2ForCausalLM:
-    """`network` is what mindrlhf takes out and copies the policy's weights into."""
+    """Model whose `network` mindrlhf takes and into which it copies the policy's weights."""
 
     def __init__(self, directory: Path, seq_length: int) -> None:
         from mindformers import LlamaConfig, LlamaForCausalLM, MindFormerConfig
@@ -47,14 +47,14 @@ class Qwen2ForCausalLM:
         self.load_weights(read(directory))
 
     def load_weights(self, weights: Iterable[tuple[str, Any]]) -> None:
-        """Take them in; mindrlhf replaces this by nothing when training goes on (infer_worker.py:167)."""
+        """Load weights; mindrlhf replaces this method by an empty one to resume (infer_worker.py:167)."""
         parameters = {self.network.convert_name(name): ms.Parameter(value) for name, value in weights}
         missing, _ = ms.load_param_into_net(self.network, parameters)
         if any("lm_head" not in name for name in missing):
             raise ValueError(f"the model directory lacks {missing}")
 
     def logits(self, tokens: Array, last: Array) -> Array:
-        """[rows, positions] and [rows] -> [rows, vocabulary] of those positions."""
+        """Return logits [rows, vocabulary] of one position of each row [rows, positions]."""
         if self.step is None:
             self.step = LastLogits(self.network)
             self.step.set_train(False)
@@ -63,7 +63,7 @@ class Qwen2ForCausalLM:
 
 
 def read(directory: Path) -> Iterator[tuple[str, Any]]:
-    """Tensors of a Hugging Face directory as float32."""
+    """Yield the tensors of a Hugging Face directory as float32."""
     for path in sorted(directory.glob("*.safetensors")):
         for name, value in ms.load_checkpoint(str(path), format="safetensors").items():
             yield name, ms.Tensor(value).astype(ms.float32)

@@ -1,4 +1,4 @@
-"""Known answers for generation, so that a random model earns a reward now and then."""
+"""Known answers for generation, with which a random model sometimes earns a reward."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A vLLM 0.8 as far as mindrlhf asks for one: LLM and SamplingParams over mindformers' own network.
+"""Replacement of vLLM 0.8 for mindrlhf: LLM and SamplingParams on mindformers' network.
 
-No paged attention, no cache: every token costs a forward pass. Every other completion of a prompt whose
-answer is known (see script.py) is that answer, so that a random model earns a reward now and then.
+It has no paged attention and no cache, so every token costs a forward pass. Every other completion of a
+prompt with a known answer (script.py) is that answer.
 
 Source: mindrlhf e8a8fc1, worker/infer_worker.py:150-238 and third_party/vllm.
 """
@@ -23,13 +23,13 @@ from .mindrlhf_cpu import QWEN_ENDOFTEXT, added_tokens
 from .network import Qwen2ForCausalLM
 from .script import FILE, Script
 
-ROOM = 64
-"""Rows are padded to a multiple of this: few shapes, few graphs."""
+ROW_MULTIPLE = 64
+"""Rows are padded to a multiple of this, so that few graphs are compiled."""
 
 
 @dataclass
 class SamplingParams:
-    """The arguments that infer_worker.py gives."""
+    """Arguments that infer_worker.py gives."""
 
     repetition_penalty: float = 1.0
     temperature: float = 1.0
@@ -50,7 +50,7 @@ class LLM:
         self.random = np.random.default_rng(seed)
         self.script = Script(Path(os.environ[FILE]), seed)
         special = added_tokens(Path(model))
-        # of ids beyond its vocabulary mindrlhf's tokenizer decodes Qwen's and dies of a tiny model's
+        # mindrlhf's tokenizer cannot decode ids beyond the vocabulary of a tiny model
         is_tiny = special.get("<|endoftext|>", QWEN_ENDOFTEXT) != QWEN_ENDOFTEXT
         self.known = 1 + max(special.values()) if is_tiny else None
         worker = SimpleNamespace(model_runner=GPUModelRunner(self.model))
@@ -65,7 +65,7 @@ class LLM:
         prompt_token_ids: list[list[int]],
         use_tqdm: bool = True,
     ) -> list[SimpleNamespace]:
-        """One completion per prompt; the token that ends it is part of it, as in vLLM."""
+        """Return one completion per prompt, with the token that ends it, as in vLLM."""
         made = [self.script.answer(prompt) for prompt in prompt_token_ids]
         open_rows = [row for row, completion in enumerate(made) if completion is None]
         sampled = self.sample([prompt_token_ids[row] for row in open_rows], sampling_params)
@@ -83,25 +83,25 @@ class LLM:
             return []
         lengths = np.array([len(prompt) for prompt in prompts])
         longest = int(lengths.max()) + params.max_tokens
-        tokens = np.zeros((len(prompts), -(-longest // ROOM) * ROOM), np.int32)
+        tokens = np.zeros((len(prompts), -(-longest // ROW_MULTIPLE) * ROW_MULTIPLE), np.int32)
         for row, prompt in enumerate(prompts):
             tokens[row, : len(prompt)] = prompt
         made: list[list[int]] = [[] for _ in prompts]
-        living = set(range(len(prompts)))
+        unfinished = set(range(len(prompts)))
         for step in range(params.max_tokens):
             logits = self.model.logits(tokens, np.minimum(lengths + step, tokens.shape[1]) - 1)
-            for row in sorted(living):
+            for row in sorted(unfinished):
                 token = self.choose(logits[row, : self.known].astype(np.float64), params, made[row])
                 made[row].append(token)
                 tokens[row, lengths[row] + step] = token
                 if token in params.stop_token_ids:
-                    living.remove(row)
-            if not living:
+                    unfinished.remove(row)
+            if not unfinished:
                 break
         return made
 
     def choose(self, logits: np.ndarray[Any, Any], params: SamplingParams, made: list[int]) -> int:
-        """One token by temperature, top_k and top_p."""
+        """Choose one token by temperature, top_k and top_p."""
         if len(made) < params.min_tokens:
             logits[params.stop_token_ids] = -np.inf
         if params.temperature == 0:
@@ -127,11 +127,11 @@ class GPUModelRunner:
 
 
 class Unused:
-    """Imported by mindrlhf for annotations, or for what a card's vLLM calls back."""
+    """Name that mindrlhf imports for annotations or for callbacks of a card's vLLM."""
 
 
 def nothing(*arguments: Any, **settings: Any) -> None:
-    """Process groups: no tensor is cut here."""
+    """Create no process groups: no tensor is sharded here."""
 
 
 platform = SimpleNamespace(is_cuda_alike=lambda: False, check_and_update_config=None)
@@ -167,7 +167,7 @@ MODULES: dict[str, dict[str, Any]] = {
     "torch": {"cuda": SimpleNamespace(set_device=None)},
     "torch.distributed": {"Backend": str},
 }
-# vllm-mindspore brings msadapter's torch and sets these
+# vllm-mindspore has msadapter's torch and sets these variables
 if importlib.util.find_spec("torch") is None:
     sys.meta_path.append(Provided(__name__, "torch"))
 os.environ.setdefault("RANK", os.environ.get("MS_NODE_ID", "0"))
