@@ -16,11 +16,6 @@ def test_the_stand_in_declares_every_argument_that_is_given():
     assert all(f'"{name}"' in declared for name in given[::2])
 
 
-def test_this_machine_is_told_once_for_engine_and_sft():
-    config = load(["engine=mindrlhf", "engine.python=/opt/python", "engine.mindformers_home=/mf"])
-    assert (config.mindformers.python, config.mindformers.home) == ("/opt/python", "/mf")
-
-
 @pytest.mark.parametrize("engine", ["local", "mindrlhf", "mindrlhf_one_stage"])
 def test_every_engine_reads_its_result_where_it_would_read_the_fetched_model(engine):
     planned = plan(load([f"engine={engine}", "engine.sft=mindformers"]), lambda path: "0")
@@ -44,8 +39,3 @@ def test_where_it_runs_is_no_part_of_its_identity(override):
     base = ["engine.sft=mindformers", f"mindformers.home={DATA / 'mindformers_standin'}"]
     first, second = (plan(load([*base, *more]), lambda path: "0") for more in ([], [override]))
     assert first.spec("sft").key == second.spec("sft").key
-
-
-def test_without_it_no_artifact_changes():
-    first, second = (plan(load(more), lambda path: "0") for more in ([], ["mindformers.epochs=7"]))
-    assert first.specs == second.specs

@@ -42,7 +42,3 @@ def test_what_is_not_said_is_left_out():
 def test_an_overflow_is_told(cond):
     row = LogReader(1).read(SINK.replace("overflow cond: False", f"overflow cond: {cond}"))
     assert row is not None and row["overflow"] == 1.0
-
-
-def test_other_lines_are_nothing():
-    assert LogReader(1).read("  12.5% |██████  | 2.00000 samples/s/p  1:02:03 }") is None

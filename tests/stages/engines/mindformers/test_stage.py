@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.config.load import load
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
+from stages.base.errors import InputError
 from stages.engines.mindformers.stage import collect, prepare
 from tests.pipeline.stage_digests import check
 from tests.stages.weights.checkpoints import make_model, read_bits, write_hf
@@ -204,9 +204,3 @@ def test_fewer_examples_than_one_update_takes_are_refused(context):
     (context.inputs["tokenize"] / "result.json").write_text(json.dumps(card))
     with pytest.raises(InputError, match=r"mindformers.batch_size=8: must be at most the 7 examples"):
         prepare(context)
-
-
-def test_rules_are_checked_again_where_the_work_is_done(context):
-    values = {**context.config, "mindformers": {**context.config["mindformers"], "examples_per_card": 3}}
-    with pytest.raises(ConfigError, match="must be a multiple of"):
-        prepare(dataclasses.replace(context, config=values))

@@ -106,18 +106,6 @@ def test_a_run_that_slurm_starts_again_replaces_what_it_repeats(tmp_path):
     assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.0), (2, 2.0), (3, 4.0), (4, 4.0), (5, 5.0)]
 
 
-def test_a_half_written_line_waits(tmp_path):
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1")
-    watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)
-    text = "".join(STAMP + line + "\n" for line in NEW)
-    for part in (text[:300], text[300:]):
-        with (tmp_path / "worker_0.log").open("a") as file:
-            file.write(part)
-        watcher.poll()
-    (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert row["loss"] == 1.0
-
-
 def test_a_last_stage_that_lags_or_is_out_of_sight_costs_no_step(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     steps = [line for step in range(4) for line in [f"epoch: 0, step: {step} start", *NEW[6:7], NEW[-2]]]

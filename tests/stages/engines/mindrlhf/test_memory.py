@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stages.engines.mindrlhf.memory import estimate, train_stages, warnings
+from stages.engines.mindrlhf.memory import estimate, train_stages
 from stages.models.families import family_of
 from stages.models.memory import GIB
 from tests.stages.engines.mindrlhf.jobs import job_of
@@ -75,18 +75,6 @@ def test_resharding_holds_all_that_takes_part_unless_it_is_done_on_the_host():
     assert terms(found).keys() > {"train weights", "generate weights", "old policy weights"}
     assert found.low == (4 + 2 + 4) * by_hand(4)
     assert roles("engine.reshard_mem_opt_level=1")["reshard"].low == 0
-
-
-def test_warns_of_what_may_not_fit_and_says_why():
-    def told(*overrides):
-        job = job_of(*SEVEN, *overrides)
-        return warnings(job, estimate(job))
-
-    assert told() == []
-    assert told("engine.device_memory_gib=13")[0].startswith(
-        "memory: train does not fit into engine.device_memory_gib=13"
-    )
-    assert "gpu_memory_utilization=0.05 leaves to vLLM" in told("engine.gpu_memory_utilization=0.05")[0]
 
 
 def exact(job):

@@ -80,10 +80,6 @@ def test_first_moments_are_those_of_adam_alone(tmp_path):
     assert proofs.first_moments(file) == 5.0
 
 
-def test_no_step_at_all_is_no_proof(tmp_path):
-    assert set(_states(proofs.training_proofs(_grpo(tmp_path), 3, "", 0.0)).values()) == {"failed"}
-
-
 @pytest.mark.parametrize(
     ("resumed", "state"),
     [([0, 2], "proven"), ([0, 10], "proven"), ([1, 0], "proven"), ([0, 1], "failed"), (None, "failed")],
@@ -142,7 +138,3 @@ def test_a_tensor_that_is_not_the_trained_one_is_named(tmp_path, change):
 )
 def test_the_answer_is_said_as_the_reward_pays_for_it(function, holds):
     assert holds in best_answer("18", RewardConfig((function,), (1.0,), None))
-
-
-def test_what_nothing_pays_for_is_said_all_the_same():
-    assert best_answer("eighteen", RewardConfig(("qwen_accuracy",), (1.0,), None))

@@ -92,10 +92,6 @@ def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name, workers):
     assert job.packs % (job.engine.ref_model_batch_size * workers) == 0
 
 
-def test_rows_stay_as_long_as_compressed_masks_want():
-    assert _job(_small("7b")).seq_length == 2048
-
-
 def test_rows_grow_where_many_samples_share_one():
     packed = ["engine=mindrlhf", "model=qwen2_5_7b", "model.path=/hf", "dataset=gsm8k", "dataset.path=/data"]
     packed += ["engine.pack_num=16", "train.prompts_per_step=32", "engine.seq_length=16512"]
@@ -104,12 +100,6 @@ def test_rows_grow_where_many_samples_share_one():
     assert rules.RULES.check(_job(small)) == []
     shrink.set_lengths(small, 200)  # longer answers
     assert rules.RULES.check(_job(small)) == []
-
-
-def test_the_recipe_itself_stays_as_it_was():
-    before = _plain("7b")
-    shrink.shrink(before, 1, Path("/small"), Path("/script.json"))
-    assert before == _plain("7b")
 
 
 def test_the_engines_processes_get_the_shim_besides_their_own_variables():
@@ -130,15 +120,14 @@ def test_workers_are_what_layout_memory_and_processors_allow():
 
 
 @pytest.mark.parametrize("contract", ["e8a8fc1", "0cd087455"])
-@pytest.mark.parametrize("updates", [1, 2])
 @pytest.mark.parametrize(
     "layout", ["layout=dp1_mp4_pp2", "layout=dp4_mp2_pp1", "layout=dp2_mp8_pp2 model=qwen2_5_32b"]
 )
 @pytest.mark.parametrize("form", ["hf_safetensors", "ms_safetensors", "ckpt"])
-def test_without_vllm_completions_come_from_two_replicas(form, layout, updates, contract):
+def test_without_vllm_completions_come_from_two_replicas(form, layout, contract):
     recipe = [
         "experiment=mindrlhf_7b", "dataset.path=/data", "model.path=/hf", "engine.use_vllm=0",
-        f"engine.load_ckpt_format={form}", f"engine.contract={contract}", f"train.num_iterations={updates}",
+        f"engine.load_ckpt_format={form}", f"engine.contract={contract}",
     ]  # fmt: skip
     plain = load([*recipe, *layout.split()]).plain()
     one = shrink.worker_bytes(_job(plain))
