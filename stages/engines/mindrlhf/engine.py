@@ -136,7 +136,7 @@ def load(run: Sections) -> Load:
     """Return the work of one step and the memory of a card."""
     this, iterations = job(run), run.train.num_iterations
     tokens = this.packs * this.seq_length * iterations
-    return Load(tokens, this.packs // this.packs_per_update * iterations, cards.device_bytes(this))
+    return Load(tokens, this.packs // this.rows_per_update * iterations, cards.device_bytes(this))
 
 
 def job(run: Sections) -> Job:

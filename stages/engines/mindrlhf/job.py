@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.engines.job import GrpoJob, RunPaths, padded_row_length
-from stages.engines.mindrlhf.config import MindrlhfEngine, Version
+from stages.engines.mindrlhf.config import MindrlhfEngine, MindrlhfSettings, Version
 from stages.models.families import family_of
 from stages.models.family import Mindrlhf
 from stages.rewards.config import RewardConfig
@@ -24,10 +24,39 @@ use_eod_attn_mask_compression."""
 
 
 @dataclass(frozen=True)
-class Job(GrpoJob):
-    """Sections that a mindrlhf run is rendered from."""
+class MindrlhfJob(GrpoJob):
+    """Sections of a run of mindrlhf, also of its one-stage script."""
 
     reward: RewardConfig
+    engine: MindrlhfSettings
+
+    @property
+    def batch(self) -> int:
+        """Prompts for which completions are generated at once."""
+        return self.engine.chunk_size * self.layout.generate.data_parallel
+
+    @property
+    def num_rollouts(self) -> int:
+        """Batches of prompts per step."""
+        return max(1, self.train.prompts_per_step // self.batch)
+
+    @property
+    def samples(self) -> int:
+        """Completions per step (grpo_experience_maker.py, make_experience)."""
+        return self.num_rollouts * self.batch * self.rollout.num_generations
+
+    @property
+    def rows_per_update(self) -> int:
+        """Rows of one optimizer update (train_worker.py, _init_grpo_dataset_before_train)."""
+        train = self.layout.train
+        micro = train.micro_batch_num if train.pipeline_stage > 1 else 1
+        return self.engine.batch_size * train.data_parallel * micro
+
+
+@dataclass(frozen=True)
+class Job(MindrlhfJob):
+    """Sections that a mindrlhf run is rendered from."""
+
     engine: MindrlhfEngine
 
     @property
@@ -50,31 +79,9 @@ class Job(GrpoJob):
         return VERIFIERS if accuracy is None else {**VERIFIERS, "accuracy": accuracy}
 
     @property
-    def batch(self) -> int:
-        """Prompts for which completions are generated at once."""
-        return self.engine.chunk_size * self.layout.generate.data_parallel
-
-    @property
-    def num_rollouts(self) -> int:
-        """Batches of prompts per step."""
-        return max(1, self.train.prompts_per_step // self.batch)
-
-    @property
-    def samples(self) -> int:
-        """Completions per step (grpo_experience_maker.py, make_experience)."""
-        return self.num_rollouts * self.batch * self.rollout.num_generations
-
-    @property
     def packs(self) -> int:
         """Rows of a step, with pack_num samples each."""
         return -(-self.samples // self.engine.pack_num)
-
-    @property
-    def packs_per_update(self) -> int:
-        """Rows of one optimizer update (train_worker.py, _init_grpo_dataset_before_train)."""
-        train = self.layout.train
-        micro = train.micro_batch_num if train.pipeline_stage > 1 else 1
-        return self.engine.batch_size * train.data_parallel * micro
 
     @property
     def sample_length(self) -> int:

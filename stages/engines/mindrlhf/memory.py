@@ -127,7 +127,7 @@ def _reshard(job: Job) -> RoleMemory:
     roles = [("train", job.layout.train, model.param_init_type)]
     roles.append(("generate", job.layout.generate, model.torch_dtype))
     # mindrlhf has no old policy if one update uses all samples of a step (set_enable_old_policy)
-    if job.packs_per_update != job.samples or job.train.num_iterations > 1:
+    if job.rows_per_update != job.samples or job.train.num_iterations > 1:
         roles.append(("old policy", job.layout.train, model.param_init_type))
     if job.train.ref_model_sync_steps:
         roles.append(("reference", job.layout.reference, model.param_init_type))

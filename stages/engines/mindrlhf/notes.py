@@ -25,7 +25,7 @@ def notes(job: Job) -> Iterator[str]:
     """Yield notes about the checkout, the weights, and values that mindrlhf does not pass on."""
     yield from assumed_contract(job.engine.mindrlhf_home, job.version, VERSIONS[0])
     per_epoch = "the number of training prompts // train.prompts_per_step"
-    updates = max(1, job.packs // job.packs_per_update) * job.train.num_iterations
+    updates = max(1, job.packs // job.rows_per_update) * job.train.num_iterations
     decay = (
         f": {job.train.updates} updates (decay_steps), about {updates} in each step" if updates > 1 else ""
     )

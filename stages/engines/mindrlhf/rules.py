@@ -102,7 +102,7 @@ def _masked_samples(job: Job) -> Broken:
 )
 def _whole_packs(job: Job) -> Broken:
     packed = job.engine.pack_num * job.sample_length
-    filled = math.lcm(job.packs_per_update, _reference_batch(job), _old_policy_batch(job))
+    filled = math.lcm(job.rows_per_update, _reference_batch(job), _old_policy_batch(job))
     if not packed > job.seq_length >= job.sample_length or filled == 1:
         return None
     rule = (
@@ -128,10 +128,10 @@ RULES.must(
 
 @RULES.row("train.prompts_per_step", "train_worker.py, train", unless=("prompts_per_step",))
 def _an_update(job: Job) -> Broken:
-    if job.packs >= job.packs_per_update:
+    if job.packs >= job.rows_per_update:
         return None
     rule = (
-        f"{job.packs} packs a step are fewer than the {job.packs_per_update} of one update: mindrlhf would "
+        f"{job.packs} packs a step are fewer than the {job.rows_per_update} of one update: mindrlhf would "
         "make no update at all and say nothing"
     )
     return rule, "raise prompts_per_step or rollout.num_generations, or lower engine.batch_size"
@@ -156,7 +156,7 @@ _LOST = "the tail's log-probabilities stay 0"
 for _name, _packs, _what, _source in (
     (
         "updates",
-        lambda job: job.packs_per_update,
+        lambda job: job.rows_per_update,
         "an update (engine.batch_size x data_parallel, in a pipeline x micro_batch_num): the remainder is "
         "dropped",
         "train_worker.py",

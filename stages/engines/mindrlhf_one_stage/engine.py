@@ -72,7 +72,7 @@ def job(run: Sections) -> Job:
 def load(run: Sections) -> Load:
     """Return the work of one step and the memory of a card."""
     this = job(run)
-    updates = this.samples // this.samples_per_update
+    updates = this.samples // this.rows_per_update
     return Load(this.samples * this.seq_length, updates, this.engine.device_memory_gib * GIB)
 
 

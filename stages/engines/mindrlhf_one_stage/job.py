@@ -4,19 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.layout import Role
-from stages.engines.job import GrpoJob, RunPaths, padded_row_length
+from stages.engines.job import RunPaths, padded_row_length
+from stages.engines.mindrlhf.job import MindrlhfJob
 from stages.engines.mindrlhf_one_stage.config import OneStageEngine, Window
-from stages.rewards.config import RewardConfig
 
 ROLES: tuple[Role, ...] = ("train", "generate")
 """Roles with checkpoints of their own; the reference has the layout of the generation."""
 
 
 @dataclass(frozen=True)
-class Job(GrpoJob):
-    """Sections that a run is rendered from."""
+class Job(MindrlhfJob):
+    """Sections that a run is rendered from; a row of training holds one completion."""
 
-    reward: RewardConfig
     engine: OneStageEngine
 
     @property
@@ -26,26 +25,9 @@ class Job(GrpoJob):
         return self.engine.contract
 
     @property
-    def batch(self) -> int:
-        """Prompts for which completions are generated at once (grpo_trainer.py, __init__)."""
-        return self.engine.chunk_size * self.layout.generate.data_parallel
-
-    @property
     def num_rollouts(self) -> int:
         """Batches of prompts per step; before 2d0e84d always one, whatever the script's dataclass says."""
-        return max(1, self.train.prompts_per_step // self.batch) if self.window == "2d0e84d" else 1
-
-    @property
-    def samples(self) -> int:
-        """Completions per step, each in a row of its own."""
-        return self.num_rollouts * self.batch * self.rollout.num_generations
-
-    @property
-    def samples_per_update(self) -> int:
-        """Rows of one optimizer update (utils/configs.py, init_grpo_dataset)."""
-        train = self.layout.train
-        micro = train.micro_batch_num if train.pipeline_stage > 1 else 1
-        return self.engine.batch_size * train.data_parallel * micro
+        return super().num_rollouts if self.window == "2d0e84d" else 1
 
     @property
     def seq_length(self) -> int:

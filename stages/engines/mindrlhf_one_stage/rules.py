@@ -85,7 +85,7 @@ RULES.must(
     "train.prompts_per_step", "utils/configs.py, init_grpo_dataset", unless=("one_batch", "prompts_per_step")
 )
 def _updates(job: Job) -> Broken:
-    update = job.samples_per_update
+    update = job.rows_per_update
     if job.samples % update == 0:
         return None
     rule = (

@@ -88,7 +88,7 @@ def arguments(job: Job, paths: Paths) -> list[str]:
         "enable_compile_cache": False,
         "only_save_strategy": False,
         "pre_num_generations": 1,
-        "pre_store_data": job.samples_per_update,  # rows of one update, for the trial that compiles the graph
+        "pre_store_data": job.rows_per_update,  # rows of one update, for the trial that compiles the graph
     }
     known = contract.arguments(job.window)
     return [part for name, value in named.items() if name in known for part in (f"--{name}", str(value))]
