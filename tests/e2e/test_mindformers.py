@@ -1,7 +1,6 @@
 """Supervised training, by mindformers' stand-in and by our own trainer, in front of grpo: real msrun."""
 
 import json
-import shutil
 
 import pytest
 
@@ -12,14 +11,10 @@ from tests.e2e.outside import (
     SFT,
     STEPS,
     artifact,
-    by_hand,
-    dry_run,
     kill_when,
     living,
     result,
     rows,
-    sourced,
-    surrounded,
     weights_moved,
 )  # fmt: skip
 
@@ -90,17 +85,6 @@ def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path, form, layout):
         [1 / s + last for s in steps], abs=1e-3
     )
     assert weights_moved(store) == {float(OF_ARITH + STEPS)}
-
-
-@pytest.mark.long
-def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path, alpaca):
-    store, run = tmp_path / "store", [*MINDRLHF, *alpaca, *surrounded(tmp_path, "mindformers")]
-    assert run_plain(store, *run, standin("die@1:0")).exit_code == 1  # its inputs are there now
-    shutil.rmtree(store / ".work")
-    script, grpo = dry_run(store, *run)
-    assert script.parents[1].name.startswith("sft-") and grpo.parents[1].name.startswith("grpo-")
-    assert "Training Over!" in by_hand(script, tmp_path / "logs")
-    assert sourced(tmp_path) == [("sft", "yes"), ("sft", "no")]
 
 
 @pytest.mark.long

@@ -19,7 +19,6 @@ _PAIR = re.compile(rf"'(\w+)': (?:np\.\w+\()?({NUMBER})")
 UPDATE = re.compile(
     r"loss: (.+?) \| lr: (.+?) \| is overflow: (.+?) \| loss scale: ([^|]+)(?:\| grad norm: (.+))?$"
 )
-_MONITOR = re.compile(rf"(kl_loss|clipfrac) of parameter: ({NUMBER})")
 _SAVED = re.compile(r"Saved data to (\S.*prompt_completions_step_\S+\.json)")
 _SPEED = re.compile(rf"step processed tokens ({NUMBER}), tokens/s/p ({NUMBER})")
 _FIRST = re.compile(NUMBER)
@@ -33,8 +32,7 @@ NAMES = {
     "prompt_length_mean": "prompt_length",
 }
 """mindrlhf's metric -> grpoflow's."""
-MONITORED = {"kl_loss": "kl", "clipfrac": "clip_fraction"}
-OF_THE_UPDATE = frozenset({"loss", "lr", "grad_norm", "overflow", "kl", "clip_fraction", "updates"})
+OF_THE_UPDATE = frozenset({"loss", "lr", "grad_norm", "overflow", "updates"})
 """Metrics that only the last pipeline stage knows."""
 
 
@@ -75,8 +73,6 @@ class LogReader:
             self.completions.append((int(row["step"]), Path(match[1])))
         elif match := UPDATE.search(line):
             self._updates += update_metrics(match)
-        elif match := _MONITOR.search(line):
-            self._updates.append((MONITORED[match[1]], float(match[2])))
         elif match := _SPEED.search(line):
             rate = float(match[2]) * self.workers
             if rate > 0:

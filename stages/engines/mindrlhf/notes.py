@@ -1,17 +1,11 @@
 """Notes for the plan of engine=mindrlhf about behaviour that no rule forbids."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from stages.base.layout import ROLES
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
-from stages.models.config import ModelConfig
 from stages.models.layouts import warnings
-from stages.weights.index import INDEX_NAME, SINGLE_NAME
-
-SHARD_BYTES = 4 * 10**9
-"""Qwen2.5 0.5B and 1.5B are published as one file; 3B (6.2 GB) and above in parts of at most this."""
 
 
 def assumed_contract(home: str | None, contract: str, default: str) -> Iterator[str]:
@@ -33,11 +27,6 @@ def notes(job: Job) -> Iterator[str]:
         f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
         f"train.steps={job.train.steps} is only the length of its learning rate's decay{decay}"
     )
-    if job.engine.load_ckpt_format == "hf_safetensors" and is_single_file(job.model):
-        yield (
-            "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
-            "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
-        )
     for role in ROLES:
         yield from (f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role)))
     yield from job.tutorial.notes
@@ -74,11 +63,3 @@ def _generation(job: Job) -> Iterator[str]:
             "mindrlhf's run_grpo_vllm.sh nor msrun sets: where nothing else does, give "
             f"+engine.env.WORLD_SIZE='{job.layout.train.cards}'"
         )
-
-
-def is_single_file(model: ModelConfig) -> bool:
-    """Return True if the Hugging Face directory needs no index; decided by size if it is not here."""
-    if model.path is not None and Path(model.path).is_dir():
-        directory = Path(model.path)
-        return (directory / SINGLE_NAME).exists() or not (directory / INDEX_NAME).exists()
-    return model.source == "modelscope" and model.weight_bytes < SHARD_BYTES

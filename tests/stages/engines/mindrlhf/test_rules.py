@@ -35,16 +35,3 @@ def test_resharding_by_numbering_is_rendered_and_limits_layouts_only_if_enabled(
     assert grpo_config(plain, paths(plain), False)["rl_config"]["enable_reshard_optimizer"] is False
     even = job_of(*SEVEN, "engine.enable_reshard_optimizer=true")
     assert grpo_config(even, paths(even), False)["rl_config"]["enable_reshard_optimizer"] is True
-
-
-@pytest.mark.parametrize(("model", "single"), [("qwen2_5_1_5b", True), ("qwen2_5_3b", False)])
-def test_small_models_are_published_as_one_file(model, single):
-    published = job_of(f"model={model}", "model.path=null", "layout=dp1_mp2_pp1").model
-    assert notes.is_single_file(published) is single
-
-
-def test_a_local_directory_with_an_index_has_several_files(tmp_path):
-    model = job_of(*SEVEN, f"model.path={tmp_path}").model
-    assert notes.is_single_file(model)
-    (tmp_path / "model.safetensors.index.json").write_text("{}")
-    assert not notes.is_single_file(model)
