@@ -11,19 +11,15 @@ from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.engine import ENGINE
-from stages.engines.mindformers.rehearsal import locations, proofs, shim, shrink
+from stages.engines.mindformers.rehearsal import proofs, shim, shrink
 from stages.engines.mindformers.stage import PART
-from stages.engines.rehearsal import Proof, moved
+from stages.engines.rehearsal import Proof
 
 
 def refusals(plan: Plan) -> Iterator[Problem]:
     """Yield the problems of checkout, interpreter, tokenizer and examples."""
     config = plan.config
     yield from missing_for_mindformers(plan, ENGINE)
-    if config.mindformers.home is not None:
-        yield from moved(
-            Path(config.mindformers.home), "mindformers.home", locations.LOCATIONS, locations.COMMIT
-        )
     if config.sft_data.path is not None:
         rule = "cannot be rehearsed yet: a rehearsal would train on all its rows"
         yield Problem("sft_data.path", config.sft_data.path, rule, "rehearse with a file of six examples")

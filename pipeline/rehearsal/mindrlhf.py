@@ -18,14 +18,13 @@ from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
-from stages.engines.mindformers.rehearsal import locations as mindformers_locations
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.rehearsal.proofs import resume_proof
 from stages.engines.mindformers.rehearsal.shrink import KILLED_AFTER
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE, job
-from stages.engines.mindrlhf.rehearsal import answers, locations, proofs, shrink
-from stages.engines.rehearsal import Proof, moved
+from stages.engines.mindrlhf.rehearsal import answers, proofs, shrink
+from stages.engines.rehearsal import Proof
 from stages.grpo import engine as local
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
@@ -47,16 +46,6 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         count, each = shrink.fewest_workers(engine), shrink.worker_bytes(job(config)) / 2**30
         rule = f"{count} x {each:.1f} GiB are needed for the workers, and {_free() / 2**30:.1f} GiB are free"
         yield Problem("memory", None, rule, "a smaller engine.batch_size, or another machine")
-    homes = engine.mindrlhf_home, engine.mindformers_home
-    if None not in homes and engine.contract != "auto":
-        mindrlhf, mindformers = (Path(str(home)) for home in homes)
-        yield from moved(mindrlhf, "engine.mindrlhf_home", locations.LOCATIONS, engine.contract)
-        yield from moved(
-            mindformers,
-            "engine.mindformers_home",
-            mindformers_locations.LOCATIONS,
-            mindformers_locations.COMMIT,
-        )
 
 
 def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:

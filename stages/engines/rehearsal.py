@@ -1,12 +1,11 @@
-"""Parts that the rehearsals of all engines share: proofs, checks of checkouts, configuration of a CPU."""
+"""Parts that the rehearsals of all engines share: proofs, and the configuration for a CPU."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from stages.base.errors import Problem
 from stages.base.layout import ROLES
 
 State = Literal["proven", "failed", "unproven"]
@@ -24,28 +23,6 @@ class Proof:
     """proven: it was observed; failed: the opposite was observed; unproven: this machine cannot show it."""
     told: str
     """Observation with figures; the likely cause of a failure; the reason why something is unproven."""
-
-
-@dataclass(frozen=True)
-class SourceLocation:
-    """Code of a checkout that a rehearsal replaces; in an edited checkout the replacement may miss it."""
-
-    file: str
-    code: str
-    replacement: str
-    versions: tuple[str, ...]
-    """Versions of the checkout that contain the code."""
-
-
-def moved(home: Path, setting: str, locations: Sequence[SourceLocation], version: str) -> Iterator[Problem]:
-    """Yield a problem for each location of `version` that the checkout `home` does not contain."""
-    for location in locations:
-        file = home / location.file
-        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-        if version in location.versions and location.code not in text:
-            code = location.code.strip()
-            rule = f"{file} must contain `{code}`, which a rehearsal replaces ({location.replacement})"
-            yield Problem(setting, str(home), rule, "rehearse with an unedited checkout")
 
 
 def environment(on_path: Path, variables: Mapping[str, str], **more: str) -> dict[str, str]:
