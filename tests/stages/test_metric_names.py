@@ -3,7 +3,6 @@
 import pytest
 
 from stages.engines.mindrlhf.logs import NAMES as MINDRLHF
-from stages.engines.mindrlhf.logs import OF_THE_UPDATE
 from stages.engines.mindrlhf_one_stage.logs import LogReader as OneStage
 from stages.engines.mindspeed_rl.logs import NAMES as MINDSPEED_RL
 from stages.engines.mindspeed_rl.logs import RATES, SCORES, read_line
@@ -18,7 +17,7 @@ def told():
     iteration = read_line(HEAD, cards=1)
     assert iteration is not None
     return {
-        "mindrlhf": {*MINDRLHF.values(), *OF_THE_UPDATE, *read(NEW)[1][0]},
+        "mindrlhf": {*MINDRLHF.values(), *read(NEW)[1][0]},
         "mindrlhf_one_stage": {name for line in LATEST for name in one_stage.read(line) or {}},
         "mindspeed_rl": {*MINDSPEED_RL.values(), *SCORES.values(), *RATES.values(), *iteration.row},
     }

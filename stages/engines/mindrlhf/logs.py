@@ -32,8 +32,6 @@ NAMES = {
     "prompt_length_mean": "prompt_length",
 }
 """mindrlhf's metric -> grpoflow's."""
-OF_THE_UPDATE = frozenset({"loss", "lr", "grad_norm", "overflow", "updates"})
-"""Metrics that only the last pipeline stage knows."""
 
 
 @dataclass

@@ -57,15 +57,22 @@ def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     told: list[tuple[float, float]] = []
     watcher = Watcher(tmp_path, tmp_path, job, lambda step, total, _: told.append((step, total)))
-    write(tmp_path / "worker_0.log", NEW)
+    saved = tmp_path / "prompt_completions_step_3.json"
+    row = {"question": "q", "answer": "a", "solution": "$1$", "reward": 1.0, "completion_length": 3}
+    saved.write_text(json.dumps([row]))
+    write(tmp_path / "worker_0.log", [*NEW[:2], f"Saved data to {saved}", *NEW[2:]])
     write(tmp_path / "worker_7.log", NEW[:1])
     watcher.poll()
-    assert told == []  # the last stage has not come so far yet
+    assert told == []  # the last stage has not finished a step
     other = [line.replace("loss: 0.5", "loss: 7.0").replace("loss: 1.5", "loss: 9.0") for line in NEW]
     write(tmp_path / "worker_7.log", other)
     watcher.poll()
     (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert row["loss"] == 8.0 and row["reward"] == 0.5 and told == [(14, 20)]
+    (completion,) = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text().splitlines()]
+    assert completion == {
+        "step": 14, "prompt": "q", "completion": "a", "solution": "1", "reward": 1.0, "length": 3
+    }  # fmt: skip
 
 
 def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path):
@@ -102,20 +109,3 @@ def test_a_run_that_slurm_starts_again_replaces_what_it_repeats(tmp_path):
     watcher.poll()
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.0), (2, 2.0), (3, 4.0), (4, 4.0), (5, 5.0)]
-
-
-def test_a_last_stage_that_lags_or_is_out_of_sight_costs_no_step(tmp_path):
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    steps = [line for step in range(4) for line in [f"epoch: 0, step: {step} start", *NEW[4:5], NEW[-2]]]
-    out_of_sight = Watcher(tmp_path, tmp_path, job, lambda *_: None)
-    write(tmp_path / "worker_0.log", [NEW[0], *steps])
-    out_of_sight.poll()
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4
-    lags = Watcher(tmp_path, tmp_path, job, lambda *_: None)
-    write(tmp_path / "worker_7.log", [NEW[0], *steps[:3]])
-    lags.poll()
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
-    write(tmp_path / "worker_7.log", [line.replace("loss: 0.5", "loss: 9.0") for line in steps[3:]])
-    lags.poll(ended=True)
-    losses = [json.loads(line)["loss"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert losses == [0.5, 9.0, 9.0, 9.0]
