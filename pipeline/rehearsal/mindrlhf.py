@@ -2,14 +2,12 @@
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
+from psutil import virtual_memory
 
-from pipeline.config.sections import Config
 from pipeline.errors import Problem
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
@@ -42,16 +40,18 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         remedy = f"rehearse the same recipe with a {trained_by(local.trains)}"
         yield Problem("model", config.model.name, rule, remedy)
         return
-    if not _workers(config):
-        count, each = shrink.fewest_workers(engine), shrink.worker_bytes(job(config)) / 2**30
-        rule = f"{count} x {each:.1f} GiB are needed for the workers, and {_free() / 2**30:.1f} GiB are free"
+    workers, each, free = shrink.workers(engine), shrink.worker_bytes(job(config)), virtual_memory().available
+    if workers * each > free:
+        needed = f"{workers} x {each / 2**30:.1f} GiB are needed for the workers"
+        rule = f"{needed}, and {free / 2**30:.1f} GiB are free"
         yield Problem("memory", None, rule, "a smaller engine.batch_size, or another machine")
 
 
 def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     """Prepare data, train, kill after a checkpoint, resume, evaluate and export; yield the proofs."""
     config, stages = plan.config, Scratch(scratch, report)
-    workers, model, script = _workers(config), scratch / "model", scratch / "script.json"
+    assert isinstance(config.engine, MindrlhfEngine)
+    workers, model, script = shrink.workers(config.engine), scratch / "model", scratch / "script.json"
     small = shrink.shrink(config.plain(), workers, model, script)
     stages.write_model(plan, small)
     small, planned = _with_enough_rows(small, stages)
@@ -76,14 +76,6 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     yield from proofs.export_proofs(checkpoint, exported, model, planned.config.model)
     yield proofs.evaluation_proof(evaluated)
     yield from proofs.UNPROVEN
-
-
-def _workers(config: Config) -> int:
-    return shrink.workers(job(config), _free(), os.cpu_count() or 1)
-
-
-def _free() -> int:
-    return int(psutil.virtual_memory().available)
 
 
 def _with_enough_rows(small: dict[str, Any], stages: Scratch) -> tuple[dict[str, Any], Plan]:

@@ -26,16 +26,8 @@ BATCH_RULES = (
 """Keys whose rules decide whether a step fills mindrlhf's batches."""
 
 
-def workers(job: Job, available_bytes: int, processors: int) -> int:
-    """Return as many workers as data_parallel, memory and processors allow; 0 if the fewest do not fit."""
-    fewest = fewest_workers(job.engine)
-    most = min(max(job.layout.train.data_parallel, fewest), max(processors, fewest))
-    fitting = min(most, available_bytes // worker_bytes(job))
-    return fitting if fitting >= fewest else 0
-
-
-def fewest_workers(engine: MindrlhfEngine) -> int:
-    """Return the workers that a rehearsal needs.
+def workers(engine: MindrlhfEngine) -> int:
+    """Return the workers of a rehearsal.
 
     Without vLLM the completions of a prompt differ only between replicas: each has one seed.
     """
