@@ -38,7 +38,7 @@ def test_a_recipe_passes_and_plan_knows(checkout, recipe, version, capsys):
     out = capsys.readouterr().out
     assert out.splitlines()[-1].startswith("rehearsal passed proven=11 failed=0 unproven=5 report=")
     told = told_of(out)
-    assert told["resumed"] == "killed (SIGKILL) after checkpoint 0_1; went on from 0_1, 2 steps in all"
+    assert told["resumed"] == "killed (SIGKILL) after checkpoint 0_1; resumed from 0_1, 2 steps in all"
     assert told["rewards varied"] == "per step: 0 to 1, 0 to 1"
     main(["plan", *recipe])
     assert "not rehearsed" not in capsys.readouterr().out
