@@ -45,7 +45,7 @@ def standin(fault):
     return f"+mindformers.env.STANDIN='{fault}'"
 
 
-def test_a_killed_run_goes_on_and_grpo_starts_from_its_result(tmp_path, alpaca):
+def test_a_killed_run_resumes_and_grpo_starts_from_its_result(tmp_path, alpaca):
     store, run = tmp_path / "store", [*MINDRLHF, *alpaca]
 
     def saved_step_6():

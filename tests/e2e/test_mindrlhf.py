@@ -13,7 +13,7 @@ def store(mindrlhf_store):
     return mindrlhf_store
 
 
-def test_the_worker_that_failed_is_told_not_the_one_that_waited(store):
+def test_the_failed_worker_is_reported_not_the_waiting_one(store):
     done = run(store, standin("die@3:1"))
     assert done.exit_code == 1
     assert "out of memory, said worker 1" in done.stderr
@@ -36,7 +36,7 @@ def test_run_refuses_without_a_checkout(store):
 
 
 @pytest.mark.long  # rank directories in the default suite: test_mindrlhf_deepseek.py
-def test_four_workers_from_rank_directories_are_killed_and_come_home(store):
+def test_four_workers_with_rank_directories_are_killed_and_resume(store):
     four = ["engine.load_ckpt_format=ckpt", "engine.use_vllm=0", "layout=dp1_mp2_pp2"]
     first = begin(store, *four)
     wait_for_hanging(first, store, 4)

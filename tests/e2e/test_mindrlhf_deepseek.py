@@ -68,7 +68,7 @@ def overrides(model):
 
 
 @pytest.mark.slow
-def test_it_is_trained_and_its_ranks_come_home(model, tmp_path):
+def test_it_is_trained_and_its_rank_files_are_imported(model, tmp_path):
     store = tmp_path / "store"
     done = run_plain(store, *overrides(model))
     assert done.exit_code == 0, done.stderr

@@ -42,9 +42,7 @@ def resumed_and_whole(store):
 
 @pytest.mark.long  # in the default suite, a machine that is lost: tests/launch/test_nodes.py
 @pytest.mark.parametrize(("count", "overrides"), [(2, []), (4, ["layout=dp1_mp2_pp2", MEET])])
-def test_one_command_runs_it_and_a_machine_that_is_lost_is_named_and_the_run_goes_on(
-    store, tmp_path_factory, count, overrides
-):
+def test_a_lost_machine_is_named_and_the_run_resumes(store, tmp_path_factory, count, overrides):
     with machines(count, tmp_path_factory.mktemp("machines")) as made:
         settings = [*overrides, *on_machines(made)]
         first = begin(store, *settings)
@@ -93,7 +91,7 @@ def test_a_machine_that_does_not_share_the_store_is_refused(store, tmp_path_fact
 @pytest.mark.slurm
 @pytest.mark.long
 @pytest.mark.parametrize("requeue", [True, False])
-def test_a_machine_that_slurm_loses_is_named_and_the_run_goes_on(store, tmp_path_factory, requeue):
+def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(store, tmp_path_factory, requeue):
     """By itself, once the machine is back or another one free; where that is not wanted, when typed again."""
     slurm = ["launcher=slurm", "launcher.cards_per_node=1", "+engine.env.STANDIN_ONCE=1"]
     slurm += [] if requeue else ["launcher.sbatch=[--no-requeue]"]

@@ -30,7 +30,7 @@ def standin(fault):
     return f"+engine.env.STANDIN='{fault}'"
 
 
-def test_a_run_that_died_begins_anew_and_its_result_is_exported_and_evaluated(tmp_path):
+def test_a_failed_run_begins_again_and_its_result_is_exported_and_evaluated(tmp_path):
     store = tmp_path / "store"
     failed = run_plain(store, *ONE_STAGE, of("2d0e84d"), standin("die@5:1"))
     assert failed.exit_code == 1

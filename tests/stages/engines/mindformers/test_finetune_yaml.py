@@ -105,7 +105,7 @@ def test_every_rule_holds(run):
         ("0_5b_1card", ["model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "tokenize.sft_length=2048"]),
     ],
 )
-def test_files_that_people_use_stay_as_they_are(name, overrides):
+def test_rendered_files_equal_the_golden_ones(name, overrides):
     golden = DATA / "mindformers_golden" / f"{name}.yaml"
     text = dump(finetune(job_of(*overrides), PATHS, resume=False))
     assert text == golden.read_text(), f"{golden} differs; is the change meant?"

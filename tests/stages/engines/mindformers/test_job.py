@@ -17,7 +17,7 @@ def test_the_stand_in_declares_every_argument_that_is_given():
 
 
 @pytest.mark.parametrize("engine", ["local", "mindrlhf", "mindrlhf_one_stage"])
-def test_every_engine_reads_its_result_where_it_would_read_the_fetched_model(engine):
+def test_every_engine_reads_its_result_instead_of_the_fetched_model(engine):
     planned = plan(load([f"engine={engine}", "engine.sft=mindformers"]), lambda path: "0")
     names = [spec.name for spec in planned.specs]
     assert names[:4] == ["fetch", "fetch_dataset", "tokenize", "sft"]
@@ -35,7 +35,7 @@ def test_every_engine_reads_its_result_where_it_would_read_the_fetched_model(eng
 @pytest.mark.parametrize(
     "override", ["mindformers.home=null", "+mindformers.env.X=1", "mindformers.python=/p"]
 )
-def test_where_it_runs_is_no_part_of_its_identity(override):
+def test_machine_settings_do_not_change_the_fingerprint(override):
     base = ["engine.sft=mindformers", f"mindformers.home={DATA / 'mindformers_standin'}"]
     first, second = (plan(load([*base, *more]), lambda path: "0") for more in ([], [override]))
     assert first.spec("sft").key == second.spec("sft").key

@@ -11,7 +11,7 @@ SINK = (
 )
 
 
-def test_a_step_in_our_names():
+def test_a_step_is_read_with_grpoflows_metric_names():
     reader = LogReader(tokens=32 * 1024)
     assert reader.read(SINK) == {
         "step": 605, "loss": 1.125, "step_s": 0.5, "tokens_per_s": 65536, "lr": 9.5e-7, "grad_norm": 1.5,
@@ -32,13 +32,13 @@ def test_losses_are_read_in_every_form(said, meant):
     assert row is not None and row["loss"] == meant["loss"]
 
 
-def test_what_is_not_said_is_left_out():
+def test_metrics_that_are_not_logged_are_left_out():
     line = SINK.replace("lr: 9.5e-07, ", "").replace("global_norm: [1.5]", "global_norm: None")
     row = LogReader(1).read(line.replace("per_step_time: 500ms", "per_step_time: 0ms"))
     assert row == {"step": 605, "loss": 1.125, "overflow": 0.0}
 
 
 @pytest.mark.parametrize("cond", ["True", "[ True]", "1"])
-def test_an_overflow_is_told(cond):
+def test_an_overflow_is_read(cond):
     row = LogReader(1).read(SINK.replace("overflow cond: False", f"overflow cond: {cond}"))
     assert row is not None and row["overflow"] == 1.0

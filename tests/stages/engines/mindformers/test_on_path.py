@@ -34,7 +34,7 @@ def _python(code, tmp_path, **more):
     return done.stdout.strip()
 
 
-def test_nothing_is_hooked_where_the_variable_is_not_set(tmp_path):
+def test_without_the_variable_nothing_is_hooked(tmp_path):
     code = "import sys; print('grpoflow_cpu' in sys.modules)"
     assert _python(code, tmp_path) == "False"
     assert _python(code, tmp_path, **{VARIABLE: "script.json"}) == "True"
@@ -49,7 +49,7 @@ def test_a_module_is_changed_before_its_importer_sees_it(tmp_path):
     assert _python(code, tmp_path) == "2"
 
 
-def test_vllm_is_found_by_its_version_and_only_where_we_rehearse(tmp_path):
+def test_vllm_has_a_version_in_a_rehearsal(tmp_path):
     code = "import importlib.metadata as m; print(m.version('vllm'), m.version('numpy') != '')"
     assert _python(code, tmp_path, **{VARIABLE: "script.json"}) == "0.8.4 True"
 

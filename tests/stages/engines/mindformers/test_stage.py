@@ -106,7 +106,7 @@ def test_it_begins_from_the_fetched_weights_under_mindformers_names(context):
     assert (context.work / "weights").stat().st_mtime_ns == before
 
 
-def test_it_goes_on_from_the_newest_checkpoint_that_every_rank_has(context):
+def test_it_resumes_from_the_newest_checkpoint_of_all_ranks(context):
     prepare(context)
     checkpoint(context, 2)
     checkpoint(context, 4)
@@ -134,7 +134,7 @@ def test_it_goes_on_from_the_newest_checkpoint_that_every_rank_has(context):
     assert not (context.work / "output" / "checkpoint").exists()  # MindSpore would rename its own files
 
 
-def test_a_second_kill_before_a_new_checkpoint_goes_on_from_the_same_one(context):
+def test_a_second_kill_before_a_new_checkpoint_resumes_from_the_same_one(context):
     prepare(context)
     checkpoint(context, 2)
     prepare(context)
@@ -149,7 +149,7 @@ def test_a_second_kill_before_a_new_checkpoint_goes_on_from_the_same_one(context
     assert json.loads((context.work / "start.json").read_text())["resumed"] == [5, 1]
 
 
-def test_a_run_that_died_after_its_last_checkpoint_trains_its_end_again(context):
+def test_a_run_killed_after_its_last_checkpoint_trains_the_last_steps_again(context):
     prepare(context)
     checkpoint(context, 5)
     checkpoint(context, STEPS)
@@ -157,7 +157,7 @@ def test_a_run_that_died_after_its_last_checkpoint_trains_its_end_again(context)
     assert json.loads((context.work / "start.json").read_text())["resumed"] == [5, 1]
 
 
-def test_its_result_is_like_the_fetched_and_the_same_without_its_version(context):
+def test_the_result_has_the_fetched_models_files_and_changes_only_with_its_version(context):
     prepare(context)
     checkpoint(context, 4)
     checkpoint(context, STEPS)
@@ -185,7 +185,7 @@ def test_its_result_is_like_the_fetched_and_the_same_without_its_version(context
         check("mindformers/collect", made, made.parent)
 
 
-def test_without_its_last_word_or_a_new_checkpoint_it_has_failed(context):
+def test_a_run_without_the_last_line_or_a_new_checkpoint_has_failed(context):
     prepare(context)
     checkpoint(context, STEPS)
     launched(context, "something else")

@@ -42,7 +42,7 @@ def save_all(root, at, parts=("train", "optimizer", "ref")):
             save(root, part, rank, at)
 
 
-def test_metadata_is_made_json_again(tmp_path):
+def test_broken_metadata_is_restored(tmp_path):
     for at in ("0_1865", "1_0"):
         save_all(tmp_path, at)
     broken = tmp_path / "train" / "rank_1" / "meta.json"
@@ -60,7 +60,7 @@ def test_moments_are_ordered_as_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "absent", "no optimizer"])
-def test_an_unfinished_checkpoint_is_removed_and_the_one_before_serves(tmp_path, damage):
+def test_an_incomplete_checkpoint_is_removed_and_the_previous_one_used(tmp_path, damage):
     save_all(tmp_path, "0_5")
     save_all(tmp_path, "0_10", ("train",) if damage == "no optimizer" else ("train", "optimizer"))
     last = tmp_path / "train" / "rank_1" / "policy_model_rank_1-0_10.safetensors"
@@ -72,13 +72,13 @@ def test_an_unfinished_checkpoint_is_removed_and_the_one_before_serves(tmp_path,
     assert not list(tmp_path.rglob("*-0_10.safetensors"))
 
 
-def test_nothing_whole_means_beginning_anew(tmp_path):
+def test_without_a_complete_checkpoint_the_run_begins(tmp_path):
     assert prepare_resume(tmp_path, 2) is None
     save(tmp_path, "train", 0, "0_5")
     assert prepare_resume(tmp_path, 2) is None
 
 
-def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path):
+def test_the_copy_next_to_the_scripts_decides_without_grpoflow(tmp_path):
     copy, root = tmp_path / "checkpoints.py", tmp_path / "run"
     shutil.copyfile(checkpoints.__file__, copy)
     command = [sys.executable, "-I", str(copy), str(root), "2"]  # -I: neither our directory nor PYTHONPATH
@@ -102,7 +102,7 @@ def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path):
 
 
 @given(st.binary(max_size=40))
-def test_whole_means_what_the_format_says(tail):
+def test_a_file_is_complete_if_it_has_the_bytes_that_its_header_announces(tail):
     with tempfile.TemporaryDirectory() as folder:
         path = save(Path(folder), "train", 0, "0_5")
         whole = path.read_bytes()
@@ -114,7 +114,7 @@ def test_whole_means_what_the_format_says(tail):
                 read_header(path)
 
 
-def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path):
+def test_a_finished_run_has_the_last_line_and_a_new_checkpoint_of_all_ranks(tmp_path):
     root, log = tmp_path / "checkpoints", tmp_path / "worker_0.log"
     started = {"logs": str(tmp_path), "earlier": {}}
 
@@ -138,7 +138,7 @@ def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path):
     assert prove() == Moment(1, 8)
 
 
-def test_what_the_engine_writes_stays_out_of_the_artifact(tmp_path):
+def test_the_engine_writes_into_a_copy_not_into_the_artifact(tmp_path):
     source, target = tmp_path / "artifact", tmp_path / "work" / "hf"
     source.mkdir()
     save_file({"model.norm.weight": np.ones(3)}, source / "model.safetensors")

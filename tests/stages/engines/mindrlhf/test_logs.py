@@ -87,7 +87,7 @@ def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path):
     assert found == [4, 5]
 
 
-def test_a_run_that_slurm_starts_again_replaces_what_it_repeats(tmp_path):
+def test_a_run_requeued_by_slurm_replaces_the_steps_that_it_repeats(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)
 

@@ -140,7 +140,7 @@ def test_arguments_are_those_of_the_version(contract):
         ("32b_32cards", ["model=qwen2_5_32b", "layout=dp1_mp8_pp4", "layout.train.recompute=true"]),
     ],
 )
-def test_files_that_people_use_stay_as_they_are(name, overrides):
+def test_rendered_files_equal_the_golden_ones(name, overrides):
     job = job_of(*overrides)
     for file, values in all_configs(job, paths(job), resume=False).items():
         golden = DATA / "mindrlhf_golden" / name / file

@@ -39,7 +39,7 @@ def context_of(tmp_path):
     return Context("grpo", config, inputs, tmp_path / "output", tmp_path / "work", tmp_path / "progress")
 
 
-def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path):
+def test_the_strategy_files_of_mindrlhf_are_imported(tmp_path):
     context, job = context_of(tmp_path), job_of(*OVERRIDES)
     write_strategy(job.model, job.layout.train, context.work / "strategy", role="train")
     collect(context)
@@ -53,7 +53,7 @@ def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path):
     assert "KL and clip share" in result["not_logged"]
 
 
-def test_else_the_layouts_serves_and_nothing_changes_without_its_version(tmp_path):
+def test_without_strategy_files_the_layouts_are_written(tmp_path):
     context = context_of(tmp_path)
     collect(context)
     strategy = read_strategy(context.output / "train_strategy")

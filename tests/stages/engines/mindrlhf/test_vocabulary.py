@@ -30,11 +30,11 @@ def with_tokens(directory, **ids):
         ({"source": "modelscope", "family": "deepseek_v3"}, "file"),
     ],
 )
-def test_it_follows_from_what_is_configured(model, tokenizer):
+def test_the_tokenizer_follows_from_the_configuration(model, tokenizer):
     assert tokenizer_of({"family": "qwen2"} | model) == tokenizer
 
 
-def test_it_follows_from_a_directory_that_is_here(tmp_path):
+def test_the_tokenizer_follows_from_a_local_directory(tmp_path):
     model = {
         "family": "qwen2",
         "source": "local",
@@ -59,7 +59,7 @@ def test_it_follows_from_a_directory_that_is_here(tmp_path):
         (["model.variant=base", "model.eos_token_id=[151645]"], True),
     ],
 )
-def test_what_stays_of_a_stop_token(overrides, stays):
+def test_text_that_remains_of_a_stop_token(overrides, stays):
     job = job_of(*SEVEN, *overrides)
     found = leftover(job.model, job.engine.tokenizer)
     assert (found is not None) is stays
@@ -75,7 +75,7 @@ def rendered(contract, *overrides):
     return told, files["grpo_config.yaml"]["rl_config"], files["predict.yaml"]["processor"]["tokenizer"]
 
 
-def test_another_vocabulary_is_handed_to_both_versions():
+def test_both_versions_read_tokenizer_json_for_another_vocabulary():
     file = "/run/models/hf/tokenizer.json"
     told, rl, built = rendered("e8a8fc1", "engine.tokenizer=file")
     directory = ["--tokenizer_dir=/run/models/hf"]
@@ -86,10 +86,3 @@ def test_another_vocabulary_is_handed_to_both_versions():
     told, rl, again = rendered("0cd087455", "engine.tokenizer=file")
     assert told == ["--custom_model_name=llama", f"--tokenizer_dir={file}"]
     assert rl["tokenizer_dir"] == file and "tokenizer_type" not in rl and again == built
-
-
-def test_qwens_own_stays_as_mindrlhf_ships_it():
-    told, rl, built = rendered("e8a8fc1")
-    assert told == ["--model_name=qwen", "--tokenizer_type=qwen", "--tokenizer_dir=/run/models/hf"]
-    assert rl["tokenizer_type"] == "qwen" and built["type"] == "Qwen2Tokenizer"
-    assert rendered("0cd087455")[0] == ["--custom_model_name=qwen", "--tokenizer_dir=/run/models/hf"]

@@ -34,7 +34,7 @@ def test_a_newer_checkout_is_refused(tmp_path):
         contract.recognise(str(tmp_path))
 
 
-def test_a_script_with_other_arguments_is_told_what_it_lacks(tmp_path):
+def test_missing_arguments_of_a_script_are_named(tmp_path):
     shutil.copytree(HOME / "2d0e84d", tmp_path / "home")
     script = contract.entry(tmp_path / "home", "2d0e84d")
     script.write_text(script.read_text().replace("--sft_path_infer", "--sft_path"))

@@ -35,7 +35,7 @@ def test_every_hyper_parameter_is_one_of_the_version_s(version):
     assert hyper_parameters(job).keys() <= fields(version)
 
 
-def test_files_that_people_use_stay_as_they_are(tmp_path):
+def test_rendered_files_equal_the_golden_ones(tmp_path):
     job, paths = job_of(*SEVEN), PATHS.__class__(tmp_path, PATHS.dataset, PATHS.tokenizer, PATHS.weights)
     rendered(job, paths).write(paths.root)
     for golden in sorted(GOLDEN.iterdir()):
@@ -44,7 +44,7 @@ def test_files_that_people_use_stay_as_they_are(tmp_path):
     assert len(list(GOLDEN.iterdir())) == 3
 
 
-def test_what_a_run_leaves_comes_home_and_nothing_changes_without_its_version(tmp_path):
+def test_results_are_imported_and_change_only_with_their_version(tmp_path):
     job, output, work = job_of(*SEVEN), tmp_path / "output", tmp_path / "work"
     config = load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *SEVEN]).plain()
     (work / "configs").mkdir(parents=True)

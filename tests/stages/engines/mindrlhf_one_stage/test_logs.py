@@ -31,7 +31,7 @@ FIRST = [
 ] * 2
 
 
-def test_the_trial_is_no_step():
+def test_the_trial_generation_is_not_counted_as_a_step():
     reader = LogReader("2d0e84d")
     rows = [row for line in LATEST if (row := reader.read(line))]
     assert rows == [
@@ -42,7 +42,7 @@ def test_the_trial_is_no_step():
     ]  # fmt: skip
 
 
-def test_the_first_version_tells_no_rewards():
+def test_the_first_version_logs_no_rewards():
     reader = LogReader("32599d0")
     rows = [row for line in FIRST if (row := reader.read(line))]
     assert [row["step"] for row in rows] == [1, 2]

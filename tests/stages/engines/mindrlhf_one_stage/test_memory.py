@@ -13,7 +13,7 @@ def roles(*overrides):
     }
 
 
-def test_generation_waits_for_nothing_and_begins_beside_all_others():
+def test_generation_holds_the_reference_and_in_the_first_step_the_training_weights():
     generate = roles()["generate"]
     assert generate["weights"].low == generate["reference weights"].low == 4 * by_hand(4)
     # 28 layers x key and value x 1 head of 128 x 2 bytes, for 1024 blocks of 32 tokens

@@ -44,7 +44,7 @@ def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path
     assert r"a \\boxed{1}" in varied.told
 
 
-def test_a_reward_that_pays_everything_alike_is_no_matter_of_answers(tmp_path):
+def test_rewards_that_are_always_equal_have_another_cause(tmp_path):
     paid = {**GOOD, "reward_min": 0.5, "reward_max": 0.5}
     _, varied, *_ = proofs.training_proofs(_grpo(tmp_path, paid, paid), 3, "the cause", 0.0)
     assert varied.state == "failed"
@@ -64,7 +64,7 @@ def test_one_bad_step_fails_it(tmp_path, step, what):
 
 
 @pytest.mark.parametrize(("moments", "state"), [(1e-9, "proven"), (0.0, "failed"), (float("nan"), "failed")])
-def test_where_no_norm_is_logged_the_optimizers_moments_count(tmp_path, moments, state):
+def test_without_logged_norms_the_optimizers_moments_decide(tmp_path, moments, state):
     silent = {key: value for key, value in GOOD.items() if key != "grad_norm"}
     found = _states(proofs.training_proofs(_grpo(tmp_path, silent, silent), 3, "", moments))
     assert found["gradient norm above 0"] == state
@@ -84,7 +84,7 @@ def test_first_moments_are_those_of_adam_alone(tmp_path):
     ("resumed", "state"),
     [([0, 2], "proven"), ([0, 10], "proven"), ([1, 0], "proven"), ([0, 1], "failed"), (None, "failed")],
 )
-def test_it_must_go_on_from_the_checkpoint_that_was_whole(tmp_path, resumed, state):
+def test_it_must_resume_from_the_complete_checkpoint(tmp_path, resumed, state):
     (tmp_path / "result.json").write_text(json.dumps({"resumed_from": resumed, "steps": 3}))
     assert resume_proof(tmp_path, Moment(0, 2)).state == state
 
@@ -136,5 +136,5 @@ def test_a_tensor_that_is_not_the_trained_one_is_named(tmp_path, change):
 @pytest.mark.parametrize(
     ("function", "holds"), [("qwen_accuracy", "\\boxed{18}"), ("format", "<answer>18</answer>")]
 )
-def test_the_answer_is_said_as_the_reward_pays_for_it(function, holds):
+def test_the_answer_has_the_form_with_the_highest_reward(function, holds):
     assert holds in best_answer("18", RewardConfig((function,), (1.0,), None))

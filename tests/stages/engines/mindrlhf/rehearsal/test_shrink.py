@@ -10,7 +10,6 @@ from stages.engines.mindrlhf.grpo_yaml import grpo_config
 from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.model_yaml import model_configs
 from stages.engines.mindrlhf.rehearsal import shrink
-from stages.engines.rehearsal import VARIABLE
 from tests.stages.engines.rendered import flat
 
 ROOT = Path("/run")
@@ -60,7 +59,7 @@ def _job(values):
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("resume", [False, True])
-def test_every_rendered_key_that_does_not_say_size_is_kept(name, resume):
+def test_every_rendered_key_that_is_no_size_stays(name, resume):
     own = flat(grpo_config(_job(_plain(name)), PATHS, resume))
     small = flat(grpo_config(_job(_small(name)), PATHS, resume))
     assert own.keys() == small.keys()
@@ -100,14 +99,6 @@ def test_rows_grow_where_many_samples_share_one():
     assert rules.RULES.check(_job(small)) == []
     shrink.set_lengths(small, 200)  # longer answers
     assert rules.RULES.check(_job(small)) == []
-
-
-def test_the_engines_processes_get_the_shim_besides_their_own_variables():
-    recipe = [*RECIPES["7b"], "+engine.env.HCCL_X=1"]
-    small = shrink.shrink(load(recipe).plain(), 1, Path("/small"), Path("/script.json"))
-    assert small["engine"]["env"][VARIABLE] == "/script.json"
-    assert small["engine"]["env"]["HCCL_X"] == "1"
-    assert "on_path" in small["engine"]["env"]["PYTHONPATH"]
 
 
 @pytest.mark.parametrize("contract", ["e8a8fc1", "0cd087455"])
