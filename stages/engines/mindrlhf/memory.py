@@ -5,6 +5,7 @@ train, infer, ref and old_policy); mindformers 051d65f, core/optim/adamw.py (mom
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stages.base.layout import RoleLayout
 from stages.engines.mindrlhf.job import Job
@@ -110,42 +111,50 @@ def _generate(job: Job) -> RoleMemory:
     working = memory.working_set(
         model, layout, engine.infer_model_batch_size * job.tokenize.max_prompt_length
     )
-    blocks = network_of(model).num_blocks
-    slots = blocks * engine.block_size
-    cache = memory.exact(
-        "KV cache",
-        slots * per_token,
-        f"{blocks} blocks x {engine.block_size} tokens x {per_token:,} bytes",
-    )
+    cache = block_cache(model, layout, network_of(model).num_blocks, engine.block_size)
     return RoleMemory("generate", 0, (weights, working, cache))
 
 
+def block_cache(model: ModelConfig, layout: RoleLayout, blocks: int, block_size: int) -> Term:
+    """Return the memory of the cache with which MindFormers generates."""
+    per_token = memory.cache_bytes_per_token(model, layout, model.torch_dtype)
+    formula = f"{blocks} blocks x {block_size} tokens x {per_token:,} bytes"
+    return memory.exact("KV cache", blocks * block_size * per_token, formula)
+
+
 def _reshard(job: Job) -> RoleMemory:
-    """Return the memory of copying weights from training to generation; the optimizer is on the host."""
-    model = job.model
-    place: memory.Place = "host" if job.engine.reshard_mem_opt_level else "card"
-    roles = [("train", job.layout.train, model.param_init_type)]
-    roles.append(("generate", job.layout.generate, model.torch_dtype))
+    model, layout = job.model, job.layout
+    roles = [("train", layout.train, model.param_init_type), ("generate", layout.generate, model.torch_dtype)]
     # mindrlhf has no old policy if one update uses all samples of a step (set_enable_old_policy)
     if job.rows_per_update != job.samples or job.train.num_iterations > 1:
-        roles.append(("old policy", job.layout.train, model.param_init_type))
+        roles.append(("old policy", layout.train, model.param_init_type))
     if job.train.ref_model_sync_steps:
-        roles.append(("reference", job.layout.reference, model.param_init_type))
+        roles.append(("reference", layout.reference, model.param_init_type))
+    return reshard(model, roles, "host" if job.engine.reshard_mem_opt_level else "card")
+
+
+def reshard(
+    model: ModelConfig, roles: Sequence[tuple[str, RoleLayout, str]], place: memory.Place = "card"
+) -> RoleMemory:
+    """Return the memory of copying weights from training to other roles; the optimizer is on the host.
+
+    Args:
+        model: the model.
+        roles: name, layout and dtype of each role whose weights are held.
+        place: where they are held.
+    """
     elements = {name: memory.elements(model, layout) for name, layout, _ in roles}
-    stages = []
-    count = max(map(len, elements.values()))
+    stages, count = [], max(map(len, elements.values()))
     for stage in range(count):
         terms = []
         for name, _, dtype in roles:
             held = elements[name][stage * len(elements[name]) // count].held
-            size = held * ITEM_BYTES[dtype]
-            formula = f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})"
-            terms.append(memory.exact(f"{name} weights", size, formula, place))
-        stages.append([*terms, in_transit(model)])
+            terms.append(replace(memory.sized(f"{name} weights", held, dtype), place=place))
+        stages.append([*terms, _in_transit(model)])
     return memory.largest("reshard", stages)
 
 
-def in_transit(model: ModelConfig) -> Term:
+def _in_transit(model: ModelConfig) -> Term:
     """Return the memory of one parameter that is copied between the roles' cards."""
     item = ITEM_BYTES[model.param_init_type]
     largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size

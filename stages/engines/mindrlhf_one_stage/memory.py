@@ -8,7 +8,7 @@ and transform) and mindrlhf/trainer/grpo_trainer.py (make_experience); 32599d0 k
 on the card while completions are generated and scored.
 """
 
-from stages.engines.mindrlhf.memory import in_transit, train_stages
+from stages.engines.mindrlhf.memory import block_cache, reshard, train_stages
 from stages.engines.mindrlhf_one_stage.job import Job
 from stages.models import memory
 from stages.models.config import ITEM_BYTES
@@ -25,21 +25,18 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
         ConfigError: a layout does not fit the model.
     """
     model, layout, engine, dtype = job.model, job.layout.generate, job.engine, job.model.param_init_type
-    train = memory.largest("train", train_stages(model, job.layout.train, engine.batch_size * job.seq_length))
-    stages = memory.elements(model, job.layout.train, "layout.train")
+    train = train_stages(model, job.layout.train, engine.batch_size * job.seq_length)
     held = memory.elements(model, layout, "layout.generate")[0].held
-    reference_weights = memory.sized("reference weights", held, dtype)
-    per_token = memory.cache_bytes_per_token(model, layout, model.torch_dtype)
-    cache = f"{engine.num_blocks} blocks x {engine.block_size} tokens x {per_token:,} bytes"
-    trained, item = max(stage.held for stage in stages), ITEM_BYTES[dtype]
+    trained = max(stage.held for stage in memory.elements(model, job.layout.train, "layout.train"))
+    item = ITEM_BYTES[dtype]
     first = (
         f"{trained:,} elements x ({item} + {MOMENTS} of moments): in the first step, as far as compiling has"
         " put them on the card; estimate"
     )
     generate = (
         memory.weights(held, dtype),
-        reference_weights,
-        memory.exact("KV cache", engine.num_blocks * engine.block_size * per_token, cache),
+        memory.sized("reference weights", held, dtype),
+        block_cache(model, layout, engine.num_blocks, engine.block_size),
         memory.working_set(model, layout, engine.chunk_size * job.tokenize.max_prompt_length),
         Term("training's weights", 0, trained * (item + MOMENTS), first),
     )
@@ -51,15 +48,10 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
     ]
     if job.window == "32599d0":
         reference.append(memory.sized("generation's weights", held, dtype))
-    generate_weights = memory.sized("generate weights", held, dtype)
-    reshard = [
-        [
-            memory.sized("train weights", stage.held, dtype),
-            generate_weights,
-            reference_weights,
-            in_transit(model),
-        ]
-        for stage in stages
-    ]
-    roles = (RoleMemory("generate", 0, generate), RoleMemory("reference", 0, tuple(reference)))
-    return (train, *roles, memory.largest("reshard", reshard))
+    copied = [("train", job.layout.train, dtype), ("generate", layout, dtype), ("reference", layout, dtype)]
+    return (
+        memory.largest("train", train),
+        RoleMemory("generate", 0, generate),
+        RoleMemory("reference", 0, tuple(reference)),
+        reshard(model, copied),
+    )
