@@ -132,7 +132,7 @@ def _an_update(job: Job) -> Broken:
         return None
     rule = (
         f"{job.packs} packs a step are fewer than the {job.rows_per_update} of one update: mindrlhf would "
-        "make no update at all and say nothing"
+        "silently make no update"
     )
     return rule, "raise prompts_per_step or rollout.num_generations, or lower engine.batch_size"
 
@@ -264,7 +264,7 @@ RULES.must(
     "engine.full_monitor",
     be(
         False,
-        "e8a8fc1 reads old_log_ratio from GRPOModel, which has none, and dies in the first update; 0cd087455 "
+        "e8a8fc1 reads old_log_ratio from GRPOModel, which has none, and fails in the first update; 0cd087455 "
         "has no such key. Neither logs KL and clip share",
     ),
     "grpo_models.py:377; 0cd087455: grpo_configs.py",
