@@ -16,8 +16,8 @@ RULES.must(
     "layout.train.opt_offload",
     be(
         False,
-        "the optimizer of this setting needs the norm of the gradients (mindrlhf/utils/adam.py:161), which the "
-        "training cell does not pass to it",
+        "the optimizer of this setting needs the norm of the gradients (mindrlhf/utils/adam.py:161), which "
+        "the training cell does not pass to it",
         "set it to false; between updates mindrlhf always moves the optimizer to the host",
     ),
     "mindformers wrapper/wrapper.py:281; at 0cd087455 and before mindrlhf/wrapper/wrapper.py, enable_offload",

@@ -264,8 +264,8 @@ RULES.must(
     "engine.full_monitor",
     be(
         False,
-        "e8a8fc1 reads old_log_ratio from GRPOModel, which has none, and fails in the first update; 0cd087455 "
-        "has no such key. Neither logs KL and clip share",
+        "e8a8fc1 reads old_log_ratio from GRPOModel, which has none, and fails in the first update; "
+        "0cd087455 has no such key. Neither logs KL and clip share",
     ),
     "grpo_models.py:377; 0cd087455: grpo_configs.py",
 )
