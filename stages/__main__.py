@@ -14,6 +14,9 @@ from stages.base.context import Context
 from stages.base.errors import StageError
 from stages.catalog import STAGES
 
+# `import mindspore` fails if another package (tensorboardX) has loaded protobuf's compiled implementation.
+os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
+
 STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EROFS)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import stages.weights.strategy.messages  # noqa: F401  before ray, because the first import decides which protobuf is loaded
+# ray imports protobuf first in some tests; `import mindspore` works with its Python implementation only
+os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 
 PACED = Path(__file__).parent / "data" / "paced"
 UMASK = os.umask(0o022)

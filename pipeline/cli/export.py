@@ -99,8 +99,8 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     from stages.export.stage import make_usable
     from stages.weights.export import export
     from stages.weights.outputs import complete_directory
-    from stages.weights.slicing import read_strategy
     from stages.weights.sources import open_ranks
+    from stages.weights.strategy.files import read_strategy
 
     if out is None:
         rule = "is required: grpo has not ended, so the store has no exported model yet"

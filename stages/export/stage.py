@@ -23,8 +23,8 @@ from stages.tokenize.tokenizer import SpecialIds, read_json
 from stages.weights.config import ExportConfig
 from stages.weights.export import export
 from stages.weights.progress import to_context
-from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
+from stages.weights.strategy.files import read_strategy
 
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens",
             "min_new_tokens", "max_length", "min_length")  # fmt: skip

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from stages.base.layout import Role
 from stages.grpo.checkpoint_files import STATE, digest, flaw, read_state
-from stages.weights.slicing import Strategy
+from stages.weights.strategy.files import Strategy
 from stages.weights.tensors import FILE_NAME, load, merge_ranks, slices_of, write_rank
 
 Arrays = Mapping[str, NDArray[np.float32]]

@@ -23,7 +23,7 @@ from stages.grpo.rules import EVALUATE
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.weights.dtypes import Array
-from stages.weights.names import name_map, renamed
+from stages.weights.names import renamed
 from stages.weights.sources import open_directory
 from stages.weights.tensors import merge_ranks
 from stages.weights.transfer import read_tensor
@@ -93,7 +93,7 @@ def weights(artifact: Path, strategies: Path | None, shape: ModelConfig) -> dict
     """Full parameters of an artifact: rank directories in train/, or a Hugging Face directory."""
     if strategies is not None and (artifact / "train").is_dir():
         return merge_ranks(artifact / "train", strategies / "train_strategy")
-    tensors = renamed(open_directory(artifact), name_map(shape), shape, artifact)
+    tensors = renamed(open_directory(artifact), shape, artifact)
     return {name: read_tensor(tensor) for name, tensor in tensors.items()}
 
 

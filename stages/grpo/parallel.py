@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from stages.base.layout import RoleLayout
 from stages.grpo.collectives import Gather
-from stages.weights.slicing import Strategy, slice_of
+from stages.models.tensor_layout import slice_of
+from stages.weights.strategy.files import Strategy
 
 Array = NDArray[Any]
 

@@ -12,7 +12,7 @@ from stages.grpo.model import CausalLM
 from stages.grpo.parallel import Mesh
 from stages.grpo.parameters import parts
 from stages.models.config import ModelConfig
-from stages.weights.slicing import Strategy, read_strategy
+from stages.weights.strategy.files import Strategy, read_strategy
 
 
 @dataclass(frozen=True)

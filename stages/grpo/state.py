@@ -17,7 +17,7 @@ from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rules import check_resumed
 from stages.grpo.trainer import Trainer
 from stages.models.config import ModelConfig
-from stages.weights.slicing import Strategy
+from stages.weights.strategy.files import Strategy
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -54,15 +54,52 @@ class RopeScalingConfig:
         return frequency * (share + (1 - share) / self.factor)
 
 
-@dataclass(frozen=True)
-class ModelConfig:
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Fields that names and shapes of weights depend on; config.json's keys."""
+
+    # stores from before this field contain models of these two families
+    family: Annotated[FamilyName, AbsentWhen("qwen2"), AbsentWhen("deepseek_v3")]
+    """Model family, which decides tensors, ids and networks (a module in stages/models/families each)."""
+    hidden_size: Positive
+    """Elements of a token's state."""
+    num_hidden_layers: Positive
+    """Decoder layers."""
+    num_attention_heads: Positive
+    """Heads of the queries."""
+    num_key_value_heads: Positive
+    """Heads of keys and values, each shared by as many of the queries."""
+    intermediate_size: Positive
+    """Elements between gate, up and down of a layer's feed-forward part."""
+    vocab_size: Positive
+    """Rows of the embedding; at least the tokenizer's size."""
+    tie_word_embeddings: bool
+    """The output head is the embedding."""
+    head_dim: Annotated[Positive | None, AbsentWhen(None)] = None
+    """Elements of an attention head; null: hidden_size / num_attention_heads."""
+    deepseek_v3: Annotated[DeepseekV3Config | None, AbsentWhen(None)] = None
+    """Additional fields of a DeepSeek-V3; null for every other family."""
+    qwen3_moe: Annotated[Qwen3MoeConfig | None, AbsentWhen(None)] = None
+    """Additional fields of a Qwen3 with experts; null for every other family."""
+
+    @property
+    def head_size(self) -> int:
+        """Elements per attention head."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def extras(self) -> Any:
+        """The part of this section that only its family has."""
+        section = family_of(self).section
+        return None if section is None else getattr(self, section.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Shape):
     """One model. Shapes: config.json of the repositories that conf/model names."""
 
     name: str
     """Short name, for reports and directories: tiny, qwen2_5_7b, ..."""
-    # younger than stores in use, whose DeepSeek-V3 was told by its section
-    family: Annotated[FamilyName, AbsentWhen("qwen2"), AbsentWhen("deepseek_v3")]
-    """Model family, which decides tensors, ids and networks (stages/models, a file each)."""
     variant: Literal["base", "instruct"]
     """Selects hub id, eos ids and whether the chat template applies."""
     source: Literal["builtin", "local", "modelscope"]
@@ -74,18 +111,6 @@ class ModelConfig:
     """Repository on ModelScope."""
     tokenizer_path: Annotated[str | None, NotInIdentity()]
     """Directory with tokenizer.json, or vocab.json + merges.txt, to use instead of the model's own."""
-    hidden_size: Positive
-    """Elements of a token's state. This and what follows: config.json's keys."""
-    num_hidden_layers: Positive
-    """Decoder layers."""
-    num_attention_heads: Positive
-    """Heads of the queries."""
-    num_key_value_heads: Positive
-    """Heads of keys and values, each shared by as many of the queries."""
-    intermediate_size: Positive
-    """Elements between gate, up and down of a layer's feed-forward part."""
-    vocab_size: Positive
-    """Rows of the embedding; at least the tokenizer's size."""
     max_position_embeddings: Positive
     """Longest sequence in tokens that it was trained for."""
     rope_theta: PositiveFloat
@@ -94,8 +119,6 @@ class ModelConfig:
     """Added to the mean square under RMSNorm's root."""
     initializer_range: PositiveFloat
     """Standard deviation of builtin random weights."""
-    tie_word_embeddings: bool
-    """The output head is the embedding."""
     bos_token_id: NonNegative | None
     """None: taken from the tokenizer (builtin models, whose vocabulary is trained on the spot)."""
     eos_token_id: tuple[NonNegative, ...] | None
@@ -113,18 +136,11 @@ class ModelConfig:
     Concat alone)."""
     qkv_concat: bool
     """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
-    deepseek_v3: Annotated[DeepseekV3Config | None, AbsentWhen(None)]
-    """Additional fields of a DeepSeek-V3; null for every other family."""
-    head_dim: Annotated[Positive | None, AbsentWhen(None)] = None
-    """Elements of an attention head; null: hidden_size / num_attention_heads."""
     rope_scaling: Annotated[RopeScalingConfig | None, AbsentWhen(None)] = None
     """Stretching of positions (Llama 3.1 and later); null for none."""
     sliding_window: Annotated[Positive | None, NotInIdentity()] = None
     """Latest tokens that some layers attend to (config.json); null: all. No engine computes a window, so no
     sequence may be longer than it."""
-
-    qwen3_moe: Annotated[Qwen3MoeConfig | None, AbsentWhen(None)] = None
-    """Additional fields of a Qwen3 with experts; null for every other family."""
 
     @property
     def hub_id(self) -> str:
@@ -132,17 +148,6 @@ class ModelConfig:
         if self.hub is None:
             return ""
         return self.hub.id or (self.hub.base if self.variant == "base" else self.hub.instruct)
-
-    @property
-    def head_size(self) -> int:
-        """Elements per attention head."""
-        return self.head_dim or self.hidden_size // self.num_attention_heads
-
-    @property
-    def extras(self) -> Any:
-        """The part of this section that its family alone has."""
-        section = family_of(self).section
-        return None if section is None else getattr(self, section.name)
 
     @property
     def num_parameters(self) -> int:

@@ -5,16 +5,23 @@ qkv_concat mindformers fuses q/k/v (grouped per key-value head: its queries, its
 (row by row).
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from stages.models.family import HEAD, HF_EMBEDDING, HF_NORM, Cut, Rows, Shape, Weight
+from stages.models.family import HEAD, HF_EMBEDDING, HF_NORM, Cut, Experts, Rows, Weight
+
+if TYPE_CHECKING:
+    from stages.models.config import Shape
+
+    Part = Callable[[Shape, int], Iterable[Weight]]
+    """A layer's parameters of one kind."""
 
 HEADS = (HEAD, "output_layer.weight")
 """Names of the head at Hugging Face and in mindformers, which checkpoints of tied models may repeat."""
-Part = Callable[[Shape, int], Iterable[Weight]]
-"""A layer's parameters of one kind."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,9 @@ class Names:
     parts: Mapping[str, str]
     """Hugging Face's name within a layer -> mindformers'."""
     fused: tuple[str, str] | None = None
-    """q/k/v and gate/up with qkv_concat; None: it stores none."""
+    """q/k/v and gate/up with qkv_concat; None: never fused."""
+    router_bias: str | None = None
+    """mlp.gate.e_score_correction_bias; None: the router has none."""
 
     def weight(self, layer: int, name: str, shape: tuple[int, ...], cut: Cut, kind: str = "weight") -> Weight:
         """One tensor of a layer; a bias has the rows of `shape`."""
@@ -42,16 +51,6 @@ class Names:
         stored = tuple(f"model.layers.{layer}.{part}.{kind}" for part in parts)
         size = shape[:1] if kind == "bias" else shape
         return Weight(f"{self.layers}.{layer}.{name}.{kind}", stored, size, cut, layer, arrange)
-
-    def experts(self, layer: int, count: int, hidden: int, inner: int) -> Iterator[Weight]:
-        """Gate, up and down of all experts of a layer, [experts, out, in] each."""
-        for name, size in (
-            ("gate_proj", (inner, hidden)),
-            ("up_proj", (inner, hidden)),
-            ("down_proj", (hidden, inner)),
-        ):
-            parts = tuple(f"mlp.experts.{expert}.{name}" for expert in range(count))
-            yield self.fuse(layer, self.parts[f"mlp.experts.{name}"], parts, (count, *size), Cut.EXPERTS)
 
 
 LLAMA = Names(
@@ -97,26 +96,30 @@ MCORE = Names(
 
 def weights(
     shape: Shape, qkv_concat: bool, names: Names, bias: bool = False, attention: Part | None = None,
-    feed_forward: Part | None = None,
+    experts: Callable[[Shape], Experts] | None = None,
 ) -> list[Weight]:  # fmt: skip
-    """All parameters in the model's order.
+    """Return all parameters in the model's order.
 
     Args:
         shape: sizes, tying and head size.
         qkv_concat: fuse q/k/v and gate/up.
-        names: the network's names; those of q_norm and k_norm, where it has them.
-        bias: of q, k and v.
-        attention: a layer's parameters of attention; None: those of grouped queries.
-        feed_forward: those behind attention and norms; None: gate, up and down.
+        names: the network's names; those of q_norm and k_norm, if it has them.
+        bias: q, k and v have one.
+        attention: parameters of a layer's attention; None: grouped queries.
+        experts: the layers' experts; None: every layer has one feed-forward network.
     """
     hidden, fused = (shape.hidden_size,), qkv_concat and names.fused is not None
     embedding = (shape.vocab_size, shape.hidden_size)
+    moe = experts(shape) if experts else None
     listed = [Weight(names.embedding, (HF_EMBEDDING,), embedding, Cut.EMBEDDING)]
     for i in range(shape.num_hidden_layers):
         listed.append(names.weight(i, "input_layernorm", hidden, Cut.LAYER_NORM))
         listed += attention(shape, i) if attention else _attention(shape, names, i, bias, fused)
         listed.append(names.weight(i, "post_attention_layernorm", hidden, Cut.LAYER_NORM))
-        listed += feed_forward(shape, i) if feed_forward else gated(shape, names, i, fused)
+        if moe is None or i < moe.dense_layers:
+            listed += _gated(names, i, "mlp", shape.hidden_size, shape.intermediate_size, fused)
+        else:
+            listed += _experts(names, i, shape.hidden_size, moe)
     listed.append(Weight(names.norm, (HF_NORM,), hidden, Cut.FINAL_NORM))
     if not shape.tie_word_embeddings:
         listed.append(Weight(names.head, (HEAD,), embedding, Cut.HEAD))
@@ -144,7 +147,7 @@ def _attention(shape: Shape, names: Names, i: int, bias: bool, fused: bool) -> I
 
 
 def _groups(shape: Shape) -> Iterator[Rows]:
-    """Each key-value head's queries, its key and its value."""
+    """Yield each key-value head's queries, its key and its value."""
     head, position = shape.head_size, 0
     counts = (head * (shape.num_attention_heads // shape.num_key_value_heads), head, head)
     for group in range(shape.num_key_value_heads):
@@ -157,15 +160,29 @@ def _alternating(inner: int) -> list[Rows]:
     return [Rows(part, 0, slice(part, 2 * inner, 2)) for part in range(2)]
 
 
-def gated(shape: Shape, names: Names, i: int, fused: bool) -> Iterator[Weight]:
-    """Gate, up and down of one wide feed-forward network."""
-    hidden, inner = shape.hidden_size, shape.intermediate_size
-    gates = ("mlp.gate_proj", "mlp.up_proj")
+def _gated(names: Names, i: int, part: str, hidden: int, inner: int, fused: bool) -> Iterator[Weight]:
+    """Yield gate, up and down of a feed-forward network."""
+    gates = (f"{part}.gate_proj", f"{part}.up_proj")
     if fused and names.fused:
-        turns = functools.partial(_alternating, inner)
-        yield names.fuse(i, names.fused[1], gates, (2 * inner, hidden), Cut.FUSED_ROWS, arrange=turns)
+        arrange = functools.partial(_alternating, inner)
+        yield names.fuse(i, names.fused[1], gates, (2 * inner, hidden), Cut.FUSED_ROWS, arrange=arrange)
     else:
         for name in gates:
             yield names.weight(i, name, (inner, hidden), Cut.ROWS)
     down = Cut.FUSED_COLUMNS if fused else Cut.COLUMNS
-    yield names.weight(i, "mlp.down_proj", (hidden, inner), down)
+    yield names.weight(i, f"{part}.down_proj", (hidden, inner), down)
+
+
+def _experts(names: Names, i: int, hidden: int, experts: Experts) -> Iterator[Weight]:
+    """Yield a layer's router, its experts, [experts, out, in] each, and its shared experts."""
+    count, inner = experts.count, experts.width
+    yield names.weight(i, "mlp.gate", (count, hidden), Cut.ROUTER)
+    if names.router_bias is not None:
+        stored = f"model.layers.{i}.mlp.gate.e_score_correction_bias"
+        yield Weight(f"{names.layers}.{i}.{names.router_bias}", (stored,), (count,), Cut.ROUTER, i)
+    sizes = {"gate_proj": (inner, hidden), "up_proj": (inner, hidden), "down_proj": (hidden, inner)}
+    for name, size in sizes.items():
+        parts = tuple(f"mlp.experts.{expert}.{name}" for expert in range(count))
+        yield names.fuse(i, names.parts[f"mlp.experts.{name}"], parts, (count, *size), Cut.EXPERTS)
+    if experts.shared:
+        yield from _gated(names, i, "mlp.shared_experts", hidden, inner * experts.shared, fused=False)

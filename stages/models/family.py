@@ -1,6 +1,7 @@
-"""What a family of models is: all that differs between one and the next, said in the family's own file.
+"""Declaration of a model family: everything that differs between families.
 
-Weight tools, plan, memory and engines ask this object and know no family by name. No numpy: plans ask it.
+Weight tools, plan, memory estimates and engines read it and contain no family's name. Imports no numpy,
+because plans need it.
 """
 
 from __future__ import annotations
@@ -8,59 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stages.base.layout import RoleLayout
-    from stages.models.config import ModelConfig
+    from stages.models.config import ModelConfig, Shape
 
 Values = dict[str, Any]
 HF_EMBEDDING, HF_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 """Tensor names that every family's Hugging Face checkpoint has."""
-
-
-class Shape(Protocol):
-    """Interface with the fields that weight names and shapes depend on; ModelConfig implements it."""
-
-    @property
-    def family(self) -> str:
-        """Name of the Family."""
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the residual stream."""
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Decoder layers."""
-
-    @property
-    def num_attention_heads(self) -> int:
-        """Query heads."""
-
-    @property
-    def num_key_value_heads(self) -> int:
-        """Key and value heads."""
-
-    @property
-    def intermediate_size(self) -> int:
-        """Width of the feed-forward layer."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the embedding."""
-
-    @property
-    def head_size(self) -> int:
-        """Elements of an attention head."""
-
-    @property
-    def tie_word_embeddings(self) -> bool:
-        """True if lm_head is the embedding."""
-
-    @property
-    def extras(self) -> Any:
-        """Section that only this family has (Family.section)."""
 
 
 class Cut(Enum):
@@ -80,9 +37,9 @@ class Cut(Enum):
     FULL = auto()
     """Linear layer that every card computes completely."""
     ROUTER = auto()
-    """WHOLE, of tokens that all cards share out."""
+    """FULL, with the tokens divided among all cards."""
     EXPERTS = auto()
-    """A layer's experts, one behind the other: expert_parallel cuts them, and nothing cuts one expert."""
+    """A layer's experts, stacked: expert_parallel divides them, and nothing divides one expert."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +69,7 @@ class Weight:
     layer: int | None = None
     """The decoder layer that it belongs to."""
     arrange: Callable[[], Iterable[Rows]] | None = field(default=None, compare=False)
-    """Position of its parts' rows; None: they are the part's own, or each part is an expert."""
+    """Return the position of its parts' rows; None: it has one part, or each part is an expert."""
 
     @property
     def stacked(self) -> bool:
@@ -121,7 +78,7 @@ class Weight:
 
     @property
     def rows(self) -> Iterable[Rows]:
-        """All of its rows, of an expert's parts as one row each."""
+        """All of its rows; an expert counts as one row."""
         if self.arrange is not None:
             return self.arrange()
         if self.stacked:
@@ -131,7 +88,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class TokenIds:
-    """Ids with a meaning of their own."""
+    """Special token ids."""
 
     bos: int
     eos: tuple[int, ...]
@@ -155,7 +112,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Network:
-    """The network of mindformers that a family is there, and the keys of its model_config."""
+    """A family's network in mindformers, and the keys of its model_config."""
 
     arch: Values
     shape: Callable[[Role], Values]
@@ -163,7 +120,7 @@ class Network:
     training: Callable[[Role], Values]
     """Further keys of trained and reference roles."""
     predicting: Callable[[Role, Values], Values]
-    """Further keys of generation, around those of sampling."""
+    """Further keys of generation, including those of sampling (the second argument)."""
     num_blocks: int
     """Blocks of its cache of keys and values."""
 
@@ -179,7 +136,7 @@ class Mindrlhf:
     model_name: str
     """rl_config.model_name."""
     contracts: tuple[str, ...] = ()
-    """The versions whose tutorial runs; empty: all that are known."""
+    """Versions whose tutorial runs; empty: all known ones."""
     converts: bool = False
     """True if it reads the output of mindformers' own script: model.path is that directory."""
     accuracy: str | None = None
@@ -191,8 +148,8 @@ class Mindrlhf:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     """unk, bos, eos and pad of a tokenizer.json, where the class has none."""
     experts: Callable[[ModelConfig, bool], Values] | None = None
-    """moe_config, for training or for generation. The tutorial that has one takes parallel_config and
-    recompute_config from grpo_config.yaml alone."""
+    """moe_config, for training (True) or generation. The tutorial that has one reads parallel_config and
+    recompute_config from grpo_config.yaml only."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of its run_grpo.sh beyond those of every family."""
     notes: tuple[str, ...] = ()
@@ -200,7 +157,7 @@ class Mindrlhf:
 
 
 def rotary(model: ModelConfig, exponents: Any) -> Any:
-    """Angular frequencies of the pairs of a head, for their `exponents` 2i/D (an array).
+    """Return the angular frequencies of a head's pairs, for their `exponents` 2i/D (an array).
 
     Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2; of rope_scaling: transformers 4.57,
     modeling_rope_utils.py, _compute_llama3_parameters.
@@ -230,12 +187,12 @@ class Converter:
     """--model-type-hf."""
     options: tuple[str, ...]
     contracts: tuple[str, ...] = ()
-    """The windows of MindSpeed-RL whose converter knows it; empty: all that are known."""
+    """Versions of MindSpeed-RL whose converter knows it; empty: all known ones."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the model section that one family alone has."""
+    """A part of the model section that only one family has."""
 
     name: str
     type: type
@@ -251,9 +208,18 @@ class Experts:
     count: int
     """Routed ones."""
     per_token: int
-    """Experts that process a token."""
-    intermediate_size: int
-    """Width of all that see a token together, shared ones among them."""
+    """Routed experts that process a token."""
+    width: int
+    """Elements between gate, up and down of one expert."""
+    shared: int = 0
+    """Experts that process every token, as one network."""
+    dense_layers: int = 0
+    """Leading layers with one feed-forward network instead of experts."""
+
+    @property
+    def intermediate_size(self) -> int:
+        """Width of all experts that process one token."""
+        return (self.per_token + self.shared) * self.width
 
 
 @dataclass(frozen=True)
@@ -261,7 +227,7 @@ class Heads:
     """Elements of a token in a layer's attention, all heads together."""
 
     computed: int
-    """Queries, keys, values and what was attended."""
+    """Queries, keys, values and attention outputs."""
     formula: str
     cached: int
     """Elements that generation caches."""
@@ -278,7 +244,7 @@ ROPE: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Family:
-    """One family. What is None is not known of it, and is refused, skipped or left out with its title."""
+    """One family. What is None is not supported for it: refused, or left out."""
 
     name: str
     """model.family."""
@@ -293,10 +259,11 @@ class Family:
     weights: Callable[[Shape, bool], Sequence[Weight]]
     """All parameters in the model's order; the second argument says whether qkv_concat fuses them."""
     section: Section | None = None
+    """Fields of the model section that only this family has."""
     custom_attention: bool = False
-    """True if that part defines head sizes and the stretching of positions."""
-    experts: Callable[[ModelConfig], Experts] | None = None
-    """None: it has none."""
+    """True if `section` defines head sizes and the stretching of positions."""
+    experts: Callable[[Shape], Experts] | None = None
+    """None: it has no experts."""
     heads: Callable[[ModelConfig], Heads] = grouped_heads
     untrained: Callable[[Shape], tuple[str, str]] | None = None
     """Prefix of tensors that no engine trains, and their description: convert leaves them out,
@@ -325,6 +292,6 @@ class Family:
     network: Network | None = None
     mindrlhf: Mindrlhf | None = None
     megatron: Callable[[ModelConfig], Values] | None = None
-    """The model's own section in MindSpeed-RL's training YAML."""
+    """The model's section in MindSpeed-RL's training YAML."""
     converter: Converter | None = None
-    """Beside it."""
+    """Arguments of its converter."""

@@ -1,6 +1,4 @@
-"""How mindformers lays a model's parameters out on the cards, computed instead of compiled.
-
-Users run a fake fine-tune on eight NPUs to obtain these facts; they follow from the layout alone.
+"""mindformers' sharding of a model's parameters, computed from the layout without compiling the network.
 
 Source: mindformers 1.6.0, models/llama/{llama,llama_layer,llama_transformer}.py (the shard calls),
 models/utils.py: LayerSetting (pipeline stages); mindspore 2.7.0's parallel front end turns an
@@ -12,7 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stages.base.errors import ConfigError, Problem
 from stages.base.layout import RoleLayout
@@ -28,7 +26,7 @@ OPTIMIZER_CLONES = ("adam_m.", "adam_v.")
 def parameter_layouts(
     model: ModelConfig, layout: RoleLayout, path: str = "layout"
 ) -> tuple[dict[str, TensorLayout], ...]:
-    """Layouts of all parameters, per pipeline stage, without optimizer clones.
+    """Return the layouts of all parameters, per pipeline stage, without optimizer states.
 
     Args:
         model: the model's shape, tying, qkv_concat and param_init_type.
@@ -50,7 +48,7 @@ def parameter_layouts(
 
 @dataclass(frozen=True)
 class Kinds:
-    """A model's layers, of which most are alike."""
+    """A model's layers, grouped by the shapes and sharding of their weights."""
 
     around: tuple[Weight, ...]
     """Weights outside the layers."""
@@ -60,7 +58,7 @@ class Kinds:
     """The kind of each layer."""
 
 
-@functools.lru_cache(maxsize=256)  # the points of a sweep, and all layouts of a model, ask the same
+@functools.lru_cache(maxsize=256)  # shared by the points of a sweep and all layouts of a model
 def kinds_of_layers(model: ModelConfig) -> Kinds:
     """Return the groups of layers whose weights have the same shapes and sharding."""
     listed = weights_of(model, model.qkv_concat)
@@ -71,11 +69,11 @@ def kinds_of_layers(model: ModelConfig) -> Kinds:
     kinds: dict[tuple[tuple[tuple[int, ...], Cut], ...], int] = {}
     first, of_layer = [], []
     for layer in layers:
-        look = tuple((weight.shape, weight.cut) for weight in layer)
-        if look not in kinds:
-            kinds[look] = len(kinds)
+        key = tuple((weight.shape, weight.cut) for weight in layer)
+        if key not in kinds:
+            kinds[key] = len(kinds)
             first.append(tuple(layer))
-        of_layer.append(kinds[look])
+        of_layer.append(kinds[key])
     return Kinds(tuple(weight for weight in listed if weight.layer is None), tuple(first), tuple(of_layer))
 
 
@@ -105,16 +103,15 @@ def experts_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
     return None
 
 
-@functools.lru_cache(maxsize=4096)  # the points of a sweep ask the same
+@functools.lru_cache(maxsize=4096)  # shared by the points of a sweep
 def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
     """Return the first weight that a layout cannot divide evenly."""
-    unlike = kinds_of_layers(model)
-    for weight in itertools.chain(unlike.around, *unlike.weights):
+    kinds = kinds_of_layers(model)
+    for weight in itertools.chain(kinds.around, *kinds.weights):
         if weight.stacked:  # experts_fault
             continue
         tensor = weight_layout(weight, model, layout)
-        for size, axis in zip(weight.shape, tensor.tensor_map, strict=True):
-            parts = 1 if axis == -1 else tensor.dev_matrix[-1 - axis]
+        for size, parts in zip(weight.shape, tensor.parts, strict=True):
             if size % parts:
                 rule = f"must divide {weight.name} {list(weight.shape)}: {size} is not divisible by {parts}"
                 return rule, "use a smaller one"
@@ -138,7 +135,7 @@ def with_clones(tensors: dict[str, TensorLayout]) -> dict[str, TensorLayout]:
 
 
 def stages_of_layers(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> list[int]:
-    """Pipeline stage of each decoder layer: L // pp + offset[stage] layers each.
+    """Return the pipeline stage of each decoder layer; a stage has L // pp + offset[stage] layers.
 
     Raises:
         ConfigError: the stages don't sum up to the model's layers.
@@ -181,12 +178,13 @@ def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
 
 def weight_layout(weight: Weight, model: ModelConfig, layout: RoleLayout, stage: int = 0) -> TensorLayout:
     """Return the position of one weight's slices on the cards of its pipeline stage."""
-    # A tied embedding that its own lookup would replicate lies as lm_head's product, its later user, wants.
+    # A tied embedding that its lookup would replicate is sharded for lm_head's product, which uses it later.
     by_head = weight.cut is Cut.EMBEDDING and model.tie_word_embeddings and layout.pipeline_stage == 1
     cut = Cut.HEAD if by_head and _replicates_embedding(model, layout) else weight.cut
     dev_matrix, tensor_map = _arrange(*_axes(cut, len(weight.shape), model, layout))
-    step, size = _optimizer_shard(weight, dev_matrix, tensor_map, model, layout)
-    return TensorLayout(dev_matrix, tensor_map, step, size, (stage,))
+    tensor = TensorLayout(dev_matrix, tensor_map, 0, 0, (stage,))
+    step, size = _optimizer_shard(weight, tensor, model, layout)
+    return replace(tensor, opt_weight_shard_step=step, opt_weight_shard_size=size)
 
 
 def _replicates_embedding(model: ModelConfig, layout: RoleLayout) -> bool:
@@ -197,7 +195,7 @@ def _replicates_embedding(model: ModelConfig, layout: RoleLayout) -> bool:
 def _axes(
     cut: Cut, dimensions: int, model: ModelConfig, layout: RoleLayout
 ) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
-    """Cards per axis, and per tensor dimension the index of the axis that splits it."""
+    """Return the cards per axis, and per tensor dimension the index of the axis that splits it."""
     dp, mp, cp = layout.data_parallel, layout.model_parallel, layout.context_parallel
     if cut is Cut.EMBEDDING:  # llama_layer.py:145
         replicated = _replicates_embedding(model, layout)
@@ -234,31 +232,27 @@ def _arrange(axes: Sequence[int], split: Sequence[int | None]) -> tuple[tuple[in
 
 
 def _optimizer_shard(
-    weight: Weight,
-    dev_matrix: Sequence[int],
-    tensor_map: Sequence[int],
-    model: ModelConfig,
-    layout: RoleLayout,
+    weight: Weight, tensor: TensorLayout, model: ModelConfig, layout: RoleLayout
 ) -> tuple[int, int]:
-    """opt_weight_shard_step and _size; (0, 0) where the parallel optimizer leaves the parameter whole."""
-    shape, linear = weight.shape, len(weight.shape) > 1 and weight.cut is not Cut.EMBEDDING
-    if not layout.enable_parallel_optimizer or not linear:
+    """Return opt_weight_shard_step and _size; (0, 0) if the parallel optimizer leaves the parameter whole."""
+    if not layout.enable_parallel_optimizer or len(weight.shape) < 2 or weight.cut is Cut.EMBEDDING:
         return 0, 0
-    if math.prod(shape) * ITEM_BYTES[model.param_init_type] < layout.parallel_optimizer_threshold_kb * 1024:
+    size_bytes = math.prod(weight.shape) * ITEM_BYTES[model.param_init_type]
+    if size_bytes < layout.parallel_optimizer_threshold_kb * 1024:
         return 0, 0
-    split = {len(dev_matrix) - 1 - axis: dev_matrix[-1 - axis] for axis in tensor_map if axis != -1}
-    replicas = math.prod(dev_matrix) // math.prod(split.values())
-    size = layout.optimizer_weight_shard_size
-    if size in (0, 1):  # mindspore ignores what is not above 1 (_auto_parallel_context.py:1157)
+    size, replicas = layout.optimizer_weight_shard_size, tensor.replicas
+    if size in (0, 1):  # mindspore ignores values that are not above 1 (_auto_parallel_context.py:1157)
         size = -1
     size = min(size, replicas)
     shared = replicas if size == -1 else size
-    rows = shape[0] // (1 if tensor_map[0] == -1 else dev_matrix[-1 - tensor_map[0]])
+    rows = weight.shape[0] // tensor.parts[0]
     if replicas == 1 or replicas % shared or rows % shared:
         return 0, 0
     # Ranks of one replica group: first 0, last all unsplit axes at their end.
-    last = 0
-    for position, count in enumerate(dev_matrix):
-        if position not in split:
-            last += (count - 1) * math.prod(dev_matrix[position + 1 :])
+    split = {len(tensor.dev_matrix) - 1 - axis for axis in tensor.tensor_map if axis != -1}
+    last = sum(
+        (count - 1) * math.prod(tensor.dev_matrix[position + 1 :])
+        for position, count in enumerate(tensor.dev_matrix)
+        if position not in split
+    )
     return last // (replicas - 1), size

@@ -99,9 +99,9 @@ class Elements:
     layers: int
 
 
-@functools.lru_cache(maxsize=4096)  # the points of a sweep ask the same
+@functools.lru_cache(maxsize=4096)  # shared by the points of a sweep
 def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tuple[Elements, ...]:
-    """Elements per card, for each pipeline stage.
+    """Return the elements per card, for each pipeline stage.
 
     Raises:
         ConfigError: the layout does not fit the model.
@@ -110,15 +110,15 @@ def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tu
     counts = [stages.count(stage) for stage in range(layout.pipeline_stage)]
     check_shape(model, layout, path)
     # One layer of each kind is laid out, and counted as often as a stage has such layers.
-    unlike = kinds_of_layers(model)
-    of_kind = [_card(kind, model, layout) for kind in unlike.weights]
+    kinds = kinds_of_layers(model)
+    of_kind = [_card(weights, model, layout) for weights in kinds.weights]
     first, last = (
-        _card([weight for weight in unlike.around if (weight.cut is Cut.EMBEDDING) == leading], model, layout)
+        _card([weight for weight in kinds.around if (weight.cut is Cut.EMBEDDING) == leading], model, layout)
         for leading in (True, False)
     )
     elements, start = [], 0
     for stage, count in enumerate(counts):
-        parts = [of_kind[kind] for kind in unlike.of_layer[start : start + count]]
+        parts = [of_kind[kind] for kind in kinds.of_layer[start : start + count]]
         parts += [first] * (stage == 0) + [last] * (stage == len(counts) - 1)
         elements.append(
             Elements(sum(held for held, _ in parts), sum(gathered for _, gathered in parts), count)
@@ -132,7 +132,7 @@ def _card(listed: Sequence[Weight], model: ModelConfig, layout: RoleLayout) -> t
     held = gathered = 0
     for weight in listed:
         tensor = weight_layout(weight, model, layout)
-        part = math.prod(weight.shape) // tensor.slices
+        part = math.prod(weight.shape) // math.prod(tensor.parts)
         gathered += part
         held += part // tensor.optimizer_parts
     return held, gathered

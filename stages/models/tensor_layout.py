@@ -1,7 +1,18 @@
-"""Where one parameter's slices lie, as plain values; imports nothing, for plans ask it, too."""
+"""Position of one parameter's slices on the cards. Imports no numpy, because plans use it.
+
+Source: mindspore 2.7.0, parallel/_tensor.py: _load_tensor_by_layout, _construct_tensor_layout_for_opt_shard.
+The parallel optimizer divides dimension 0 of a slice once more, among the ranks that hold the same slice, in
+the order of their ranks.
+"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from stages.base.errors import InputError
+
+Box = tuple[slice, ...]
+"""A part of a tensor: one slice per dimension."""
 
 
 @dataclass(frozen=True)
@@ -11,7 +22,7 @@ class TensorLayout:
     dev_matrix: tuple[int, ...]
     """Arrangement of one pipeline stage's cards, row-major: card = ((c0·D1)+c1)·D2+c2 …"""
     tensor_map: tuple[int, ...]
-    """Per tensor dimension the axis of dev_matrix that splits it, counted from the right; -1: whole."""
+    """Per tensor dimension the axis of dev_matrix that splits it, counted from the right; -1: not split."""
     opt_weight_shard_step: int
     """Distance between neighbouring replicas' ranks under the parallel optimizer; 0: not sharded by it."""
     opt_weight_shard_size: int
@@ -25,16 +36,92 @@ class TensorLayout:
         return math.prod(self.dev_matrix)
 
     @property
-    def slices(self) -> int:
-        """Different slices that the tensor map cuts the parameter into."""
-        return math.prod(self.dev_matrix[-1 - axis] for axis in self.tensor_map if axis != -1)
+    def parts(self) -> tuple[int, ...]:
+        """Slices along each tensor dimension, without the parallel optimizer."""
+        return tuple(1 if axis == -1 else self.dev_matrix[-1 - axis] for axis in self.tensor_map)
+
+    @property
+    def replicas(self) -> int:
+        """Cards of a pipeline stage that hold the same slice, without the parallel optimizer."""
+        return self.cards // math.prod(self.parts)
 
     @property
     def optimizer_parts(self) -> int:
-        """Parts that the parallel optimizer cuts each slice into; 1: it leaves it whole."""
+        """Parts that the parallel optimizer divides each slice into; 1: it does not."""
         if not (self.opt_weight_shard_size and self.opt_weight_shard_step):
             return 1
-        if self.opt_weight_shard_size != -1:
-            return self.opt_weight_shard_size
-        split = {len(self.dev_matrix) - 1 - axis for axis in self.tensor_map if axis != -1}
-        return math.prod(size for dimension, size in enumerate(self.dev_matrix) if dimension not in split)
+        return self.replicas if self.opt_weight_shard_size == -1 else self.opt_weight_shard_size
+
+    def full_shape(self, slice_shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the full tensor's shape from one slice's."""
+        parts = list(self.parts)
+        if len(parts) != len(slice_shape):
+            return tuple(slice_shape)  # slice_of reports the difference
+        if parts:
+            parts[0] *= self.optimizer_parts
+        return tuple(size * count for size, count in zip(slice_shape, parts, strict=True))
+
+
+def full_box(shape: Sequence[int]) -> Box:
+    """Return the box of a complete tensor."""
+    return tuple(slice(0, size) for size in shape)
+
+
+def slice_shape(box: Box) -> tuple[int, ...]:
+    """Return the shape of a box without steps."""
+    return tuple(extent.stop - extent.start for extent in box)
+
+
+def slice_of(layout: TensorLayout, shape: Sequence[int], rank: int, name: str = "tensor") -> Box:
+    """Return the part of a full tensor that `rank` holds.
+
+    Args:
+        layout: the tensor's layout.
+        shape: the full tensor's shape.
+        rank: global rank; its pipeline stage is rank // cards per stage.
+        name: for messages.
+
+    Returns:
+        One slice per dimension, with explicit start and stop.
+
+    Raises:
+        InputError: a dimension is not divisible by its number of slices, or the numbers of dimensions differ.
+    """
+    if len(shape) != len(layout.tensor_map):
+        rule = f"must have {len(layout.tensor_map)} dimensions as its tensor_map in the strategy"
+        raise InputError(name, list(shape), rule)
+    coordinates = _coordinates(rank % layout.cards, layout.dev_matrix)
+    slices = []
+    for size, axis, parts in zip(shape, layout.tensor_map, layout.parts, strict=True):
+        part = 0 if axis == -1 else coordinates[-1 - axis]
+        slices.append(_part(slice(0, size), parts, part, name, shape))
+    # Neighbours in the replica group share a slice: of replicas 0 1 2 3 with size 2, 0 and 1 hold
+    # the two halves, and 2 and 3 hold them again.
+    parts = layout.optimizer_parts
+    if parts > 1 and shape:
+        slices[0] = _part(slices[0], parts, _replica(layout, coordinates) % parts, name, shape)
+    return tuple(slices)
+
+
+def _coordinates(card: int, dev_matrix: Sequence[int]) -> list[int]:
+    return [card // math.prod(dev_matrix[i + 1 :]) % size for i, size in enumerate(dev_matrix)]
+
+
+def _replica(layout: TensorLayout, coordinates: Sequence[int]) -> int:
+    """Return this card's index among those that hold the same slice."""
+    split = {len(layout.dev_matrix) - 1 - axis for axis in layout.tensor_map if axis != -1}
+    index = 0
+    for dimension, size in enumerate(layout.dev_matrix):
+        if dimension not in split:
+            index = index * size + coordinates[dimension]
+    return index
+
+
+def _part(extent: slice, parts: int, part: int, name: str, shape: Sequence[int]) -> slice:
+    """Return one of `parts` equal parts of the rows `extent`."""
+    size = extent.stop - extent.start
+    if size % parts:
+        rule = f"{size} is not divisible into {parts} slices"
+        raise InputError(name, list(shape), rule, "the strategy belongs to another model")
+    length = size // parts
+    return slice(extent.start + part * length, extent.start + (part + 1) * length)

@@ -1,17 +1,24 @@
-"""MindSpore's older checkpoint format (.ckpt), laid out so that it can be written in place like safetensors.
+"""MindSpore's older checkpoint format (.ckpt), written in place and read without loading contents.
 
-A file is Checkpoint messages one after the other, each with one Value {tag, tensor {dims, tensor_type,
-tensor_content}}. Tensors above 512 MiB stand in several values of the same tag, whose contents the
-reader joins. Protobuf's wire format is simple enough here to write it without holding contents in memory.
+A file is a sequence of Checkpoint messages, each with one Value {tag = 1, tensor = 2 {dims = 1 (repeated),
+tensor_type = 2, tensor_content = 3}}. Tensors above 512 MiB are divided into several values with the same
+tag, whose contents the reader joins. A scalar has dims [0].
 
-Source: mindspore 2.7.0, train/serialization.py: _write_parameter_data, _load_into_param_dict;
-ccsrc/utils/checkpoint.proto.
+Source: mindspore 2.7.0, train/serialization.py: _write_parameter_data, _parse_ckpt_proto,
+_load_into_param_dict; ccsrc/utils/checkpoint.proto.
 """
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from stages.base.errors import InputError
+from stages.base.files import open_regular
 from stages.weights.dtypes import ITEM_BYTES
+from stages.weights.header import Header, StoredTensor
+from stages.weights.wire import Read, decode_fields, encode_field, encode_length
 
 SLICE_BYTES = 512 * 2**20
 
@@ -20,9 +27,10 @@ TENSOR_TYPE = {
     "BF16": "BFloat16", "I32": "Int32", "U32": "UInt32", "F32": "Float32", "I64": "Int64", "U64": "UInt64",
     "F64": "Float64",
 }  # fmt: skip
-
-# Tags of the wire format: field number << 3 | type (0 varint, 2 length-delimited).
-_VALUE, _TAG, _TENSOR, _DIMS, _TYPE, _CONTENT = b"\x0a", b"\x0a", b"\x12", b"\x08", b"\x12", b"\x1a"
+_CODE = {name: code for code, name in TENSOR_TYPE.items()}
+_CRC = b"crc_num"
+_CRC_BYTES = len(_CRC) + 10
+"""Bytes that save_checkpoint(crc_check=True) appends."""
 
 Rows = tuple[int, int, int]
 """(first row, last row, byte offset in the file) of one contiguous part of a tensor."""
@@ -60,21 +68,113 @@ def build_ckpt(
 
 def _frame(name: str, dtype: str, shape: Sequence[int], content: int) -> bytes:
     """Return the bytes before a tensor's content, which ends its Checkpoint message."""
-    # A scalar has dims [0] in this format.
-    fields = b"".join(_DIMS + _varint(size) for size in (shape or (0,)))
-    fields += _delimited(_TYPE, TENSOR_TYPE[dtype].encode()) + _CONTENT + _varint(content)
-    tensor = _TENSOR + _varint(len(fields) + content) + fields
-    value = _delimited(_TAG, name.encode()) + tensor
-    return _VALUE + _varint(len(value) + content) + value
+    fields = b"".join(encode_field(1, size) for size in (shape or (0,)))
+    fields += encode_field(2, TENSOR_TYPE[dtype].encode()) + encode_length(3, content)
+    value = encode_field(1, name.encode()) + encode_length(2, len(fields) + content) + fields
+    return encode_length(1, len(value) + content) + value
 
 
-def _delimited(tag: bytes, content: bytes) -> bytes:
-    return tag + _varint(len(content)) + content
+@dataclass
+class _Value:
+    """One Value message: a tensor or a part of one."""
+
+    tag: str = ""
+    dims: list[int] = field(default_factory=list)
+    tensor_type: str = ""
+    content: range = range(0)
+    """Positions of its bytes in the file."""
 
 
-def _varint(value: int) -> bytes:
-    result = bytearray()
-    while value > 0x7F:
-        result.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*result, value])
+def read_ckpt(file: Path) -> Header:
+    """Find every tensor of a .ckpt file; only the framing around the contents is read.
+
+    Raises:
+        InputError: naming file and tensor: truncated, encrypted, unknown type, lengths that disagree.
+    """
+    try:
+        with open_regular(file) as stream:
+            descriptor, size = stream.fileno(), os.fstat(stream.fileno()).st_size
+            values = _values(lambda position, count: os.pread(descriptor, count, position), size)
+    except OSError as error:
+        raise InputError(file, None, f"cannot be read: {error.strerror}", "give a .ckpt file") from None
+    except ValueError as error:
+        rule = f"is not a complete .ckpt file: {error}"
+        raise InputError(file, f"{size} bytes", rule, "save it again, not encrypted") from None
+    parts: dict[str, list[_Value]] = {}
+    for value in values:
+        parts.setdefault(value.tag, []).append(value)
+    return Header(file, {name: _tensor(name, entry, file) for name, entry in parts.items()}, {})
+
+
+def _values(read: Read, size: int) -> list[_Value]:
+    """Decode the framing of a file of `size` bytes.
+
+    Raises:
+        ValueError: it is not that of a checkpoint.
+    """
+    if size > _CRC_BYTES and read(size - _CRC_BYTES, len(_CRC)) == _CRC:
+        size -= _CRC_BYTES
+    values = []
+    for number, content in decode_fields(read, 0, size):
+        if number != 1:
+            raise ValueError(f"it has field {number} where a value should begin")
+        values.append(_value(read, content))
+    if not values:
+        raise ValueError("it holds no tensor")
+    return values
+
+
+def _value(read: Read, message: int | range) -> _Value:
+    value = _Value()
+    for number, content in _fields(read, message):
+        if number == 1:
+            value.tag = _text(read, content)
+        elif number == 2:
+            _read_tensor(value, read, content)
+        else:
+            raise ValueError(f"field {number} of {value.tag or 'a value'} is not a tensor")
+    if not value.tag or not value.tensor_type:
+        raise ValueError("a value has no name or no tensor")
+    return value
+
+
+def _read_tensor(value: _Value, read: Read, message: int | range) -> None:
+    for number, content in _fields(read, message):
+        if number == 1 and isinstance(content, int):
+            value.dims.append(content)
+        elif number == 2:
+            value.tensor_type = _text(read, content)
+        elif number == 3 and isinstance(content, range):
+            value.content = content
+        else:
+            raise ValueError(f"field {number} of a tensor is not known")
+
+
+def _fields(read: Read, message: int | range) -> Iterator[tuple[int, int | range]]:
+    if isinstance(message, int):
+        raise ValueError(f"the number {message} is where a message should be")
+    return decode_fields(read, message.start, message.stop)
+
+
+def _text(read: Read, content: int | range) -> str:
+    if isinstance(content, int):
+        raise ValueError(f"the number {content} is where a text should be")
+    return read(content.start, len(content)).decode()
+
+
+def _tensor(name: str, values: list[_Value], file: Path) -> StoredTensor:
+    where, first, remedy = f"{file}: {name}", values[0], "save the checkpoint again"
+    dtype = _CODE.get(first.tensor_type)
+    if dtype is None:
+        known = ", ".join(_CODE)
+        raise InputError(where, first.tensor_type, f"unknown tensor type; known: {known}", remedy)
+    extents = tuple((value.content.start, len(value.content)) for value in values)
+    stored = sum(length for _, length in extents)
+    shape = () if first.dims == [0] and stored == ITEM_BYTES[dtype] else tuple(first.dims)
+    if any((value.dims, value.tensor_type) != (first.dims, first.tensor_type) for value in values):
+        raise InputError(where, None, "its parts differ in shape or type", remedy)
+    expected = math.prod(shape) * ITEM_BYTES[dtype]
+    if stored != expected or any(size < 0 for size in shape):
+        rule = f"{first.tensor_type} {list(shape)} takes {expected} bytes, its parts hold {stored}"
+        raise InputError(where, None, rule, remedy)
+    return StoredTensor(name, dtype, shape, file, extents[0][0], extents if len(extents) > 1 else ())

@@ -1,4 +1,4 @@
-"""Complete checkpoints in mindformers' form: numbered safetensors files and param_name_map.json."""
+"""Writing of weight files, and complete checkpoints in mindformers' form (with param_name_map.json)."""
 
 import json
 import math
@@ -6,28 +6,57 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stages.models.config import Dtype
+from stages.models.tensor_layout import Box, full_box, slice_shape
 from stages.weights.config import Format
-from stages.weights.dtypes import CODES, FLOATS, ITEM_BYTES
-from stages.weights.outputs import OutputFiles, complete_directory
-from stages.weights.slicing import read_strategy
+from stages.weights.dtypes import ITEM_BYTES, storage_code
+from stages.weights.outputs import OutputFiles, Target, complete_directory
 from stages.weights.sources import PARAM_MAP_NAME, Tensor, open_ranks
+from stages.weights.strategy.files import read_strategy
 from stages.weights.transfer import Move, Progress, transfer
 
 SHARD_BYTES = 5 * 10**9
 """Hugging Face's usual limit of one file."""
 
 
-def stored_dtype(tensor: Tensor, dtype: Dtype | None) -> str:
-    """Return the safetensors code to store a tensor in: `dtype` for floating tensors if one is given."""
-    return CODES[dtype] if dtype is not None and tensor.dtype in FLOATS else tensor.dtype
+def write_files(
+    tensors: Mapping[str, Tensor],
+    files: Mapping[Path, Mapping[str, Box]],
+    dtype: Dtype | None,
+    progress: Progress | None = None,
+) -> None:
+    """Write parts of tensors to weight files; every source byte is read once.
+
+    Args:
+        tensors: parameter name -> full tensor.
+        files: file (.safetensors or .ckpt) -> the tensors that it gets and the part of each.
+        dtype: cast floating tensors; None keeps them.
+        progress: called with bytes.
+
+    Raises:
+        InputError: a source ends early, or the disk is full.
+    """
+    codes = {name: storage_code(tensor.dtype, dtype) for name, tensor in tensors.items()}
+    targets: dict[str, list[Target]] = {name: [] for name in tensors}
+    with OutputFiles() as outputs:
+        for path, boxes in files.items():
+            listed = [
+                (name, codes[name], () if tensors[name].scalar else slice_shape(box))
+                for name, box in boxes.items()
+            ]
+            output = outputs.create(path, listed, {"format": "ms"})
+            for name, box in boxes.items():
+                targets[name] += output.targets(name, box)
+        outputs.check_space()
+        moves = [Move(tensors[name], tuple(parts), codes[name]) for name, parts in targets.items()]
+        transfer(moves, progress=progress)
 
 
-def by_size(tensors: Mapping[str, Tensor], dtype: Dtype | None, limit: int = SHARD_BYTES) -> dict[str, int]:
-    """Tensor name -> number of its file, filling files in order up to `limit` bytes."""
+def by_size(tensors: Mapping[str, Tensor], dtype: Dtype | None) -> dict[str, int]:
+    """Return tensor name -> number of its file, filling files in order up to SHARD_BYTES."""
     result, number, filled = {}, 0, 0
     for name, tensor in tensors.items():
-        size = math.prod(tensor.shape) * ITEM_BYTES[stored_dtype(tensor, dtype)]
-        if filled and filled + size > limit:
+        size = math.prod(tensor.shape) * ITEM_BYTES[storage_code(tensor.dtype, dtype)]
+        if filled and filled + size > SHARD_BYTES:
             number, filled = number + 1, 0
         result[name] = number
         filled += size
@@ -35,7 +64,7 @@ def by_size(tensors: Mapping[str, Tensor], dtype: Dtype | None, limit: int = SHA
 
 
 def as_source(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Tensor name -> number of its file, grouped as the source's files are."""
+    """Return tensor name -> number of its file, grouped as the source's files are."""
     files = sorted({tensor.pieces[0].stored.file for tensor in tensors.values()})
     return {name: files.index(tensor.pieces[0].stored.file) for name, tensor in tensors.items()}
 
@@ -51,39 +80,28 @@ def write_complete(
     """Write full tensors as model-0000k-of-0000n.safetensors and param_name_map.json, or as one model.ckpt.
 
     Args:
-        tensors: what to write, under these names.
+        tensors: parameter name -> full tensor.
         number_of: file number of each, from 0; see `by_size` and `as_source`.
         out: an existing directory.
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors or ckpt.
-        progress: told bytes.
+        progress: called with bytes.
 
     Raises:
         InputError: a source ends early or the disk is full.
     """
+    boxes = {name: full_box(tensor.shape) for name, tensor in tensors.items()}
+    if file_format == "ckpt":  # its readers accept one file only
+        write_files(tensors, {out / "model.ckpt": boxes}, dtype, progress)
+        return
     count = max(number_of.values(), default=0) + 1
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-    if file_format == "ckpt":  # its readers know one file only
-        names, number_of = ["model.ckpt"], dict.fromkeys(tensors, 0)
-    moves = []
-    with OutputFiles() as files:
-        for number, file_name in enumerate(names):
-            chosen = [tensor for name, tensor in tensors.items() if number_of[name] == number]
-            listed = [
-                (tensor.name, stored_dtype(tensor, dtype), () if tensor.scalar else tensor.shape)
-                for tensor in chosen
-            ]
-            file = files.create(out / file_name, listed, {"format": "ms"})
-            for tensor in chosen:
-                box = tuple(slice(0, size) for size in tensor.shape)
-                targets = tuple(file.targets(tensor.name, box))
-                moves.append(Move(tensor, targets, stored_dtype(tensor, dtype)))
-        files.check_space()
-        transfer(moves, progress=progress)
-    if file_format == "ckpt":
-        return
-    files_of = {name: names[number_of[name]] for name in tensors}
-    (out / PARAM_MAP_NAME).write_text(json.dumps(files_of, indent=1) + "\n", encoding="utf-8")
+    files: dict[Path, dict[str, Box]] = {out / name: {} for name in names}
+    for name, box in boxes.items():
+        files[out / names[number_of[name]]][name] = box
+    write_files(tensors, files, dtype, progress)
+    name_map = {name: names[number_of[name]] for name in tensors}
+    (out / PARAM_MAP_NAME).write_text(json.dumps(name_map, indent=1) + "\n", encoding="utf-8")
 
 
 def merge_directory(
@@ -96,7 +114,7 @@ def merge_directory(
         strategy: their merged strategy file, or the directory of all ranks' files.
         out: new directory: numbered safetensors files and param_name_map.json.
         dtype: cast floating tensors; None keeps them.
-        progress: told bytes.
+        progress: called with bytes.
 
     Raises:
         InputError: a rank, slice or stage is missing, or shapes don't fit.

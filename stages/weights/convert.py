@@ -1,40 +1,29 @@
-"""The convert stage: Hugging Face's names to mindformers'.
+"""The convert stage: from Hugging Face's names to mindformers'.
 
-Nothing but names changes, so by default only the name map is written and split reads the Hugging Face files
-through it: no second copy of the model is made.
+Only names change, so by default only a name map is written, and split reads the Hugging Face files through
+it: no second copy of the model is made.
 """
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.files import read_json
-from stages.models.config import Dtype, ModelConfig
+from stages.models.config import Dtype, ModelConfig, Shape
 from stages.models.families import family_of
-from stages.models.family import Shape
 from stages.weights.complete import as_source, write_complete
 from stages.weights.config import ConvertConfig, Format
-from stages.weights.names import name_map, read_shape, renamed, untrained
+from stages.weights.names import is_fused, name_map, read_shape, renamed, untrained
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
 from stages.weights.sources import Tensor, open_directory, whole
 from stages.weights.transfer import Progress
 
 NAME_MAP = "name_map.json"
-
-
-@dataclass(frozen=True)
-class NameMap:
-    """The file that convert writes when it copies no weights."""
-
-    dtype: Dtype | None
-    """Cast to apply when the weights are read; None: none."""
-    tensors: Mapping[str, tuple[str, ...]]
-    """mindformers name -> Hugging Face names (several where qkv_concat fuses them)."""
+"""File that convert writes if it copies no weights: {dtype: cast to apply, tensors: name -> source names}."""
 
 
 def run(context: Context) -> None:
@@ -47,12 +36,11 @@ def run(context: Context) -> None:
             source, context.output, model, model.qkv_concat, config.dtype, config.format, progress=progress
         )
         if config.format == "safetensors":
-            return  # split reads these files; of a .ckpt it can't read parts, so it reads the source instead
-    names = name_map(model, model.qkv_concat)
+            return  # split reads these files; instead of a .ckpt it reads the source, by the name map
     stored = open_directory(source)
-    renamed(stored, names, model, source)  # checks every name and shape
+    renamed(stored, model, source, model.qkv_concat)  # checks every name and shape
     _report_untrained(stored, model)
-    content = {"dtype": config.dtype, "tensors": {name: list(parts) for name, parts in names.items()}}
+    content = {"dtype": config.dtype, "tensors": name_map(model, model.qkv_concat)}
     (context.output / NAME_MAP).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -80,13 +68,13 @@ def convert(
         qkv_concat: fuse q/k/v and gate/up as mindformers does.
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors, or ckpt (one model.ckpt).
-        progress: told bytes.
+        progress: called with bytes.
 
     Raises:
         InputError: naming file and tensor.
     """
     stored = open_directory(source)
-    tensors = renamed(stored, name_map(shape, qkv_concat), shape, source)
+    tensors = renamed(stored, shape, source, qkv_concat)
     _report_untrained(stored, shape)
     write_complete(tensors, as_source(tensors), out, dtype, file_format, progress)
 
@@ -99,7 +87,7 @@ def convert_directory(
     progress: Progress | None = None,
     file_format: Format = "safetensors",
 ) -> None:
-    """`convert` on paths alone: the shape comes from config.json; `out` appears when complete."""
+    """Convert a Hugging Face directory of the shape in its config.json; `out` appears when complete."""
     shape = read_shape(source)
     if qkv_concat and not family_of(shape).fuses:
         rule = f"mindformers stores {family_of(shape).title} with q, k and v apart"
@@ -122,14 +110,16 @@ def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[st
     file = artifact / NAME_MAP
     if not file.is_file():
         return {name: whole(stored) for name, stored in open_directory(artifact).items()}, None
-    names = _read_name_map(file)
-    return renamed(open_directory(source), names.tensors, model, source), names.dtype
+    dtype, names = _read_name_map(file)
+    if names != name_map(model, is_fused(names)):
+        raise InputError(file, None, "the name map belongs to another model", "run convert again")
+    return renamed(open_directory(source), model, source, is_fused(names)), dtype
 
 
-def _read_name_map(file: Path) -> NameMap:
+def _read_name_map(file: Path) -> tuple[Dtype | None, dict[str, tuple[str, ...]]]:
     try:
         values = read_json(file)
-        tensors = {str(name): tuple(map(str, parts)) for name, parts in values["tensors"].items()}
-        return NameMap(values["dtype"], tensors)
+        names = {str(name): tuple(map(str, parts)) for name, parts in values["tensors"].items()}
+        return values["dtype"], names
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(file, None, f"is not a name map ({error})", "run convert again") from None

@@ -3,7 +3,6 @@
 Plain NumPy has no bfloat16: its elements are kept as the upper 16 bits of a float32 (uint16).
 """
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ ITEM_BYTES = {
 """Bytes per element. Source: safetensors 0.7.0, safetensors/src/tensor.rs (enum Dtype)."""
 
 CODES: dict[Dtype, str] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-"""Our dtype names -> safetensors'."""
+"""Configuration dtype -> safetensors code."""
 
 FLOATS = ("F32", "BF16", "F16")
 """Types that a cast may change; counters and other types keep theirs."""
@@ -31,6 +30,11 @@ _NUMPY = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16": "<f2", "I32": "<i4",
     "U32": "<u4", "F32": "<f4", "I64": "<i8", "U64": "<u8", "F64": "<f8",
 }  # fmt: skip
+
+
+def storage_code(code: str, dtype: Dtype | None) -> str:
+    """Return the code to store a tensor of type `code` in: `dtype` for floating ones if one is given."""
+    return CODES[dtype] if dtype is not None and code in FLOATS else code
 
 
 def raw_dtype(code: str) -> np.dtype[Any]:
@@ -72,19 +76,10 @@ def cast(raw: Array, source: str, target: str) -> Array:
     """
     if source == target or source not in FLOATS:
         return raw
-    if source != "F32" and target != "F32":
-        return np.asarray(np.take(_table(source, target), raw))
     values = as_float32(raw, source)
     if target == "BF16":
         return bf16_from_f32(values)
     return _f16_from_f32(values) if target == "F16" else np.asarray(values.view(np.uint32))
-
-
-@functools.cache
-def _table(source: str, target: str) -> Array:
-    """All values of one 16-bit type in the other: looking up is faster than going by way of float32."""
-    values = as_float32(np.arange(2**16, dtype=np.uint16), source)
-    return bf16_from_f32(values) if target == "BF16" else _f16_from_f32(values)
 
 
 def _f16_from_f32(values: Array) -> Array:

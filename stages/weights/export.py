@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import InputError
-from stages.models.config import Dtype
+from stages.models.config import Dtype, Shape
 from stages.models.decoder import HEADS
-from stages.models.families import family_of, weights_of
-from stages.models.family import Shape, Weight
-from stages.weights.complete import stored_dtype
-from stages.weights.dtypes import ITEM_BYTES
-from stages.weights.header import Header, StoredTensor, read_header
+from stages.models.families import family_of, tensor_shapes, weights_of
+from stages.models.family import Weight
+from stages.models.tensor_layout import full_box
+from stages.weights.dtypes import ITEM_BYTES, storage_code
+from stages.weights.header import StoredTensor, read_header
 from stages.weights.index import INDEX_NAME, unused_index
 from stages.weights.names import is_fused, read_shape
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
@@ -22,6 +22,8 @@ from stages.weights.sources import Tensor, open_directory, whole
 from stages.weights.transfer import Move, Progress, same_data, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
+Placed = tuple[OutputFile, StoredTensor]
+"""File that gets a tensor, and the reference's tensor of that name."""
 
 
 def export(
@@ -36,169 +38,149 @@ def export(
 
     Args:
         tensors: full parameters, plain or fused by qkv_concat.
-        reference: Hugging Face directory of the same model: gives file names, which tensor lies in which,
+        reference: Hugging Face directory of the same model: gives file names, the tensors of each file,
             dtypes, config, tokenizer and everything else that is not a weight.
         out: an existing directory.
         shape: the model's shape.
         dtype: storage dtype of floating tensors; None: as in the reference.
-        progress: told bytes.
+        progress: called with bytes.
 
     Raises:
         InputError: a parameter is missing, left over or has the wrong shape.
     """
     stored = open_directory(reference)
-    sources = _sources(tensors, stored, shape, reference)
+    weights = {weight.name: weight for weight in weights_of(shape, is_fused(tensors))}
+    _check(tensors, weights, stored, shape, reference)
     headers = [read_header(file) for file in sorted({tensor.file for tensor in stored.values()})]
     with OutputFiles() as files:
-        placed: dict[str, tuple[OutputFile, StoredTensor]] = {}
+        placed: dict[str, Placed] = {}
         for header in headers:
-            file = files.create(out / header.file.name, _listed(header, dtype), header.metadata or None)
-            placed |= {name: (file, tensor_out) for name, tensor_out in header.tensors.items()}
+            listed = [
+                (tensor.name, storage_code(tensor.dtype, dtype), tensor.shape)
+                for tensor in header.tensors.values()
+            ]
+            file = files.create(out / header.file.name, listed, header.metadata or None)
+            placed |= {name: (file, tensor) for name, tensor in header.tensors.items()}
         files.check_space()
-        transfer(_moves(sources, placed, shape, dtype), progress=progress)
+        transfer(_moves(tensors, weights, placed, shape, dtype), progress=progress)
     _copy_remaining(reference, out, dtype)
-    _verify(out, stored, dtype)
 
 
 def export_directory(
     source: Path, reference: Path, out: Path, dtype: Dtype | None = None, progress: Progress | None = None
 ) -> None:
-    """`export` on paths alone: `source` is a complete mindformers directory; `out` appears when complete."""
+    """Export a complete mindformers directory; `out` appears when complete."""
     tensors = {name: whole(stored) for name, stored in open_directory(source).items()}
     with complete_directory(out) as directory:
         export(tensors, reference, directory, read_shape(reference), dtype, progress=progress)
 
 
-def _sources(
-    tensors: Mapping[str, Tensor], stored: Mapping[str, StoredTensor], shape: Shape, reference: Path
-) -> dict[str, Tensor]:
-    """Check the parameters; add what a reference has beyond them (a repeated tied head, rotary buffers)."""
-    expected = {weight.name: weight for weight in weights_of(shape, is_fused(tensors))}
-    # MindSpore checkpoints of tied models may carry the head that convert_weight.py duplicated, and trainers
-    # save counters (mindrlhf's epoch_num and step_num).
-    extra = {name for name, tensor in tensors.items() if tensor.shape == (1,)}
-    extra |= {*HEADS} if shape.tie_word_embeddings else set()
-    names = [name for name in tensors if name in expected or name not in extra]
-    for name in names:
-        where = f"{tensors[name].pieces[0].stored.file}: {name}"
-        if name not in expected:
-            raise InputError(
-                where, None, "the model config has no such tensor", "export weights without optimizer states"
-            )
-        if tensors[name].shape != expected[name].shape:
-            rule = f"the model config asks for {list(expected[name].shape)}"
-            raise InputError(where, list(tensors[name].shape), rule, "give its own reference")
-    for name, weight in expected.items():
+def _check(
+    tensors: Mapping[str, Tensor],
+    weights: Mapping[str, Weight],
+    stored: Mapping[str, StoredTensor],
+    shape: Shape,
+    reference: Path,
+) -> None:
+    """Check that the parameters, the model and the reference fit each other."""
+    # MindSpore checkpoints of tied models may contain the head that convert_weight.py duplicated, and
+    # trainers save counters (mindrlhf's epoch_num and step_num).
+    tied_heads = HEADS if shape.tie_word_embeddings else ()
+    for name, tensor in tensors.items():
+        where = f"{tensor.pieces[0].stored.file}: {name}"
+        if name not in weights:
+            if tensor.shape == (1,) or name in tied_heads:
+                continue
+            rule = "the model config has no such tensor"
+            raise InputError(where, None, rule, "export weights without optimizer states")
+        if tensor.shape != weights[name].shape:
+            rule = f"the model config requires {list(weights[name].shape)}"
+            raise InputError(where, list(tensor.shape), rule, "give the reference of these weights")
+    for name in weights:
         if name not in tensors:
-            raise InputError(
-                name, None, "this tensor is missing in the weights to export", "merge all ranks first"
-            )
-        for part in weight.parts:
-            if part not in stored:
-                rule = "this tensor is missing"
-                raise InputError(f"{reference}: {part}", None, rule, "give the reference of these weights")
-    return {name: tensors[name] for name in expected}
-
-
-def _listed(header: Header, dtype: Dtype | None) -> list[tuple[str, str, tuple[int, ...]]]:
-    ordered = sorted(header.tensors.values(), key=lambda tensor: tensor.offset)
-    return [(tensor.name, _code(tensor, dtype), tensor.shape) for tensor in ordered]
-
-
-def _code(stored: StoredTensor, dtype: Dtype | None) -> str:
-    return stored_dtype(whole(stored), dtype)
+            rule = "this tensor is missing in the weights to export"
+            raise InputError(name, None, rule, "merge all ranks first")
+    for part, size in tensor_shapes(weights.values()).items():
+        if part not in stored or stored[part].shape != size:
+            rule = f"this tensor of shape {list(size)} is missing"
+            raise InputError(f"{reference}: {part}", None, rule, "give the reference of these weights")
 
 
 def _moves(
-    sources: Mapping[str, Tensor],
-    placed: Mapping[str, tuple[OutputFile, StoredTensor]],
+    tensors: Mapping[str, Tensor],
+    weights: Mapping[str, Weight],
+    placed: Mapping[str, Placed],
     shape: Shape,
     dtype: Dtype | None,
 ) -> list[Move]:
-    """Every file's tensors from the parameters; what has no parameter, from the reference itself."""
+    """Return the moves to each file's tensors: from the parameters, or else from the reference."""
     moves: list[Move] = []
-    done: set[str] = set()
-    weights = {weight.name: weight for weight in weights_of(shape, is_fused(sources))}
-    of_part = {weight.parts[0]: sources[weight.name] for weight in weights.values()}
-    for name, tensor in sources.items():
-        parts = weights[name].parts
-        done.update(parts)
-        targets = _targets(weights[name], tensor, [placed[part] for part in parts], dtype)
-        moves.append(Move(tensor, targets, _code(placed[parts[0]][1], dtype)))
+    of_part: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        parts = [placed[part] for part in weight.parts]
+        of_part |= dict.fromkeys(weight.parts, tensors[name])
+        code = storage_code(parts[0][1].dtype, dtype)
+        moves.append(Move(tensors[name], _targets(weight, tensors[name], parts, dtype), code))
     repeated = family_of(shape).repeated(shape)
-    for name in placed.keys() - done:
-        stored, repeats = placed[name][1], repeated.get(name)
-        trained = repeats is not None and same_data(stored, placed[repeats][1])
-        tensor = of_part[repeats] if repeats is not None and trained else whole(stored)
-        moves.append(Move(tensor, (_target(tensor, placed[name]),), _code(stored, dtype)))
+    for name in placed.keys() - of_part.keys():
+        stored, original = placed[name][1], repeated.get(name)
+        tensor = whole(stored)
+        if original is not None and same_data(stored, placed[original][1]):
+            tensor = of_part[original]
+        moves.append(Move(tensor, (_target(tensor, placed[name]),), storage_code(stored.dtype, dtype)))
     return moves
 
 
-def _target(tensor: Tensor, destination: tuple[OutputFile, StoredTensor]) -> Target:
+def _target(tensor: Tensor, destination: Placed) -> Target:
     file, stored = destination
-    return Target(file, file.offset(stored.name), tuple(slice(0, size) for size in tensor.shape))
+    return Target(file, file.offset(stored.name), full_box(tensor.shape))
 
 
-def _targets(
-    weight: Weight, tensor: Tensor, parts: list[tuple[OutputFile, StoredTensor]], dtype: Dtype | None
-) -> tuple[Target, ...]:
+def _targets(weight: Weight, tensor: Tensor, parts: list[Placed], dtype: Dtype | None) -> tuple[Target, ...]:
     """Return the destinations of a parameter's rows; interleaved rows are listed one by one."""
     if weight.arrange is None and not weight.stacked:
         return (_target(tensor, parts[0]),)
-    tail = tuple(slice(0, size) for size in tensor.shape[1:])
+    tail = full_box(tensor.shape[1:])
     targets = []
     for run in weight.rows:
         file, stored = parts[run.part]
-        row_bytes = math.prod(stored.shape[1:]) * ITEM_BYTES[_code(stored, dtype)]
+        row_bytes = math.prod(stored.shape[1:]) * ITEM_BYTES[storage_code(stored.dtype, dtype)]
         begin = file.offset(stored.name) + run.first * row_bytes
         if run.step == 1:
             targets.append(Target(file, begin, (run.rows, *tail)))
             continue
-        rows = range(run.rows.start, run.rows.stop)
         targets += [
             Target(file, begin + i * run.step * row_bytes, (slice(row, row + 1), *tail))
-            for i, row in enumerate(rows)
+            for i, row in enumerate(range(run.rows.start, run.rows.stop))
         ]
     return tuple(targets)
 
 
 def _copy_remaining(reference: Path, out: Path, dtype: Dtype | None) -> None:
-    """Copy what is not a weight; config.json and the index name the dtype and the size written."""
+    """Copy what is not a weight; write the new dtype and size to config.json and the index."""
     unused = {INDEX_NAME} if unused_index(reference) else set()
     for file in sorted(reference.iterdir()):
-        if (
-            not file.is_file()
-            or file.suffix in _WEIGHTS
-            or file.name in {"manifest.json", "result.json", *unused}
-            or file.name.startswith(".")
-        ):
-            continue
-        shutil.copyfile(file, out / file.name)
-    if dtype is not None:
-        names = ("torch_dtype", "dtype")  # transformers reads the newer one first
-        _rewrite(
-            out / "config.json",
-            lambda values: values | {name: dtype for name in names if name in values or name == names[0]},
-        )
-    if (out / INDEX_NAME).is_file() and dtype is not None:
+        skipped = file.name.startswith(".") or file.name in {"manifest.json", "result.json", *unused}
+        if file.is_file() and file.suffix not in _WEIGHTS and not skipped:
+            shutil.copyfile(file, out / file.name)
+    if dtype is None:
+        return
+    config = _read_object(out / "config.json")
+    config["torch_dtype"] = dtype
+    if "dtype" in config:  # transformers reads the newer name first
+        config["dtype"] = dtype
+    _write_object(out / "config.json", config)
+    if (out / INDEX_NAME).is_file():
+        index = _read_object(out / INDEX_NAME)
         total = sum(tensor.nbytes for tensor in open_directory(out).values())
-        _rewrite(
-            out / INDEX_NAME,
-            lambda values: values | {"metadata": values.get("metadata", {}) | {"total_size": total}},
-        )
+        index["metadata"] = index.get("metadata", {}) | {"total_size": total}
+        _write_object(out / INDEX_NAME, index)
 
 
-def _rewrite(file: Path, change: Any) -> None:
-    values = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(change(values), indent=2) + "\n", encoding="utf-8")
+def _read_object(file: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return values
 
 
-def _verify(out: Path, expected: Mapping[str, StoredTensor], dtype: Dtype | None) -> None:
-    """Read the headers again: what stands on disk is what was asked."""
-    written = open_directory(out)
-    for name, tensor in expected.items():
-        actual = written.get(name)
-        if actual is None or actual.shape != tensor.shape or actual.dtype != _code(tensor, dtype):
-            raise InputError(
-                out, name, "the exported file does not hold this tensor as asked", "export again"
-            )
+def _write_object(file: Path, values: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

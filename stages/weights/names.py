@@ -1,45 +1,29 @@
 """A Hugging Face checkpoint's tensors as mindformers' parameters: renamed, and fused with qkv_concat."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from stages.base.errors import ConfigError, InputError
 from stages.base.files import read_json
 from stages.base.reader import read
+from stages.models.config import Shape
 from stages.models.config_keys import refused
 from stages.models.families import family_of, known, recognised, tensor_shapes, weights_of
-from stages.models.family import Shape, Weight
-from stages.models.hf_config import NUMBERS, described, head_size
+from stages.models.family import Weight
+from stages.models.hf_config import described
 from stages.weights.dtypes import FLOATS
 from stages.weights.header import StoredTensor
 from stages.weights.sources import Piece, Tensor, whole
 from stages.weights.transfer import same_data
 
 
-@dataclass(frozen=True)
-class FileShape:
-    """A Shape read from a Hugging Face config.json."""
-
-    family: str
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    intermediate_size: int
-    vocab_size: int
-    tie_word_embeddings: bool
-    head_size: int
-    extras: Any = None
-
-
-def read_shape(directory: Path) -> FileShape:
+def read_shape(directory: Path) -> Shape:
     """Return the shape from a Hugging Face directory's config.json.
 
     Raises:
-        InputError: there is no config.json, or a key is missing.
-        ConfigError: a key is not supported.
+        InputError: there is no config.json, or its architecture is not supported.
+        ConfigError: a key is missing, of a wrong type or not supported.
     """
     file = directory / "config.json"
     try:
@@ -47,31 +31,21 @@ def read_shape(directory: Path) -> FileShape:
         if not isinstance(values, dict):
             raise ValueError("it must be an object")
     except (OSError, ValueError) as error:
-        raise InputError(
-            file, None, f"is needed and not readable ({error})", "give a Hugging Face directory"
-        ) from None
+        rule = f"is needed and not readable ({error})"
+        raise InputError(file, None, rule, "give a Hugging Face directory") from None
     family = recognised(values)
     if family is None:
         rule = f"must be one of a {known()} model (ours: stages/models)"
         raise InputError(f"{file}: architectures", values.get("architectures"), rule, "give such a model")
     if problems := refused(values, family, file):
         raise ConfigError(problems)
-    section = described(values, family)
-    arguments = {key: section[key] for key in (*NUMBERS, "tie_word_embeddings")} | {
-        "head_size": head_size(section)
-    }
-    for key, value in arguments.items():
-        if type(value) is not (bool if key == "tie_word_embeddings" else int):
-            remedy = f"give the config.json of a {family.title} model"
-            raise InputError(f"{file}: {key}", value, "must be given", remedy)
-    extras: Any = None
-    if family.section is not None:
-        extras = read(family.section.type, section[family.section.name] or {}, str(file))
-    return FileShape(family.name, **arguments, extras=extras)
+    section = described(values, family) | {"family": family.name}
+    shape = {field.name: section[field.name] for field in fields(Shape) if field.name in section}
+    return read(Shape, shape, str(file))
 
 
 def name_map(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[str, ...]]:
-    """Each mindformers name -> the Hugging Face tensors that it consists of."""
+    """Return each mindformers name -> the Hugging Face tensors that it consists of."""
     return {weight.name: weight.parts for weight in weights_of(shape, qkv_concat)}
 
 
@@ -81,28 +55,22 @@ def is_fused(names: Iterable[str]) -> bool:
 
 
 def renamed(
-    stored: Mapping[str, StoredTensor], names: Mapping[str, Sequence[str]], shape: Shape, source: Path
+    stored: Mapping[str, StoredTensor], shape: Shape, source: Path, qkv_concat: bool = False
 ) -> dict[str, Tensor]:
     """Return a Hugging Face checkpoint's tensors as mindformers parameters, without copying.
 
     Args:
         stored: Hugging Face names -> tensors on disk.
-        names: mindformers name -> Hugging Face names, see `name_map`.
         shape: the model that they must fit.
         source: directory, for messages.
+        qkv_concat: fuse q/k/v and gate/up.
 
     Raises:
         InputError: a tensor is missing, left over or has the wrong shape.
     """
-    weights = {weight.name: weight for weight in weights_of(shape, is_fused(names))}
-    _check(stored, tensor_shapes(weights.values()), shape, source)
-    expected = {name: weight.parts for name, weight in weights.items()}
-    wrong = min((name for name in {*expected, *names} if expected.get(name) != names.get(name)), default=None)
-    if wrong is not None:
-        raise InputError(
-            f"{source}: {wrong}", None, "the name map belongs to another model", "run convert again"
-        )
-    return {name: _arranged(weights[name], [stored[part] for part in parts]) for name, parts in names.items()}
+    weights = weights_of(shape, qkv_concat)
+    _check(stored, tensor_shapes(weights), shape, source)
+    return {weight.name: _arranged(weight, [stored[part] for part in weight.parts]) for weight in weights}
 
 
 def untrained(stored: Iterable[str], shape: Shape) -> str | None:

@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +88,7 @@ class OutputFile:
             raise
 
     def close(self) -> None:
-        """Close the file; the writer of the directory decides when it is synced."""
+        """Close the file without syncing it."""
         os.close(self._descriptor)
 
 
@@ -104,13 +104,13 @@ class OutputFiles:
         tensors: Sequence[tuple[str, str, Sequence[int]]],
         metadata: Mapping[str, str] | None = None,
     ) -> OutputFile:
-        """Add one file; see OutputFile."""
+        """Create one file; see OutputFile."""
         file = OutputFile(path, tensors, metadata)
         self.files.append(file)
         return file
 
     def check_space(self) -> None:
-        """Fail before hours of copying where the disk can't hold what was created.
+        """Fail before hours of copying if the disk cannot hold the created files.
 
         Raises:
             InputError: fewer bytes are free than the files take.
@@ -138,21 +138,23 @@ def disk_full(path: Path, needed: int) -> InputError:
 def complete_directory(target: Path) -> Iterator[Path]:
     """Create a directory that appears only when it is completely written.
 
-    As with cp, nothing is forced to the disk: this withstands a kill, not a power failure. What a killed
-    attempt left is cleared by the next one at the same target.
+    As with cp, nothing is synced to the disk: this withstands a kill, not a power failure. The remains of a
+    killed attempt are removed by the next one with the same target.
 
     Yields:
         A hidden sibling of `target`; on success it is renamed to `target`, on an exception it is removed.
 
     Raises:
-        InputError: `target` exists and is not an empty directory, or somebody else is writing it.
+        InputError: `target` exists and is not an empty directory, or another process is writing it.
     """
     _require_free(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.part")
-    lock = acquire_slot(temporary, target)
+    lock = _lock_directory(temporary, target)
     try:
-        _require_free(target)  # whoever sat there before may have finished
+        _require_free(target)  # the lock's previous owner may have finished
+        for left in temporary.iterdir():
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         yield temporary
         _require_free(target)
         temporary.rename(target)
@@ -165,38 +167,25 @@ def complete_directory(target: Path) -> Iterator[Path]:
 
 def _require_free(target: Path) -> None:
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InputError(
-            target, None, "exists already and is not empty", "choose another directory or remove it"
-        )
+        remedy = "choose another directory or remove it"
+        raise InputError(target, None, "exists already and is not empty", remedy)
 
 
-def acquire_slot(directory: Path, target: Path) -> int:
-    """Make `directory` this process's own and empty; returns what holds it until it is closed.
+def _lock_directory(directory: Path, target: Path) -> int:
+    """Make `directory` and lock it; returns the descriptor that holds the lock.
 
     Raises:
-        InputError: a living process has it.
+        InputError: another process holds it, or may hold it because the file system has no locks.
     """
-    while True:
-        with suppress(FileExistsError):
-            directory.mkdir()
-        try:
-            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            continue  # its owner has just given it up
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            remedy = "wait for it, or choose another directory"
-            raise InputError(target, None, "is being written by another process", remedy) from None
-        except OSError as error:  # no locks there (some NFS mounts): what stands there may be anybody's
-            if any(directory.iterdir()):
-                os.close(lock)
-                remedy = f"remove {directory} if nobody writes it"
-                raise InputError(target, None, f"may be being written: {error.strerror}", remedy) from None
-        if directory.exists() and os.path.samestat(directory.stat(), os.fstat(lock)):
-            break
+    directory.mkdir(exist_ok=True)
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        available = directory.exists() and os.path.samestat(directory.stat(), os.fstat(lock))
+    except OSError as error:
+        available = not isinstance(error, BlockingIOError) and not any(directory.iterdir())
+    if not available:
         os.close(lock)
-    for left in directory.iterdir():  # a killed attempt's
-        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+        remedy = f"wait for it, or remove {directory} if no process writes it"
+        raise InputError(target, None, "is being written by another process", remedy)
     return lock

@@ -1,4 +1,4 @@
-"""Full tensors, whatever files their pieces lie in: one file, a sharded directory, or rank directories."""
+"""Full tensors and their pieces on disk: in one file, a sharded directory, or rank directories."""
 
 import math
 import re
@@ -8,25 +8,24 @@ from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.base.files import read_json
-from stages.weights.ckpt_reader import read_ckpt
+from stages.models.tensor_layout import Box, TensorLayout, full_box, slice_of, slice_shape
+from stages.weights.ckpt import read_ckpt
 from stages.weights.header import Header, StoredTensor, read_header
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
-from stages.weights.prefixes import plain_name, plain_strategy
-from stages.weights.slicing import Strategy, TensorLayout, slice_of
+from stages.weights.strategy.files import Strategy, plain_name
 
 PARAM_MAP_NAME = "param_name_map.json"
 _RANK_DIRECTORY = re.compile(r"rank_(\d+)")
-_STEP_FILE = re.compile(
-    r".*-(\d+)_(\d+)\.(?:safetensors|ckpt)"
-)  # mindspore: PREFIX_rank_N-EPOCH_STEP.safetensors
+_STEP_FILE = re.compile(r".*-(\d+)_(\d+)\.(?:safetensors|ckpt)")
+"""MindSpore's names of checkpoints: PREFIX_rank_N-EPOCH_STEP.safetensors."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a full tensor that lies in one stored tensor."""
+    """A part of a full tensor that is in one stored tensor."""
 
     stored: StoredTensor
-    box: tuple[slice, ...]
+    box: Box
     """Position in the full tensor; the first slice may have a step (interleaved rows)."""
     row: int = 0
     """First row of the stored tensor that belongs to the piece."""
@@ -36,7 +35,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A full tensor and the pieces that cover it. Scalars have shape (1,) here, () in `stored_shape`."""
+    """A full tensor and the pieces that cover it. A scalar has shape (1,) and `scalar`."""
 
     name: str
     dtype: str
@@ -50,8 +49,8 @@ class Tensor:
 def whole(stored: StoredTensor, name: str | None = None) -> Tensor:
     """Return a tensor that one stored tensor contains completely, optionally under another name."""
     shape = stored.shape or (1,)
-    box = tuple(slice(0, size) for size in shape)
-    return Tensor(name or stored.name, stored.dtype, shape, (Piece(stored, box),), scalar=not stored.shape)
+    piece = Piece(stored, full_box(shape))
+    return Tensor(name or stored.name, stored.dtype, shape, (piece,), scalar=not stored.shape)
 
 
 def read_file(file: Path) -> Header:
@@ -70,8 +69,8 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
 
     Args:
         path: a .safetensors or .ckpt file; or a directory with model.safetensors,
-            model.safetensors.index.json, *.safetensors or *.ckpt. The first of these counts, as in
-            transformers. Without an index, a param_name_map.json lists the files that count if there are
+            model.safetensors.index.json, *.safetensors or *.ckpt. The first of these is read, as in
+            transformers. Without an index, a param_name_map.json lists the files that are read if there are
             several; next to a single file it is ignored, because mindrlhf leaves one with its own names in
             directories that it loads.
 
@@ -91,10 +90,9 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
     if not files:
         pickles = sorted([*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
         if pickles:
-            read_header(pickles[0])  # says why it is refused
-        raise InputError(
-            path, None, "holds no *.safetensors and no *.ckpt", "give a directory with safetensors"
-        )
+            read_header(pickles[0])  # raises, because pickles are refused
+        rule = "holds no *.safetensors and no *.ckpt"
+        raise InputError(path, None, rule, "give a directory with safetensors")
     return _join_headers(map(read_file, files))
 
 
@@ -103,19 +101,19 @@ def _join_headers(headers: Iterable[Header]) -> dict[str, StoredTensor]:
     for header in headers:
         for name, stored in header.tensors.items():
             if name in result:
-                rule = f"stands in {result[name].file} too"
+                rule = f"is in {result[name].file} too"
                 raise InputError(f"{header.file}: {name}", None, rule, "remove one of the two files")
             result[name] = stored
     return result
 
 
 def _indexed(index: Path) -> dict[str, StoredTensor]:
-    """Tensors as an index file tells, checked against the files' own headers."""
+    """Return the tensors that an index file lists, checked against the headers of its files."""
     files = read_weight_map(index)
     headers = {file: read_header(index.parent / file) for file in sorted(set(files.values()))}
     for name, file in files.items():
         if name not in headers[file].tensors:
-            rule = "the index places this tensor in a file that lacks it"
+            rule = "the index names a file that does not contain this tensor"
             raise InputError(f"{index}: {name}", file, rule, "download both again")
     result = _join_headers(headers.values())
     for name, stored in result.items():
@@ -125,7 +123,7 @@ def _indexed(index: Path) -> dict[str, StoredTensor]:
 
 
 def read_weight_map(index: Path) -> dict[str, str]:
-    """Tensor name -> file name, from model.safetensors.index.json or param_name_map.json."""
+    """Return tensor name -> file name from model.safetensors.index.json or param_name_map.json."""
     try:
         values = read_json(index)
     except (OSError, ValueError) as error:
@@ -140,59 +138,52 @@ def read_weight_map(index: Path) -> dict[str, str]:
         if not (index.parent / file).is_file():
             pickle = file.endswith((".bin", ".pt"))
             remedy = "save the model as safetensors" if pickle else "download the missing shard"
-            raise InputError(
-                index.parent / file, None, f"is missing; {index.name} needs it for {name}", remedy
-            )
+            rule = f"is missing; {index.name} needs it for {name}"
+            raise InputError(index.parent / file, None, rule, remedy)
     return dict(files)
 
 
 def rank_directories(root: Path) -> dict[int, Path]:
-    """Find the rank_K directories, by rank.
+    """Return the rank_K directories by rank.
 
     Raises:
         InputError: `root` holds none.
     """
-    directories = (
-        {int(match[1]): path for path in root.iterdir() if (match := _rank_number(path))}
-        if root.is_dir()
-        else {}
-    )
+    directories = {
+        int(match[1]): path
+        for path in (root.iterdir() if root.is_dir() else ())
+        if (match := _RANK_DIRECTORY.fullmatch(path.name)) and path.is_dir()
+    }
     if not directories:
-        raise InputError(
-            root, None, "holds no rank_K directory", "give the directory that holds rank_0, rank_1 …"
-        )
+        remedy = "give the directory that holds rank_0, rank_1 …"
+        raise InputError(root, None, "holds no rank_K directory", remedy)
     return dict(sorted(directories.items()))
 
 
-def _rank_number(path: Path) -> re.Match[str] | None:
-    return _RANK_DIRECTORY.fullmatch(path.name) if path.is_dir() else None
-
-
 def open_rank(directory: Path) -> Header:
-    """One rank's tensors, unprefixed: of its only file, or of the newest of MindSpore's checkpoints."""
+    """Return one rank's tensors by plain name, from its only file or MindSpore's newest checkpoint."""
     files = _weight_files(directory)
+    if not files:
+        rule = "holds no *.safetensors and no *.ckpt"
+        raise InputError(directory, None, rule, "give complete rank directories")
+    file = files[0]
     if len(files) > 1:
         steps = {file: match for file in files if (match := _STEP_FILE.fullmatch(file.name))}
         if len(steps) < len(files):
             rule = "must hold one weight file"
-            raise InputError(directory, f"{len(files)} files", rule, "leave only the checkpoint meant")
-        files = sorted(files, key=lambda file: (int(steps[file][1]), int(steps[file][2])))[-1:]
-    if not files:
-        raise InputError(
-            directory, None, "holds no *.safetensors and no *.ckpt", "give complete rank directories"
-        )
-    header = read_file(files[0])
+            raise InputError(directory, f"{len(files)} files", rule, "leave only the intended checkpoint")
+        file = max(files, key=lambda file: (int(steps[file][1]), int(steps[file][2])))
+    header = read_file(file)
     tensors = {plain_name(name): stored for name, stored in header.tensors.items()}
     return Header(header.file, tensors, header.metadata)
 
 
 def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
-    """Full tensors from rank_K directories and their strategy.
+    """Return full tensors from rank_K directories and their strategy.
 
     Raises:
         InputError: a slice is missing or has the wrong shape, a tensor is not in the strategy.
     """
-    strategy = plain_strategy(strategy)
     ranks = {rank: open_rank(path) for rank, path in rank_directories(root).items()}
     if max(ranks) >= strategy.ranks:
         rule = f"the strategy has {strategy.ranks} ranks"
@@ -201,70 +192,49 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
     shapes: dict[str, tuple[int, ...]] = {}
     for rank, header in ranks.items():
         for name, stored in header.tensors.items():
+            where, shape = f"{stored.file}: {name}", stored.shape or (1,)
             layout = _layout_of(name, stored, strategy)
-            shape = shapes.setdefault(name, full_shape(layout, stored.shape or (1,)))
-            box = slice_of(layout, shape, rank, f"{stored.file}: {name}")
-            if tuple(extent.stop - extent.start for extent in box) != (stored.shape or (1,)):
+            full_shape = shapes.setdefault(name, layout.full_shape(shape))
+            box = slice_of(layout, full_shape, rank, where)
+            if slice_shape(box) != shape:
                 rule = "its shape differs from the other ranks'"
-                raise InputError(f"{stored.file}: {name}", list(stored.shape), rule, "mix no runs")
-            # Replicas hold the same bytes: the first rank that has them serves.
-            pieces.setdefault(name, {}).setdefault(
-                tuple((extent.start, extent.stop) for extent in box), Piece(stored, box)
-            )
-    _check_held(ranks, strategy, root)
+                raise InputError(where, list(shape), rule, "give the ranks of one run")
+            # Replicas hold the same bytes: the first rank that has them is read.
+            extents = tuple((extent.start, extent.stop) for extent in box)
+            pieces.setdefault(name, {}).setdefault(extents, Piece(stored, box))
+    _check_complete(ranks, strategy, root)
     return {
         name: _assemble(name, shapes[name], tuple(parts.values()), root) for name, parts in pieces.items()
     }
-
-
-def _check_held(ranks: Mapping[int, Header], strategy: Strategy, root: Path) -> None:
-    """Every rank must have what its stage holds, unless MindSpore was told to save each slice once."""
-    names = {name for header in ranks.values() for name in header.tensors} & strategy.tensors.keys()
-    for rank, header in ranks.items():
-        if header.metadata.get("remove_redundancy") == "True":
-            continue
-        for name in names:
-            if strategy.holds(name, rank) and name not in header.tensors:
-                raise InputError(
-                    root / f"rank_{rank}", name, "this tensor is missing", "give the complete checkpoint"
-                )
 
 
 def _layout_of(name: str, stored: StoredTensor, strategy: Strategy) -> TensorLayout:
     if name in strategy.tensors:
         return strategy.tensors[name]
     if math.prod(stored.shape) == 1:  # step counters and the like: the same on every rank
-        return TensorLayout(
-            (strategy.cards_per_stage,),
-            (-1,) * max(1, len(stored.shape)),
-            0,
-            0,
-            tuple(range(strategy.stages)),
-        )
+        return TensorLayout((strategy.cards_per_stage,), (-1,) * max(1, len(stored.shape)), 0, 0)
     rule = "the strategy does not list this tensor"
     raise InputError(f"{stored.file}: {name}", None, rule, "give the strategy of these weights")
 
 
-def full_shape(layout: TensorLayout, slice_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the full tensor's shape from one slice's."""
-    split = [
-        1 if axis == -1 else layout.dev_matrix[len(layout.dev_matrix) - 1 - axis]
-        for axis in layout.tensor_map
-    ]
-    if layout.opt_weight_shard_step and layout.opt_weight_shard_size and split:
-        replicas = layout.cards // math.prod(split)
-        split[0] *= replicas if layout.opt_weight_shard_size == -1 else layout.opt_weight_shard_size
-    if len(split) != len(slice_shape):
-        return slice_shape  # slice_of names the mismatch
-    return tuple(size * parts for size, parts in zip(slice_shape, split, strict=True))
+def _check_complete(ranks: Mapping[int, Header], strategy: Strategy, root: Path) -> None:
+    """Check that every rank has what its stage holds, unless MindSpore saved each slice once."""
+    names = {name for header in ranks.values() for name in header.tensors} & strategy.tensors.keys()
+    for rank, header in ranks.items():
+        if header.metadata.get("remove_redundancy") == "True":
+            continue
+        for name in names:
+            if strategy.holds(name, rank) and name not in header.tensors:
+                rule = "this tensor is missing"
+                raise InputError(root / f"rank_{rank}", name, rule, "give the complete checkpoint")
 
 
 def _assemble(name: str, shape: tuple[int, ...], pieces: tuple[Piece, ...], root: Path) -> Tensor:
     dtypes = {piece.stored.dtype for piece in pieces}
     if len(dtypes) > 1:
         rule = f"its slices have different dtypes: {', '.join(sorted(dtypes))}"
-        raise InputError(root, name, rule, "mix no runs in one directory")
-    covered = sum(math.prod(extent.stop - extent.start for extent in piece.box) for piece in pieces)
+        raise InputError(root, name, rule, "give the ranks of one run")
+    covered = sum(math.prod(slice_shape(piece.box)) for piece in pieces)
     if covered != math.prod(shape):
         rule = f"only {covered} of {math.prod(shape)} elements are present"
         raise InputError(root, name, rule, "give all rank directories")

@@ -1,4 +1,4 @@
-"""The split stage: full tensors to rank_K directories, as strategy files say; and from layout to layout."""
+"""The split stage: full tensors to rank_K directories by their strategy files; also from layout to layout."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -7,22 +7,20 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.models.config import Dtype, ModelConfig
 from stages.models.family import HF_NORM
-from stages.weights.complete import stored_dtype
+from stages.models.tensor_layout import Box
+from stages.weights.complete import write_files
 from stages.weights.config import SPLIT, Format, SplitConfig
 from stages.weights.convert import converted
-from stages.weights.names import is_fused, name_map, read_shape, renamed
-from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
-from stages.weights.prefixes import is_clone, plain_strategy
+from stages.weights.names import is_fused, read_shape, renamed
+from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
-from stages.weights.slicing import Strategy, read_strategy, slice_of, slice_shape
 from stages.weights.sources import Tensor, open_directory, open_ranks, whole
-from stages.weights.transfer import Move, Progress, transfer
-
-Box = tuple[slice, ...]
+from stages.weights.strategy.files import Strategy, read_strategy
+from stages.weights.transfer import Progress
 
 
 def run(context: Context) -> None:
-    """Write {role}/rank_K/model.safetensors (or .ckpt) for the roles asked."""
+    """Write {role}/rank_K/model.safetensors (or .ckpt) for the configured roles."""
     model, config = context.section(ModelConfig, "model"), context.section(SplitConfig, "split")
     SPLIT.demand(config)
     tensors, dtype = converted(context.inputs["convert"], context.inputs["fetch"], model)
@@ -49,77 +47,27 @@ def split(
         ranks: only these ranks (one node's share); None: all.
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors (rank_K/model.safetensors) or ckpt (rank_K/model.ckpt).
-        progress: told bytes.
+        progress: called with bytes.
 
     Raises:
         InputError: a tensor and the strategy don't fit each other, or the disk is full.
     """
-    targets: dict[str, list[Target]] = {name: [] for name in tensors}
-    with OutputFiles() as files:
-        for root, strategy in strategies.items():
-            plain = plain_strategy(strategy)
-            _check(tensors, plain, root)
-            for rank in _ranks(ranks, plain, root):
-                boxes = rank_boxes(tensors, plain, rank)
-                file = _create(files, root / f"rank_{rank}" / f"model.{file_format}", tensors, boxes, dtype)
-                for name, box in boxes.items():
-                    targets[name] += file.targets(name, box)
-        files.check_space()
-        moves = [
-            Move(tensors[name], tuple(target), stored_dtype(tensors[name], dtype))
-            for name, target in targets.items()
-        ]
-        transfer(moves, progress=progress)
-
-
-def rank_boxes(tensors: Mapping[str, Tensor], strategy: Strategy, rank: int) -> dict[str, Box]:
-    """Return which part of each tensor a rank holds; single values (counters) go to every rank."""
-    boxes = {}
-    for name, tensor in tensors.items():
-        if name not in strategy.tensors:
-            boxes[name] = tuple(slice(0, size) for size in tensor.shape)
-        elif strategy.holds(name, rank):
-            boxes[name] = slice_of(strategy.tensors[name], tensor.shape, rank, name)
-    return boxes
-
-
-def _create(
-    files: OutputFiles,
-    path: Path,
-    tensors: Mapping[str, Tensor],
-    boxes: Mapping[str, Box],
-    dtype: Dtype | None,
-) -> OutputFile:
-    listed = [
-        (name, stored_dtype(tensors[name], dtype), () if tensors[name].scalar else slice_shape(box))
-        for name, box in boxes.items()
-    ]
-    return files.create(path, listed, {"format": "ms"})
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    files: dict[Path, Mapping[str, Box]] = {}
+    for root, strategy in strategies.items():
+        strategy.check_names(shapes)
+        for rank in _ranks(ranks, strategy, root):
+            files[root / f"rank_{rank}" / f"model.{file_format}"] = strategy.boxes(shapes, rank)
+    write_files(tensors, files, dtype, progress)
 
 
 def _ranks(ranks: Collection[int] | None, strategy: Strategy, root: Path) -> Sequence[int]:
     if ranks is None:
         return range(strategy.ranks)
     if not ranks or min(ranks) < 0 or max(ranks) >= strategy.ranks:
-        raise InputError(
-            root, sorted(ranks), f"ranks must lie in 0 to {strategy.ranks - 1}", "give ranks of this strategy"
-        )
+        rule = f"ranks must be from 0 to {strategy.ranks - 1}"
+        raise InputError(root, sorted(ranks), rule, "give ranks of this strategy")
     return sorted(ranks)
-
-
-def _check(tensors: Mapping[str, Tensor], strategy: Strategy, root: Path) -> None:
-    """Both sides must list the same parameters; MindSpore copies or drops what differs, silently."""
-    for name, tensor in tensors.items():
-        if name not in strategy.tensors and tensor.shape != (1,):
-            where = f"{tensor.pieces[0].stored.file}: {name}"
-            rule = f"the strategy for {root.name} does not list this tensor"
-            raise InputError(where, None, rule, "write the strategy of this model")
-    if all(is_clone(name) or tensor.shape == (1,) for name, tensor in tensors.items()):
-        return  # an optimizer's checkpoint, without the parameters themselves
-    for name in strategy.tensors:
-        if name not in tensors and not is_clone(name):
-            rule = "the strategy lists this tensor, the weights lack it"
-            raise InputError(root, name, rule, "write the strategy of this model")
 
 
 def split_directory(
@@ -131,12 +79,12 @@ def split_directory(
     progress: Progress | None = None,
     file_format: Format = "safetensors",
 ) -> None:
-    """`split` on paths alone; `out` appears when complete.
+    """Split a checkpoint directory; `out` appears when complete.
 
     Raises:
         InputError: naming file and tensor.
     """
-    layouts = plain_strategy(read_strategy(strategy))
+    layouts = read_strategy(strategy)
     tensors = open_complete(source, layouts)
     with complete_directory(out) as directory:
         split(tensors, {directory: layouts}, ranks, dtype, file_format, progress=progress)
@@ -159,17 +107,15 @@ def reshard_directory(
         target_strategy: strategy file or directory of the result.
         out: new directory with rank_K/model.safetensors.
         ranks: only these ranks of the result; None: all.
-        progress: told bytes.
+        progress: called with bytes.
         file_format: safetensors or ckpt.
 
     Raises:
         InputError: a slice is missing, or tensors and strategies don't fit each other.
     """
-    tensors = open_ranks(source, read_strategy(source_strategy))
+    tensors, target = open_ranks(source, read_strategy(source_strategy)), read_strategy(target_strategy)
     with complete_directory(out) as directory:
-        split(
-            tensors, {directory: read_strategy(target_strategy)}, ranks, None, file_format, progress=progress
-        )
+        split(tensors, {directory: target}, ranks, None, file_format, progress=progress)
 
 
 def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:
@@ -179,4 +125,4 @@ def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:
         return {name: whole(tensor) for name, tensor in stored.items()}
     directory = source if source.is_dir() else source.parent
     shape = read_shape(directory)
-    return renamed(stored, name_map(shape, is_fused(strategy.tensors)), shape, directory)
+    return renamed(stored, shape, directory, is_fused(strategy.tensors))

@@ -7,11 +7,10 @@ import numpy as np
 
 from stages.base.errors import InputError
 from stages.models.config import Dtype
-from stages.weights.dtypes import CODES, Array, cast
+from stages.weights.dtypes import Array, cast, storage_code
 from stages.weights.outputs import OutputFiles
-from stages.weights.prefixes import is_clone
-from stages.weights.slicing import Strategy, read_strategy, slice_of
 from stages.weights.sources import open_directory, open_ranks, whole
+from stages.weights.strategy.files import Strategy, read_strategy
 from stages.weights.transfer import read_tensor
 
 FILE_NAME = "model.safetensors"
@@ -23,7 +22,7 @@ _CODE_OF = {
 
 
 def load(path: Path) -> dict[str, Array]:
-    """All tensors of a safetensors file or a complete directory; floats as float32.
+    """Load all tensors of a safetensors file or a complete directory; floats as float32.
 
     Raises:
         InputError: naming file and tensor.
@@ -32,7 +31,7 @@ def load(path: Path) -> dict[str, Array]:
 
 
 def merge_ranks(rank_root: Path, strategy: Path) -> dict[str, Array]:
-    """Full tensors from rank_K directories; floats as float32.
+    """Load full tensors from rank_K directories; floats as float32.
 
     Args:
         rank_root: the directory that holds rank_0, rank_1, …
@@ -41,61 +40,55 @@ def merge_ranks(rank_root: Path, strategy: Path) -> dict[str, Array]:
     Raises:
         InputError: a slice is missing, has a wrong shape, or the strategy does not fit.
     """
-    return {
-        name: read_tensor(tensor) for name, tensor in open_ranks(rank_root, read_strategy(strategy)).items()
-    }
+    tensors = open_ranks(rank_root, read_strategy(strategy))
+    return {name: read_tensor(tensor) for name, tensor in tensors.items()}
 
 
 def write_ranks(full: Mapping[str, Array], strategy: Path, out_root: Path, dtype: Dtype | None) -> None:
     """Cut full tensors and write out_root/rank_K/model.safetensors for every rank of the strategy.
 
     Args:
-        full: parameter name -> full array. Floating arrays are cast to `dtype` (None: kept).
+        full: parameter name -> full array. Floating arrays are cast to `dtype` (None: not cast).
         strategy: merged strategy file, or the directory of strategy files.
-        out_root: where rank_K directories are made.
+        out_root: directory that gets the rank_K directories.
         dtype: storage dtype.
 
     Raises:
         InputError: weights and strategy list different tensors, one does not divide, or the disk is full.
     """
     layouts = read_strategy(strategy)
-    for name in layouts.tensors:
-        if name not in full and not is_clone(name):
-            raise InputError(strategy, name, "the strategy lists this tensor, the weights lack it")
     for rank in range(layouts.ranks):
         write_rank(slices_of(full, layouts, rank), out_root / f"rank_{rank}" / FILE_NAME, dtype)
 
 
 def slices_of(full: Mapping[str, Array], strategy: Strategy, rank: int) -> dict[str, Array]:
-    """One rank's views of full arrays; single values (counters) go to every rank."""
-    result = {}
-    for name, array in full.items():
-        if name not in strategy.tensors:
-            if array.size != 1:
-                rule = "the strategy does not list this tensor"
-                raise InputError(name, list(array.shape), rule, "give the strategy of this model")
-            result[name] = array
-        elif strategy.holds(name, rank):
-            result[name] = array[slice_of(strategy.tensors[name], array.shape, rank, name)]
-    return result
+    """Return one rank's views of full arrays; single values (counters) are on every rank.
+
+    Raises:
+        InputError: weights and strategy list different tensors, or one does not divide.
+    """
+    shapes = {name: array.shape for name, array in full.items()}
+    strategy.check_names(shapes)
+    return {name: np.asarray(full[name][box]) for name, box in strategy.boxes(shapes, rank).items()}
 
 
 def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) -> None:
-    """Write arrays as one safetensors file; floating ones are cast to `dtype` (None: kept)."""
-    codes = {name: _code(array, dtype) for name, array in tensors.items()}
+    """Write arrays as one safetensors file; floating ones are cast to `dtype` (None: not cast)."""
+    codes = {name: _code(array) for name, array in tensors.items()}
+    stored = {name: storage_code(code, dtype) for name, code in codes.items()}
     with OutputFiles() as files:
-        output = files.create(file, [(name, codes[name], array.shape) for name, array in tensors.items()])
+        output = files.create(file, [(name, stored[name], array.shape) for name, array in tensors.items()])
         files.check_space()
         for name, array in tensors.items():
             data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             raw = data.reshape(-1).view(np.dtype(f"<u{data.dtype.itemsize}"))
-            cast_raw = cast(raw, _code(array, None), codes[name])
-            output.pwrite(memoryview(cast_raw), output.offset(name))  # type: ignore[arg-type]
+            raw = cast(raw, codes[name], stored[name])
+            output.pwrite(memoryview(raw), output.offset(name))  # type: ignore[arg-type]
 
 
-def _code(array: Array, dtype: Dtype | None) -> str:
+def _code(array: Array) -> str:
     code = _CODE_OF.get(array.dtype.name)
     if code is None:
         known = ", ".join(_CODE_OF)
         raise InputError("array", array.dtype, f"has no safetensors dtype here; known: {known}", "cast it")
-    return CODES[dtype] if dtype is not None and code in ("F32", "F16") else code
+    return code

@@ -22,8 +22,8 @@ from pipeline.config.sections import Config
 from stages.grpo.data import Vocabulary, read_prompts
 from stages.grpo.optimizer import learning_rate
 from stages.weights.export import export
-from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
+from stages.weights.strategy.files import read_strategy
 from tests.benchmarks.figures import RESULTS, Figure, at_least, at_most, write
 from tests.stages.grpo.test_workers import metrics, prepare, run
 

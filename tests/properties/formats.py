@@ -86,7 +86,7 @@ def rank_strategy(root: Path) -> None:
 
 
 def read_strategy(root: Path) -> object:
-    from stages.weights.slicing import slice_of
+    from stages.models.tensor_layout import slice_of
     from stages.weights.strategy.files import read_strategy
 
     strategies = read_strategy(root)
@@ -152,7 +152,7 @@ def read_huggingface(root: Path) -> object:
     from stages.fetch.stage import fetch_model
     from stages.tokenize.chat import Turn, load_template
     from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
-    from stages.weights.names import name_map, read_shape, renamed
+    from stages.weights.names import read_shape, renamed
     from stages.weights.sources import open_directory
     from tests.stages.fetch.settings import fetch
 
@@ -163,7 +163,8 @@ def read_huggingface(root: Path) -> object:
     fetch_model(shape, fetch(), output, root)
     ids = special_ids(output, shape)
     special_ids(output, None)
-    renamed(open_directory(output), name_map(read_shape(output)), shape, output)
+    read_shape(output)
+    renamed(open_directory(output), shape, output)
     tokenizer = load(output)
     build(output)
     load_template(output, special_tokens(tokenizer)).render([Turn("user", "3+4?")], generation=True)

@@ -34,8 +34,8 @@ from stages.weights.convert import convert
 from stages.weights.export import export
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
-from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
+from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
 
 PART = "checkpoint"

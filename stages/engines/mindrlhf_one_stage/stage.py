@@ -31,7 +31,7 @@ from stages.engines.outside import (
     read_start,
     write_start,
 )
-from stages.weights.ckpt_reader import read_ckpt
+from stages.weights.ckpt import read_ckpt
 from stages.weights.strategy.stage import write_strategy
 
 

@@ -27,7 +27,7 @@ from stages.models.config import ModelConfig
 from stages.weights.config import ExportConfig
 from stages.weights.dtypes import FLOATS
 from stages.weights.export import export
-from stages.weights.names import name_map, renamed
+from stages.weights.names import renamed
 from stages.weights.progress import to_context
 from stages.weights.sources import open_directory
 from stages.weights.transfer import read_tensor
@@ -72,7 +72,7 @@ def collect(context: Context) -> None:
     """Check the result and import it with the fetched model's names."""
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
     result = find_result(context.work / "hf", read_start(context.work)["earlier"])
-    tensors = renamed(open_directory(result), name_map(model), model, result)
+    tensors = renamed(open_directory(result), model, result)
     for name, tensor in tensors.items():
         if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
             raise InputError(f"{result}: {name}", None, "holds numbers that are not finite", "train again")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stages.base.rules import Broken, Rules, be
-from stages.models.family import Family, Network, Shape, Weight
+from stages.models.family import Family, Network, Weight
 
 if TYPE_CHECKING:
-    from stages.models.config import ModelConfig
+    from stages.models.config import ModelConfig, Shape
 
 FAMILIES: Mapping[str, Family] = {
     module.name: importlib.import_module(f"{__name__}.{module.name}").FAMILY

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from stages.base.bounds import NonNegative, Positive, PositiveFloat
-from stages.models.decoder import LLAMA, gated, weights
+from stages.models.decoder import LLAMA, weights
 from stages.models.family import (
     HEAD,
     HF_EMBEDDING,
@@ -29,14 +29,13 @@ from stages.models.family import (
     Role,
     Rows,
     Section,
-    Shape,
     TokenIds,
     Values,
     Weight,
 )
 
 if TYPE_CHECKING:
-    from stages.models.config import ModelConfig
+    from stages.models.config import ModelConfig, Shape
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,9 @@ class DeepseekV3Config:
     rope_mscale_all_dim: PositiveFloat
 
 
-def _extras(model: ModelConfig) -> DeepseekV3Config:
-    assert model.deepseek_v3 is not None  # stages.models.families.RULES
-    return model.deepseek_v3
+def _extras(shape: Shape) -> DeepseekV3Config:
+    assert shape.deepseek_v3 is not None  # stages.models.families.RULES
+    return shape.deepseek_v3
 
 
 NAMES = replace(
@@ -100,6 +99,7 @@ NAMES = replace(
         "mlp.shared_experts.down_proj": "feed_forward.shared_experts.w2",
     },
     fused=None,
+    router_bias="feed_forward.routed_experts.router.router.topk_bias",
 )
 """mindformers 051d65f, research/deepseek3/convert_weight.py with use_grouped_gemm=false, which use_gmm=false,
 mindrlhf's, wants."""
@@ -154,19 +154,15 @@ def _attention(shape: Shape, i: int) -> Iterator[Weight]:
     yield NAMES.weight(i, "self_attn.o_proj", (hidden, heads * value), Cut.COLUMNS)
 
 
-def _feed_forward(shape: Shape, i: int) -> Iterator[Weight]:
-    extras, hidden = shape.extras, shape.hidden_size
-    if i < extras.first_k_dense_replace:
-        yield from gated(shape, NAMES, i, False)
-        return
-    count, inner = extras.n_routed_experts, extras.moe_intermediate_size * extras.n_shared_experts
-    yield NAMES.weight(i, "mlp.gate", (count, hidden), Cut.ROUTER)
-    bias, stored = "feed_forward.routed_experts.router.router.topk_bias", "mlp.gate.e_score_correction_bias"
-    yield Weight(f"model.layers.{i}.{bias}", (f"model.layers.{i}.{stored}",), (count,), Cut.ROUTER, i)
-    yield from NAMES.experts(i, count, hidden, extras.moe_intermediate_size)
-    for name in ("gate_proj", "up_proj"):
-        yield NAMES.weight(i, f"mlp.shared_experts.{name}", (inner, hidden), Cut.ROWS)
-    yield NAMES.weight(i, "mlp.shared_experts.down_proj", (hidden, inner), Cut.COLUMNS)
+def _experts(shape: Shape) -> Experts:
+    extras = _extras(shape)
+    return Experts(
+        extras.n_routed_experts,
+        extras.num_experts_per_tok,
+        extras.moe_intermediate_size,
+        extras.n_shared_experts,
+        extras.first_k_dense_replace,
+    )
 
 
 def _last(shape: Shape) -> str:
@@ -235,12 +231,6 @@ def _hf_config(model: ModelConfig) -> Values:
         "scoring_func": "sigmoid",
         "topk_method": "noaux_tc",
     }
-
-
-def _experts_of(model: ModelConfig) -> Experts:
-    extras = _extras(model)
-    experts = (extras.num_experts_per_tok + extras.n_shared_experts) * extras.moe_intermediate_size
-    return Experts(extras.n_routed_experts, extras.num_experts_per_tok, experts)
 
 
 def _heads(model: ModelConfig) -> Heads:
@@ -332,7 +322,7 @@ def _predicting(role: Role, sampling: Values) -> Values:
     }
 
 
-def _experts(model: ModelConfig, training: bool) -> Values:
+def _moe_config(model: ModelConfig, training: bool) -> Values:
     shape = _extras(model)
     shared = {
         "expert_num": shape.n_routed_experts,
@@ -372,14 +362,14 @@ FAMILY = Family(
     architecture="DeepseekV3ForCausalLM",
     model_type="deepseek_v3",
     ids={"base": _IDS, "instruct": _IDS},
-    weights=functools.partial(weights, names=NAMES, attention=_attention, feed_forward=_feed_forward),
+    weights=functools.partial(weights, names=NAMES, attention=_attention, experts=_experts),
     section=Section("deepseek_v3", DeepseekV3Config, _read),
     custom_attention=True,
     keys=frozenset(field.name for field in fields(DeepseekV3Config)),
     harmless=_HARMLESS,
     fixed=_fixed,
     rope={"yarn": tuple(_ROPE.values())},
-    experts=_experts_of,
+    experts=_experts,
     heads=_heads,
     untrained=lambda shape: (_last(shape), "the layer that predicts a second token ahead"),
     repeated=_repeated,
@@ -395,7 +385,7 @@ FAMILY = Family(
         contracts=("e8a8fc1",),  # older ones call the trainer without the argument that it requires
         accuracy="accuracy_reward",
         special_tokens={"unk": "<unk>", "bos": "<｜begin▁of▁sentence｜>", "eos": _END, "pad": _END},
-        experts=_experts,
+        experts=_moe_config,
         environment={
             "MS_DEV_RUNTIME_CONF": "multi_stream:true",
             "MS_DEV_HOST_BLOCKING_RUN": "1",

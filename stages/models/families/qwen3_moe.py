@@ -11,7 +11,7 @@ a2c0733b9, examples/mcore/qwen3_moe and configs/checkpoint/model_cfg.json.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,10 @@ from stages.base.bounds import Positive
 from stages.models.decoder import MCORE, weights
 from stages.models.families.qwen2 import WINDOW_KEYS
 from stages.models.families.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads, unbiased_attention
-from stages.models.family import Converter, Cut, Experts, Family, Section, Shape, Values, Weight
+from stages.models.family import Converter, Experts, Family, Section, Values
 
 if TYPE_CHECKING:
-    from stages.models.config import ModelConfig
+    from stages.models.config import ModelConfig, Shape
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Qwen3MoeConfig:
     num_experts: Positive
     """Number of experts per layer."""
     num_experts_per_tok: Positive
-    """Experts that see a token."""
+    """Experts that process a token."""
     moe_intermediate_size: Positive
     """Width of one expert."""
     norm_topk_prob: bool
@@ -56,15 +56,14 @@ _AUX_LOSS_COEFFICIENT = 0.001
 _EXPERTS_ONLY: Values = {"mlp_only_layers": [], "decoder_sparse_step": 1}
 
 
-def _extras(model: ModelConfig) -> Qwen3MoeConfig:
-    assert model.qwen3_moe is not None  # stages.models.families.RULES
-    return model.qwen3_moe
+def _extras(shape: Shape) -> Qwen3MoeConfig:
+    assert shape.qwen3_moe is not None  # stages.models.families.RULES
+    return shape.qwen3_moe
 
 
-def _feed_forward(shape: Shape, i: int) -> Iterator[Weight]:
-    extras, hidden = shape.extras, shape.hidden_size
-    yield NAMES.weight(i, "mlp.gate", (extras.num_experts, hidden), Cut.ROUTER)
-    yield from NAMES.experts(i, extras.num_experts, hidden, extras.moe_intermediate_size)
+def _experts(shape: Shape) -> Experts:
+    extras = _extras(shape)
+    return Experts(extras.num_experts, extras.num_experts_per_tok, extras.moe_intermediate_size)
 
 
 def _read(config: Mapping[str, Any]) -> Values | None:
@@ -95,15 +94,6 @@ def _window(config: Mapping[str, Any]) -> Any:
     return config.get("sliding_window", 4096) if config.get("use_sliding_window") else None
 
 
-def _experts(model: ModelConfig) -> Experts:
-    extras = _extras(model)
-    return Experts(
-        extras.num_experts,
-        extras.num_experts_per_tok,
-        extras.num_experts_per_tok * extras.moe_intermediate_size,
-    )
-
-
 def _megatron(model: ModelConfig) -> Values:
     extras = _extras(model)
     return normed_heads(model) | {
@@ -125,7 +115,7 @@ FAMILY = Family(
     architecture="Qwen3MoeForCausalLM",
     model_type="qwen3_moe",
     ids=IDS,
-    weights=functools.partial(weights, names=NAMES, feed_forward=_feed_forward),
+    weights=functools.partial(weights, names=NAMES, experts=_experts),
     section=Section("qwen3_moe", Qwen3MoeConfig, _read),
     experts=_experts,
     head_dim=128,

@@ -1,29 +1,46 @@
-"""Reading and writing strategy files, and what they say as plain values.
+"""MindSpore's strategy files: the layouts of all parameters of a run.
 
-Source: mindspore 2.7.0, python/mindspore/parallel/_parallel_serialization.py (readers) and
+Source: mindspore 2.7.0, ccsrc/utils/node_strategy.proto (the format),
+python/mindspore/parallel/_parallel_serialization.py (readers) and
 ccsrc/frontend/parallel/strategy_checkpoint/parallel_strategy_checkpoint.cc (writer).
 """
 
-import functools
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
 
-from google.protobuf.message import DecodeError
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.base.files import read_bytes
-from stages.models.tensor_layout import TensorLayout
-from stages.weights.strategy.messages import EncodedStrategyMap, ParallelLayoutItem, ParallelStrategyMap
+from stages.models.tensor_layout import Box, TensorLayout, full_box, slice_of
+from stages.weights.wire import decode_fields, encode_field
 
 MERGED_NAME = "merged_ckpt_strategy.ckpt"
 """mindformers' name of a merged file."""
 MERGED_DIRECTORY = "merge_strategy"
 """Directory of mindrlhf's merged files, one per role: *_merged_strategy.ckpt."""
+_MINDRLHF_PREFIXES = ("grpo_model_train.policy_model.model.", "grpo_model.policy_model.model.")
+_CLONES = ("adam_m.", "adam_v.", "accu_grads.")
 _RANK_FILE = re.compile(r"(?:ckpt_strategy_rank|strategy)_(\d+)\.ckpt")
 _STAGE_PREFIX = re.compile(r"(\d+)-(.+)", re.DOTALL)
+
+
+def plain_name(name: str) -> str:
+    """Return a parameter's name without the prefix of mindrlhf's trainer or generator.
+
+    Source: mindrlhf e8a8fc1, see the strategy and checkpoint names in its trainers.
+    """
+    clone = next((prefix for prefix in _CLONES if name.startswith(prefix)), "")
+    plain = name[len(clone) :]
+    for prefix in _MINDRLHF_PREFIXES:
+        plain = plain.removeprefix(prefix)
+    if plain.startswith(("model.model.", "model.lm_head.")):  # the reference model's
+        plain = plain.removeprefix("model.")
+    return clone + plain
 
 
 @dataclass(frozen=True)
@@ -31,7 +48,7 @@ class Strategy:
     """All parameters' layouts of one run."""
 
     tensors: Mapping[str, TensorLayout]
-    """Parameter name -> layout; includes optimizer clones (adam_m., adam_v.) where the files list them."""
+    """Parameter name -> layout; includes optimizer states (adam_m., adam_v.) where the files list them."""
     stages: int
     """Pipeline stages."""
     cards_per_stage: int
@@ -45,46 +62,84 @@ class Strategy:
         """Return True if `rank` has a slice of `name`."""
         return rank // self.cards_per_stage in self.tensors[name].stages
 
+    def boxes(self, shapes: Mapping[str, Sequence[int]], rank: int) -> dict[str, Box]:
+        """Return the part of each full tensor that a rank holds; single values (counters) are on every rank.
+
+        Raises:
+            InputError: a shape does not fit its layout.
+        """
+        result = {}
+        for name, shape in shapes.items():
+            if name not in self.tensors:
+                result[name] = full_box(shape)
+            elif self.holds(name, rank):
+                result[name] = slice_of(self.tensors[name], shape, rank, name)
+        return result
+
+    def check_names(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Check that full tensors are the strategy's; MindSpore copies or drops what differs, silently.
+
+        Raises:
+            InputError: naming the tensor. Tensors of one element (counters) need not be listed.
+        """
+        remedy = "give the strategy of this model"
+        parameters = [name for name, shape in shapes.items() if math.prod(shape) != 1]
+        for name in parameters:
+            if name not in self.tensors:
+                raise InputError(name, list(shapes[name]), "the strategy does not list this tensor", remedy)
+        if all(name.startswith(_CLONES) for name in parameters):
+            return  # an optimizer's checkpoint, without the parameters themselves
+        for name in self.tensors:
+            if name not in shapes and not name.startswith(_CLONES):
+                raise InputError(name, None, "the strategy lists this tensor, the weights do not", remedy)
+
 
 def encode(tensors: Mapping[str, TensorLayout], stage: int) -> bytes:
-    """One stage's file (the ranks of a stage share it). Field values as MindSpore writes them."""
-    message = EncodedStrategyMap(current_stage=1)
-    _add_stage(message, tensors, stage, prefix="")
-    return bytes(message.SerializeToString())
+    """Return the file of one pipeline stage, which its ranks share."""
+    return _encode({stage: tensors}, prefixed=False)
 
 
-def encode_merged(stages: Iterable[Mapping[str, TensorLayout]]) -> bytes:
-    """Return the bytes that merge_pipeline_strategys writes for all stages: names prefixed with "STAGE-"."""
-    message = EncodedStrategyMap(current_stage=1)
-    for stage, tensors in enumerate(stages):
-        _add_stage(message, tensors, stage, prefix=f"{stage}-")
-    return bytes(message.SerializeToString())
+def encode_merged(stages: Sequence[Mapping[str, TensorLayout]]) -> bytes:
+    """Return the file that merge_pipeline_strategys writes for all stages: names prefixed with "STAGE-"."""
+    return _encode(dict(enumerate(stages)), prefixed=True)
 
 
-def _add_stage(message: Any, tensors: Mapping[str, TensorLayout], stage: int, prefix: str) -> None:
-    # MindSpore's readers take the stage from the first strategy item and refuse a file without one;
+def _encode(stages: Mapping[int, Mapping[str, TensorLayout]], prefixed: bool) -> bytes:
+    # MindSpore's readers take the stage from the first operator's strategy and refuse a file without one;
     # nothing else of the operators' strategies is ever read.
-    item = message.parallel_strategy_item.add(node_name=f"stage_{stage}")
-    item.parallel_strategys.stage = stage
-    for name, layout in tensors.items():
-        # Joined encodings of two parts of a message are the encoding of the whole. A model has
-        # thousands of parameters but a handful of layouts, and encoding those is the slow part.
-        encoded = ParallelLayoutItem(param_name=prefix + name).SerializePartialToString()
-        message.parallel_layout_item.append(encoded + _encoded_layout(layout))
+    operators = [
+        encode_field(1, f"stage_{stage}".encode()) + encode_field(2, encode_field(1, stage))
+        for stage in stages
+    ]
+    parameters = [
+        encode_field(1, (f"{stage}-" * prefixed + name).encode()) + encode_field(2, _encode_layout(layout))
+        for stage, tensors in stages.items()
+        for name, layout in tensors.items()
+    ]
+    return b"".join(
+        [
+            encode_field(1, 1),  # current_stage, always 1
+            *(encode_field(2, operator) for operator in operators),
+            *(encode_field(3, parameter) for parameter in parameters),
+        ]
+    )
 
 
-@functools.cache
-def _encoded_layout(layout: TensorLayout) -> bytes:
-    item = ParallelLayoutItem()
-    layouts = item.parallel_layouts
-    layouts.dev_matrix.add(dim=layout.dev_matrix)
-    layouts.tensor_map.add(dim=layout.tensor_map)
-    layouts.param_split_shape.add()
-    layouts.indices_offset.add()
-    layouts.field = 0
-    layouts.opt_weight_shard_step = layout.opt_weight_shard_step
-    layouts.opt_weight_shard_size = layout.opt_weight_shard_size
-    return bytes(item.SerializePartialToString())
+def _encode_layout(layout: TensorLayout) -> bytes:
+    dev_matrix, tensor_map = (
+        b"".join(encode_field(1, size) for size in sizes) for sizes in (layout.dev_matrix, layout.tensor_map)
+    )
+    return b"".join(
+        [
+            encode_field(1, dev_matrix),
+            encode_field(2, tensor_map),
+            encode_field(3, b""),  # param_split_shape, indices_offset and field: empty in MindSpore's files
+            encode_field(4, b""),
+            encode_field(5, 0),
+            encode_field(6, layout.opt_weight_shard_step),
+            encode_field(7, layout.opt_weight_shard_size),
+        ]
+    )
 
 
 def read_strategy(path: Path) -> Strategy:
@@ -92,114 +147,108 @@ def read_strategy(path: Path) -> Strategy:
 
     Args:
         path: a .ckpt file, or a directory with merged_ckpt_strategy.ckpt or ckpt_strategy_rank_R.ckpt
-            (mindformers), merge_strategy/*_merged_strategy.ckpt or strategy_R.ckpt (mindrlhf).
+            (mindformers), merge_strategy/*_merged_strategy.ckpt or strategy_R.ckpt (mindrlhf, whose
+            prefixes are removed from the names).
 
     Raises:
         InputError: not a strategy file, stages missing, or one stage of several without the others.
     """
     if not path.is_dir():
-        return _assemble({0: _parse(path)}, path)
+        return _read([path], path)
     patterns = (MERGED_NAME, "*_merged_strategy.ckpt", f"{MERGED_DIRECTORY}/*_merged_strategy.ckpt")
     merged = sorted(file for pattern in patterns for file in path.glob(pattern))
     if len(merged) > 1:
         names = ", ".join(file.name for file in merged)
         raise InputError(path, names, "holds several roles' strategies", "give one of these files")
-    if merged:
-        return _assemble({0: _parse(merged[0])}, merged[0])
-    ranks = sorted(
-        (int(match[1]), file) for file in path.iterdir() if (match := _RANK_FILE.fullmatch(file.name))
-    )
-    if not ranks:
+    ranks = [file for file in sorted(path.iterdir()) if _RANK_FILE.fullmatch(file.name)]
+    if not merged and not ranks:
         remedy = "expected merged_ckpt_strategy.ckpt or ckpt_strategy_rank_0.ckpt …"
         raise InputError(path, None, "holds no strategy file", remedy)
-    seen: dict[bytes, int] = {}
-    files: dict[int, Any] = {}
-    for rank, file in ranks:
-        content = _content(file)
-        if content not in seen:
-            seen[content] = rank
-            files[rank] = _parse(file)
-    return _assemble(files, path)
+    return _read(merged or ranks, path)
 
 
-def _parse(file: Path) -> Any:
-    if file.suffix == ".json":
-        raise InputError(
-            file, None, "is a JSON strategy", "save it as .ckpt (strategy_ckpt_config save_file)"
-        )
-    try:
-        message = ParallelStrategyMap.FromString(_content(file))
-    except (DecodeError, UnicodeDecodeError):
-        raise InputError(
-            file, None, "is not a MindSpore strategy file (protobuf)", "give ckpt_strategy_rank_R.ckpt"
-        ) from None
-    if not message.parallel_layout_item or not message.parallel_strategy_item:
-        raise InputError(file, None, "lists no parameter or no stage", "write the strategy again")
-    return message
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return read_bytes(file)
-    except OSError as error:
-        raise InputError(
-            file, None, f"cannot be read: {error.strerror}", "give a strategy file or directory"
-        ) from None
-
-
-def _assemble(messages: Mapping[int, Any], path: Path) -> Strategy:
-    """One Strategy from a merged message or from one message per stage."""
+def _read(files: Sequence[Path], path: Path) -> Strategy:
+    """Return the strategy that a merged file, or the files of all ranks, describe."""
     stages: dict[int, dict[str, TensorLayout]] = {}
-    for message in messages.values():
-        first_stage = message.parallel_strategy_item[0].parallel_strategys.stage
-        for item in message.parallel_layout_item:
-            match = _STAGE_PREFIX.fullmatch(item.param_name)
-            stage, name = (int(match[1]), match[2]) if match else (first_stage, item.param_name)
-            layout = _layout(item.parallel_layouts, name, stage, path)
+    seen = set()  # the ranks of a stage have equal files
+    for file in files:
+        content = _content(file)
+        if content in seen:
+            continue
+        seen.add(content)
+        for stage, name, layout in _decode_file(content, file):
             if stages.setdefault(stage, {}).setdefault(name, layout) != layout:
                 rule = f"two ranks of stage {stage} disagree on its layout"
-                raise InputError(path, name, rule, "mix no runs in one directory")
+                raise InputError(path, name, rule, "give the files of one run")
     if sorted(stages) != list(range(len(stages))):
         rule = "a pipeline stage's strategy is missing"
         raise InputError(path, f"stages {sorted(stages)}", rule, "give the merged file or all ranks' files")
     tensors: dict[str, TensorLayout] = {}
     for stage in sorted(stages):
         for name, layout in stages[stage].items():
-            tensors[name] = _join(tensors[name], layout) if name in tensors else layout
+            earlier = tensors[name].stages if name in tensors else ()
+            tensors[name] = replace(tensors.get(name, layout), stages=(*earlier, stage))
     cards = {layout.cards for layout in tensors.values()}
     if len(cards) != 1:
         rule = "parameters disagree on the number of cards per stage"
-        raise InputError(path, sorted(cards), rule, "mix no runs in one directory")
+        raise InputError(path, sorted(cards), rule, "give the files of one run")
     return Strategy(tensors, len(stages), cards.pop())
 
 
-def _join(first: TensorLayout, second: TensorLayout) -> TensorLayout:
-    return TensorLayout(
-        first.dev_matrix,
-        first.tensor_map,
-        first.opt_weight_shard_step,
-        first.opt_weight_shard_size,
-        (*first.stages, *second.stages),
-    )
+def _content(file: Path) -> bytes:
+    try:
+        return read_bytes(file)
+    except OSError as error:
+        remedy = "give a strategy file or directory"
+        raise InputError(file, None, f"cannot be read: {error.strerror}", remedy) from None
 
 
-def _layout(message: Any, name: str, stage: int, path: Path) -> TensorLayout:
-    if len(message.dev_matrix) != 1 or len(message.tensor_map) != 1:
-        raise InputError(
-            path, name, "a dimension split along two axes (Layout) is not supported", "use a plain strategy"
-        )
-    layout = TensorLayout(
-        dev_matrix=tuple(message.dev_matrix[0].dim),
-        tensor_map=tuple(message.tensor_map[0].dim),
-        opt_weight_shard_step=message.opt_weight_shard_step,
-        opt_weight_shard_size=message.opt_weight_shard_size,
-        stages=(stage,),
-    )
-    axes = [axis for axis in layout.tensor_map if axis != -1]
-    if len(set(axes)) != len(axes) or any(not 0 <= axis < len(layout.dev_matrix) for axis in axes):
-        raise InputError(
-            path, name, f"tensor_map {layout.tensor_map} does not fit dev_matrix {layout.dev_matrix}"
-        )
-    if not layout.dev_matrix or 0 in layout.dev_matrix:
-        raise InputError(path, name, f"dev_matrix {layout.dev_matrix} has no cards")
-    return layout
+def _decode_file(content: bytes, file: Path) -> list[tuple[int, str, TensorLayout]]:
+    """Return pipeline stage, name and layout of each parameter in a file."""
+    if file.suffix == ".json":
+        remedy = "save it as .ckpt (strategy_ckpt_config save_file)"
+        raise InputError(file, None, "is a JSON strategy", remedy)
+    result = []
+    try:
+        items = _decode(content)[1]
+        operator = _decode(items[2][0])[1]
+        first_stage = _decode(operator[2][-1])[0][1][-1]
+        for item in items[3]:
+            fields = _decode(item)[1]
+            name = fields[1][-1].decode()
+            match = _STAGE_PREFIX.fullmatch(name)
+            stage, name = (int(match[1]), match[2]) if match else (first_stage, name)
+            name = plain_name(name)
+            result.append((stage, name, _decode_layout(fields[2][-1], stage, name, file)))
+        if not result:
+            raise ValueError("no parameter")
+    except (ValueError, IndexError):
+        rule = "is not a MindSpore strategy file, or lists no parameter or no stage"
+        raise InputError(file, None, rule, "give ckpt_strategy_rank_R.ckpt") from None
+    return result
+
+
+def _decode(data: bytes) -> tuple[Mapping[int, list[int]], Mapping[int, list[bytes]]]:
+    """Return a message's numbers, and its texts and inner messages, by field number."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    messages: dict[int, list[bytes]] = defaultdict(list)
+    for number, value in decode_fields(lambda begin, count: data[begin : begin + count], 0, len(data)):
+        if isinstance(value, int):
+            numbers[number].append(value)
+        else:
+            messages[number].append(data[value.start : value.stop])
+    return numbers, messages
+
+
+def _decode_layout(data: bytes, stage: int, name: str, file: Path) -> TensorLayout:
+    numbers, messages = _decode(data)
+    if len(messages[1]) != 1 or len(messages[2]) != 1:
+        rule = "a dimension split along two axes (Layout) is not supported"
+        raise InputError(file, name, rule, "use a plain strategy")
+    dev_matrix, tensor_map = (tuple(_decode(messages[field][0])[0][1]) for field in (1, 2))
+    axes = [axis for axis in tensor_map if axis != -1]
+    if len(set(axes)) != len(axes) or any(not 0 <= axis < len(dev_matrix) for axis in axes):
+        raise InputError(file, name, f"tensor_map {tensor_map} does not fit dev_matrix {dev_matrix}")
+    if not dev_matrix or min(dev_matrix) < 1:
+        raise InputError(file, name, f"dev_matrix {dev_matrix} has no cards")
+    return TensorLayout(dev_matrix, tensor_map, numbers[6][-1], numbers[7][-1], (stage,))

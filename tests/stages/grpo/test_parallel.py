@@ -3,8 +3,7 @@ import numpy as np
 from pipeline.config.load import load as compose
 from stages.grpo.parallel import Mesh, Reshard
 from stages.grpo.parameters import fuse, unfuse
-from stages.models.tensor_layout import TensorLayout
-from stages.weights.slicing import slice_of
+from stages.models.tensor_layout import TensorLayout, slice_of
 from stages.weights.strategy.files import Strategy, read_strategy
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import slices_of

@@ -3,8 +3,8 @@ import pytest
 from stages.base.layout import RoleLayout
 from stages.base.reader import read
 from stages.models.layouts import parameter_layouts
+from stages.models.tensor_layout import slice_of
 from stages.report.layout_picture import BAR_W, picture
-from stages.weights.slicing import slice_of
 from tests.stages.report.synthetic import role
 from tests.stages.weights.checkpoints import make_model
 

@@ -8,6 +8,8 @@ import safetensors
 
 from stages.base.layout import RoleLayout
 from stages.models.config import ModelConfig
+from stages.weights.split import split_directory
+from stages.weights.strategy.stage import write_strategy
 
 NUMPY_BITS = {"float32": np.uint32, "bfloat16": np.uint16, "float16": np.uint16}
 
@@ -120,3 +122,23 @@ def write_hf(directory: Path, model: ModelConfig, shards: int = 1, seed: int = 0
     index = {"metadata": {"total_size": sum(one.nbytes for one in bits.values())}, "weight_map": weight_map}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
     return bits
+
+
+def write_ranks_of(root: Path, model: ModelConfig, **layout) -> dict[str, np.ndarray]:
+    """Write root/hf, root/strategy and root/ranks of a random model; returns the bits of root/hf."""
+    bits = write_hf(root / "hf", model)
+    write_strategy(model, make_layout(**layout), root / "strategy")
+    split_directory(root / "hf", root / "strategy", root / "ranks")
+    return bits
+
+
+def read_directory(directory: Path) -> dict[str, np.ndarray]:
+    """The tensors of all safetensors files of a directory, as read_bits."""
+    return {name: bits for file in directory.glob("*.safetensors") for name, bits in read_bits(file).items()}
+
+
+def assert_same(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, array in expected.items():
+        assert actual[name].dtype == array.dtype, name
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)

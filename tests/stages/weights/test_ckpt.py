@@ -1,56 +1,66 @@
-"""MindSpore reads the .ckpt files that are written without it."""
+"""MindSpore reads the .ckpt files that are written without it, and its own are read to the last byte."""
 
 import numpy as np
 import pytest
 
-from stages.weights.ckpt import build_ckpt
+from stages.base.errors import InputError
+from stages.weights.ckpt import build_ckpt, read_ckpt
+from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
+from stages.weights.sources import open_directory, whole
 from stages.weights.split import split_directory
-from stages.weights.strategy.stage import write_strategy
-from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
+from stages.weights.transfer import read_tensor
+from tests.stages.weights.checkpoints import (
+    assert_same,
+    make_model,
+    read_bits,
+    read_directory,
+    write_hf,
+    write_ranks_of,
+    write_safetensors,
+)
+
+ARRAYS = {
+    "weight": np.arange(1200, dtype=np.float32).reshape(30, 40) / 7,
+    "half": np.linspace(-2, 2, 10).astype(np.float16),
+    "steps": np.array([2**40, -1]),
+    "flag": np.array([True, False, True]),
+    "scalar": np.array(3.5, np.float32),
+    "empty_name.moments.0": np.zeros((2, 1, 3), np.int32),
+}
 
 
 def _load(file):
-    """Name -> (shape, bytes) as MindSpore sees them."""
+    """Return name -> (shape, bytes) as MindSpore reads them."""
     mindspore = pytest.importorskip("mindspore")
-    found = mindspore.load_checkpoint(str(file))
-    return {name: (one.shape, bytes(one.get_bytes())) for name, one in found.items()}
+    loaded = mindspore.load_checkpoint(str(file))
+    return {name: (parameter.shape, bytes(parameter.get_bytes())) for name, parameter in loaded.items()}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float16"])
-def test_split_as_ckpt(tmp_path, dtype):
-    model = make_model(torch_dtype=dtype)
-    write_hf(tmp_path / "hf", model)
-    write_strategy(model, make_layout(model_parallel=2, pipeline_stage=2), tmp_path / "strategy")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "a")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "b", file_format="ckpt")
+def test_split_as_ckpt(tmp_path, dtype, monkeypatch):
+    write_ranks_of(tmp_path, make_model(torch_dtype=dtype), model_parallel=2, pipeline_stage=2)
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ckpt", file_format="ckpt")
     for rank in range(4):
-        expected = read_bits(tmp_path / "a" / f"rank_{rank}" / "model.safetensors")
-        found = _load(tmp_path / "b" / f"rank_{rank}" / "model.ckpt")
-        assert found.keys() == expected.keys()
-        for name, bits in expected.items():
-            assert found[name] == (bits.shape, bits.tobytes())
+        expected = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors")
+        loaded = _load(tmp_path / "ckpt" / f"rank_{rank}" / "model.ckpt")
+        assert loaded == {name: (bits.shape, bits.tobytes()) for name, bits in expected.items()}
 
 
-def test_tensors_above_the_slice_size_stand_in_several_values(tmp_path, monkeypatch):
+def test_large_tensors_are_divided_into_several_values(tmp_path, monkeypatch):
     monkeypatch.setattr("stages.weights.ckpt.SLICE_BYTES", 100)
-    model = make_model(torch_dtype="float32")
-    bits = write_hf(tmp_path / "hf", model)
+    bits = write_hf(tmp_path / "hf", make_model(torch_dtype="float32"))
     convert_directory(tmp_path / "hf", tmp_path / "ms", False, None, file_format="ckpt")
     assert [path.name for path in (tmp_path / "ms").iterdir()] == ["model.ckpt"]
-    found = _load(tmp_path / "ms" / "model.ckpt")
-    name = "model.layers.3.feed_forward.w2.weight"
+    loaded = _load(tmp_path / "ms" / "model.ckpt")
     down = bits["model.layers.3.mlp.down_proj.weight"]
-    assert found[name] == (down.shape, down.tobytes())
-    assert found["lm_head.weight"][1] == bits["lm_head.weight"].tobytes()
+    assert loaded["model.layers.3.feed_forward.w2.weight"] == (down.shape, down.tobytes())
+    assert loaded["lm_head.weight"][1] == bits["lm_head.weight"].tobytes()
 
 
 def test_counters(tmp_path):
-    model = make_model(torch_dtype="float32")
-    write_hf(tmp_path / "hf", model)
-    write_strategy(model, make_layout(), tmp_path / "strategy")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "one")
-    full = read_bits(tmp_path / "one" / "rank_0" / "model.safetensors")
+    write_ranks_of(tmp_path, make_model(torch_dtype="float32"))
+    full = read_bits(tmp_path / "ranks" / "rank_0" / "model.safetensors")
     full["global_step"] = np.array(1078530011, np.uint32)  # the bits of 3.1415927
     write_safetensors(tmp_path / "full" / "m.safetensors", full, "float32")
     split_directory(tmp_path / "full", tmp_path / "strategy", tmp_path / "out", file_format="ckpt")
@@ -59,8 +69,59 @@ def test_counters(tmp_path):
 
 
 def test_lengths_of_a_large_tensor():
-    """72B's embedding, beyond what a 32-bit length holds; no byte of it is needed to lay it out."""
+    """The embedding of 72B is longer than a 32-bit length; no byte of it is needed to lay it out."""
     _, ((*parts,),), size = build_ckpt([("e", "F32", (152064, 8192))])
     assert [first for first, _, _ in parts] == [last for _, last, _ in [(0, 0, 0), *parts[:-1]]]
     assert sum(last - first for first, last, _ in parts) == 152064
     assert size > 152064 * 8192 * 4 > 2**32
+
+
+@pytest.mark.parametrize("crc_check", [False, True])
+def test_reads_what_mindspore_saves(tmp_path, monkeypatch, crc_check):
+    mindspore = pytest.importorskip("mindspore")
+    monkeypatch.setattr("mindspore.train.serialization.SLICE_SIZE", 1)
+    values = [{"name": name, "data": mindspore.Tensor(array)} for name, array in ARRAYS.items()]
+    mindspore.save_checkpoint(values, str(tmp_path / "model.ckpt"), crc_check=crc_check)
+    stored = open_directory(tmp_path / "model.ckpt")
+    assert len(stored["weight"].extents) > 1
+    tensors = {name: read_tensor(whole(tensor)) for name, tensor in stored.items()}
+    values = {name: value.astype(np.float32) if name == "half" else value for name, value in ARRAYS.items()}
+    assert_same(tensors, values)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_merging_ranks_as_ckpt(tmp_path, dtype, monkeypatch):
+    monkeypatch.setattr("stages.weights.ckpt.SLICE_BYTES", 300)
+    write_ranks_of(tmp_path, make_model(torch_dtype=dtype), model_parallel=2, pipeline_stage=2)
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ckpt", file_format="ckpt")
+    newest = tmp_path / "ckpt" / "rank_0"  # as MindSpore names what it saves every few steps
+    (newest / "model.ckpt").rename(newest / "grpo_rank_0-1_10.ckpt")
+    (newest / "grpo_rank_0-1_9.ckpt").write_bytes(b"not read")
+    for ranks in ("ranks", "ckpt"):
+        merge_directory(tmp_path / ranks, tmp_path / "strategy", tmp_path / f"merged_{ranks}")
+    assert_same(read_directory(tmp_path / "merged_ckpt"), read_directory(tmp_path / "merged_ranks"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04pickled", b"\x80\x02}q\x00.", b"\x0a\x03\x0a\x01a"])
+def test_other_files_are_refused(tmp_path, content):
+    (tmp_path / "model.ckpt").write_bytes(content)
+    with pytest.raises(InputError, match=r"is not a complete \.ckpt file"):
+        open_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"Float32", b"Float99", "model.ckpt: a=Float99: unknown tensor type"),
+        (b"\x08\x03", b"\x08\x04", "takes 16 bytes, its parts hold 12"),
+        (b"\x1a\x0c", b"\x1a\x7f", "is not a complete .ckpt file"),  # a content beyond the file's end
+        (b"\x0a\x01a", b"\x0a\x01\xff", "is not a complete .ckpt file"),  # a name that is not UTF-8
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, old, new, message):
+    frames, _, size = build_ckpt([("a", "F32", (3,))])
+    content = frames[0][1].ljust(size, b"\0")
+    assert old in content
+    (tmp_path / "model.ckpt").write_bytes(content.replace(old, new))
+    with pytest.raises(InputError, match=message):
+        read_ckpt(tmp_path / "model.ckpt")

@@ -1,4 +1,4 @@
-"""convert renames and checks; what does not fit the model config is refused by file and tensor."""
+"""convert renames and checks; weights that do not fit the model config are refused by file and tensor."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.base.context import Context
-from stages.base.errors import InputError
+from stages.base.errors import ConfigError, InputError
 from stages.weights.convert import convert_directory, converted, run
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_model, read_bits, write_hf, write_safetensors
@@ -31,7 +31,7 @@ def _full(artifact, source, model):
 
 @pytest.mark.parametrize("qkv_concat", [False, True])
 @pytest.mark.parametrize("shards", [1, 3])
-def test_map_and_files_stand_for_the_same_tensors(tmp_path, qkv_concat, shards):
+def test_name_map_and_files_give_the_same_tensors(tmp_path, qkv_concat, shards):
     model = make_model(qkv_concat=qkv_concat)
     write_hf(tmp_path / "hf", model, shards)
     run(_context(tmp_path, model))
@@ -79,35 +79,19 @@ def test_materialised_stage_casts(tmp_path):
     np.testing.assert_allclose(values, exact, rtol=2**-8)
 
 
-def test_a_tied_model_gets_no_head(tmp_path):
+@pytest.mark.parametrize("repeated", [False, True])
+def test_tied_model_gets_no_head(tmp_path, repeated):
     model = make_model(tie_word_embeddings=True)
     bits = write_hf(tmp_path / "hf", model)
-    assert "lm_head.weight" not in converted_names(tmp_path, model)
-    bits["lm_head.weight"] = bits["model.embed_tokens.weight"]  # repeated, as some exports do
-    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
-    (tmp_path / "out" / "name_map.json").unlink()
-    (tmp_path / "out").rmdir()
-    assert "lm_head.weight" not in converted_names(tmp_path, model)
+    if repeated:  # as some exports do
+        bits["lm_head.weight"] = bits["model.embed_tokens.weight"]
+        write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
+    run(_context(tmp_path, model))
+    assert "lm_head.weight" not in converted(tmp_path / "out", tmp_path / "hf", model)[0]
     bits["lm_head.weight"] = bits["model.embed_tokens.weight"] ^ 1
     write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
     with pytest.raises(InputError, match=r"lm_head.weight: the model config has no such tensor"):
         converted(tmp_path / "out", tmp_path / "hf", model)
-
-
-def converted_names(tmp_path, model):
-    run(_context(tmp_path, model))
-    return converted(tmp_path / "out", tmp_path / "hf", model)[0].keys()
-
-
-def _break(change):
-    def broken(tmp_path):
-        model = make_model()
-        bits = write_hf(tmp_path / "hf", model)
-        change(bits)
-        write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
-        return model
-
-    return broken
 
 
 NAME = "model.layers.1.mlp.up_proj.weight"
@@ -128,17 +112,22 @@ NAME = "model.layers.1.mlp.up_proj.weight"
     ],
 )
 def test_weights_that_do_not_fit_the_model(tmp_path, change, message):
-    model = _break(change)(tmp_path)
+    bits = write_hf(tmp_path / "hf", make_model())
+    change(bits)
+    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
     with pytest.raises(InputError, match=message):
-        run(_context(tmp_path, model))
+        run(_context(tmp_path, make_model()))
     assert not list((tmp_path / "out").iterdir())
     with pytest.raises(InputError, match=message):
         convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
     assert not (tmp_path / "files").exists()
 
 
-def test_pickles_are_refused(tmp_path):
-    write_hf(tmp_path / "hf", make_model())
+def test_quantised_weights_and_pickles_are_refused(tmp_path):
+    bits = write_hf(tmp_path / "hf", make_model())
+    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "int16")
+    with pytest.raises(InputError, match=r"embed_tokens.weight=I16: a weight must be F32, BF16 or F16"):
+        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
     (tmp_path / "hf" / "model.safetensors").rename(tmp_path / "hf" / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"pytorch_model.bin: is a pickle.*save_pretrained"):
         convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
@@ -147,21 +136,22 @@ def test_pickles_are_refused(tmp_path):
 def test_name_map_of_another_model(tmp_path):
     write_hf(tmp_path / "hf", make_model())
     run(_context(tmp_path, make_model()))
-    with pytest.raises(InputError, match="the name map belongs to another model"):
-        other = json.loads((tmp_path / "out" / "name_map.json").read_text())
-        del other["tensors"]["model.norm_out.weight"]
-        (tmp_path / "out" / "name_map.json").write_text(json.dumps(other))
-        converted(tmp_path / "out", tmp_path / "hf", make_model())
-    (tmp_path / "out" / "name_map.json").write_text("[]")
-    with pytest.raises(InputError, match="is not a name map"):
-        converted(tmp_path / "out", tmp_path / "hf", make_model())
+    file = tmp_path / "out" / "name_map.json"
+    names = json.loads(file.read_text())
+    del names["tensors"]["model.norm_out.weight"]
+    for content, message in ((json.dumps(names), "belongs to another model"), ("[]", "is not a name map")):
+        file.write_text(content)
+        with pytest.raises(InputError, match=message):
+            converted(tmp_path / "out", tmp_path / "hf", make_model())
 
 
-def test_config_json_is_needed(tmp_path):
+def test_config_json_is_required(tmp_path):
     write_hf(tmp_path / "hf", make_model())
-    (tmp_path / "hf" / "config.json").write_text('{"model_type": "qwen2", "hidden_size": "32"}')
-    with pytest.raises(InputError, match=r"config.json: hidden_size=32: must be given"):
+    file = tmp_path / "hf" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"hidden_size": "32"}))
+    with pytest.raises(ConfigError, match=r"config.json.hidden_size=32"):
         convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
-    (tmp_path / "hf" / "config.json").unlink()
-    with pytest.raises(InputError, match=r"config.json: is needed"):
-        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
+    for content in ("[]", "{"):
+        file.write_text(content)
+        with pytest.raises(InputError, match=r"config.json: is needed and not readable"):
+            convert_directory(tmp_path / "hf", tmp_path / "files", False, None)

@@ -1,7 +1,6 @@
 """Casts against their definition: nearest representable value, ties to even, NaN stays NaN."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,12 +66,3 @@ def test_other_types_keep_theirs():
     counters = np.array([1, 2**40], np.uint64)
     assert cast(counters, "I64", "BF16") is counters
     assert decode(counters, "I64").dtype == np.int64 and decode(counters, "I64")[1] == 2**40
-
-
-@pytest.mark.parametrize(("source", "target"), [("BF16", "F16"), ("F16", "BF16")])
-def test_16_bit_types_cast_as_by_way_of_float32(source, target):
-    bits = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
-    found = cast(bits, source, target)
-    expected = cast(cast(bits, source, "F32"), "F32", target)
-    np.testing.assert_array_equal(found, expected)
-    assert found.dtype == np.uint16 and found.shape == bits.shape

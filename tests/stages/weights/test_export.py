@@ -1,4 +1,4 @@
-"""export(convert(x)) is x, and through ranks too."""
+"""export(convert(x)) is x, also through ranks."""
 
 import json
 
@@ -9,14 +9,27 @@ from stages.base.errors import InputError
 from stages.weights.convert import convert_directory
 from stages.weights.export import export, export_directory
 from stages.weights.sources import open_ranks
-from stages.weights.split import split_directory
 from stages.weights.strategy.files import read_strategy
-from stages.weights.strategy.stage import write_strategy
-from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
+from tests.stages.weights.checkpoints import (
+    assert_same,
+    make_model,
+    read_directory,
+    write_hf,
+    write_ranks_of,
+    write_safetensors,
+)
+
+NORM, HF_NORM = "model.norm_out.weight", "model.norm.weight"
 
 
 def _files(directory):
     return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+def _export_ranks(root, model):
+    (root / "back").mkdir()
+    tensors = open_ranks(root / "ranks", read_strategy(root / "strategy"))
+    export(tensors, root / "hf", root / "back", model, None)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -34,76 +47,80 @@ def test_export_after_convert_gives_the_same_files(tmp_path, tied, shards, qkv_c
 @pytest.mark.parametrize("qkv_concat", [True, False])
 def test_export_from_ranks_gives_the_same_files(tmp_path, qkv_concat):
     model = make_model(qkv_concat=qkv_concat)
-    write_hf(tmp_path / "hf", model, shards=2)
-    layout = make_layout(data_parallel=2, model_parallel=2, pipeline_stage=2, offset=(1, -1))
-    write_strategy(model, layout, tmp_path / "strategy")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
-
-    tensors = open_ranks(tmp_path / "ranks", read_strategy(tmp_path / "strategy"))
-    (tmp_path / "back").mkdir()
-    export(tensors, tmp_path / "hf", tmp_path / "back", model, None)
-
+    layout = {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "offset": (1, -1)}
+    write_ranks_of(tmp_path, model, **layout)
+    _export_ranks(tmp_path, model)
     assert _files(tmp_path / "back") == _files(tmp_path / "hf")
 
 
-def test_a_repeated_tied_head_is_written_from_the_embedding(tmp_path):
-    model = make_model(tie_word_embeddings=True, torch_dtype="float32")
-    bits = write_hf(tmp_path / "hf", model)
+def test_repeated_tied_head_is_written_from_the_embedding(tmp_path):
+    bits = write_hf(tmp_path / "hf", make_model(tie_word_embeddings=True, torch_dtype="float32"))
     bits["lm_head.weight"] = bits["model.embed_tokens.weight"]
     write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "float32")
     convert_directory(tmp_path / "hf", tmp_path / "ms", False, None)
-    export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
+    trained = read_directory(tmp_path / "ms")
+    changed = trained["model.tok_embeddings.embedding_weight"] ^ 1
+    trained |= {"model.tok_embeddings.embedding_weight": changed, "lm_head.weight": changed ^ 1}
+    write_safetensors(tmp_path / "trained" / "m.safetensors", trained, "float32")
+    export_directory(tmp_path / "trained", tmp_path / "hf", tmp_path / "back")
+    expected = bits | {"model.embed_tokens.weight": changed, "lm_head.weight": changed}
+    assert_same(read_directory(tmp_path / "back"), expected)
 
-    assert _files(tmp_path / "back") == _files(tmp_path / "hf")
 
-
-def test_dtype_is_cast_and_told(tmp_path):
+def test_dtype_is_cast_and_recorded(tmp_path):
     bits = write_hf(tmp_path / "hf", make_model(torch_dtype="bfloat16"), shards=2)
     convert_directory(tmp_path / "hf", tmp_path / "ms", False, None)
     export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back", "float32")
-
     assert json.loads((tmp_path / "back" / "config.json").read_text())["torch_dtype"] == "float32"
     index = json.loads((tmp_path / "back" / "model.safetensors.index.json").read_text())
-    assert index["metadata"]["total_size"] == 2 * sum(one.nbytes for one in bits.values())
-    for file in sorted((tmp_path / "back").glob("*.safetensors")):
-        for name, one in read_bits(file).items():
-            np.testing.assert_array_equal(one, bits[name].astype(np.uint32) << 16)
+    assert index["metadata"]["total_size"] == 2 * sum(array.nbytes for array in bits.values())
+    expected = {name: array.astype(np.uint32) << 16 for name, array in bits.items()}
+    assert_same(read_directory(tmp_path / "back"), expected)
 
 
-def test_weights_of_another_model_are_refused(tmp_path):
+SHORT = np.zeros(31, np.uint16)
+
+
+@pytest.mark.parametrize(
+    ("weights", "reference", "message"),
+    [
+        ({"w": SHORT}, {}, "w: the model config has no such tensor"),
+        ({NORM: None}, {}, f"{NORM}: this tensor is missing"),
+        ({NORM: SHORT}, {}, rf"{NORM}=\[31\]: the model config requires \[32\]"),
+        ({}, {HF_NORM: None}, f"hf: {HF_NORM}: .* is missing"),
+        ({}, {HF_NORM: SHORT}, rf"hf: {HF_NORM}: this tensor of shape \[32\] is missing"),
+    ],
+)
+def test_weights_and_reference_of_different_models(tmp_path, weights, reference, message):
+    """`weights` and `reference` are changes; None removes a tensor."""
     write_hf(tmp_path / "hf", make_model())
-    write_hf(tmp_path / "other", make_model(intermediate_size=64))
-    convert_directory(tmp_path / "other", tmp_path / "ms", False, None)
-    with pytest.raises(
-        InputError, match=r"feed_forward.w1.weight=\[64, 32\]: the model config asks for \[48, 32\]"
+    convert_directory(tmp_path / "hf", tmp_path / "ms", False, None)
+    for source, changes, file in (
+        ("ms", weights, tmp_path / "trained" / "m.safetensors"),
+        ("hf", reference, tmp_path / "hf" / "model.safetensors"),
     ):
-        export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
-    assert not (tmp_path / "back").exists()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+        bits = read_directory(tmp_path / source) | changes
+        write_safetensors(
+            file, {name: array for name, array in bits.items() if array is not None}, "bfloat16"
+        )
+    with pytest.raises(InputError, match=message):
+        export_directory(tmp_path / "trained", tmp_path / "hf", tmp_path / "back")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "ms", "trained"]
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("shards", [1, 3])
-def test_transformers_matches_every_key(tmp_path, tied, shards):
+def test_transformers_matches_every_key(tmp_path, tied):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     model = make_model(tie_word_embeddings=tied, torch_dtype="bfloat16")
-    bits = write_hf(tmp_path / "hf", model, shards)
-    write_strategy(model, make_layout(data_parallel=2, model_parallel=2), tmp_path / "strategy")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
-    (tmp_path / "out").mkdir()
-    tensors = open_ranks(tmp_path / "ranks", read_strategy(tmp_path / "strategy"))
-    export(tensors, tmp_path / "hf", tmp_path / "out", model, None)
-
+    bits = write_ranks_of(tmp_path, model, data_parallel=2, model_parallel=2)
+    _export_ranks(tmp_path, model)
     loaded, info = transformers.Qwen2ForCausalLM.from_pretrained(
-        tmp_path / "out", output_loading_info=True, dtype=torch.bfloat16
+        tmp_path / "back", output_loading_info=True, dtype=torch.bfloat16
     )
-
     assert not any(info.values()), info
     state = loaded.state_dict()
     if tied:
         assert torch.equal(state.pop("lm_head.weight"), state["model.embed_tokens.weight"])
-    assert state.keys() == bits.keys()
-    for name, array in bits.items():
-        np.testing.assert_array_equal(state[name].view(torch.uint16).numpy(), array, err_msg=name)
+    assert_same({name: tensor.view(torch.uint16).numpy() for name, tensor in state.items()}, bits)

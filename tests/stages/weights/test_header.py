@@ -1,4 +1,4 @@
-"""Damaged safetensors files are refused before use, by file and tensor."""
+"""Damaged safetensors files are refused before use."""
 
 import json
 import struct
@@ -45,10 +45,10 @@ def test_the_library_reads_what_is_built(tmp_path):
     data[: len(first)] = first
     data[offsets[0] : offsets[0] + 8] = np.array([1, 2], "<f4").tobytes()
     data[offsets[1] : offsets[1] + 8] = np.array(7, "<i8").tobytes()
-    found = dict(safetensors.deserialize(bytes(data)))
+    read = dict(safetensors.deserialize(bytes(data)))
     assert offsets[0] % 8 == 0
-    assert np.frombuffer(bytes(found["x"]["data"]), "<f4").tolist() == [1, 2]
-    assert np.frombuffer(bytes(found["ü"]["data"]), "<i8").tolist() == [7]
+    assert np.frombuffer(bytes(read["x"]["data"]), "<f4").tolist() == [1, 2]
+    assert np.frombuffer(bytes(read["ü"]["data"]), "<i8").tolist() == [7]
 
 
 def _one(begin=0, end=8, shape=(2,), dtype="F32"):
@@ -57,42 +57,44 @@ def _one(begin=0, end=8, shape=(2,), dtype="F32"):
 
 TWICE = json.dumps(_one(0, 4, (1,)))[:-1] + ", " + json.dumps(_one(4, 8, (1,)))[1:]
 CASES = {
-    "overlap": (_one() | {"b": _entry(4, 12, [2])}, 12, r"b: its data overlaps a"),
-    "gap": (_one() | {"b": _entry(12, 20, [2])}, 20, r"b: its data leaves a gap after a"),
-    "truncated": (_one() | {"b": _entry(8, 16, [2])}, 15, r"x.safetensors: b: is truncated"),
-    "extra bytes": (_one(), 9, r"has 1 bytes that belong to no tensor"),
-    "wrong length": (_one(shape=(3,)), 8, r"x.safetensors: a: F32 \[3\] takes 12 bytes"),
-    "unknown dtype": (_one(dtype="F33"), 8, r"a=F33: unknown dtype"),
-    "negative shape": (_one(shape=(-2,)), 8, r"a=\[-2\]: shape must be"),
-    "boolean shape": (_one(0, 4, (True,)), 4, r"shape must be"),
-    "offsets reversed": (_one(8, 0), 8, r"data_offsets must be"),
-    "three offsets": ({"a": _entry(0, 4, [1]) | {"data_offsets": [0, 4, 4]}}, 4, r"data_offsets must be"),
-    "no dtype": ({"a": {"shape": [1], "data_offsets": [0, 4]}}, 4, r"must have dtype, shape and"),
-    "dtype is a list": (_one(dtype=["F32"]), 8, r"unknown dtype"),
-    "entry is text": ({"a": "F32"}, 4, r"must have dtype, shape and data_offsets"),
-    "duplicate": (TWICE.encode(), 8, r"x.safetensors=a: this name stands twice"),
-    "not json": (b"{'a': 1}", 0, r"its header is not JSON"),
-    "not utf-8": (b"{\xff", 0, r"its header is not JSON"),
-    "a list": (b"[1]", 0, r"its header is not a mapping"),
-    "deep": (b"[" * 100_000, 0, r"its header is not JSON"),
-    "metadata": ({"__metadata__": 3}, 0, r"__metadata__ must be"),
+    "overlap": (_one() | {"b": _entry(4, 12, [2])}, 12),
+    "gap": (_one() | {"b": _entry(12, 20, [2])}, 20),
+    "truncated": (_one() | {"b": _entry(8, 16, [2])}, 15),
+    "extra bytes": (_one(), 9),
+    "wrong length": (_one(shape=(3,)), 8),
+    "unknown dtype": (_one(dtype="F33"), 8),
+    "known to the library only": (_one(dtype="C64", shape=(1,)), 8),
+    "negative shape": (_one(shape=(-2,)), 8),
+    "boolean shape": (_one(0, 4, (True,)), 4),
+    "offsets reversed": (_one(8, 0), 8),
+    "three offsets": ({"a": _entry(0, 4, [1]) | {"data_offsets": [0, 4, 4]}}, 4),
+    "no dtype": ({"a": {"shape": [1], "data_offsets": [0, 4]}}, 4),
+    "dtype is a list": (_one(dtype=["F32"]), 8),
+    "entry is text": ({"a": "F32"}, 4),
+    "duplicate": (TWICE.encode(), 8),
+    "not json": (b"{'a': 1}", 0),
+    "not utf-8": (b"{\xff", 0),
+    "a list": (b"[1]", 0),
+    "deep": (b"[" * 100_000, 0),
+    "metadata": ({"__metadata__": 3}, 0),
+    "size overflow": (_one(0, 8, (2**62, 4)), 8),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_damaged(tmp_path, case):
-    header, size, message = CASES[case]
-    with pytest.raises(InputError, match=message):
+    header, size = CASES[case]
+    with pytest.raises(InputError, match=r"x\.safetensors"):
         read_header(_file(tmp_path / "x.safetensors", header, bytes(size)))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "shorter than its length field"),
-        (b"1234567", "shorter than its length field"),
-        (struct.pack("<Q", 2**60) + b"{}", "header length is impossible"),
-        (struct.pack("<Q", 100) + b"{}", "is truncated within its header"),
+        (b"", "is not a complete safetensors file"),
+        (b"1234567", "is not a complete safetensors file"),
+        (struct.pack("<Q", 2**60) + b"{}", "is not a complete safetensors file"),
+        (struct.pack("<Q", 100) + b"{}", "is not a complete safetensors file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
     ],
 )

@@ -1,11 +1,11 @@
-"""Names and shapes, for the true sizes of Qwen2.5, and mindrlhf's prefixes."""
+"""Names and shapes at the real sizes of models, and mindrlhf's prefixes."""
 
 import pytest
 
 from pipeline.config.load import load
 from stages.models.families import weights_of
 from stages.weights.names import name_map
-from stages.weights.prefixes import plain_name
+from stages.weights.strategy.files import plain_name
 from tests.stages.weights.checkpoints import hf_shapes, make_model
 
 # layers, hidden, heads, kv heads, intermediate, vocabulary, tied

@@ -15,10 +15,19 @@ from stages.models.tensor_layout import TensorLayout
 from stages.weights.convert import convert_directory
 from stages.weights.sources import open_directory, open_ranks, whole
 from stages.weights.split import split, split_directory
-from stages.weights.strategy.files import Strategy, encode_merged, read_strategy
+from stages.weights.strategy.files import Strategy, encode_merged
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.transfer import read_tensor
-from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
+from tests.stages.weights.checkpoints import (
+    assert_same,
+    make_layout,
+    make_model,
+    read_bits,
+    read_directory,
+    write_hf,
+    write_ranks_of,
+    write_safetensors,
+)
 from tests.stages.weights.plain_slicing import rank_part
 
 OPTIMIZER = {"enable_parallel_optimizer": True, "parallel_optimizer_threshold_kb": 0}
@@ -49,45 +58,27 @@ CASES = [  # layout, qkv_concat, dtype
 @pytest.mark.parametrize(("layout", "qkv_concat", "dtype"), CASES)
 def test_equals_mindspore(tmp_path, transform_checkpoints, layout, qkv_concat, dtype):
     """ms.transform_checkpoints cuts a complete checkpoint by our strategy file into the same bytes."""
-    model, role = make_model(qkv_concat=qkv_concat, torch_dtype=dtype), make_layout(**layout)
-    write_hf(tmp_path / "hf", model, shards=2)
-    write_strategy(model, role, tmp_path / "strategy")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ours")
-
+    model = make_model(qkv_concat=qkv_concat, torch_dtype=dtype)
+    write_ranks_of(tmp_path, model, **layout)
     convert_directory(tmp_path / "hf", tmp_path / "flat", qkv_concat, None)
-    bits = {}  # MindSpore uses the last of several files only, silently
-    for file in (tmp_path / "flat").glob("*.safetensors"):
-        bits |= read_bits(file)
+    bits = read_directory(tmp_path / "flat")
     write_safetensors(tmp_path / "full" / "rank_0" / "full.safetensors", bits, dtype)
     merged = str(tmp_path / "strategy" / "merged_ckpt_strategy.ckpt")
-    theirs = tmp_path / "theirs"
     transform_checkpoints(
-        str(tmp_path / "full"), str(theirs), "theirs", None, merged, output_format="safetensors"
+        str(tmp_path / "full"), str(tmp_path / "ms"), "ms", None, merged, output_format="safetensors"
     )
-
-    for rank in range(role.cards):
-        _assert_equal(
-            read_bits(tmp_path / "ours" / f"rank_{rank}" / "model.safetensors"),
-            read_bits(theirs / f"rank_{rank}" / f"theirs{rank}.safetensors"),
-        )
-
-
-def _assert_equal(first, second):
-    assert first.keys() == second.keys()
-    for name, array in first.items():
-        assert array.dtype == second[name].dtype, name
-        np.testing.assert_array_equal(array, second[name], err_msg=name)
+    for rank in range(make_layout(**layout).cards):
+        ours = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors")
+        assert_same(ours, read_bits(tmp_path / "ms" / f"rank_{rank}" / f"ms{rank}.safetensors"))
 
 
 @st.composite
 def tensor_cases(draw):
     """A layout and a shape that it divides, of 1 to 3 dimensions."""
     dev_matrix = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
-    places = draw(st.permutations(range(len(dev_matrix))))
+    axes = draw(st.permutations(range(len(dev_matrix))))
     dimensions = draw(st.integers(1, 3))
-    tensor_map = tuple(
-        places[i] if i < len(places) and draw(st.booleans()) else -1 for i in range(dimensions)
-    )
+    tensor_map = tuple(axes[i] if i < len(axes) and draw(st.booleans()) else -1 for i in range(dimensions))
     parts = [1 if axis == -1 else dev_matrix[-1 - axis] for axis in tensor_map]
     replicas = int(np.prod(dev_matrix)) // int(np.prod(parts))
     divisors = [size for size in range(2, replicas + 1) if replicas % size == 0]
@@ -111,7 +102,7 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
     strategy = Strategy({"w": layout}, 1, layout.cards)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stages.weights.transfer.CHUNK_BYTES", chunk_bytes)
-        tensors = {name: whole(one) for name, one in open_directory(folder / "full").items()}
+        tensors = {name: whole(stored) for name, stored in open_directory(folder / "full").items()}
         split(tensors, {folder / "ranks": strategy}, None, None)
         for rank in range(layout.cards):
             (part,) = read_bits(folder / "ranks" / f"rank_{rank}" / "model.safetensors").values()
@@ -125,109 +116,83 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
     shutil.rmtree(folder)
 
 
-def _prepared(tmp_path, **layout):
-    model = make_model()
-    bits = write_hf(tmp_path / "hf", model)
-    write_strategy(model, make_layout(**layout), tmp_path / "strategy")
-    return bits
-
-
-def test_only_the_ranks_asked(tmp_path):
-    _prepared(tmp_path, model_parallel=4, pipeline_stage=2)
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "all")
+def test_only_the_requested_ranks(tmp_path):
+    write_ranks_of(tmp_path, make_model(), model_parallel=4, pipeline_stage=2)
     split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "some", ranks=[5, 2])
     assert sorted(path.name for path in (tmp_path / "some").iterdir()) == ["rank_2", "rank_5"]
     for rank in (2, 5):
         file = f"rank_{rank}/model.safetensors"
-        assert (tmp_path / "some" / file).read_bytes() == (tmp_path / "all" / file).read_bytes()
-    with pytest.raises(InputError, match=r"ranks must lie in 0 to 7"):
-        split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "no", ranks=[8])
+        assert (tmp_path / "some" / file).read_bytes() == (tmp_path / "ranks" / file).read_bytes()
+    for ranks in ([8], [-1], []):
+        with pytest.raises(InputError, match="from 0 to 7"):
+            split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "no", ranks=ranks)
 
 
-def test_casts(tmp_path):
-    bits = _prepared(tmp_path, model_parallel=2)
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", dtype="float32")
-    found = read_bits(tmp_path / "out" / "rank_1" / "model.safetensors")["model.norm_out.weight"]
-    np.testing.assert_array_equal(found, bits["model.norm.weight"].astype(np.uint32) << 16)
+def test_cast_and_progress(tmp_path, monkeypatch):
+    model = make_model()
+    bits = write_hf(tmp_path / "hf", model)
+    write_strategy(model, make_layout(data_parallel=2), tmp_path / "strategy")
+    monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 500)
+    reports = []
+    split_directory(
+        tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", dtype="float32",
+        progress=lambda *report: reports.append(report),
+    )  # fmt: skip
+    norm = read_bits(tmp_path / "out" / "rank_1" / "model.safetensors")["model.norm_out.weight"]
+    np.testing.assert_array_equal(norm, bits["model.norm.weight"].astype(np.uint32) << 16)
+    total = 2 * sum(2 * array.nbytes for array in bits.values())
+    assert reports[-1] == (total, total) and len(reports) > 50
+    assert reports == sorted(reports)
 
 
-def test_counters_go_to_every_rank(tmp_path):
+def test_counters_are_on_every_rank(tmp_path):
     bits = {"w": np.arange(8, dtype=np.uint32), "global_step": np.array(7, np.uint32)}
     write_safetensors(tmp_path / "full" / "m.safetensors", bits, "float32")
     (tmp_path / "s.ckpt").write_bytes(encode_merged([{"w": TensorLayout((2,), (0,), 0, 0)}]))
     split_directory(tmp_path / "full", tmp_path / "s.ckpt", tmp_path / "out")
     for rank in range(2):
-        found = read_bits(tmp_path / "out" / f"rank_{rank}" / "model.safetensors")
-        assert found["global_step"].shape == () and found["global_step"] == 7
-        np.testing.assert_array_equal(found["w"], np.arange(4) + 4 * rank)
+        part = read_bits(tmp_path / "out" / f"rank_{rank}" / "model.safetensors")
+        assert_same(part, bits | {"w": np.arange(4, dtype=np.uint32) + 4 * rank})
 
 
-def test_a_tensor_that_the_strategy_lacks(tmp_path):
-    bits = _prepared(tmp_path, model_parallel=2)
-    write_strategy(make_model(num_hidden_layers=3), make_layout(model_parallel=2), tmp_path / "other")
-    with pytest.raises(
-        InputError, match=r"model.safetensors: model.layers.3.attention_norm.weight: the strategy"
-    ):
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (3, r"model.layers.3.attention_norm.weight=\[32\]: the strategy does not list"),
+        (5, r"model.layers.4.*: the strategy lists this tensor"),
+    ],
+)
+def test_strategy_of_another_model(tmp_path, layers, message):
+    write_hf(tmp_path / "hf", make_model())
+    write_strategy(make_model(num_hidden_layers=layers), make_layout(model_parallel=2), tmp_path / "other")
+    with pytest.raises(InputError, match=message):
         split_directory(tmp_path / "hf", tmp_path / "other", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    assert bits
+    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
 
 
-def test_a_tensor_that_the_weights_lack(tmp_path):
-    _prepared(tmp_path, model_parallel=2)
-    write_strategy(make_model(num_hidden_layers=5), make_layout(model_parallel=2), tmp_path / "other")
-    with pytest.raises(
-        InputError, match=r"model.layers.4.*: the strategy lists this tensor, the weights lack it"
-    ):
-        split_directory(tmp_path / "hf", tmp_path / "other", tmp_path / "out")
-
-
-def test_a_strategy_that_does_not_divide(tmp_path):
+def test_strategy_that_does_not_divide(tmp_path):
     write_safetensors(tmp_path / "m.safetensors", {"w": np.zeros(9, np.uint32)}, "float32")
     (tmp_path / "s.ckpt").write_bytes(encode_merged([{"w": TensorLayout((2,), (0,), 0, 0)}]))
     with pytest.raises(InputError, match=r"w=\[9\]: 9 is not divisible into 2 slices"):
         split_directory(tmp_path / "m.safetensors", tmp_path / "s.ckpt", tmp_path / "out")
 
 
-def test_an_existing_output_is_kept(tmp_path):
-    _prepared(tmp_path, model_parallel=2)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("precious")
-    with pytest.raises(InputError, match="exists already and is not empty"):
-        split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out")
-    assert (tmp_path / "out" / "mine").read_text() == "precious"
+def test_source_that_shrinks_leaves_no_output(tmp_path):
+    model = make_model()
+    write_hf(tmp_path / "hf", model)
+    write_strategy(model, make_layout(model_parallel=2), tmp_path / "strategy")
 
-
-def test_a_source_that_shrinks_leaves_no_output(tmp_path, monkeypatch):
-    _prepared(tmp_path, model_parallel=2)
-    original = split.__globals__["transfer"]
-
-    def shrink_then_transfer(*args, **kwargs):
+    def shrink(done, total):
         with (tmp_path / "hf" / "model.safetensors").open("r+b") as file:
             file.truncate(20_000)
-        return original(*args, **kwargs)
 
-    monkeypatch.setattr("stages.weights.split.transfer", shrink_then_transfer)
     with pytest.raises(InputError, match=r"model.safetensors: .*: ended while being read"):
-        split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out")
+        split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", progress=shrink)
     assert not (tmp_path / "out").exists()
 
 
-def test_reads_strategies_of_mindrlhf(tmp_path):
-    model, role = make_model(), make_layout(model_parallel=2, pipeline_stage=2)
-    write_hf(tmp_path / "hf", model)
-    write_strategy(model, role, tmp_path / "plain")
-    write_strategy(model, role, tmp_path / "prefixed", role="train")
-    for name in ("plain", "prefixed"):
-        split_directory(tmp_path / "hf", tmp_path / name, tmp_path / f"out_{name}")
-    assert read_strategy(tmp_path / "prefixed").ranks == 4
-    for rank in range(4):
-        file = f"rank_{rank}/model.safetensors"
-        assert (tmp_path / "out_plain" / file).read_bytes() == (tmp_path / "out_prefixed" / file).read_bytes()
-
-
-def test_killed_in_the_middle_nothing_counts_as_done(tmp_path):
-    _prepared(tmp_path, model_parallel=2)
+def test_killed_split_leaves_no_output_and_does_not_disturb_the_next(tmp_path):
+    write_ranks_of(tmp_path, make_model(), model_parallel=2)
     code = """
 import os, signal, sys
 from pathlib import Path
@@ -240,18 +205,9 @@ split_directory(root / "hf", root / "strategy", root / "out", progress=kill)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists() and (tmp_path / ".out.part").is_dir()
+    (tmp_path / ".out.part" / "rank_7").mkdir()
     split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out")
-    assert len(list((tmp_path / "out").iterdir())) == 2
-
-
-def test_progress_ends_at_the_bytes_written(tmp_path, monkeypatch):
-    bits = _prepared(tmp_path, data_parallel=2)
-    monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 500)
-    told = []
-    split_directory(
-        tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", progress=lambda *now: told.append(now)
-    )
-    total = 2 * sum(one.nbytes for one in bits.values())
-    assert told[-1] == (total, total) and len(told) > 50
-    assert told == sorted(told)
+    assert not (tmp_path / ".out.part").exists()
+    files = {file.relative_to(tmp_path / "out") for file in (tmp_path / "out").rglob("*")}
+    assert files == {file.relative_to(tmp_path / "ranks") for file in (tmp_path / "ranks").rglob("*")}

@@ -1,4 +1,4 @@
-"""Failures while copying: the first error is raised, and nobody writes afterwards."""
+"""Threads that copy: the first error stops them all, and their number does not change the result."""
 
 import threading
 
@@ -12,15 +12,15 @@ from tests.stages.weights.checkpoints import write_safetensors
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_an_error_in_any_thread_stops_all(tmp_path, monkeypatch, threads):
+def test_error_in_any_thread_stops_all(tmp_path, monkeypatch, threads):
     monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 8)
     write_safetensors(tmp_path / "x.safetensors", {"w": np.arange(4000, dtype=np.uint32)}, "float32")
     tensor = whole(open_directory(tmp_path)["w"])
-    told = []
+    reports = []
 
     def progress(done, total):
-        told.append(done)
-        if len(told) == 10:
+        reports.append(done)
+        if len(reports) == 10:
             raise RuntimeError("the tenth")
 
     before = threading.active_count()
@@ -29,10 +29,10 @@ def test_an_error_in_any_thread_stops_all(tmp_path, monkeypatch, threads):
         with pytest.raises(RuntimeError, match="the tenth"):
             transfer([Move(tensor, tuple(file.targets("w", (slice(0, 4000),))), "F32")], threads, progress)
         assert threading.active_count() == before
-    assert 10 <= len(told) < 20
+    assert 10 <= len(reports) < 20
 
 
-def test_many_threads_write_what_one_writes(tmp_path, monkeypatch):
+def test_number_of_threads_does_not_change_the_result(tmp_path, monkeypatch):
     monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 100)
     source = np.random.default_rng(0).integers(0, 2**32, (50, 30), dtype=np.uint32)
     write_safetensors(tmp_path / "x.safetensors", {"w": source}, "float32")

@@ -10,9 +10,9 @@ import numpy as np
 
 from stages.engines.rehearsal import Proof, State
 from stages.grpo.metrics import read_rows
+from stages.models.config import Shape
 from stages.models.families import weights_of
-from stages.models.family import Shape
-from stages.weights.prefixes import plain_name
+from stages.weights.strategy.files import plain_name
 from stages.weights.tensors import load
 
 Rows = Sequence[dict[str, Any]]

@@ -12,7 +12,8 @@ from stages.engines.mindrlhf.rehearsal import proofs
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
 from stages.models.families import parameter_shapes
 from stages.rewards.config import RewardConfig
-from stages.weights.names import FileShape, name_map
+from stages.weights.names import name_map
+from tests.stages.weights.checkpoints import make_model
 
 GOOD = {"reward_min": 0.0, "reward_max": 1.0, "loss": 0.5, "grad_norm": 0.1}
 SAME = {**GOOD, "reward_max": 0.0}
@@ -89,7 +90,10 @@ def test_it_must_resume_from_the_complete_checkpoint(tmp_path, resumed, state):
     assert resume_proof(tmp_path, Moment(0, 2)).state == state
 
 
-SHAPE = FileShape("qwen2", 8, 1, 2, 1, 16, 32, False, 4)
+SHAPE = make_model(
+    hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, intermediate_size=16,
+    vocab_size=32,
+)  # fmt: skip
 PREFIX = "grpo_model_train.policy_model.model."
 
 
