@@ -49,15 +49,7 @@ def body(values: Mapping[str, Any]) -> Any:
     Raises:
         ValueError: GRPOFLOW_WEBHOOK_BODY is not valid JSON.
     """
-    template = os.environ.get(BODY)
+    text, template = sentence(values), os.environ.get(BODY)
     if template is None:
-        return {"text": sentence(values), **values}
-    return _filled(json.loads(template), sentence(values))
-
-
-def _filled(template: Any, text: str) -> Any:
-    if isinstance(template, dict):
-        return {key: _filled(value, text) for key, value in template.items()}
-    if isinstance(template, list):
-        return [_filled(value, text) for value in template]
-    return template.replace("{text}", text) if isinstance(template, str) else template
+        return {"text": text, **values}
+    return json.loads(template.replace("{text}", json.dumps(text)[1:-1]))  # escaped, without quotation marks

@@ -24,24 +24,25 @@ def contend(store: Path, graphs: Sequence[Sequence[str]], locks: bool = True) ->
     lines = [command(store, *overrides) for overrides in graphs]
     if not locks:
         lines = [[sys.executable, "-m", "tests.e2e.lockless", *line[1:]] for line in lines]
-    said = [(store.parent / f"{n}.out", store.parent / f"{n}.err") for n in range(len(lines))]
+    files = [(store.parent / f"{n}.out", store.parent / f"{n}.err") for n in range(len(lines))]
     processes = []
-    for line, (out, err) in zip(lines, said, strict=True):
+    for line, (out, err) in zip(lines, files, strict=True):
         with out.open("w") as stdout, err.open("w") as stderr:
             processes.append(subprocess.Popen(line, stdout=stdout, stderr=stderr, cwd=REPOSITORY))
     codes = [process.wait(timeout=900) for process in processes]
     return [
-        Finished(code, out.read_text(), err.read_text()) for code, (out, err) in zip(codes, said, strict=True)
+        Finished(code, out.read_text(), err.read_text())
+        for code, (out, err) in zip(codes, files, strict=True)
     ]
 
 
 def missing(store: Path, graphs: Sequence[Sequence[str]]) -> set[Key]:
     """Artifacts that the graphs need and the store has not."""
-    place = Store(store)
+    directory = Store(store)
     specs = [
         spec for overrides in graphs for spec in prepare_plan([*CHEAP, f"store={store}", *overrides])[0].specs
     ]
-    return {spec.key for spec in specs if place.problem(spec.key) is not None}
+    return {spec.key for spec in specs if directory.problem(spec.key) is not None}
 
 
 def round_of(store: Path, *, locks: bool, like: Path, graphs: Sequence[Sequence[str]]) -> tuple[int, int]:
@@ -52,18 +53,18 @@ def round_of(store: Path, *, locks: bool, like: Path, graphs: Sequence[Sequence[
     Returns:
         Artifacts that were missing, and stages that ran.
     """
-    wanted = Counter(key.stage for key in missing(store, graphs))
-    ended = contend(store, graphs, locks)
-    for one in ended:
-        assert one.exit_code == 0, one.stderr
-    started = Counter(stage for one in ended for stage in one.started)
-    assert started == wanted if locks else started.keys() == wanted.keys()
+    needed = Counter(key.stage for key in missing(store, graphs))
+    finished = contend(store, graphs, locks)
+    for run in finished:
+        assert run.exit_code == 0, run.stderr
+    started = Counter(stage for run in finished for stage in run.started)
+    assert started == needed if locks else started.keys() == needed.keys()
     assert list(verify(Store(store), deep=True)) == []
     for leftover in ("[!.]*/.building-*", ".work/*", ".quarantine/*"):
         assert not list(store.glob(leftover))
     expected = contents(like)
     assert {name: digest for name, digest in contents(store).items() if name in expected} == expected
-    return sum(wanted.values()), sum(started.values())
+    return sum(needed.values()), sum(started.values())
 
 
 def contents(store: Path) -> dict[str, str]:

@@ -20,13 +20,13 @@ from tests.e2e.conftest import command, manifests, run
 
 def jobs_of(store: Path) -> set[str]:
     """Jobs of a store that still have a living process on this machine."""
-    found = set()
+    results = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             job = process.environ().get(JOB_VARIABLE, "")
             if job.startswith(str(store)) and process.status() != psutil.STATUS_ZOMBIE:
-                found.add(job)
-    return found
+                results.add(job)
+    return results
 
 
 def kill_everything(orchestrator: subprocess.Popen[str], store: Path) -> None:
@@ -58,14 +58,14 @@ def start(store: Path, stage: str | None = None, sign: str | None = None) -> sub
 
 def durations(store: Path) -> dict[str, float]:
     """Stage -> seconds that it took."""
-    found = {}
+    results = {}
     for file in store.glob("[!.]*/*/manifest.json"):
         manifest = json.loads(file.read_text())
-        found[manifest["stage"]] = manifest["ended"] - manifest["started"]
-    return found
+        results[manifest["stage"]] = manifest["ended"] - manifest["started"]
+    return results
 
 
-def trial(finished: Path, place: Path, stage: str, share: float) -> bool:
+def trial(finished: Path, directory: Path, stage: str, share: float) -> bool:
     """Kill `stage` after `share` of the time that it usually takes, in a copy of a finished store.
 
     Asserts that what is there afterwards is whole, and that the next run does this stage and no other.
@@ -73,7 +73,7 @@ def trial(finished: Path, place: Path, stage: str, share: float) -> bool:
     Returns:
         Whether the kill came before the commit.
     """
-    store = Path(shutil.copytree(finished, place / "store", symlinks=True))
+    store = Path(shutil.copytree(finished, directory / "store", symlinks=True))
     usual = durations(store)[stage]
     shutil.rmtree(store / stage)
     before = manifests(store)
@@ -88,11 +88,11 @@ def trial(finished: Path, place: Path, stage: str, share: float) -> bool:
     assert {name: after[name] for name in before} == before
     assert after.keys() == {*before, stage}
     _nothing_left(store)
-    os.rename(place / "store", place / f"done-{stage}-{share:.3f}")
+    os.rename(directory / "store", directory / f"done-{stage}-{share:.3f}")
     return bool(again.started)
 
 
-def chain_trial(finished: Path, place: Path, share: float) -> bool:
+def chain_trial(finished: Path, directory: Path, share: float) -> bool:
     """Kill a run that began with nothing, after `share` of the time that all stages usually take.
 
     Asserts that what is there afterwards is whole and that the next run repeats none of it.
@@ -101,7 +101,7 @@ def chain_trial(finished: Path, place: Path, share: float) -> bool:
         Whether the kill came before the last commit.
     """
     usual = durations(finished)
-    store = place / "store"
+    store = directory / "store"
     process = start(store)
     time.sleep(share * sum(usual.values()))
     kill_everything(process, store)

@@ -197,9 +197,9 @@ def whole(place: Path, grid: Grid, cards: int) -> Cost:
     """The same points as one sweep with an empty store; each shared stage must run once."""
     store = place / "whole" / "store"
     store.parent.mkdir(parents=True)
-    ended: list[Finished] = []
-    cost = Cost.of(lambda: ended.append(run(store, *CHEAPEST, *grid.overrides, cards=cards)))
-    done = ended[0]
+    exited: list[Finished] = []
+    cost = Cost.of(lambda: exited.append(run(store, *CHEAPEST, *grid.overrides, cards=cards)))
+    done = exited[0]
     assert done.exit_code == 0, done.stderr
     assert count(store) == started(done.stderr) == grid.expected()
     assert busiest(store) == cards  # never more than there are, and all of them at times

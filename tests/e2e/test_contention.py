@@ -9,7 +9,7 @@ GRAPHS = ([], [], ["report.title=other"], ["report.samples=3"])
 
 
 @pytest.mark.parametrize("locks", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_processes_that_want_the_same_at_once(finished, tmp_path, locks):
+def test_concurrent_runs_build_each_artifact_once(finished, tmp_path, locks):
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     for stage in ("fetch_dataset", "tokenize", "strategy", "split", "report"):
         shutil.rmtree(store / stage)

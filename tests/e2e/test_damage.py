@@ -40,7 +40,7 @@ def files_of(artifact):
 
 
 @pytest.mark.parametrize("stage", CHAIN)
-def test_damage_to_any_file_is_found_and_costs_that_stage_alone(copy, stage):
+def test_damage_to_any_file_is_found_and_rebuilds_only_its_stage(copy, stage):
     store = Store(copy)
     (artifact,) = (copy / stage).glob("[0-9a-f]*")
     files = files_of(artifact)
@@ -60,7 +60,7 @@ def test_damage_to_any_file_is_found_and_costs_that_stage_alone(copy, stage):
     assert to_build(copy) == [stage]
 
 
-def test_a_damaged_input_is_not_computed_with(without):
+def test_damaged_input_is_rebuilt_before_use(without):
     store = without("split")
     (artifact,) = (store / "fetch").glob("[0-9a-f]*")
     weights = max(files_of(artifact), key=lambda file: file.stat().st_size)

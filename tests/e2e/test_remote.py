@@ -72,13 +72,13 @@ def received(net, number):
 
 
 def test_one_machine_prepares_and_another_trains_from_the_remote_alone(net, tmp_path):
-    told = on(net, PREPARES, "run", tmp_path / "first", "--until", "split")
-    assert set(manifests(tmp_path / "first")) == PREPARED, told
+    output = on(net, PREPARES, "run", tmp_path / "first", "--until", "split")
+    assert set(manifests(tmp_path / "first")) == PREPARED, output
     shutil.rmtree(tmp_path / "first")
     net.cut(PREPARES)
     but_report = "remote.stages=[sft,grpo,evaluate,export]"
-    told = on(net, TRAINS, "run", tmp_path / "second", "remote.push=stages", but_report)
-    assert re.search(r"^result .*accuracy_grpo=", told, re.MULTILINE), told
+    output = on(net, TRAINS, "run", tmp_path / "second", "remote.push=stages", but_report)
+    assert re.search(r"^result .*accuracy_grpo=", output, re.MULTILINE), output
     # fetch_dataset and convert stay there: nothing here reads them
     assert set(manifests(tmp_path / "second")) == TRAINED | {"fetch", "tokenize", "strategy", "split"}
 
@@ -92,10 +92,10 @@ def test_one_machine_prepares_and_another_trains_from_the_remote_alone(net, tmp_
     assert not list((tmp_path / "third").rglob("*.safetensors"))
 
     on(net, TRAINS, "push", tmp_path / "second")
-    told = on(net, TRAINS, "plan", tmp_path / "fourth", "--json", code=10)
-    assert {row["state"] for row in json.loads(told)["stages"]} == {"REMOTE"}
-    told = on(net, TRAINS, "run", tmp_path / "fourth")
+    output = on(net, TRAINS, "plan", tmp_path / "fourth", "--json", code=10)
+    assert {row["state"] for row in json.loads(output)["stages"]} == {"REMOTE"}
+    output = on(net, TRAINS, "run", tmp_path / "fourth")
     assert set(manifests(tmp_path / "fourth")) == {"evaluate", "report"}
-    assert told.count(": pulled after ") == 2, told
-    told = on(net, TRAINS, "plan", tmp_path / "fourth", "--json")
-    assert {row["state"] for row in json.loads(told)["stages"]} == {"REMOTE", "CACHED"}
+    assert output.count(": pulled after ") == 2, output
+    output = on(net, TRAINS, "plan", tmp_path / "fourth", "--json")
+    assert {row["state"] for row in json.loads(output)["stages"]} == {"REMOTE", "CACHED"}

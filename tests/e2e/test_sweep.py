@@ -15,7 +15,7 @@ from tests.e2e.conftest import CHEAP
 SWEPT = ["report.title=one,two", "export.dtype=float32,bfloat16"]
 
 
-def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(finished, tmp_path):
+def test_shared_stages_run_once_and_a_killed_sweep_continues(finished, tmp_path):
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     for stage in ("export", "report"):
         shutil.rmtree(store / stage)
@@ -66,26 +66,26 @@ def any(completions, solutions):
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     """Four points for one card each on one card; the reward of every second one breaks in training alone."""
-    place = tmp_path_factory.mktemp("swept")
-    (place / "sweep_rewards.py").write_text(REWARDS)
-    (place / "sweep_broken.py").write_text(BROKEN)
-    store = place / "store"
-    asked = ["layout=dp1_mp1_pp1", "sft.enabled=false", "train.steps=2", "reward.weights=[1.0]"]
-    asked += ["reward.functions=[sweep_broken:any],[sweep_rewards:length]", "evaluate.sample_prompts=8,4"]
+    directory = tmp_path_factory.mktemp("swept")
+    (directory / "sweep_rewards.py").write_text(REWARDS)
+    (directory / "sweep_broken.py").write_text(BROKEN)
+    store = directory / "store"
+    requested = ["layout=dp1_mp1_pp1", "sft.enabled=false", "train.steps=2", "reward.weights=[1.0]"]
+    requested += ["reward.functions=[sweep_broken:any],[sweep_rewards:length]", "evaluate.sample_prompts=8,4"]
     best = ["train.validate_every=1", "train.validation_prompts=8", "train.keep_best=true"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(place), prepend=os.pathsep)
-        return store, sweeping.run(store, *CHEAP, *asked, *best, cards=1)
+        patch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
+        return store, sweeping.run(store, *CHEAP, *requested, *best, cards=1)
 
 
 @pytest.mark.long  # in the default suite, without training: tests/pipeline/test_sweep.py
-def test_a_failed_point_stops_no_other_and_cards_are_shared_out(swept):
+def test_failed_point_stops_no_other_and_points_share_cards(swept):
     store, done = swept
     assert done.exit_code == 1
-    found = sweeping.points(store)
-    assert [point["state"] for point in found] == ["failed", "finished"] * 2, done.stderr
-    assert found[0]["message"].startswith("stage grpo failed") and "this reward is broken" in done.stderr
-    assert found[0]["artifacts"]["split"] == found[1]["artifacts"]["split"]
+    results = sweeping.points(store)
+    assert [point["state"] for point in results] == ["failed", "finished"] * 2, done.stderr
+    assert results[0]["message"].startswith("stage grpo failed") and "this reward is broken" in done.stderr
+    assert results[0]["artifacts"]["split"] == results[1]["artifacts"]["split"]
     counted = sweeping.count(store)
     assert [counted[stage] for stage in ("grpo", "evaluate", "report")] == [1, 2, 2]
     assert sweeping.busiest(store) == 1
@@ -97,22 +97,24 @@ def test_optuna_searches_by_held_out_accuracy(finished, tmp_path):
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     search = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=2"]
     space = "train.learning_rate=tag(log,interval(0.00001,0.1))"
-    asked = [*CHEAP, "layout=dp1_mp1_pp1", "train.steps=2", *search, space]
-    done = sweeping.run(store, *asked, cards=2)
+    requested = [*CHEAP, "layout=dp1_mp1_pp1", "train.steps=2", *search, space]
+    done = sweeping.run(store, *requested, cards=2)
     assert done.exit_code == 0, done.stderr
-    found = sweeping.points(store)
-    assert [point["state"] for point in found] == ["finished"] * 3
-    assert len({point["artifacts"]["grpo"] for point in found}) == 3
-    for point in found:  # what the search was told is what evaluate measured
+    results = sweeping.points(store)
+    assert [point["state"] for point in results] == ["finished"] * 3
+    assert len({point["artifacts"]["grpo"] for point in results}) == 3
+    for point in results:  # what the search was told is what evaluate measured
         result = json.loads((store / point["artifacts"]["evaluate"] / "result.json").read_text())
         assert point["result"] == result
-    again = sweeping.run(store, *asked, cards=2)
+    again = sweeping.run(store, *requested, cards=2)
     assert again.exit_code == 0, again.stderr
     assert not sweeping.started(again.stderr)
-    assert [point["overrides"] for point in sweeping.points(store)] == [point["overrides"] for point in found]
+    assert [point["overrides"] for point in sweeping.points(store)] == [
+        point["overrides"] for point in results
+    ]
 
 
-def test_a_signal_ends_every_point_at_once_and_without_noise(finished, tmp_path):
+def test_signal_ends_all_points_without_tracebacks(finished, tmp_path):
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     shutil.rmtree(store / "evaluate")
     errors = tmp_path / "stderr"

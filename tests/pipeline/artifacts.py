@@ -35,13 +35,13 @@ def required(stage: str, config: Mapping[str, Any], files: Mapping[str, Any]) ->
 def commit(store: Store, key: Key, files: Mapping[str, str | bytes], **values: Any) -> Path:
     """Commit `files` (relative path -> content), and what the stage must hold besides, as an artifact."""
     files = {**required(key.stage, values.get("config", {}), files), **files}
-    with store.lock(key), attempt(store, key) as seat:
+    with store.lock(key), attempt(store, key) as slot:
         for name, content in files.items():
-            file = seat.staging / name
+            file = slot.staging / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content if isinstance(content, bytes) else content.encode())
-        path = store.commit(seat.staging, manifest_of(key, **values))
-        seat.done()
+        path = store.commit(slot.staging, manifest_of(key, **values))
+        slot.done()
     return path
 
 

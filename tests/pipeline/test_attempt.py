@@ -29,7 +29,7 @@ def killed(store):
     return work
 
 
-def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path):
+def test_killed_attempt_leaves_only_checkpoints(tmp_path):
     store = Store(tmp_path)
     work = killed(store)
     assert not is_held(work) and find_running(tmp_path, str(KEY)) is None
@@ -40,7 +40,7 @@ def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path):
         assert is_held(work) and find_running(tmp_path, str(KEY)) == work
 
 
-def test_a_failed_attempt_leaves_the_same(tmp_path):
+def test_failed_attempt_leaves_only_checkpoints(tmp_path):
     store = Store(tmp_path)
     with pytest.raises(KeyboardInterrupt), attempt(store, KEY) as slot:
         (slot.work / "checkpoint").write_text("step 3")
@@ -50,7 +50,7 @@ def test_a_failed_attempt_leaves_the_same(tmp_path):
         assert (again.work / "checkpoint").read_text() == "step 3"
 
 
-def test_two_living_attempts_share_nothing(tmp_path):
+def test_two_live_attempts_share_no_files(tmp_path):
     store = Store(tmp_path)
     with attempt(store, KEY) as one, attempt(store, KEY) as two:
         assert is_held(one.work) and is_held(two.work)
@@ -73,7 +73,7 @@ def _hold(root, barrier, slots):
         barrier.wait()
 
 
-def test_successors_of_one_dead_attempt_do_not_share_its_slot(tmp_path):
+def test_concurrent_attempts_use_different_slots(tmp_path):
     killed(Store(tmp_path))
     context = multiprocessing.get_context("spawn")
     barrier, slots = context.Barrier(4), context.Queue()
@@ -86,13 +86,13 @@ def test_successors_of_one_dead_attempt_do_not_share_its_slot(tmp_path):
     assert taken == [KEY.flat, *(f"{KEY.flat}+{number}" for number in range(1, 4))]
 
 
-def test_looking_at_a_slot_does_not_make_an_attempt_lose_its_checkpoints(tmp_path):
+def test_checking_a_lock_does_not_occupy_its_slot(tmp_path):
     store = Store(tmp_path)
-    work, ended = killed(store), threading.Event()
+    work, finished = killed(store), threading.Event()
     lock = tmp_path / ".locks" / f"{KEY.flat}.attempt.lock"
 
     def look():
-        while not ended.is_set():
+        while not finished.is_set():
             is_locked(lock)
             time.sleep(0.001)
 
@@ -103,5 +103,5 @@ def test_looking_at_a_slot_does_not_make_an_attempt_lose_its_checkpoints(tmp_pat
             with attempt(store, KEY) as slot:
                 assert slot.work == work
     finally:
-        ended.set()
+        finished.set()
         watcher.join()

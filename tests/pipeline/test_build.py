@@ -36,7 +36,7 @@ def built(spec, store):
     return build(spec, store, launcher, Display([spec.name], []), 0.0)
 
 
-def test_a_file_that_was_changed_after_planning_is_not_read(data):
+def test_file_changed_after_planning_is_not_read(data):
     spec, store = planned(data)
     (data / "train.jsonl").write_text(ROW * 2)
     with pytest.raises(StageFailed, match=r"train\.jsonl has been changed, or is gone, since this run"):
@@ -47,12 +47,12 @@ def test_a_file_that_was_changed_after_planning_is_not_read(data):
     assert not list(store.root.glob("fetch_dataset/*"))
 
 
-def test_a_file_that_was_changed_while_the_stage_read_it_commits_nothing(data, monkeypatch):
+def test_file_changed_while_it_is_read_prevents_the_commit(data, monkeypatch):
     spec, store = planned(data)
 
-    def stage(spec, store, seat, *rest):
+    def stage(spec, store, slot, *rest):
         (data / "test.jsonl").write_text(ROW * 2)
-        return _quiet(spec, seat)
+        return _quiet(spec, slot)
 
     monkeypatch.setattr(building, "_run", stage)
     with pytest.raises(StageFailed, match=r"test\.jsonl has been changed"):
@@ -60,24 +60,24 @@ def test_a_file_that_was_changed_while_the_stage_read_it_commits_nothing(data, m
     assert not list(store.root.glob("fetch_dataset/*"))
     spec, store = planned(data)
     (data / "train.jsonl").touch()  # looked at again, and found to be the same
-    monkeypatch.setattr(building, "_run", lambda spec, store, seat, *rest: _quiet(spec, seat))
+    monkeypatch.setattr(building, "_run", lambda spec, store, slot, *rest: _quiet(spec, slot))
     assert built(spec, store) and store.problem(spec.key) is None
 
 
-def _quiet(spec, seat):
+def _quiet(spec, slot):
     for name in ("train.jsonl", "test.jsonl", "result.json"):
-        (seat.staging / name).write_text(ROW)
+        (slot.staging / name).write_text(ROW)
     return Outcome(0.0, 1.0, 0.0)
 
 
-def test_a_stage_that_ends_well_without_its_result_has_failed(data, monkeypatch):
+def test_stage_without_its_result_fails(data, monkeypatch):
     spec, store = planned(data)
 
-    def stage(spec, store, seat, *rest):
-        outcome = _quiet(spec, seat)
-        (seat.staging / "result.json").unlink()
-        (seat.logs / "stage.log").write_text("my last words\n")
-        (seat.work / "kept").touch()
+    def stage(spec, store, slot, *rest):
+        outcome = _quiet(spec, slot)
+        (slot.staging / "result.json").unlink()
+        (slot.logs / "stage.log").write_text("my last words\n")
+        (slot.work / "kept").touch()
         return outcome
 
     monkeypatch.setattr(building, "_run", stage)
@@ -87,12 +87,12 @@ def test_a_stage_that_ends_well_without_its_result_has_failed(data, monkeypatch)
     assert (store.work_dir(spec.key) / "kept").exists()  # what the next attempt goes on from
 
 
-@pytest.mark.parametrize("place", ["logs", "work"])
-def test_a_directory_of_the_attempt_that_somebody_removes_is_told(data, place, monkeypatch):
+@pytest.mark.parametrize("directory", ["logs", "work"])
+def test_removed_attempt_directory_is_reported(data, directory, monkeypatch):
     spec, store = planned(data)
 
     def stage(program, *, log_dir, job, on_poll, **rest):
-        shutil.rmtree({"logs": log_dir, "work": Path(job)}[place])
+        shutil.rmtree({"logs": log_dir, "work": Path(job)}[directory])
         on_poll()
 
     monkeypatch.setattr(building.job, "run", stage)
@@ -103,15 +103,15 @@ def test_a_directory_of_the_attempt_that_somebody_removes_is_told(data, place, m
     assert store.problem(spec.key) == "never run"
 
 
-def test_an_artifact_without_its_result_is_found_and_built_again(data, monkeypatch):
+def test_artifact_without_a_required_file_is_rebuilt(data, monkeypatch):
     """Committed by an earlier version, which looked at the exit code alone."""
     spec, store = planned(data)
     with monkeypatch.context() as careless:
-        careless.setattr("pipeline.store.store.missing_file", lambda *found: None)
-        with attempt(store, spec.key) as seat:
-            (seat.staging / "train.jsonl").write_text(ROW)
-            store.commit(seat.staging, manifest_of(spec.key, config=dict(spec.config)))
-            seat.done()
+        careless.setattr("pipeline.store.store.missing_file", lambda *results: None)
+        with attempt(store, spec.key) as slot:
+            (slot.staging / "train.jsonl").write_text(ROW)
+            store.commit(slot.staging, manifest_of(spec.key, config=dict(spec.config)))
+            slot.done()
         assert store.problem(spec.key) is None
     assert store.problem(spec.key) == "output missing: the stage ended without result.json"
     (finding,) = verify(store, deep=False)
@@ -119,6 +119,6 @@ def test_an_artifact_without_its_result_is_found_and_built_again(data, monkeypat
     plan, _ = prepare_plan(["dataset=gsm8k", f"dataset.path={data}", f"store={store.root}"])
     row = next(row for row in explain(plan, store) if row.stage == "fetch_dataset")
     assert (row.state, row.reason) == ("RUN", finding.problem)
-    monkeypatch.setattr(building, "_run", lambda spec, store, seat, *rest: _quiet(spec, seat))
+    monkeypatch.setattr(building, "_run", lambda spec, store, slot, *rest: _quiet(spec, slot))
     assert built(spec, store)
     assert list(verify(store, deep=True)) == []

@@ -19,7 +19,7 @@ def start(store, run):
     history.record(store, run, "started", **STARTED)
 
 
-def test_states(tmp_path):
+def test_states_of_runs(tmp_path):
     for run in ("done", "failed", "died", "living"):
         start(tmp_path, run)
     history.record(tmp_path, "done", "finished", result={"gain": 0.2})
@@ -39,7 +39,7 @@ def test_states(tmp_path):
     assert history.runs(tmp_path)["living"].state == "died"
 
 
-def test_a_lease_ends_with_its_process_however_that_ends(tmp_path):
+def test_lease_ends_when_its_process_is_killed(tmp_path):
     start(tmp_path, "run")
     code = (
         "import sys, time; from pathlib import Path; from pipeline.store import leases; "
@@ -54,7 +54,7 @@ def test_a_lease_ends_with_its_process_however_that_ends(tmp_path):
     assert history.runs(tmp_path)["run"].state == "died"
 
 
-def test_a_line_cut_short_by_a_crash_costs_that_line_only(tmp_path):
+def test_truncated_line_loses_only_that_event(tmp_path):
     start(tmp_path, "one")
     with (tmp_path / history.FILE).open("a") as file:
         file.write('{"run": "one", "event": "fini')
@@ -63,7 +63,7 @@ def test_a_line_cut_short_by_a_crash_costs_that_line_only(tmp_path):
     assert history.find_gap(tmp_path, history.runs(tmp_path)) is None
 
 
-def test_a_run_is_found_by_id_beginning_name_and_last(tmp_path):
+def test_run_is_found_by_id_prefix_name_and_last(tmp_path):
     for run in ("20260101-aa", "20260101-ab", "20260102-aa"):
         start(tmp_path, run)
     history.record(tmp_path, "20260101-ab", "named", name="best")
@@ -71,9 +71,9 @@ def test_a_run_is_found_by_id_beginning_name_and_last(tmp_path):
     assert history.find(tmp_path, "20260102").id == "20260102-aa"
     assert history.find(tmp_path, "best").id == "20260101-ab"
     assert history.find(tmp_path, "last").id == "20260102-aa"
-    for wanted in ("20260101", "nobody"):
+    for expected in ("20260101", "nobody"):
         with pytest.raises(ConfigError, match="must match one"):
-            history.find(tmp_path, wanted)
+            history.find(tmp_path, expected)
 
 
 def test_appends_of_several_processes_do_not_mix(tmp_path):
@@ -136,7 +136,7 @@ def test_wrong_types_in_the_history_crash_no_command(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_overrides_in_brackets_are_no_markup(tmp_path, capsys):
+def test_overrides_in_brackets_are_not_markup(tmp_path, capsys):
     scripts = "engine.env_scripts=[/usr/local/set_env.sh]"
     for run in ("one", "two"):
         config = {"engine": {"env_scripts": f"[/{run}]"}}
@@ -147,7 +147,7 @@ def test_overrides_in_brackets_are_no_markup(tmp_path, capsys):
     assert scripts in out and "[/one]" in out and "[/two]" in out
 
 
-def test_a_line_that_the_disk_cut_is_told(tmp_path, monkeypatch):
+def test_line_truncated_by_a_full_disk_is_reported(tmp_path, monkeypatch):
     really = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, content: really(descriptor, content[:40]))
     with pytest.raises(StoreError, match="No space left"):
@@ -157,7 +157,7 @@ def test_a_line_that_the_disk_cut_is_told(tmp_path, monkeypatch):
     assert list(history.runs(tmp_path)) == ["two"]
 
 
-def test_the_newest_runs_are_listed_or_those_of_some_values(tmp_path, capsys):
+def test_runs_are_listed_and_filtered(tmp_path, capsys):
     def listed(*words):
         assert main(["runs", *words, f"store={tmp_path}"]) == 0
         return re.findall(r"run\d+", capsys.readouterr().out)
@@ -168,7 +168,7 @@ def test_the_newest_runs_are_listed_or_those_of_some_values(tmp_path, capsys):
     assert listed() == [f"run{number}" for number in range(5, 25)]
     assert len(listed("--all")) == 25
     assert listed("seed=3") == ["run3"]
-    assert len(listed("train.beta=1e-2", "--model", "tiny")) == 12
+    assert len(listed("train.beta=1e-2", "model=tiny")) == 12
     assert listed("model=another") == listed("--since", "2999-01-01") == []
     assert main(["runs", "model=another", f"store={tmp_path}"]) == 0
     assert capsys.readouterr().out == "none of 25 runs fits\n"

@@ -16,7 +16,7 @@ def file(tmp_path):
     return tmp_path / ".locks" / "it.lock"
 
 
-def test_a_lock_is_had_once_also_beside_earlier_versions(file):
+def test_lock_excludes_other_holders(file):
     with leases.locked(file, file.parent):
         with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)
@@ -28,7 +28,7 @@ def test_a_lock_is_had_once_also_beside_earlier_versions(file):
         pass
 
 
-def test_others_of_the_group_may_lock_it_too(file):
+def test_lock_file_is_writable_by_the_group(file):
     before = os.umask(0o077)
     try:
         with leases.locked(file, file.parent):
@@ -38,7 +38,7 @@ def test_others_of_the_group_may_lock_it_too(file):
     assert file.stat().st_mode & 0o777 == 0o664
 
 
-def test_without_flock_the_file_itself_is_the_lock(file, monkeypatch):
+def test_without_flock_the_file_is_the_lock(file, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -51,13 +51,13 @@ def test_without_flock_the_file_itself_is_the_lock(file, monkeypatch):
         pass
 
 
-def test_a_lock_that_cannot_be_made_is_told(tmp_path):
+def test_lock_file_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError):
         leases.locked(tmp_path / "file" / "it.lock", tmp_path)
 
 
-def test_a_lock_is_given_back_though_a_forked_process_has_its_file_open(file):
+def test_lock_is_released_although_a_fork_has_its_file_open(file):
     ours, theirs = os.pipe()
     with leases.locked(file, file.parent):
         child = os.fork()

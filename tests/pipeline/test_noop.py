@@ -34,40 +34,40 @@ def store(tmp_path, monkeypatch):
     return store
 
 
-def ended(*command):
+def exited(*command):
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     return done.returncode, re.sub(r"run=[\w-]+", "run=ID", done.stdout), done.stderr
 
 
-def test_it_loads_what_it_needs_and_tells_what_luigi_would(store):
-    place = f"store={store.root}"
-    ended("-c", PROGRAM, "plan", place)  # composes the configuration in this environment
-    code, out, heavy = ended("-c", PROGRAM, "run", place)
+def test_cached_run_imports_little_and_prints_the_same_as_luigi(store):
+    directory = f"store={store.root}"
+    exited("-c", PROGRAM, "plan", directory)  # composes the configuration in this environment
+    code, out, heavy = exited("-c", PROGRAM, "run", directory)
     assert (code, heavy) == (0, "[]\n")
     assert out.endswith(f"run=ID report={store.path(plan_of(store).spec('report').key) / 'index.html'}\n")
-    assert ended("-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", place) == (0, out, "")
-    assert ended("-c", PROGRAM, "plan", place)[::2] == (0, "[]\n")
+    assert exited("-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", directory) == (0, out, "")
+    assert exited("-c", PROGRAM, "plan", directory)[::2] == (0, "[]\n")
     states = [run.state for run in history.runs(store.root).values()]
     assert states == ["finished", "finished"]
 
 
-def test_what_goes_away_after_it_was_planned_is_missed(store):
+def test_artifact_removed_after_planning_is_missing(store):
     run = begin([f"store={store.root}"], None, ALL_STAGES)
     assert run.is_done()
     store.quarantine(run.plan.spec("split").key)
     assert not run.is_done()
 
 
-def test_a_run_that_lacks_something_is_one_run_with_luigi_too(tmp_path):
-    place = f"store={tmp_path}"
+def test_partial_run_is_recorded_once(tmp_path):
+    directory = f"store={tmp_path}"
     for expected in ("done", "cached"):
-        code, out, err = ended("-m", "pipeline.cli", "run", place, "--only", "strategy")
+        code, out, err = exited("-m", "pipeline.cli", "run", directory, "--only", "strategy")
         assert code == 0 and re.search(rf"strategy +│ {expected} ", out), (out, err)
     assert [run.state for run in history.runs(tmp_path).values()] == ["finished", "finished"]
 
 
-def test_invalid_input_is_told_without_luigi():
-    code, out, err = ended("-c", PROGRAM, "run", "layout=dp3_mp1_pp1", "cards=2")
+def test_invalid_input_is_reported_without_importing_luigi():
+    code, out, err = exited("-c", PROGRAM, "run", "layout=dp3_mp1_pp1", "cards=2")
     assert (code, out) == (2, "") and err.startswith("error: ") and "luigi" not in err
 
 

@@ -54,34 +54,37 @@ def typed(*arguments, **env):
     return subprocess.run(line, capture_output=True, text=True, timeout=120, env={**os.environ, **env})
 
 
-def test_a_failed_run_is_told_once_and_the_address_to_nobody(hook, bad, tmp_path):
+def test_failed_run_is_notified_once_without_showing_the_address(hook, bad, tmp_path):
     done = typed("run", *bad, GRPOFLOW_WEBHOOK=hook.url)
     assert done.returncode == 1
-    ((path, told),) = hook.heard
+    ((path, output),) = hook.heard
     assert path == f"/{SECRET}"
-    assert (told["what"], told["state"], told["stage"]) == ("run", "failed", "fetch_dataset")
-    assert told["id"] in told["text"] and "fetch_dataset" in told["text"]
+    assert (output["what"], output["state"], output["stage"]) == ("run", "failed", "fetch_dataset")
+    assert output["id"] in output["text"] and "fetch_dataset" in output["text"]
     assert SECRET not in done.stdout + done.stderr
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert files and not [file for file in files if SECRET.encode() in file.read_bytes()]
 
 
-def test_a_sweep_is_told_once(hook, bad):
+def test_sweep_is_notified_once(hook, bad):
     assert typed("sweep", *bad, "seed=0,1", GRPOFLOW_WEBHOOK=hook.url).returncode == 1
-    ((_, told),) = hook.heard
-    assert (told["what"], told["state"], told["points"]) == ("sweep", "failed", {"failed": 2})
+    ((_, output),) = hook.heard
+    assert (output["what"], output["state"], output["points"]) == ("sweep", "failed", {"failed": 2})
 
 
-def test_a_webhook_that_refuses_is_a_warning(hook, monkeypatch, capsys):
+def test_refusing_webhook_is_a_warning(hook, monkeypatch, capsys):
     hook.status = 403
-    for address, said in ((hook.url, "HTTP status 403"), (f"http://127.0.0.1:9/{SECRET}", "ConnectionError")):
+    for address, reason in (
+        (hook.url, "HTTP status 403"),
+        (f"http://127.0.0.1:9/{SECRET}", "ConnectionError"),
+    ):
         monkeypatch.setattr(notify, "_address", address)
         notify.notify("run", "x", "failed")
-        told = capsys.readouterr().err
-        assert f"was not notified: {said}" in told and SECRET not in told
+        output = capsys.readouterr().err
+        assert f"was not notified: {reason}" in output and SECRET not in output
 
 
-def test_the_body_may_be_shaped(monkeypatch):
+def test_webhook_body_template(monkeypatch):
     values = {"what": "run", "id": "x", "state": "finished", "host": "h", "result": {"gain": 0.25}}
     assert notify.body(values)["text"] == "run x on h: finished, gain 0.250"
     monkeypatch.setenv(notify.BODY, '{"msgtype": "text", "text": {"content": "GRPO: {text}"}, "at": [1]}')

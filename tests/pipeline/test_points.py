@@ -43,7 +43,7 @@ def planned(overrides, cache):
 @example(
     [["train.steps=3"], [], ["train.steps=3", "train.beta=0.1"], ["model.name=mine"], ["model.name=tiny"]]
 )
-def test_a_plan_does_not_depend_on_the_cache(points):
+def test_plan_does_not_depend_on_the_cache(points):
     with tempfile.TemporaryDirectory() as directory:
         composed = [repr(planned(overrides, "/dev/null")) for overrides in points]
         for _ in range(2):  # fills the cache, then reads it

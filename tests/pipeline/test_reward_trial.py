@@ -11,20 +11,20 @@ MINE = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
+def directory(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     return tmp_path
 
 
-def tried(place, source, *overrides):
-    (place / "mine.py").write_text(source)
-    return try_rewards(*prepare_plan([f"store={place / 'store'}", *MINE, *overrides]))
+def tried(directory, source, *overrides):
+    (directory / "mine.py").write_text(source)
+    return try_rewards(*prepare_plan([f"store={directory / 'store'}", *MINE, *overrides]))
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "output"),
     [
         ("def g(c, s): return [1.0]", "reward.functions=mine:f: can't be imported: AttributeError"),
         ("import sys; sys.exit(0)", "can't be imported: SystemExit: 0 (mine.py:1)"),
@@ -33,34 +33,34 @@ def tried(place, source, *overrides):
         ("import os\ndef f(c, s): os._exit(3)", "was tried before anything else runs: "),
     ],
 )
-def test_a_reward_that_cannot_work_is_refused_before_anything_runs(place, source, told):
+def test_broken_reward_is_refused_before_the_run(directory, source, output):
     with pytest.raises(ConfigError) as caught:
-        tried(place, source)
-    assert told in str(caught.value)
-    assert not list(place.glob("store/[!.]*"))
+        tried(directory, source)
+    assert output in str(caught.value)
+    assert not list(directory.glob("store/[!.]*"))
 
 
-def test_one_that_works_is_tried_once(place, monkeypatch, capsys):
+def test_working_reward_is_tried_once(directory, monkeypatch, capsys):
     source = "def f(c, s):\n    return [1.0 / len(c[0])]"
-    assert tried(place, source)
+    assert tried(directory, source)
     assert "fails for a completion without any text: ZeroDivisionError" in capsys.readouterr().err
     runs: list[object] = []
     monkeypatch.setattr(reward_trial, "_score_samples", lambda *given: runs.append(given) or [])
-    assert tried(place, source) and not runs
-    assert tried(place, source + " + 0.0") and len(runs) == 1
-    assert tried(place, source, "seed=1") and len(runs) == 2
+    assert tried(directory, source) and not runs
+    assert tried(directory, source + " + 0.0") and len(runs) == 1
+    assert tried(directory, source, "seed=1") and len(runs) == 2
 
 
-def test_what_is_allowed_to_fail_may_but_not_always(place):
-    assert tried(place, "def f(c, s): return [1 / ('boxed' in c[0])]", "reward.max_failures=20")
+def test_allowed_reward_failures(directory):
+    assert tried(directory, "def f(c, s): return [1 / ('boxed' in c[0])]", "reward.max_failures=20")
     with pytest.raises(ConfigError, match="failed for all 24 answers"):
-        tried(place, "def f(c, s): return 1 / 0", "reward.max_failures=20")
+        tried(directory, "def f(c, s): return 1 / 0", "reward.max_failures=20")
 
 
-def test_a_dataset_that_is_not_fetched_yet_is_waited_for(place):
-    assert not tried(place, "def f(c, s): return [1.0]", "dataset=gsm8k")
+def test_trial_waits_for_the_dataset(directory):
+    assert not tried(directory, "def f(c, s): return [1.0]", "dataset=gsm8k")
 
 
-def test_built_in_rewards_start_no_process(place, monkeypatch):
+def test_built_in_rewards_start_no_process(directory, monkeypatch):
     monkeypatch.setattr(reward_trial, "_score_samples", None)
-    assert try_rewards(*prepare_plan([f"store={place / 'store'}"]))
+    assert try_rewards(*prepare_plan([f"store={directory / 'store'}"]))

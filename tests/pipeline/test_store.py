@@ -32,7 +32,7 @@ def committed(store, text="content"):
     return commit(store, KEY, {"sub/file": text}, **KNOWN)
 
 
-def test_commit_makes_a_whole_artifact(tmp_path):
+def test_commit_creates_a_complete_artifact(tmp_path):
     store = Store(tmp_path)
     assert store.problem(KEY) == "never run"
     path = committed(store)
@@ -51,14 +51,14 @@ def test_commit_makes_a_whole_artifact(tmp_path):
     assert not store.work_dir(KEY).exists()
 
 
-def test_an_artifact_survives_a_move_of_the_store(tmp_path):
+def test_store_can_be_moved(tmp_path):
     committed(Store(tmp_path / "a"))
     (tmp_path / "a").rename(tmp_path / "b")
     assert Store(tmp_path / "b").problem(KEY) is None
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "shown"),
     [
         (lambda path: (path / "sub" / "file").unlink(), "output missing: sub/file"),
         (lambda path: os.truncate(path / "sub" / "file", 3), "output corrupt: sub/file has 3 bytes"),
@@ -69,13 +69,13 @@ def test_an_artifact_survives_a_move_of_the_store(tmp_path):
         (lambda path: change(path, files={"../../x": {"size": 1, "sha256": ""}}), "manifest corrupt"),
     ],
 )
-def test_damage_is_seen_and_a_rebuild_replaces_it(tmp_path, damage, told):
+def test_damage_is_found_and_replaced_by_a_rebuild(tmp_path, damage, shown):
     store = Store(tmp_path)
     path = committed(store)
     for file in path.rglob("*"):
         file.chmod(0o755)
     damage(path)
-    assert str(store.problem(KEY)).startswith(told)
+    assert str(store.problem(KEY)).startswith(shown)
     committed(store)
     assert store.problem(KEY) is None
     assert len(list((tmp_path / ".quarantine").iterdir())) == 1
@@ -84,7 +84,7 @@ def test_damage_is_seen_and_a_rebuild_replaces_it(tmp_path, damage, told):
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EBADF])
 @pytest.mark.parametrize("name", [MANIFEST, "file"])
-def test_what_cannot_be_read_just_now_is_not_damaged(tmp_path, monkeypatch, name, number, deep):
+def test_unreadable_file_is_not_damaged(tmp_path, monkeypatch, name, number, deep):
     store = Store(tmp_path)
     committed(store)
 
@@ -110,7 +110,7 @@ def change(path, **values):
     rewrite(path, json.dumps({**json.loads((path / MANIFEST).read_text()), **values}))
 
 
-def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path):
+def test_concurrent_commits_without_a_lock_leave_one_complete_artifact(tmp_path):
     store = Store(tmp_path)
     stagings = []
     for text in ("one", "two"):  # as if the lock had held neither back
@@ -127,14 +127,14 @@ def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path):
     assert not any(staging.exists() for staging in stagings)
 
 
-def test_a_link_counts_with_its_target(tmp_path):
+def test_links_are_digested_by_their_target(tmp_path):
     source = tmp_path / "user" / "weights"
     source.parent.mkdir()
     source.write_text("content")
     store = Store(tmp_path / "store")
-    with attempt(store, KEY) as seat:
-        (seat.staging / "weights").symlink_to(source)
-        store.commit(seat.staging, manifest_of(KEY))
+    with attempt(store, KEY) as slot:
+        (slot.staging / "weights").symlink_to(source)
+        store.commit(slot.staging, manifest_of(KEY))
     assert store.manifest(KEY).files["weights"]["link"] == str(source)
     assert source.stat().st_mode & 0o200  # the user's file is left as it was
     source.unlink()

@@ -22,7 +22,7 @@ POINTS = [
 ]
 
 
-def test_the_table_has_a_row_per_point():
+def test_table_has_a_row_per_point():
     rows = list(csv.DictReader(io.StringIO(table(POINTS))))
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert [row["accuracy_grpo"] for row in rows] == ["0.5", "", "0.7"]
@@ -33,13 +33,13 @@ def test_the_table_has_a_row_per_point():
 PLAN = SweepOptions(plan_only=True)
 
 
-def test_the_same_command_is_the_same_sweep():
-    ids = {Sweep(wanted, PLAN).id for wanted in (["seed=0,1"], ["seed=0,1"], ["seed=0,2"])}
+def test_sweep_id_depends_on_the_command():
+    ids = {Sweep(expected, PLAN).id for expected in (["seed=0,1"], ["seed=0,1"], ["seed=0,2"])}
     assert len(ids) == 2
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def location(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -53,15 +53,15 @@ def bad_data(tmp_path):
     return str(tmp_path / "bad")
 
 
-def test_plan_counts_each_shared_artifact_once(place, capsys):
+def test_plan_counts_each_shared_artifact_once(location, capsys):
     assert main(["sweep", "--plan", "-m", "store=s", "train.beta=0.0,0.1", "layout=dp2_mp1_pp1,tiny"]) == 0
     lines = [line.split("\u2502") for line in capsys.readouterr().out.splitlines() if "\u2502" in line]
     counts = {cells[1].strip(): cells[2].strip() for cells in lines}
     assert (counts["tokenize"], counts["split"], counts["grpo"]) == ("1", "2", "4")
-    assert not (place / "s" / "grpo").exists()
+    assert not (location / "s" / "grpo").exists()
 
 
-def test_the_plan_for_programs_has_a_line_per_point(place, capsys):
+def test_json_plan_has_a_line_per_point(location, capsys):
     assert main(["sweep", "--plan", "--json", "store=s", "layout=dp1_mp3_pp1,tiny"]) == 0
     refused, planned = map(json.loads, capsys.readouterr().out.splitlines())
     assert (refused["state"], refused["to_run"], refused["artifacts"]) == ("invalid", [], {})
@@ -70,10 +70,10 @@ def test_the_plan_for_programs_has_a_line_per_point(place, capsys):
     assert planned["to_run"] == list(planned["artifacts"]) and "grpo" in planned["to_run"]
     assert main(["sweep", "--json", "store=s", "seed=0,1"]) == 2
     assert "add --plan" in capsys.readouterr().err
-    assert not (place / "s").exists()
+    assert not (location / "s").exists()
 
 
-def test_a_search_is_refused_where_it_cannot_be(place, monkeypatch, capsys):
+def test_impossible_search_is_refused(location, monkeypatch, capsys):
     search = ["hydra/sweeper=optuna", "train.learning_rate=interval(0.0001,0.001)"]
     assert main(["sweep", "--plan", *search]) == 2
     assert "depends on results" in capsys.readouterr().err
@@ -82,7 +82,7 @@ def test_a_search_is_refused_where_it_cannot_be(place, monkeypatch, capsys):
     assert "pip install 'grpoflow[search]'" in capsys.readouterr().err
 
 
-def test_a_search_goes_on_past_points_that_fail_and_proposes_the_same_again(bad_data, place):
+def test_search_continues_after_failed_points_and_is_repeatable(bad_data, location):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     search = [
         "hydra/sweeper=optuna",
@@ -92,7 +92,7 @@ def test_a_search_goes_on_past_points_that_fail_and_proposes_the_same_again(bad_
 
     def proposed():
         assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", *search]) == 1
-        (written,) = place.glob("store/sweeps/*/sweep.json")
+        (written,) = location.glob("store/sweeps/*/sweep.json")
         return ["".join(point["overrides"]) for point in json.loads(written.read_text())["points"]]
 
     first = proposed()
@@ -101,16 +101,16 @@ def test_a_search_goes_on_past_points_that_fail_and_proposes_the_same_again(bad_
 
 
 @pytest.mark.parametrize("overrides", [["layout=dp1_mp3_pp1"], ["no.such.key=1,2"], ["model=huge,tiny"]])
-def test_a_sweep_without_a_valid_point_ends_with_two(place, capsys, overrides):
+def test_sweep_without_a_valid_point_exits_with_2(location, capsys, overrides):
     assert main(["sweep", "--plan", *overrides]) == 2
     assert capsys.readouterr().err
-    assert not (place / "store").exists()
+    assert not (location / "store").exists()
 
 
-def test_what_failed_is_told_by_the_run(bad_data, place, capsys):
+def test_failed_points_have_messages(bad_data, location, capsys):
     """A point that fails leaves the others alone, and the table says why."""
     assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", "seed=0,1"]) == 1
-    (written,) = place.glob("store/sweeps/*/sweep.json")
+    (written,) = location.glob("store/sweeps/*/sweep.json")
     points = json.loads(written.read_text())["points"]
     assert [point["state"] for point in points] == ["failed", "failed"]
     assert all("fetch" in point["message"] for point in points)
@@ -128,24 +128,24 @@ def settled(tmp_path, event):
         point.run = f"run-{point.number}"
         values = {"overrides": point.overrides, "config": {}, "artifacts": point.artifacts}
         history.record(tmp_path, point.run, "started", **values)
-    history.record(tmp_path, "run-0", event, stage="fetch", message="told")
+    history.record(tmp_path, "run-0", event, stage="fetch", message="no rows")
     sweep._settle(points, plans)
     return points
 
 
-def test_a_point_that_was_told_to_stop_is_pending_not_failed(tmp_path):
-    for place in ("a", "b"):
-        (tmp_path / place).mkdir()
+def test_interrupted_point_is_pending_not_failed(tmp_path):
+    for location in ("a", "b"):
+        (tmp_path / location).mkdir()
     first, _ = settled(tmp_path / "a", "failed")
-    assert (first.state, first.message) == ("failed", "told")
+    assert (first.state, first.message) == ("failed", "no rows")
     for point in settled(tmp_path / "b", "interrupted"):
         assert point.state == "pending" and point.message.startswith("not built: fetch")
     run = history.runs(tmp_path / "b")["run-0"]
-    assert (run.state, run.failed_stage, run.message) == ("interrupted", "fetch", "told")
+    assert (run.state, run.failed_stage, run.message) == ("interrupted", "fetch", "no rows")
 
 
 @pytest.mark.parametrize("plan_only", [True, False])
-def test_a_warning_is_told_once_with_the_points_that_it_is_true_of(tmp_path, plan_only, monkeypatch, capsys):
+def test_warning_is_printed_once_with_its_points(tmp_path, plan_only, monkeypatch, capsys):
     """The same reward that a plan of one point warns of: it cannot be earned with this prompt."""
     monkeypatch.setattr(Sweep, "_build", lambda *_: None)
     store = f"store={tmp_path}"
@@ -156,35 +156,35 @@ def test_a_warning_is_told_once_with_the_points_that_it_is_true_of(tmp_path, pla
         [store, "seed=1", *unearnable.split(",")],
     ]
     main(["plan", *lists[1]])
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
-    assert told
+    output = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert output
     Sweep(["x"], SweepOptions(plan_only=plan_only)).run(lists)
     errors = capsys.readouterr().err
-    text = told[0].removeprefix("warning: ").split("\n")[0][:60]
+    text = output[0].removeprefix("warning: ").split("\n")[0][:60]
     assert errors.count(text) == 1 and f"warning: points 1, 2: {text}" in errors
 
 
-def test_a_point_that_cannot_begin_is_left_out_and_stops_no_other(place, monkeypatch, capsys):
-    begun = []
+def test_point_that_cannot_start_is_left_out(location, monkeypatch, capsys):
+    started_runs = []
 
     class Refusing(Run):
         def __init__(self, plan, *more):
             if plan.config.seed == 1:
                 raise EnvironmentProblem("no such package")
             super().__init__(plan, *more)
-            begun.append(self)
+            started_runs.append(self)
 
     monkeypatch.setattr("pipeline.sweep.build.Run", Refusing)
     monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
     assert main(["sweep", "store=s", "seed=0,1,2"]) == 1  # nothing was built of the others either
-    (written,) = place.glob("s/sweeps/*/sweep.json")
+    (written,) = location.glob("s/sweeps/*/sweep.json")
     points = json.loads(written.read_text())["points"]
     assert [point["state"] for point in points] == ["pending", "invalid", "pending"]
-    assert points[1]["message"] == "no such package" and len(begun) == 2
+    assert points[1]["message"] == "no such package" and len(started_runs) == 2
     assert "left out seed=1: no such package" in capsys.readouterr().err
 
 
-def test_hundreds_of_points_need_few_files_and_their_runs_have_ids_of_their_own(place, monkeypatch):
+def test_hundreds_of_points_need_few_open_files(location, monkeypatch):
     monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
     plans = {}
     first, store = prepare_plan(["store=s"])
@@ -200,14 +200,14 @@ def test_hundreds_of_points_need_few_files_and_their_runs_have_ids_of_their_own(
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert {point.message for point in points} == {""}
-    assert len(history.runs(place / "s")) == 300
-    assert {run.state for run in history.runs(place / "s").values()} == {"running"}
+    assert len(history.runs(location / "s")) == 300
+    assert {run.state for run in history.runs(location / "s").values()} == {"running"}
 
 
 SECRET_URL = "https://host/rows.jsonl?sig=SECRET"
 
 
-def test_no_secret_of_a_point_is_stored_or_shown(place, monkeypatch, capsys):
+def test_no_secret_of_a_point_is_stored_or_shown(location, monkeypatch, capsys):
     """Refused by its plan, by its run, or not at all."""
     overrides = ["store=s", "+engine.env.PROXY='http://me:SECRET@proxy'", "engine=mindrlhf", "seed=0,1"]
     monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
@@ -225,6 +225,6 @@ def test_no_secret_of_a_point_is_stored_or_shown(place, monkeypatch, capsys):
     shown = capsys.readouterr()
     assert "SECRET" not in shown.out
     assert "SECRET" not in shown.err
-    files = [file for file in place.rglob("*") if file.is_file()]
+    files = [file for file in location.rglob("*") if file.is_file()]
     assert {file.name for file in files} >= {"runs.jsonl"}
     assert [str(file) for file in files if b"SECRET" in file.read_bytes()] == []

@@ -32,20 +32,20 @@ def directory(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("override", "key"), SHARED)
 @pytest.mark.parametrize("options", [[], ["--plan"]], ids=["run", "plan"])
-def test_a_key_outside_every_fingerprint_cannot_be_swept(directory, capsys, override, key, options):
+def test_keys_outside_fingerprints_cannot_be_swept(directory, capsys, override, key, options):
     assert main(["sweep", *options, override]) == 2
     message = capsys.readouterr().err
     assert f"error: {key}" in message and "one sweep for each value" in message
     assert not list(directory.glob("*/sweeps")) and not list(directory.glob("*/runs.jsonl"))
 
 
-def test_such_keys_may_have_any_single_value(capsys):
+def test_unswept_keys_may_have_any_value(capsys):
     single = ["store=a", "launcher.timeout_s=100", "remote.push=off", "reward.max_failures=2"]
     assert main(["sweep", "--plan", "--json", "train.beta=0.0,0.1", *single]) == 0
     assert [json.loads(line)["state"] for line in capsys.readouterr().out.splitlines()] == ["pending"] * 2
 
 
-def test_a_choice_that_brings_another_store_is_refused_too(directory, capsys):
+def test_choices_with_different_stores_are_refused(directory, capsys):
     (directory / "own" / "experiment").mkdir(parents=True)
     for name in ("one", "two"):
         text = f"# @package _global_\nstore: {name}\nseed: {len(name)}\n"
@@ -54,7 +54,7 @@ def test_a_choice_that_brings_another_store_is_refused_too(directory, capsys):
     assert "error: store" in capsys.readouterr().err
 
 
-def test_files_with_other_content_may_differ_between_points(directory, capsys):
+def test_paths_of_different_files_can_be_swept(directory, capsys):
     for name in ("one", "two"):
         (directory / name).mkdir()
         for split in ("train", "test"):

@@ -36,14 +36,14 @@ def flip(file, offset):
         stream.write(bytes([byte[0] ^ 1]))
 
 
-def test_a_flipped_bit_of_a_large_file_is_found_by_reading_all(store):
+def test_flipped_bit_of_a_large_file_is_found_by_deep_verify(store):
     flip(store.path(KEY) / "model.safetensors", 2**16)
     assert problems(store, deep=False) == []
     assert problems(store, deep=True)[0].startswith("output corrupt: model.safetensors has sha256")
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "shown"),
     [
         (lambda path: flip(path / "notes", 3), "output corrupt: notes has sha256"),
         (lambda path: flip(path / "model.safetensors", 0), "is not a safetensors file"),
@@ -53,12 +53,12 @@ def test_a_flipped_bit_of_a_large_file_is_found_by_reading_all(store):
         (lambda path: (path / MANIFEST).unlink(), "manifest missing"),
     ],
 )
-def test_damage_that_is_found_without_reading_all(store, damage, told):
+def test_damage_found_by_shallow_verify(store, damage, shown):
     damage(store.path(KEY))
-    assert told in problems(store, deep=False)[0]
+    assert shown in problems(store, deep=False)[0]
 
 
-def test_repair_moves_the_damaged_artifact_away(store):
+def test_repair_quarantines_the_damaged_artifact(store):
     os.truncate(store.path(KEY) / "notes", 2)
     (finding,) = verify(store, deep=False)
     moved = quarantine(store, finding)
@@ -67,9 +67,9 @@ def test_repair_moves_the_damaged_artifact_away(store):
     assert problems(store, deep=True) == []
 
 
-def checkpoint(seat, step):
+def checkpoint(slot, step):
     """One as the trainer writes it."""
-    path = seat / "checkpoints" / f"step_{step:06d}"
+    path = slot / "checkpoints" / f"step_{step:06d}"
     weights = path / "weights" / "rank_0" / "model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(save({"weight": np.arange(2**15, dtype=np.float32)}))
@@ -79,11 +79,11 @@ def checkpoint(seat, step):
     return weights
 
 
-def test_checkpoints_of_an_unfinished_attempt_are_looked_at_and_moved_away(store):
+def test_damaged_checkpoints_are_found_and_quarantined(store):
     key = Key("grpo", "cd" * 32)
-    with attempt(store, key) as seat:
-        checkpoint(seat.work, 1)
-        weights = checkpoint(seat.work, 2)
+    with attempt(store, key) as slot:
+        checkpoint(slot.work, 1)
+        weights = checkpoint(slot.work, 2)
         flip(weights, 2**16)
         assert problems(store, deep=True) == []  # its trainer lives, and writes there
     assert problems(store, deep=False) == []

@@ -88,8 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
         sent = content
         is_content = self.command == "GET" and "list-type" not in self.path and len(content) > 0
         if spoils and fault.kind == "wrong bytes" and is_content:
-            place = fault.random.randrange(len(content))
-            sent = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+            index = fault.random.randrange(len(content))
+            sent = content[:index] + bytes([content[index] ^ 1]) + content[index + 1 :]
         if spoils and fault.kind == "an answer that is cut":
             sent = content[: fault.random.randrange(len(content) + 1)]
         if spoils and fault.kind == "a body that is shorter than it says" and is_content:

@@ -31,7 +31,7 @@ def commit_stages(overrides, *stages):
     return specs, store
 
 
-def test_from_one_store_to_another(settings, capsys):
+def test_push_and_pull_between_stores(settings, capsys):
     specs, _ = commit_stages(settings["mine"], "fetch", "convert", "strategy")
     assert main(["push", "--dry-run", *settings["mine"]]) == 0
     assert capsys.readouterr().out.count("would be pushed") == 3
@@ -48,11 +48,11 @@ def test_from_one_store_to_another(settings, capsys):
     assert main(["pull", "convert", digits, *settings["theirs"]]) == 0
     assert [theirs.problem(specs[name].key) for name in specs] == ["never run", None, None]
     assert main(["pull", "fetch", "split", *settings["theirs"]]) == 1  # split is nowhere
-    told = capsys.readouterr().out
-    assert "is not at file://" in told and theirs.problem(specs["fetch"].key) is None
+    output = capsys.readouterr().out
+    assert "is not at file://" in output and theirs.problem(specs["fetch"].key) is None
 
 
-def test_a_run_is_pulled_by_its_name_from_any_store(settings, capsys):
+def test_run_of_another_store_is_pulled_by_name(settings, capsys):
     specs, mine = commit_stages(settings["mine"], "fetch", "convert")
     run = history.new_run_id()
     artifacts = {name: str(spec.key) for name, spec in specs.items()}
@@ -69,14 +69,14 @@ def test_a_run_is_pulled_by_its_name_from_any_store(settings, capsys):
 
 
 @pytest.mark.parametrize("command", ["push", "pull", "remote"])
-def test_without_a_remote_they_say_how_to_name_one(command, tmp_path, capsys, monkeypatch):
+def test_commands_without_a_remote_name_the_remedy(command, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("GRPOFLOW_REMOTE", raising=False)
     assert main([command, f"store={tmp_path}"]) == 2
     assert "remote: is not set; name one: remote=s3://BUCKET/PREFIX" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["remote", "remote.url", "remote.endpoint"])
-def test_a_password_in_an_address_is_refused_and_not_told(key, tmp_path, monkeypatch, capsys):
+def test_password_in_an_address_is_refused_and_not_shown(key, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for address in (
         "s3://me:hush@bucket/x",
@@ -87,19 +87,19 @@ def test_a_password_in_an_address_is_refused_and_not_told(key, tmp_path, monkeyp
         assert main(["push", f"{key}={address}", f"store={tmp_path / 'store'}"]) == 2
     assert main(["push", f"{key}=s3://me:hush@bucket", "no.such.key=1"]) == 2
     assert main(["push", f"{key}=s3://me:hush@bucket", "[("]) == 2
-    told = capsys.readouterr()
-    assert "put credentials into the environment" in told.err and "hush" not in told.err + told.out
+    output = capsys.readouterr()
+    assert "put credentials into the environment" in output.err and "hush" not in output.err + output.out
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert not any(b"hush" in file.read_bytes() for file in files)
 
 
 @pytest.mark.parametrize("value", ["s3:/bucket", "/data", "file://data/x", "s3:// x", "file:///x ", "x"])
-def test_what_is_no_address_is_refused(value):
+def test_malformed_address_is_refused(value):
     with pytest.raises(ConfigError, match=r"must be a URL|no such choice|Hydra"):
         load([f"remote={value}" if "://" not in value or " " in value else f"remote='{value}'"])
 
 
-def test_an_address_comes_from_the_environment_and_gives_way(monkeypatch):
+def test_address_from_the_environment_can_be_overridden(monkeypatch):
     monkeypatch.setenv("GRPOFLOW_REMOTE", "s3://bucket/team")
     assert load([]).remote.url == "s3://bucket/team"
     assert load(["remote=sftp://me@host:2222/data"]).remote.url == "sftp://me@host:2222/data"
@@ -108,13 +108,13 @@ def test_an_address_comes_from_the_environment_and_gives_way(monkeypatch):
     assert not load([]).remote.url
 
 
-def test_a_remote_changes_no_fingerprint(tmp_path):
+def test_remote_changes_no_fingerprint(tmp_path):
     plans = [prepare_plan([f"store={tmp_path}", *more])[0] for more in ([], ["remote=s3://bucket/team"])]
     assert [spec.key for spec in plans[0].specs] == [spec.key for spec in plans[1].specs]
     assert "remote" not in identity(type(plans[1].config), plans[1].config.plain())
 
 
-def test_without_a_remote_nothing_of_it_is_imported(tmp_path):
+def test_commands_without_a_remote_do_not_import_it(tmp_path):
     code = f"""
 import sys
 from pipeline.cli import main

@@ -45,7 +45,7 @@ def _credentials(monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "tries"), rows(RECOVERS))
-def test_what_passes_is_tried_again(kind, tries, moto, tmp_path):
+def test_temporary_faults_are_retried(kind, tries, moto, tmp_path):
     fault = Fault(kind, tries)
     with proxy(moto, fault) as address:
         team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, address)
@@ -60,7 +60,7 @@ def test_what_passes_is_tried_again(kind, tries, moto, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "reason"), rows(TOLD))
-def test_what_stays_is_told_and_nothing_wrong_is_used(kind, reason, moto, tmp_path):
+def test_permanent_faults_are_reported_and_nothing_wrong_is_used(kind, reason, moto, tmp_path):
     url = f"s3://{servers.BUCKET}/{tmp_path.name}"
     team = team_at(url, tmp_path, moto)
     some_artifact(team.mine)
@@ -72,14 +72,14 @@ def test_what_stays_is_told_and_nothing_wrong_is_used(kind, reason, moto, tmp_pa
             "a body that is shorter than it says",
             "an answer drop by drop",
         ):  # what is sent is left alone
-            with pytest.raises(RemoteError, match=f"(?i){reason}") as told:
+            with pytest.raises(RemoteError, match=f"(?i){reason}") as output:
                 push(spoiled, team.mine, KEY)
             assert not team.copies()
-            assert not any(value in str(told.value) for value in servers.CREDENTIALS.values())
+            assert not any(value in str(output.value) for value in servers.CREDENTIALS.values())
         push(team.remote, team.mine, KEY)
-        with pytest.raises(RemoteError, match=f"(?i){reason}") as told:
+        with pytest.raises(RemoteError, match=f"(?i){reason}") as output:
             pull(spoiled, team.theirs, KEY)
-        assert not any(value in str(told.value) for value in servers.CREDENTIALS.values())
+        assert not any(value in str(output.value) for value in servers.CREDENTIALS.values())
     print(f"{kind}: {fault.spoiled} requests spoiled, and told")
     assert team.theirs.problem(KEY) == "never run"
     assert pull(team.remote, team.theirs, KEY)  # goes on with what is right of what came
@@ -133,7 +133,7 @@ def test_interrupt_does_not_wait_for_answers():
     assert len(requests) < 20
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_push_is_told(file_team, monkeypatch):
+def test_full_disk_during_a_push_is_reported(file_team, monkeypatch):
     some_artifact(file_team.mine)
     real, synced = os.fsync, []
 
@@ -153,7 +153,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_push_is_told(file_team, monkeypa
     assert pull(file_team.remote, file_team.theirs, KEY)
 
 
-def test_credentials_that_are_renewed_in_their_file_are_taken(tmp_path, monkeypatch):
+def test_renewed_credentials_are_read_again(tmp_path, monkeypatch):
     """As a process has it that goes on for weeks, and pushes what its run commits."""
     key, secret = list(servers.CREDENTIALS.values())[:2]
     for name in servers.CREDENTIALS:
@@ -178,14 +178,14 @@ def test_credentials_that_are_renewed_in_their_file_are_taken(tmp_path, monkeypa
         assert pull(team.remote, team.theirs, KEY)
 
 
-def test_a_server_that_is_not_there(tmp_path):
+def test_missing_server(tmp_path):
     team = team_at("s3://bucket/x", tmp_path, f"http://127.0.0.1:{servers.free_port()}")
     some_artifact(team.mine)
     with pytest.raises(RemoteError, match=r"s3://bucket/x: .*(connect|Connect)"):
         push(team.remote, team.mine, KEY)
 
 
-def test_a_bucket_that_is_not_there(moto, tmp_path):
+def test_missing_bucket(moto, tmp_path):
     team = team_at("s3://no-such-bucket/x", tmp_path, moto)
     some_artifact(team.mine)
     assert not pull(team.remote, team.theirs, KEY)
@@ -193,7 +193,7 @@ def test_a_bucket_that_is_not_there(moto, tmp_path):
         push(team.remote, team.mine, KEY)
 
 
-def test_a_server_whose_key_is_not_known_is_not_talked_to(tmp_path, monkeypatch):
+def test_server_with_an_unknown_host_key_is_refused(tmp_path, monkeypatch):
     with servers.sshd(tmp_path) as (host, home):
         monkeypatch.setenv("HOME", str(home))
         (home / ".ssh" / "known_hosts").write_text("")
@@ -213,13 +213,13 @@ def test_a_server_whose_key_is_not_known_is_not_talked_to(tmp_path, monkeypatch)
     assert not (tmp_path / "remote").exists()
 
 
-def test_a_scheme_without_its_package_names_the_remedy(tmp_path):
+def test_unknown_scheme_names_the_remedy(tmp_path):
     with pytest.raises(ConfigError, match=r"pip install 'grpoflow\[s3,sftp\]'"):
         Remote("nonsense://bucket/x")
 
 
 @pytest.mark.parametrize("secret", ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"])
-def test_credentials_that_a_server_repeats_are_not_shown(secret, file_team, monkeypatch):
+def test_credentials_repeated_by_a_server_are_not_shown(secret, file_team, monkeypatch):
     monkeypatch.setenv(secret, "hush-hush")
 
     def repeat(*ignored, **options):

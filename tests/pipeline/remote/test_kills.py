@@ -39,7 +39,7 @@ def lasts_s(what, team, key):
 
 
 @pytest.mark.parametrize("team", ["file", "rclone"], indirect=True)
-def test_two_processes_that_pull_the_same_bring_it_once(team):
+def test_concurrent_pulls_of_one_artifact_pull_once(team):
     key = Key("convert", "ab" * 32)
     commit(team.mine, key, {"large.bin": random.randbytes(LARGE)})
     push(team.remote, team.mine, key)
@@ -52,7 +52,7 @@ def test_two_processes_that_pull_the_same_bring_it_once(team):
 @pytest.mark.long
 @pytest.mark.parametrize("team", ["file", "rclone"], indirect=True)
 @pytest.mark.timeout(3600)
-def test_processes_that_are_killed_leave_nothing_wrong(team):
+def test_killed_pushes_and_pulls_leave_nothing_wrong(team):
     drawn = random.Random(20261122)
     kills, key, round_ = 0, Key("convert", "0" * 64), 0
     limits_s = {}

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,12 +14,10 @@ from launch.process.child import Outcome
 from pipeline import tasks
 from pipeline.cli import main
 from pipeline.config.remote import RemoteConfig
-from pipeline.errors import NotThere, RemoteError
+from pipeline.errors import RemoteError
 from pipeline.run import build as building
-from pipeline.run import sharing
 from pipeline.run.run import prepare_plan
 from pipeline.run.sharing import Connection
-from pipeline.store.remote.copies import directories
 from pipeline.store.remote.remote import Remote
 from stages.report import artifacts
 from stages.report.artifacts import READS
@@ -80,9 +77,9 @@ def run(built, tmp_path, capsys, monkeypatch):
             )
             == 0
         )
-        told = capsys.readouterr()
-        states = dict(re.findall(r"^│ (\w+) +│ (\w+) +│", told.out, re.MULTILINE))
-        return list(built), states, told.out + told.err
+        output = capsys.readouterr()
+        states = dict(re.findall(r"^│ (\w+) +│ (\w+) +│", output.out, re.MULTILINE))
+        return list(built), states, output.out + output.err
 
     return runs
 
@@ -101,14 +98,14 @@ ALL = [*PREPARED, "sft", "grpo", "evaluate", "export", "report"]
 Runs = Callable[..., tuple[list[str], dict[str, str], str]]
 
 
-def test_who_only_looks_at_results_pulls_no_weights(run, tmp_path):
+def test_results_are_pulled_without_weights(run, tmp_path):
     assert sorted(run("mine")[0]) == sorted(ALL)
     push(tmp_path)
-    names, states, told = run("theirs")
+    names, states, output = run("theirs")
     assert names == []
     assert {name for name, state in states.items() if state == "pulled"} == {"evaluate", "report"}
     assert {name for name, state in states.items() if state == "remote"} == set(ALL) - {"evaluate", "report"}
-    assert told.count("result accuracy_sft=0.5000 accuracy_grpo=0.9000") == 1
+    assert output.count("result accuracy_sft=0.5000 accuracy_grpo=0.9000") == 1
     assert [name for name in ALL if has(tmp_path, "theirs", name)] == ["evaluate", "report"]
     assert (
         run("theirs")[0] == []
@@ -116,7 +113,7 @@ def test_who_only_looks_at_results_pulls_no_weights(run, tmp_path):
     )
 
 
-def test_a_report_is_made_of_files_that_are_pulled_alone(run, tmp_path):
+def test_report_is_built_from_single_pulled_files(run, tmp_path):
     run("mine")
     push(tmp_path, *(name for name in ALL if name != "report"))
     names, states, _ = run("theirs")
@@ -127,7 +124,7 @@ def test_a_report_is_made_of_files_that_are_pulled_alone(run, tmp_path):
     assert not list((tmp_path / "theirs" / ".work").glob("*"))
 
 
-def test_who_trains_pulls_what_training_reads(run, tmp_path):
+def test_training_pulls_only_its_inputs(run, tmp_path):
     run("mine")
     push(tmp_path, *PREPARED)
     names, states, _ = run("theirs")
@@ -137,7 +134,7 @@ def test_who_trains_pulls_what_training_reads(run, tmp_path):
     assert {states[name] for name in ("fetch_dataset", "convert")} == {"remote"}
 
 
-def test_plan_says_what_comes_from_where(run, tmp_path, capsys):
+def test_plan_shows_what_comes_from_the_remote(run, tmp_path, capsys):
     run("mine")
     push(tmp_path, *PREPARED)
     capsys.readouterr()
@@ -151,20 +148,20 @@ def test_plan_says_what_comes_from_where(run, tmp_path, capsys):
     assert main(["plan", "--only", "split", *where]) == 10
 
 
-def test_a_damaged_copy_is_told_and_built_instead(run, tmp_path):
+def test_damaged_copy_is_reported_and_built_instead(run, tmp_path):
     run("mine")
     push(tmp_path, *PREPARED)
     plan, _ = prepare_plan([f"store={tmp_path / 'mine'}"])
     (split,) = (tmp_path / "remote" / "split").glob(f"{plan.spec('split').key.fingerprint}-*")
     (split / "weights.bin").write_bytes(b"!" + WEIGHTS[1:])
-    names, states, told = run("theirs")
+    names, states, output = run("theirs")
     assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
     assert states["convert"] == "remote" or states["convert"] == "pulled"
-    assert "does not have its manifest's digest; it is built here" in told
+    assert "does not have its manifest's digest; it is built here" in output
     assert has(tmp_path, "theirs", "split") and has(tmp_path, "theirs", "convert")  # which split reads
 
 
-def test_a_remote_that_breaks_off_is_told_once_and_done_without(run, tmp_path, monkeypatch):
+def test_failing_remote_is_reported_once_and_not_used(run, tmp_path, monkeypatch):
     run("mine")
     push(tmp_path, *PREPARED, "grpo")
 
@@ -172,30 +169,30 @@ def test_a_remote_that_breaks_off_is_told_once_and_done_without(run, tmp_path, m
         raise RemoteError(f"{remote.url}: Connection refused")
 
     monkeypatch.setattr(Remote, "download", down)
-    names, _, told = run("theirs")
+    names, _, output = run("theirs")
     assert sorted(names) == sorted(ALL)
-    assert told.count("Connection refused; this run goes on without it") == 1
+    assert output.count("Connection refused; this run goes on without it") == 1
 
 
-def test_a_server_that_takes_the_call_and_never_answers_is_told_once(run, monkeypatch):
+def test_silent_server_is_reported_once(run, monkeypatch):
     for name, value in servers.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         endpoint = f"remote.endpoint=http://127.0.0.1:{silent.getsockname()[1]}"
-        names, _, told = run("mine", "remote=s3://team/x", endpoint, "remote.timeout_s=0.3")
+        names, _, output = run("mine", "remote=s3://team/x", endpoint, "remote.timeout_s=0.3")
     assert sorted(names) == sorted(ALL)
-    assert told.count("imeout") == 1 and told.count("this run goes on without it") == 1, told
-    assert re.search(r"push: not at s3://team/x: fetch/.*push later: `grpoflow push [\w-]+`", told)
+    assert output.count("imeout") == 1 and output.count("this run goes on without it") == 1, output
+    assert re.search(r"push: not at s3://team/x: fetch/.*push later: `grpoflow push [\w-]+`", output)
 
 
-def test_what_is_forced_is_not_pulled(run, tmp_path):
+def test_forced_stages_are_not_pulled(run, tmp_path):
     run("mine")
     push(tmp_path)
     names, _, _ = run("theirs", "--only", "strategy", "--force", "strategy", "remote.push=off")
     assert sorted(names) == sorted(["strategy"])
 
 
-def test_the_report_names_all_that_it_reads():
+def test_report_declares_all_files_it_reads():
     """What is brought for a report alone must be enough for it."""
     sources = (Path(artifacts.__file__).parent).glob("*.py")
     read = re.findall(
@@ -204,34 +201,16 @@ def test_the_report_names_all_that_it_reads():
     assert len(read) >= 3 and set(read) <= set(READS)
 
 
-def test_what_a_run_commits_is_pushed_while_it_goes_on(run, tmp_path):
-    _, _, told = run("mine", "remote.push=stages", "remote.stages=[strategy]", "--until", "strategy")
-    assert re.search(r"pushed to file://.*: strategy/[0-9a-f]{16}$", told, re.MULTILINE)
+def test_run_pushes_its_artifacts_and_record(run, tmp_path):
+    _, _, output = run("mine", "remote.push=stages", "remote.stages=[strategy]", "--until", "strategy")
+    assert re.search(r"pushed to file://.*: strategy/[0-9a-f]{16}$", output, re.MULTILINE)
     names, states, _ = run("theirs", "remote.push=off", "--only", "strategy")
     assert names == [] and states == {"strategy": "pulled"}
     (record,) = (tmp_path / "remote" / "runs").glob("*.jsonl")
     assert [json.loads(line)["event"] for line in record.read_text().splitlines()] == ["started", "finished"]
 
 
-def test_a_push_begins_when_its_stage_has_ended(run, tmp_path, monkeypatch):
-    commands: list[list[str]] = []
-    real = sharing.subprocess.Popen
-    monkeypatch.setattr(
-        sharing.subprocess, "Popen", lambda line, **more: commands.append(line) or real(line, **more)
-    )
-    monkeypatch.setattr(sharing.Sharing, "end", lambda *values, **more: None)
-    run("mine", "remote.push=stages", "remote.stages=[fetch,strategy]", "--until", "strategy")
-    words = [word for line in commands for word in line if re.match("fetch/|strategy/", word)]
-    assert sorted(word.partition("/")[0] for word in words) == ["fetch", "strategy"]
-    remote = Remote(f"file://{tmp_path}/remote")
-    for _ in range(600):
-        if len(directories(remote)) == 2:
-            break
-        time.sleep(0.1)
-    assert {key.stage for key in directories(remote)} == {"fetch", "strategy"}
-
-
-def test_a_manifest_that_is_refused_makes_no_other_unusable(run, tmp_path, capsys):
+def test_refused_manifest_does_not_affect_other_artifacts(run, tmp_path, capsys):
     run("mine")
     push(tmp_path, *PREPARED)
     (manifest,) = (tmp_path / "remote" / "split").glob("*/manifest.json")
@@ -239,29 +218,13 @@ def test_a_manifest_that_is_refused_makes_no_other_unusable(run, tmp_path, capsy
     where = [f"store={tmp_path / 'theirs'}", f"remote=file://{tmp_path}/remote"]
     capsys.readouterr()
     assert main(["plan", "--json", *where]) == 10
-    told = capsys.readouterr()
-    states = {row["stage"]: row["state"] for row in json.loads(told.out)["stages"]}
-    assert (states["split"], states["tokenize"]) == ("RUN", "REMOTE") and "is refused" in told.err
-    names, states, told = run("theirs", "remote.push=stages", "remote.stages=[split]")
+    output = capsys.readouterr()
+    states = {row["stage"]: row["state"] for row in json.loads(output.out)["stages"]}
+    assert (states["split"], states["tokenize"]) == ("RUN", "REMOTE") and "is refused" in output.err
+    names, states, output = run("theirs", "remote.push=stages", "remote.stages=[split]")
     assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
-    assert states["tokenize"] == "pulled" and re.search("is refused.*; it is built here", told)
+    assert states["tokenize"] == "pulled" and re.search("is refused.*; it is built here", output)
     assert '"stage": "split"' in manifest.read_text(), "the same bytes were built, and replace it"
-
-
-def test_what_gc_removes_while_it_is_pulled_is_built(run, tmp_path, monkeypatch):
-    run("mine")
-    push(tmp_path, *PREPARED)
-    real = Remote.download
-
-    def gone(remote, path, *values):
-        if path.startswith("split/"):
-            raise NotThere(f"{remote.url}/{path}: does not exist")
-        return real(remote, path, *values)
-
-    monkeypatch.setattr(Remote, "download", gone)
-    names, states, told = run("theirs")
-    assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
-    assert states["tokenize"] == "pulled" and "goes on without" not in told
 
 
 @pytest.fixture
@@ -274,18 +237,18 @@ def only_from_there(monkeypatch):
     return lambda: monkeypatch.setattr(building, "_run", fails)
 
 
-def test_stages_that_run_at_once_push_and_pull_at_once(run, tmp_path, monkeypatch, only_from_there):
+def test_concurrent_stages_push_and_pull(run, tmp_path, monkeypatch, only_from_there):
     run("mine", "--workers", "3", "remote.push=on")
     only_from_there()
-    wanted = ["tokenize", "split", "grpo"]
-    run("theirs", "--workers", "3", "--only", ",".join(wanted), "remote.push=off")
-    assert [name for name in ALL if has(tmp_path, "theirs", name)] == wanted
+    expected = ["tokenize", "split", "grpo"]
+    run("theirs", "--workers", "3", "--only", ",".join(expected), "remote.push=off")
+    assert [name for name in ALL if has(tmp_path, "theirs", name)] == expected
 
 
-def test_points_of_a_sweep_come_from_the_remote(built, tmp_path, monkeypatch, only_from_there, capfd):
-    asked: list[str] = []
+def test_points_of_a_sweep_are_pulled(built, tmp_path, monkeypatch, only_from_there, capfd):
+    requested: list[str] = []
     real = Remote.read
-    monkeypatch.setattr(Remote, "read", lambda remote, path: asked.append(path) or real(remote, path))
+    monkeypatch.setattr(Remote, "read", lambda remote, path: requested.append(path) or real(remote, path))
     points = ["--until", "split", "seed=1,2", f"remote=file://{tmp_path / 'a remote, geteilt für alle'}"]
 
     def sweep(store, *more):
@@ -294,29 +257,29 @@ def test_points_of_a_sweep_come_from_the_remote(built, tmp_path, monkeypatch, on
         return main(["sweep", f"store={tmp_path / store}", *points, *more])
 
     assert sweep("mine") == 0
-    told = capfd.readouterr().err
-    assert [len(re.findall(rf"\[{point}\] pushed to .*split/", told)) for point in (0, 1)] == [1, 1]
+    output = capfd.readouterr().err
+    assert [len(re.findall(rf"\[{point}\] pushed to .*split/", output)) for point in (0, 1)] == [1, 1]
     only_from_there()
-    asked.clear()
+    requested.clear()
     assert sweep("theirs", "remote.push=off") == 0, capfd.readouterr().err
     manifests = sorted(file.parent.name for file in (tmp_path / "theirs").glob("*/*/manifest.json"))
     assert manifests == sorted(file.parent.name for file in (tmp_path / "mine").glob("*/*/manifest.json"))
-    before_pulling = asked[: len(manifests)]
+    before_pulling = requested[: len(manifests)]
     assert len(set(before_pulling)) == len(manifests), "once for each artifact, though points share them"
 
 
-def test_points_of_a_sweep_wait_once_for_a_remote_that_is_silent(built, tmp_path, monkeypatch, capfd):
-    asked: list[str] = []
+def test_sweep_waits_once_for_a_silent_remote(built, tmp_path, monkeypatch, capfd):
+    requested: list[str] = []
 
     def silent(remote, path):
-        asked.append(path)
+        requested.append(path)
         raise RemoteError(f"{remote.url}: Read timeout")
 
     monkeypatch.setattr(Remote, "list", silent)
     remote = [f"remote=file://{tmp_path}/remote", "remote.push=off"]
     assert main(["sweep", f"store={tmp_path / 'mine'}", "--until", "strategy", "seed=1,2,3", *remote]) == 0
     assert capfd.readouterr().err.count("this run goes on without it") == 1
-    assert len(asked) == len(set(asked)), "each directory once, for all points"
+    assert len(requested) == len(set(requested)), "each directory once, for all points"
 
 
 def test_a_failure_in_a_fork_is_reported_once(capfd):

@@ -59,7 +59,7 @@ def is_there(team, key):
     return bool(copies) and not any(missing(team.remote, copy) for copy in copies)
 
 
-def test_old_artifacts_that_no_kept_run_needs_are_removed(file_team):
+def test_old_unneeded_artifacts_are_removed(file_team):
     ran(file_team, KEY)
     age(file_team, 1)
     ran(file_team, OTHER)
@@ -73,7 +73,7 @@ def test_old_artifacts_that_no_kept_run_needs_are_removed(file_team):
     assert not collected(file_team) and not list((file_team.root / ".gc").iterdir())
 
 
-def test_the_same_on_s3(moto, tmp_path, monkeypatch):
+def test_gc_on_s3(moto, tmp_path, monkeypatch):
     for name, value in servers.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, moto)
@@ -88,7 +88,7 @@ def test_the_same_on_s3(moto, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("why", ["pinned here", "pinned there", "named", "recent", "running", "unknown"])
-def test_needed_artifacts_stay(why, file_team):
+def test_needed_artifacts_are_retained(why, file_team):
     run = ran(file_team, KEY, end=None if why == "running" else "finished")
     if why == "pinned here":
         history.record(file_team.mine.root, run, "pinned")
@@ -107,7 +107,7 @@ def test_needed_artifacts_stay(why, file_team):
 
 
 @pytest.mark.parametrize("clock_s", [-4e8, 4e8])
-def test_no_clock_but_the_remote_s_decides(clock_s, file_team, monkeypatch):
+def test_only_the_remote_clock_decides(clock_s, file_team, monkeypatch):
     """The newest run is the one recorded last, and ages are the remote's, wherever pushers' clocks are."""
     ran(file_team, KEY)
     age(file_team, 20)
@@ -117,7 +117,7 @@ def test_no_clock_but_the_remote_s_decides(clock_s, file_team, monkeypatch):
     assert len(collected(file_team)) == 1 and is_there(file_team, OTHER) and not is_there(file_team, KEY)
 
 
-def test_what_was_left_unfinished_goes_after_the_grace_period(file_team, monkeypatch):
+def test_unfinished_pushes_are_removed_after_the_grace_period(file_team, monkeypatch):
     ran(file_team, OTHER)
     some_artifact(file_team.mine)
 
@@ -140,7 +140,7 @@ REQUESTS = range(12)
 
 
 @pytest.mark.parametrize("number", REQUESTS)
-def test_a_push_at_any_moment_of_a_gc_loses_nothing(number, file_team, monkeypatch):
+def test_push_during_a_gc_loses_nothing(number, file_team, monkeypatch):
     """Reuse the artifact before the Nth request of a gc: it stays complete, or the push fails."""
     ran(file_team, KEY)
     age(file_team, 1)
@@ -171,7 +171,7 @@ def test_a_push_at_any_moment_of_a_gc_loses_nothing(number, file_team, monkeypat
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_a_gc_at_any_moment_of_a_push_loses_nothing(number, file_team, monkeypatch):
+def test_gc_during_a_push_loses_nothing(number, file_team, monkeypatch):
     ran(file_team, KEY)
     age(file_team, 1)
     ran(file_team, OTHER)
@@ -191,7 +191,7 @@ def test_a_gc_at_any_moment_of_a_push_loses_nothing(number, file_team, monkeypat
     assert is_there(file_team, KEY)
 
 
-def test_a_push_waits_for_a_gc_and_not_for_one_that_has_died(file_team, monkeypatch):
+def test_push_waits_for_a_live_gc_only(file_team, monkeypatch):
     monkeypatch.setattr(deletion, "WAIT_S", 20.0)
     some_artifact(file_team.mine)
     with deletion.deleting(file_team.remote):
@@ -206,7 +206,7 @@ def test_a_push_waits_for_a_gc_and_not_for_one_that_has_died(file_team, monkeypa
     push(file_team.remote, file_team.mine, KEY)
 
 
-def test_without_records_nothing_is_removed(file_team):
+def test_gc_without_records_removes_nothing(file_team):
     some_artifact(file_team.mine)
     push(file_team.remote, file_team.mine, KEY)
     age(file_team, 100)
@@ -215,7 +215,7 @@ def test_without_records_nothing_is_removed(file_team):
     assert is_there(file_team, KEY)
 
 
-def test_the_command_lists_first_and_reads_the_grace_period(file_team, capsys):
+def test_command_lists_before_deleting_and_respects_the_grace_period(file_team, capsys):
     ran(file_team, KEY)
     age(file_team, 1)
     ran(file_team, OTHER)
@@ -241,7 +241,7 @@ def test_runs_of_all_stores(file_team, capsys):
     assert history.runs(file_team.mine.root)[first].pinned is False  # another store is not changed
 
 
-def test_events_that_the_local_history_lost_stay_on_the_remote(file_team):
+def test_events_missing_locally_stay_on_the_remote(file_team):
     run = ran(file_team, KEY)
     lines = (file_team.mine.root / history.FILE).read_text().splitlines()
     (file_team.mine.root / history.FILE).write_text(lines[0] + "\n")
@@ -249,7 +249,7 @@ def test_events_that_the_local_history_lost_stay_on_the_remote(file_team):
     assert records.runs(file_team.remote)[run].state == "finished"
 
 
-def test_a_record_holds_events_of_its_own_run_only(file_team):
+def test_remote_record_contains_only_events_of_its_run(file_team):
     run = ran(file_team, KEY)
     file = file_team.root / f"runs/{run}.jsonl"
     line = file.read_text().splitlines()[0].replace(run, "20260101-000000-dead")
