@@ -1,1 +1,1 @@
-"""Where models and datasets come from: built in, or the user's own files."""
+"""Models and datasets: generated, downloaded, or taken from the user's files."""

@@ -16,9 +16,9 @@ from stages.weights.index import SINGLE_NAME
 
 
 def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float) -> Array:
-    """One tensor, float32: zeros for biases, ones for norms, else normal(0, deviation).
+    """Return one float32 tensor: zeros for biases, ones for norms, else normal(0, deviation).
 
-    Each tensor has a stream of its own, so that adding layers leaves the others as they were.
+    Each tensor has its own random stream, so that adding layers does not change the others.
     """
     if name.endswith(".bias"):
         return np.zeros(shape, np.float32)
@@ -66,7 +66,7 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
         "rope_theta": model.rope_theta,
         "tie_word_embeddings": model.tie_word_embeddings,
         "torch_dtype": model.torch_dtype,
-        # Qwen2.5's own; without a version transformers 5 warns of a broken split (a Mistral defect)
+        # the version in Qwen2.5's files; without one transformers 5 warns of a broken split
         "transformers_version": "4.43.1",
         "use_cache": True,
         "vocab_size": model.vocab_size,

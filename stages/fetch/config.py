@@ -1,4 +1,4 @@
-"""Configuration of datasets, and which of the user's files a config makes the stages read."""
+"""Configuration of datasets, its rules, and the user's files that the stages read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
 from stages.base.rules import Broken, Rules, Test, at_least, at_most, required
 from stages.fetch.sources import (
+    RECORDED,
     FileConfig,
     FilesConfig,
     RepositoryConfig,
@@ -25,18 +26,19 @@ from stages.models.config import ModelConfig
 from stages.weights.index import INDEX_NAME, SINGLE_NAME, unused_index
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
-TEMPLATE, BASE_TEMPLATE = "chat_template.jinja", "base_chat_template.jinja"
-"""The chat template where transformers has saved it apart from the settings, and the one that an exported
-model had before training's prompts decided it: who trains that model further renders with the latter."""
+TEMPLATE = "chat_template.jinja"
+"""Chat template that transformers saved apart from the tokenizer's settings."""
+BASE_TEMPLATE = "base_chat_template.jinja"
+"""Chat template of an exported model's base; training the exported model further renders with it."""
 TOKENIZER_AND_TEMPLATE = (*TOKENIZER_FILES, TEMPLATE, BASE_TEMPLATE)
 MODEL_FILES = ("config.json", "generation_config.json", *TOKENIZER_AND_TEMPLATE)
 UNREAD_OF_FILES = (
     "name", "max_position_embeddings", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id",
     "torch_dtype", "param_init_type", "qkv_concat",
 )  # fmt: skip
-"""Keys of the model section that fetch does not look at where the model's own files hold them."""
+"""Keys of the model section that fetch ignores for a model with files of its own."""
 SMALLEST_VOCAB = 259
-"""Ids of a tokenizer that knows the 256 bytes and three special tokens, and nothing else."""
+"""Ids of a tokenizer with the 256 bytes and three special tokens only."""
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
@@ -52,7 +54,7 @@ class ColumnsConfig:
 
 @dataclass(frozen=True)
 class ArithConfig:
-    """The built-in addition problems; mix and sizes are what a 1 M parameter model was measured to learn."""
+    """The built-in addition problems; a model with 1 M parameters can learn the defaults."""
 
     min_addends: Annotated[int, Ge(2), Le(9)]
     """Fewest numbers (1 to 9 each) to add in one question."""
@@ -70,7 +72,7 @@ class DatasetConfig:
     """Short name, for reports."""
     source: Literal["builtin", "local", "url", "modelscope"]
     """builtin: generated from the seed; local: the user's files at `path`; url, modelscope: `files`.
-    null in a YAML file: local when there is a path, else modelscope when there is a hub, else url."""
+    null in a YAML file: local if there is a path, else modelscope if there is a hub, else url."""
     path: Annotated[str | None, NotInIdentity()]
     """Directory with train.jsonl and test.jsonl (or .json, .parquet), or the training file."""
     test_path: Annotated[str | None, NotInIdentity()]
@@ -86,7 +88,7 @@ class DatasetConfig:
     train_rows: Positive | None
     """Training rows to generate, or to use of the file (the first ones); None: all of the file."""
     test_rows: Positive | None
-    """Held-out rows, likewise."""
+    """Held-out rows to generate or use; None: all of the file."""
     max_bad_share: Share
     """Share of a split's rows that may be left out (and are listed): blank, malformed, without a ground
     truth, or with a prompt or ground truth that is too long. Above it the stage fails. 0: none."""
@@ -94,8 +96,8 @@ class DatasetConfig:
     """Set for the built-in problems only."""
 
 
-DATASET = Rules[DatasetConfig]("dataset", "ours: stages/fetch")
-"""They look at no file."""
+def _is_from(*sources: str) -> Callable[..., bool]:
+    return lambda config, *item: config.source in sources
 
 
 def _ignored(section: str, remedy: str) -> Test:
@@ -108,37 +110,49 @@ def _ignored(section: str, remedy: str) -> Test:
     return test
 
 
-def _of(*sources: str) -> Callable[..., bool]:
-    return lambda config, *asked: config.source in sources
+def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
+    """Return (split, file) of a dataset that is fetched."""
+    if config.files is None:
+        return []
+    pairs = (("train", config.files.train), ("test", config.files.test))
+    return [(split, file) for split, file in pairs if file is not None]
 
 
+def _splits(config: DatasetConfig) -> list[str]:
+    return [split for split, _ in remote_files(config)]
+
+
+DATASET = Rules[DatasetConfig]("dataset", "ours: stages/fetch")
+"""Rules that read no file."""
 DATASET.must(
     "dataset.path",
     required("when dataset.source=local", "set dataset.path=DIRECTORY with train.jsonl and test.jsonl"),
-    when=_of("local"),
+    when=_is_from("local"),
 )
 DATASET.must(
     "dataset.{}",
     _ignored("dataset", "give dataset.path, and leave dataset.source out"),
     name="ignored",
     each=("path", "test_path"),
-    when=_of("builtin", "url", "modelscope"),
+    when=_is_from("builtin", "url", "modelscope"),
 )
 DATASET.must(
     "dataset.{}",
     _ignored("dataset", "leave it out, or leave out dataset=arith, dataset.source and dataset.arith"),
     name="ignored_files",
     each=("hub", "files"),
-    when=_of("builtin"),
+    when=_is_from("builtin"),
 )
 DATASET.must(
     "dataset.hub",
     _ignored("dataset", "set dataset.source=modelscope"),
     name="ignored_hub",
-    when=_of("url"),
+    when=_is_from("url"),
 )
 DATASET.must(
-    "dataset.arith", required("when dataset.source=builtin", "choose dataset=arith"), when=_of("builtin")
+    "dataset.arith",
+    required("when dataset.source=builtin", "choose dataset=arith"),
+    when=_is_from("builtin"),
 )
 DATASET.must(
     "dataset.arith.min_addends",
@@ -150,68 +164,55 @@ DATASET.must(
     required("when dataset.source=builtin", "set it to the number of rows"),
     name="builtin_rows",
     each=("train_rows", "test_rows"),
-    when=_of("builtin"),
+    when=_is_from("builtin"),
 )
 DATASET.must(
     "dataset.files",
     required(
         "when dataset.source is url or modelscope", "give files.train.name, see conf/dataset/gsm8k.yaml"
     ),
-    when=_of("url", "modelscope"),
+    when=_is_from("url", "modelscope"),
 )
 DATASET.must(
-    "dataset.hub", required("when dataset.source=modelscope", "give {id, revision}"), when=_of("modelscope")
+    "dataset.hub",
+    required("when dataset.source=modelscope", "give {id, revision}"),
+    when=_is_from("modelscope"),
 )
-
-
-def _files(config: DatasetConfig) -> list[str]:
-    return [split for split, _ in remote_files(config)]
-
-
 DATASET.must(
     "dataset.files.{}.name",
-    lambda value, config, split: url_fault(value),
-    "ours: configurations are recorded",
-    each=_files,
-    when=_of("url"),
+    lambda value, *_: url_fault(value),
+    RECORDED,
+    each=_splits,
+    when=_is_from("url"),
 )
 DATASET.must(
     "dataset.files.{}.sha256",
-    lambda value, config, split: digest_fault(value),
-    each=_files,
-    when=_of("url", "modelscope"),
+    lambda value, *_: digest_fault(value),
+    each=_splits,
+    when=_is_from("url", "modelscope"),
 )
 DATASET.must(
     "dataset.test_rows",
-    required("where the source has no held-out file: so many last rows are held out", "set it to 1000"),
-    when=lambda config: config.source in ("url", "modelscope") and _files(config) == ["train"],
+    required("where the source has no held-out file: so many rows are held out", "set it to 1000"),
+    when=lambda config: config.source in ("url", "modelscope") and _splits(config) == ["train"],
 )
-
-
-def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
-    """(split, file) of a dataset that is fetched."""
-    if config.files is None:
-        return []
-    pairs = (("train", config.files.train), ("test", config.files.test))
-    return [(split, file) for split, file in pairs if file is not None]
-
 
 MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
 """Rules about a model's source; they read no file."""
 MODEL.must(
-    "model.path", required("with model.source=local", "give a Hugging Face directory"), when=_of("local")
+    "model.path", required("with model.source=local", "give a Hugging Face directory"), when=_is_from("local")
 )
 MODEL.must(
     "model.path",
     _ignored("model", "set model.source=local"),
     name="ignored_path",
-    when=_of("builtin", "modelscope"),
+    when=_is_from("builtin", "modelscope"),
 )
 MODEL.must(
     "model.hub",
     _ignored("model", "choose the model: model=qwen2_5_7b"),
     name="ignored_hub",
-    when=_of("builtin"),
+    when=_is_from("builtin"),
 )
 MODEL.must(
     "model.vocab_size",
@@ -223,7 +224,7 @@ MODEL.must(
     required(
         "with model.source=modelscope", "give {base, instruct, id, revision}, or a directory as model.path"
     ),
-    when=_of("modelscope"),
+    when=_is_from("modelscope"),
 )
 
 
@@ -235,9 +236,9 @@ for _table, _section, _key, _fault, _value in (
 ):
     _table.must(
         f"{_section}.hub.{_key}",
-        lambda value, config, fault=_fault: fault(value),
+        lambda value, *_, fault=_fault: fault(value),
         "ModelScope's are of this form",
-        when=_of("modelscope"),
+        when=_is_from("modelscope"),
         value=_value,
         unless=("hub",),
     )
@@ -253,17 +254,15 @@ def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]
     if dataset.source == "url":
         for split, file in remote_files(dataset):
             if file.sha256 is None:
-                rule = "is not known: whatever the address holds when it is fetched is kept, and recorded"
-                problems.append(
-                    Problem(f"dataset.files.{split}.sha256", None, rule, "set it to pin the file")
-                )
+                path, rule = f"dataset.files.{split}.sha256", "is not set, so any content is accepted"
+                problems.append(Problem(path, None, rule, "set it to pin the file"))
     return problems
 
 
 def split_files(config: DatasetConfig) -> tuple[Path, Path | None]:
-    """Return the user's (train, test) files of a local dataset, whether or not they exist.
+    """Return the (train, test) files of a local dataset, whether or not they exist.
 
-    Without a held-out file beside it, and with test_rows set, test is None: rows of train are held out.
+    test is None if test_rows is set and there is no held-out file: rows of train are then held out.
     """
     train, test = _files_at(config.path or "")
     if config.test_path:
@@ -278,18 +277,18 @@ def has_test_file(path: str, test_path: str | None) -> bool:
 
 def _files_at(path: str) -> tuple[Path, Path]:
     root = Path(path)
-    train = split_in(root, "train") if root.is_dir() else root
-    return train, split_in(train.parent, "test")
+    train = _split_file(root, "train") if root.is_dir() else root
+    return train, _split_file(train.parent, "test")
 
 
-def split_in(root: Path, split: str) -> Path:
+def _split_file(root: Path, split: str) -> Path:
     """Return the split's file in a directory: .jsonl before .json before .parquet; default .jsonl."""
     files = [root / f"{split}{suffix}" for suffix in DATA_SUFFIXES]
     return next((file for file in files if file.is_file()), files[0])
 
 
 def licence_files(model: ModelConfig) -> tuple[Path, ...]:
-    """Return the licence of the user's Hugging Face directory, and its card, which may name one."""
+    """Return the licence files of the user's Hugging Face directory, and its model card."""
     if model.source != "local" or not model.path:
         return ()
     names = ("README.md", "LICENSE*", "LICENCE*", "NOTICE*")
@@ -307,8 +306,7 @@ def _weights(root: Path) -> list[Path]:
 def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
     """Return the user's files whose content decides what fetch (a model) or fetch_dataset produces.
 
-    Only paths are listed, in a fixed order. Missing files are left out for a model
-    (the stage reports them) and kept for a dataset (both are needed).
+    Missing files are left out for a model (the stage reports them) and listed for a dataset.
     """
     if isinstance(config, DatasetConfig):
         pair = split_files(config) if config.source == "local" and config.path else ()

@@ -1,4 +1,4 @@
-"""What all downloads share: the record of what came, verification, and the way into the artifact."""
+"""Shared parts of downloads: the record of what arrived, verification, and the way into the artifact."""
 
 import errno
 import hashlib
@@ -15,15 +15,15 @@ from stages.fetch.listing import Listed
 from stages.fetch.sources import FetchConfig
 
 INCOMPLETE = ".incomplete"
-"""Suffix of a partial file; the modelscope client's."""
+"""Suffix of a partial file, as the modelscope client names it."""
 BLOCK = 1 << 20
 Progress = Callable[[int, int], None]
-"""Told the bytes that are here, and those in all."""
+"""Called with the bytes that are here, and the total."""
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """One file that is here, whole."""
+    """One complete file."""
 
     path: str
     """Path at the source."""
@@ -44,7 +44,7 @@ class Downloaded:
     files: tuple[Arrived, ...]
 
     def record(self) -> dict[str, Any]:
-        """Plain data for result.json: what the source resolved to, `content` being the digest of it all."""
+        """Return plain data for result.json; `content` is the digest of all files."""
         lines = sorted(f"{file.sha256}  {file.path}\n" for file in self.files)
         content = hashlib.sha256("".join(lines).encode()).hexdigest()
         return {"origin": self.origin, "content": content, "files": [asdict(file) for file in self.files]}
@@ -56,20 +56,19 @@ def directory(fetch: FetchConfig, work: Path) -> Path:
 
 
 def bytes_here(root: Path, paths: Sequence[str]) -> int:
-    """Bytes of these files that have arrived, partial ones included."""
-    sizes = (_size(root / path) or _size(root / f"{path}{INCOMPLETE}") or 0 for path in paths)
-    return sum(sizes)
+    """Return the bytes of these files that have arrived, partial files included."""
+    return sum(_size(root / path) or _size(root / f"{path}{INCOMPLETE}") for path in paths)
 
 
-def _size(file: Path) -> int | None:
+def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except OSError:
-        return None
+    except FileNotFoundError:
+        return 0
 
 
 def verify(root: Path, files: Sequence[Listed], origin: str) -> tuple[Arrived, ...]:
-    """Read every file, compare it with its listing, and say which ones the listing cannot vouch for.
+    """Compare every file with its listing; print which ones are listed without a digest.
 
     Raises:
         InputError: a file is missing, or its size or digest is not the listed one.
@@ -81,19 +80,18 @@ def verify(root: Path, files: Sequence[Listed], origin: str) -> tuple[Arrived, .
             size, digest = path.stat().st_size, sha256(path)
         except OSError as error:
             raise InputError(path, None, f"can't be read: {error.strerror}", "run again") from error
-        if file.size is not None and size != file.size:
-            raise InputError(path, None, f"has {size} bytes, {origin} lists {file.size}", f"delete {path}")
-        if file.sha256 is not None and digest != file.sha256:
-            raise InputError(path, None, f"has sha256 {digest}, {origin} lists {file.sha256}", "delete it")
+        if file.size not in (None, size) or file.sha256 not in (None, digest):
+            rule = f"has {size} bytes and sha256 {digest}; {origin} lists {file.size} and {file.sha256}"
+            raise InputError(path, None, rule, "delete it")
         arrived.append(Arrived(file.path, size, digest, file.sha256 is not None))
     unlisted = [file.path for file in arrived if not file.listed]
     if unlisted:
-        print(f"{redact(origin)} lists no sha256 of {', '.join(unlisted)}: digested as they are", flush=True)
+        print(f"{redact(origin)} lists no sha256 for {', '.join(unlisted)}; accepted as they are", flush=True)
     return tuple(arrived)
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file's content, hexadecimal."""
+    """Return the SHA-256 of a file's content, hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -102,11 +100,10 @@ def sha256(path: Path) -> str:
 
 
 def adopt(source: Path, target: Path) -> None:
-    """Make a downloaded file the artifact's own file `target`, which must not exist.
+    """Make a downloaded file a file of the artifact, as a hard link if possible.
 
-    A second name (hard link) costs nothing; the first one stays, for another attempt when this one is
-    killed and for other stores. Copied only where that can't be: another file system, or a shared
-    cache's file of another user, which the store could not write-protect.
+    The download stays for later attempts and other stores. It is copied from another file system, and from
+    another user's cache, whose file the store could not write-protect.
     """
     if source.stat().st_uid == os.getuid():
         try:
@@ -119,7 +116,7 @@ def adopt(source: Path, target: Path) -> None:
 
 
 def take(source: Path, target: Path, copy: bool) -> None:
-    """Link to a file of the user's own, or copy it where that is asked for."""
+    """Link to a user's file, or copy it."""
     if copy:
         shutil.copyfile(source, target)
     else:

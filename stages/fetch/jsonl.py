@@ -1,4 +1,4 @@
-"""Questions and answers, read from JSON lines, a JSON array or Parquet, and written as JSON lines."""
+"""Questions and answers: rows read from JSON lines, a JSON array or Parquet, and written as JSON lines."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.record import BadLine, Record
-from stages.fetch.records import place, read_records, text_fault
+from stages.fetch.records import BadLine, Record, place, read_records, text_fault
 
-LISTED = 20  # bad lines that are named one by one; the rest is only counted
+LISTED = 20
+"""Bad lines that are listed; the others are only counted."""
 
 
 @dataclass(frozen=True)
@@ -34,44 +34,41 @@ class FileCheck:
 
 
 def read_lines(path: Path, columns: ColumnsConfig) -> Iterator[Row | BadLine]:
-    """Every row of `path` in order, one at a time, so that a file larger than memory can be read.
+    """Yield every row of `path` in order, one at a time, so that a file larger than memory can be read.
 
     Raises:
         InputError: the file is missing or can't be read.
     """
     for record in read_records(path, (columns.prompt, columns.answer)):
-        yield record if isinstance(record, BadLine) else _row(record, columns)
+        yield record if isinstance(record, BadLine) else _as_row(record, columns)
 
 
-def _row(record: Record, columns: ColumnsConfig) -> Row | BadLine:
+def _as_row(record: Record, columns: ColumnsConfig) -> Row | BadLine:
     values = record.values
-    for key in (columns.prompt, columns.answer):
-        fault = text_fault(values, key)
-        if fault:
-            return BadLine(record.line, fault)
+    fault = text_fault(values, columns.prompt) or text_fault(values, columns.answer)
+    if fault:
+        return BadLine(record.line, fault)
     return Row(record.line, values[columns.prompt], values[columns.answer])
 
 
 def check_file(path: Path, columns: ColumnsConfig, max_bad_share: float) -> FileCheck:
-    """Read `path` to the end and refuse it when too many lines are bad or none is good.
+    """Read `path` to the end.
 
     Raises:
         InputError: more than `max_bad_share` of the lines are bad (the first is named), or no row is left.
     """
-    rows, bad = 0, 0
+    rows = bad = 0
     listed: list[BadLine] = []
     for entry in read_lines(path, columns):
         if isinstance(entry, Row):
             rows += 1
         else:
             bad += 1
-            if len(listed) < LISTED:
-                listed.append(entry)
+            listed += [entry] if bad <= LISTED else []
     if bad and bad / (rows + bad) > max_bad_share:
-        first = listed[0]
-        more = f" ({bad} bad lines of {rows + bad}, {max_bad_share:.0%} tolerated)"
-        remedy = "mend the lines, set dataset.columns, or raise dataset.max_bad_share"
-        raise InputError(place(path, first.line), None, first.reason + more, remedy)
+        counts = f"({bad} bad lines of {rows + bad}, {max_bad_share:.0%} tolerated)"
+        remedy = "correct the lines, set dataset.columns, or raise dataset.max_bad_share"
+        raise InputError(place(path, listed[0].line), None, f"{listed[0].reason} {counts}", remedy)
     if not rows:
         raise InputError(path, None, "holds no rows", "give JSON lines, a JSON array or Parquet")
     return FileCheck(rows, bad, tuple(listed))

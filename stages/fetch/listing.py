@@ -1,4 +1,4 @@
-"""What a hub lists: which entries are safe, and which of them are needed."""
+"""Files that a hub lists: checks of their paths, and the choice of those that are needed."""
 
 import fnmatch
 import re
@@ -12,7 +12,8 @@ from stages.weights.index import INDEX_NAME, SINGLE_NAME
 
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
+UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:")
+SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -22,25 +23,19 @@ class Listed:
     path: str
     """With slashes, relative to the repository."""
     size: int | None
-    """Bytes; None: the listing does not say."""
+    """Bytes; None: unknown."""
     sha256: str | None
-    """Lower case; None: the listing does not say."""
+    """Lower case; None: unknown."""
 
 
 def check_paths(files: Iterable[Listed], origin: str) -> None:
-    """Refuse a listing with any path that could leave its directory, needed or not.
+    """Refuse a listing with any path that could leave its directory, selected or not.
 
     Raises:
         InputError: an absolute path, one with `..`, a backslash, a drive or an unprintable character.
     """
     for file in files:
-        parts = file.path.split("/")
-        if (
-            UNPRINTABLE.search(file.path)
-            or "\\" in file.path
-            or re.match(r"[A-Za-z]:", file.path)
-            or any(part in ("", ".", "..") for part in parts)
-        ):
+        if UNSAFE.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
             rule = "leads out of the download directory; nothing was written"
             raise InputError(f"{origin}: {file.path!r}", None, rule, "do not trust this repository")
 
@@ -54,7 +49,7 @@ def check_inside(root: Path, files: Iterable[Listed]) -> None:
     inside = root.resolve()
     for file in files:
         target = (root / file.path).parent.resolve()
-        if target != inside and inside not in target.parents:
+        if not target.is_relative_to(inside):
             rule = f"would be written to {target}, outside {inside}"
             raise InputError(root / file.path, None, rule, "remove the symbolic link")
 
@@ -69,42 +64,38 @@ def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> li
     """
     names = {file.path for file in files}
     selected = set(MODEL_FILES) if own_tokenizer else set(MODEL_FILES) - set(TOKENIZER_AND_TEMPLATE)
-    weights = {SINGLE_NAME} & names
-    if not weights and INDEX_NAME in names:
-        weights = {INDEX_NAME, *filter(SHARD.fullmatch, names)}
-    if not weights:
+    if SINGLE_NAME in names:
+        selected.add(SINGLE_NAME)
+    elif INDEX_NAME in names:
+        selected |= {INDEX_NAME, *filter(SHARD.fullmatch, names)}
+    else:
         pickled = sorted(name for name in names if name.endswith(PICKLED))
-        remedy = f"it must hold {SINGLE_NAME}, or {INDEX_NAME} and its shards; it holds {_some(names)}"
+        remedy = f"choose a repository with {SINGLE_NAME}, or {INDEX_NAME}; it holds {_first_names(names)}"
         if pickled:
-            remedy = (
-                f"{pickled[0]} is a pickle, which runs code when read: choose a repository of safetensors"
-            )
+            remedy = f"{pickled[0]} is a pickle, which runs code when read: choose one with safetensors"
         raise InputError(origin, None, "no file matches *.safetensors", remedy)
-    return [file for file in files if file.path in selected | weights]
+    return [file for file in files if file.path in selected]
 
 
 def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
     """Return the files that match `pattern`, by path; `*` does not cross directories.
 
     Raises:
-        InputError: none does.
+        InputError: no file matches.
     """
-    matches = [file for file in files if _matches(file.path, pattern)]
+    matches = [
+        file
+        for file in files
+        if file.path.count("/") == pattern.count("/")
+        and all(map(fnmatch.fnmatchcase, file.path.split("/"), pattern.split("/")))
+    ]
     if not matches:
-        names = {file.path for file in files}
-        remedy = f"set dataset.files.*.name; it holds {_some(names)}"
+        remedy = f"set dataset.files.*.name; it holds {_first_names(file.path for file in files)}"
         raise InputError(origin, None, f"no file matches {pattern}", remedy)
     return sorted(matches, key=lambda file: file.path)
 
 
-def _matches(path: str, pattern: str) -> bool:
-    parts, patterns = path.split("/"), pattern.split("/")
-    pairs = zip(parts, patterns, strict=False)
-    return len(parts) == len(patterns) and all(
-        fnmatch.fnmatchcase(part, pattern_part) for part, pattern_part in pairs
-    )
-
-
-def _some(names: Iterable[str]) -> str:
-    known = sorted(names)
-    return ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "") or "nothing"
+def _first_names(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return f"{', '.join(listed[:SHOWN]) or 'nothing'}{more}"

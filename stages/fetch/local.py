@@ -1,4 +1,4 @@
-"""A Hugging Face directory, the user's own or downloaded: checked, then put into the artifact."""
+"""A Hugging Face directory, the user's or a downloaded one: checks, and the way into the artifact."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -24,18 +24,18 @@ def put_model(
 ) -> None:
     """Check the directory `root` and put its weights, config and tokenizer files into `output`.
 
-    Raises:
-        InputError: a file is missing, malformed, or of a kind that is refused.
-        ConfigError: config.json disagrees with the model section; one Problem per key.
+    Raises: see `check_model`.
     """
-    weights = check_model(root, model)
-    names = [name for name in MODEL_FILES if tokenizer or name not in TOKENIZER_AND_TEMPLATE]
-    for name in [*weights, *(name for name in names if (root / name).is_file())]:
+    names = check_model(root, model)
+    for name in MODEL_FILES:
+        if (root / name).is_file() and (tokenizer or name not in TOKENIZER_AND_TEMPLATE):
+            names.append(name)
+    for name in names:
         put(root / name, output / name)
 
 
 def check_model(root: Path, model: ModelConfig) -> list[str]:
-    """Check that the directory holds what `model` says; return the names of index and weight files.
+    """Check that the directory holds the configured model; return the names of index and weight files.
 
     Raises:
         InputError: a file is missing, malformed, or of a kind that is refused.
@@ -45,9 +45,9 @@ def check_model(root: Path, model: ModelConfig) -> list[str]:
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
     check_config(read_json(root / "config.json"), model, root / "config.json")
     names = weight_files(root)
-    for name in names if family_of(model).stored_as_float else ():
-        if name != INDEX_NAME:
-            for tensor in read_header(root / name).tensors.values():
+    if family_of(model).stored_as_float:
+        for name in names:
+            for tensor in read_header(root / name).tensors.values() if name != INDEX_NAME else ():
                 check_float(tensor)
     return names
 
@@ -71,7 +71,7 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
         if key == "head_dim" and (value or configured):
             value, configured = head_size(expected), model.head_size
         if value is None and family.section is not None and key == family.section.name:
-            continue  # what mindformers' script leaves beside its weights may say nothing of it
+            continue  # weights converted by mindformers' script come without these keys
         if value != configured:
             rule = f"disagrees with {path}: {key}={value}"
             remedy = "choose the model that fits, or override the key"
@@ -83,10 +83,10 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
 def weight_files(root: Path) -> list[str]:
     """Return the names of the index (if it is used) and of all weight files, each checked to be complete.
 
-    A single file counts before an index, see stages.weights.index.unused_index.
+    A single file takes precedence over an index, see stages.weights.index.unused_index.
 
     Raises:
-        InputError: none is there, a shard is missing, or a file is not safetensors.
+        InputError: there are no weights, a shard is missing, or a file is not safetensors.
     """
     if (root / SINGLE_NAME).is_file():
         shards = names = [SINGLE_NAME]

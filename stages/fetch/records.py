@@ -1,66 +1,86 @@
 """Rows of a file as plain mappings, one at a time: JSON lines, a JSON array, or Parquet.
 
-Every fault is named by the row's place, counted from 1: the line of JSON lines, else the row.
+Errors name a row by its position, counted from 1: the line in JSON lines, else the row.
 """
 
+import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular
-from stages.fetch.record import LARGEST, TOO_LONG, BadLine, Record, as_record
 
-SUFFIXES = (".jsonl", ".json", ".parquet")
+LARGEST = 1 << 22
+"""Upper limit of bytes of a line, and of characters of a text or an array's element: about a million tokens.
+
+A longer line usually means a file without line breaks; parsing it would need a hundred times its memory."""
+TOO_LONG = f"is longer than {LARGEST >> 20} MiB"
+BLOCK = 1 << 16
+BLANKS = " \t\n\r"
+PARSER = json.JSONDecoder()
+
+
+@dataclass(frozen=True)
+class Record:
+    """One readable row."""
+
+    line: int
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """One row that can't be used, and why."""
+
+    line: int
+    reason: str
 
 
 def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadLine]:
-    """Every row of `path` in order; memory does not grow with the file.
+    """Return an iterator over the rows of `path`; memory does not grow with the file.
 
     Args:
-        path: .parquet; .json, which may hold an array or, as many downloads do, JSON lines; anything
-            else is JSON lines.
-        keys: what will be looked at; of Parquet no other column is read. None named: all.
+        path: .parquet; .json, which may hold an array or JSON lines; anything else is JSON lines.
+        keys: columns to read from Parquet; none: all.
 
     Raises:
-        InputError: the file is missing, can't be read, or can't be read on from some row.
+        InputError: the file is missing, can't be read, or can't be read beyond some row.
     """
-    try:
-        if path.suffix == ".parquet":
-            from stages.fetch.parquet import read_parquet
+    if path.suffix == ".parquet":
+        from stages.fetch.parquet import read_parquet
 
-            return read_parquet(path, keys)
+        return read_parquet(path, keys)
+    try:
         with open_regular(path) as file:
             start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     except OSError as error:
         raise _unreadable(path, error) from error
-    if path.suffix == ".json" and not start.startswith(b"{"):
-        from stages.fetch.json_array import read_array
-
-        return read_array(path)
-    return _read_json_lines(path)
+    is_array = path.suffix == ".json" and not start.startswith(b"{")
+    return _read_array(path) if is_array else _read_json_lines(path)
 
 
 def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:
     try:
         with open_regular(path) as file:
             for number, raw in lines_of(file):
-                yield BadLine(number, TOO_LONG) if raw is None else _parse(number, raw)
+                yield BadLine(number, TOO_LONG) if raw is None else _parse_line(number, raw)
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
 def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield number (from 1) and bytes of every line; None for one that is longer than any row may be."""
+    """Yield number (from 1) and bytes of every line; None for a line that is too long."""
     number = 0
     while raw := file.readline(LARGEST + 1):
         number += 1
         if len(raw) <= LARGEST:
             yield number, raw
             continue
-        while raw and not raw.endswith(b"\n"):  # the rest of it, piece by piece
+        while raw and not raw.endswith(b"\n"):
             raw = file.readline(LARGEST)
         yield number, None
 
@@ -69,7 +89,7 @@ def _unreadable(path: Path, error: OSError) -> InputError:
     return InputError(path, None, f"can't be read: {error.strerror}", "check the path")
 
 
-def _parse(number: int, raw: bytes) -> Record | BadLine:
+def _parse_line(number: int, raw: bytes) -> Record | BadLine:
     try:
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         if not text:
@@ -81,7 +101,81 @@ def _parse(number: int, raw: bytes) -> Record | BadLine:
         return BadLine(number, f"not JSON: {error.msg} at column {error.colno}")
     except (RecursionError, ValueError) as error:
         return BadLine(number, f"not usable JSON: {type(error).__name__}")
-    return as_record(number, values)
+    return _as_record(number, values)
+
+
+def _as_record(number: int, values: Any) -> Record | BadLine:
+    if isinstance(values, dict):
+        return Record(number, values)
+    return BadLine(number, f"must be a JSON object, is {type(values).__name__}")
+
+
+def _read_array(path: Path) -> Iterator[Record | BadLine]:
+    """Yield the elements of a JSON array; what follows a malformed element can't be read."""
+    row = 0
+    try:
+        with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
+            for row, values in enumerate(_elements(file), start=1):
+                yield _as_record(row, values)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "nested too deeply"
+        remedy = "correct it, or give a JSON array of objects or JSON lines"
+        raise InputError(f"{path}:{row + 1} (row)", None, f"not usable JSON: {reason}", remedy) from error
+
+
+def _elements(file: TextIO) -> Iterator[Any]:
+    """Yield the values of a JSON array; one value and one block of the file are in memory.
+
+    ijson is not used: it replaces half surrogate pairs silently, and its paths take memory that is quadratic
+    in the depth of nesting.
+    """
+    text = _skip_blanks(file, "")
+    if not text.startswith("["):
+        raise ValueError(f"must begin with [ or {{, begins with {text[:20]!r}")
+    separator, text = ",", _skip_blanks(file, text[1:])
+    if text.startswith("]"):
+        separator, text = "]", _skip_blanks(file, text[1:])
+    while separator == ",":
+        value, text = _take_value(file, text)
+        yield value
+        text = _skip_blanks(file, text)
+        separator, text = text[:1], _skip_blanks(file, text[1:])
+        if separator not in (",", "]"):
+            raise ValueError(f"{separator!r} instead of ',' or ']'")
+    if text:
+        raise ValueError("text follows the array")
+
+
+def _skip_blanks(file: TextIO, text: str) -> str:
+    """Return the text from the next character that is not blank; an empty string at the end of the file."""
+    text = text.lstrip(BLANKS)
+    while not text and (block := file.read(BLOCK)):
+        text = block.lstrip(BLANKS)
+    return text
+
+
+def _take_value(file: TextIO, text: str) -> tuple[Any, str]:
+    """Return the JSON value at the start of `text`, and the text that follows it."""
+    size, is_end = BLOCK, False
+    while True:
+        try:
+            value, end = PARSER.raw_decode(text)
+            if is_end or text[end : end + 1] not in (
+                "",
+                ".",
+                "e",
+                "E",
+            ):  # "12" may be cut "12.5"
+                return value, text[end:]
+        except json.JSONDecodeError as error:
+            if is_end or len(text) > LARGEST:
+                raise ValueError(error.msg) from error
+        block = file.read(size)
+        is_end = not block
+        text += block
+        size *= 2  # so that a value of many blocks is parsed a few times only
 
 
 def split_sources(directory: Path, split: str) -> list[Path]:

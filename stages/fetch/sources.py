@@ -1,4 +1,4 @@
-"""Where a model or dataset may come from, and how it is fetched: light configuration."""
+"""Configuration of sources and downloads; imports nothing heavy."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
 REVISION = re.compile(r"[A-Za-z0-9_][\w./+-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MOVING = ("master", "main")
-"""ModelScope's and Git's default branches: what they name changes whenever the owner uploads."""
+"""Default branches of ModelScope and Git; their content changes with each upload."""
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,19 @@ class FetchConfig:
     """Download settings. They change no content and therefore no fingerprint."""
 
     offline: bool
-    """Use only what is in the download directory; any request would be an error."""
+    """Use only what is in the download directory; make no request."""
     endpoint: str | None
     """Address of the ModelScope hub; None: $MODELSCOPE_ENDPOINT, else the client's own default."""
     cache_dir: str | None
     """Directory that keeps downloads, in the modelscope client's own layout, so that other stores and the
-    client share them; artifacts then link into it. None: the store's scratch, and nothing is kept twice."""
+    client share them; artifacts then link into it. None: the stage's scratch directory."""
     copy: bool
     """Copy files into the artifact that would be linked (from a local path or cache_dir)."""
     attempts: Annotated[int, Ge(1), Le(1000)]
-    """Tries in a row that bring no new byte before giving up; only what may pass by itself is tried again."""
+    """Attempts in a row without a new byte before giving up; only temporary failures are retried."""
     wait_s: Annotated[float, Gt(0), Le(600)]
-    """Seconds before the first retry, doubled for each further one up to 60, each varied by half."""
+    """Back-off in seconds: the first retry comes at once, the next ones after 2, 4, 8, ... times this (at
+    most 60), each lengthened by a random part of it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class FileConfig:
     """One split's file or files at its source."""
 
     name: str
-    """A URL, or (with dataset.hub) a pattern of paths in the repository such as data/train-*.parquet."""
+    """URL, or (with dataset.hub) a pattern of paths in the repository such as data/train-*.parquet."""
     sha256: str | None
     """Digest that the one file must have, 64 lower-case digits; None: any, and its digest is recorded."""
 
@@ -68,10 +69,7 @@ class FilesConfig:
 
 
 def choose_source(section: Mapping[str, Any]) -> str:
-    """Return the source that `source: null` means for the plain values of a model or dataset section.
-
-    A path wins, so that `model.path=DIR` is all that a user types.
-    """
+    """Return the source for a model or dataset section with `source: null`; a path takes precedence."""
     if section.get("path") is not None:
         return "local"
     if section.get("hub") is not None:
@@ -79,7 +77,8 @@ def choose_source(section: Mapping[str, Any]) -> str:
     return "url" if section.get("files") is not None else "local"
 
 
-FETCH = Rules[FetchConfig]("fetch", "ours: configurations are recorded")
+RECORDED = "ours: configurations are recorded"
+FETCH = Rules[FetchConfig]("fetch", RECORDED)
 FETCH.must("fetch.endpoint", lambda value, config: None if value is None else url_fault(value))
 
 
@@ -96,7 +95,7 @@ def revision_fault(revision: str) -> Broken:
 
 
 def url_fault(url: str) -> Broken:
-    """Refuse what is no web address, and any secret in one: configurations are recorded and shown."""
+    """Return what is wrong with a URL; it must not hold a secret, because configurations are recorded."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         rule, remedy = "must be an http or https address", "begin it with https://"
@@ -104,9 +103,9 @@ def url_fault(url: str) -> Broken:
     if "@" in parts.netloc:
         return "must not hold a user or password", "put them into ~/.netrc", f"…@{parts.hostname}"
     secret = next((key for key, _ in parse_qsl(parts.query, True) if SECRET_KEYS.search(key)), None)
-    if secret is None:
-        return None
-    return f"must not hold a secret, {secret}", "put it into ~/.netrc", f"{parts.hostname}{parts.path}?…"
+    if secret is not None:
+        return f"must not hold a secret, {secret}", "put it into ~/.netrc", f"{parts.hostname}{parts.path}?…"
+    return None
 
 
 def digest_fault(digest: str | None) -> Broken:
@@ -117,8 +116,8 @@ def digest_fault(digest: str | None) -> Broken:
 
 
 def moving(path: str, id: str, revision: str) -> list[Problem]:
-    """Tell a revision that names other content tomorrow."""
+    """Return a warning if the revision is a branch, whose content may change."""
     if revision not in MOVING:
         return []
-    rule = f"is a moving branch of {id}: what it is when fetched is kept, and recorded in fetch's result.json"
+    rule = f"is a branch of {id}, whose content may change; fetch records what it gets in its result.json"
     return [Problem(f"{path}.revision", revision, rule, "set a commit or tag to pin it")]

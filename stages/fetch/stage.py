@@ -1,4 +1,4 @@
-"""Stage fetch: a Hugging Face directory with a Qwen2 model and its tokenizer."""
+"""Stage fetch: a Hugging Face directory with a model and its tokenizer."""
 
 import functools
 import json
@@ -18,25 +18,20 @@ from stages.weights.progress import to_context
 
 
 def run(context: Context) -> None:
-    """Stage entry.
-
-    `seed` is needed for random weights only, `fetch` for all others, and where a tokenizer must be
-    trained, `dataset` or (of a dataset that is downloaded) the input fetch_dataset.
-    """
+    """Put config, weights and tokenizer into the output."""
     model = context.section(ModelConfig, "model")
     if model.source == "builtin":
         dataset = context.section(DatasetConfig, "dataset") if context.config.get("dataset") else None
         rows = context.inputs.get("fetch_dataset")
-        build_model(
-            model, texts(dataset, context.seed, rows) if dataset else None, context.seed, context.output
-        )
+        text = texts(dataset, context.seed, rows) if dataset else None
+        build_model(model, text, context.seed, context.output)
         return
     fetch = context.section(FetchConfig, "fetch")
     fetch_model(model, fetch, context.output, context.work, to_context(context, model.hub_id or model.name))
 
 
 def build_model(model: ModelConfig, text: Iterator[str] | None, seed: int, output: Path) -> None:
-    """Write a model with random weights and its tokenizer into `output`.
+    """Write a model with random weights, and its tokenizer: the configured one or one trained on `text`.
 
     Raises:
         InputError: there is neither a tokenizer nor text, or the vocabulary does not fit.
@@ -61,12 +56,14 @@ def fetch_model(
 ) -> None:
     """Put a local model, or one from ModelScope, with its tokenizer into `output`.
 
+    A download adds result.json with its origin, sizes and digests.
+
     Args:
-        model: what to fetch; its shape must be that of the model's config.json.
-        fetch: how.
-        output: an existing, empty directory. A download adds result.json: what came from where.
-        work: scratch that survives a kill.
-        progress: called with (bytes here, bytes in all) of a download.
+        model: source, and the expected shape.
+        fetch: download settings.
+        output: an existing, empty directory.
+        work: scratch directory that survives a kill.
+        progress: called with (bytes here, total bytes) of a download.
 
     Raises:
         InputError: a file is missing or malformed, the vocabulary does not fit, or the hub refuses,
@@ -95,19 +92,20 @@ def fetch_model(
 
 
 def texts(dataset: DatasetConfig, seed: int, fetched: Path | None = None) -> Iterator[str]:
-    """Yield the training text of a dataset, questions and answers in turn."""
-    for prompt, answer in _pairs(dataset, seed, fetched):
-        yield prompt + "\n"
-        yield answer
+    """Yield the training text of a dataset, questions and answers in turn.
 
-
-def _pairs(dataset: DatasetConfig, seed: int, fetched: Path | None) -> Iterator[tuple[str, str]]:
-    if dataset.source != "builtin":
-        files = [split_files(dataset)[0]] if fetched is None else sorted(fetched.glob("train*"))
-        for entry in (entry for file in files for entry in read_lines(file, dataset.columns)):
-            if isinstance(entry, Row):
-                yield entry.prompt, entry.answer
+    Args:
+        dataset: generated, local, or fetched.
+        seed: for generated rows.
+        fetched: artifact of fetch_dataset, if there is one.
+    """
+    if dataset.source == "builtin":
+        if dataset.arith is None or dataset.train_rows is None:
+            raise InputError("dataset.arith", None, "is required when dataset.source=builtin")
+        for prompt, answer in arith.generate(dataset.arith, seed, dataset.train_rows, 1)[0]:
+            yield from (prompt + "\n", answer)
         return
-    if dataset.arith is None or dataset.train_rows is None:
-        raise InputError("dataset.arith", None, "is required when dataset.source=builtin")
-    yield from arith.generate(dataset.arith, seed, dataset.train_rows, 1)[0]
+    for file in [split_files(dataset)[0]] if fetched is None else sorted(fetched.glob("train*")):
+        for row in read_lines(file, dataset.columns):
+            if isinstance(row, Row):
+                yield from (row.prompt + "\n", row.answer)

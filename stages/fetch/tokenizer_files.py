@@ -1,4 +1,4 @@
-"""Write a tokenizer as the four files that Hugging Face's Qwen2 repositories hold."""
+"""The four tokenizer files of Hugging Face's Qwen2 repositories: training, copying and completing them."""
 
 import json
 import shutil
@@ -36,12 +36,7 @@ CHAT_TEMPLATE = (
 
 
 def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
-    """Train a tokenizer on `texts` and write its files.
-
-    Args:
-        texts: training text.
-        vocab_size: rows of the model's embedding; the tokenizer has at most so many ids.
-        output: an existing directory.
+    """Train a tokenizer with at most `vocab_size` ids on `texts` and write its files.
 
     Raises:
         ConfigError: the vocabulary can't hold the 256 bytes and the special tokens.
@@ -56,7 +51,7 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
 
 
 def take(source: Path, output: Path) -> None:
-    """Copy the tokenizer of `source` (a few MB), with its chat template, into `output` and complete it there.
+    """Copy the tokenizer of `source` with its chat template into `output` and complete it there.
 
     Raises:
         InputError: `source` holds no complete tokenizer, or its files contradict each other.
@@ -70,23 +65,19 @@ def take(source: Path, output: Path) -> None:
 
 
 def complete(output: Path) -> None:
-    """Write those of the four files that `output` lacks.
+    """Write the missing ones of the four files.
 
     Raises:
-        InputError: those that are there are malformed.
+        InputError: an existing file is malformed.
     """
     with understood(output, "a tokenizer's files"):
-        _complete(output)
-
-
-def _complete(output: Path) -> None:
-    if not (output / "tokenizer.json").exists():
-        build(output).save(str(output / "tokenizer.json"))
-    tokenizer = load(output)
-    if not (output / "vocab.json").exists() or not (output / "merges.txt").exists():
-        _write_vocabulary(output)
-    if not (output / "tokenizer_config.json").exists():
-        _write_settings(tokenizer, output)
+        if not (output / "tokenizer.json").exists():
+            build(output).save(str(output / "tokenizer.json"))
+        tokenizer = load(output)
+        if not (output / "vocab.json").exists() or not (output / "merges.txt").exists():
+            _write_vocabulary(output)
+        if not (output / "tokenizer_config.json").exists():
+            _write_settings(tokenizer, output)
 
 
 def check_fit(output: Path, vocab_size: int) -> None:
@@ -103,7 +94,7 @@ def check_fit(output: Path, vocab_size: int) -> None:
 
 
 def ending_ids(output: Path) -> dict[str, Any]:
-    """bos, eos and pad for a built-in model's config files: <|im_end|> ends a turn, <|endoftext|> pads."""
+    """Return bos, eos and pad for a built-in model's config files."""
     ids = token_ids(output, read_json(output / "tokenizer_config.json"))
     missing = [token for token in SPECIAL_TOKENS if token not in ids]
     if missing:
@@ -118,7 +109,7 @@ def _write_vocabulary(output: Path) -> None:
         rule = "must hold a BPE model, as Qwen2's does"
         raise InputError(output / "tokenizer.json", model.get("type"), rule)
     for name in ("vocab.json", "merges.txt"):
-        (output / name).unlink(missing_ok=True)  # a link would be written through, to the user's own file
+        (output / name).unlink(missing_ok=True)  # writing to a link would change the user's file
     vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
     (output / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
     lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]

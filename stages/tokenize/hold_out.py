@@ -10,7 +10,7 @@ import numpy as np
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.record import BadLine
+from stages.fetch.records import BadLine
 
 
 class HoldOut:

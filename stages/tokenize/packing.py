@@ -13,8 +13,8 @@ import numpy as np
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular
-from stages.fetch.record import TOO_LONG, BadLine
-from stages.fetch.records import SUFFIXES, lines_of, read_records, text_fault
+from stages.fetch.config import DATA_SUFFIXES
+from stages.fetch.records import TOO_LONG, BadLine, lines_of, read_records, text_fault
 from stages.tokenize.encode import Encoder
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import DROPPED, Ledger, Source, Target, count_rows
@@ -92,7 +92,7 @@ def _write_full(target: Target, ids: Array, length: int, rows: int) -> Array:
 
 def read_passages(path: Path) -> Iterator[Passage | BadLine]:
     """Yield the documents of a file of records, or the paragraphs of a plain text file."""
-    return _documents(path) if path.suffix in SUFFIXES else _paragraphs(path)
+    return _documents(path) if path.suffix in DATA_SUFFIXES else _paragraphs(path)
 
 
 def _documents(path: Path) -> Iterator[Passage | BadLine]:

@@ -12,8 +12,7 @@ from typing import Generic, Protocol, TextIO, TypeVar
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular
-from stages.fetch.record import BadLine
-from stages.fetch.records import place
+from stages.fetch.records import BadLine, place
 from stages.tokenize.card import SAMPLES, FileCard
 from stages.tokenize.records import RecordWriter
 from stages.weights.dtypes import Array

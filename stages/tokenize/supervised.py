@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages.fetch.record import BadLine
-from stages.fetch.records import encoding_fault, read_records, text_fault
+from stages.fetch.records import BadLine, encoding_fault, read_records, text_fault
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter

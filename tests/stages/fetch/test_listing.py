@@ -56,11 +56,6 @@ def test_a_star_stays_within_its_directory():
         matching(files, "*.txt", "here")
 
 
-def test_shards_come_in_the_order_of_their_paths():
-    files = listed("d/t-2.parquet", "d/t-0.parquet", "d/t-1.parquet")
-    assert [f.path[4] for f in matching(files, "d/t-*.parquet", "here")] == ["0", "1", "2"]
-
-
 @given(st.text(max_size=12))
 def test_a_path_that_passes_stays_inside(tmp_path_factory, path):
     root = tmp_path_factory.getbasetemp() / "root"

@@ -50,7 +50,7 @@ def test_a_file_arrives_with_its_digest_and_progress_in_bytes(files, tmp_path):
 def test_without_a_configured_digest_the_file_is_digested_and_said_so(files, tmp_path, capsys):
     got = download(files, tmp_path, sha256=None)
     assert (got.files[0].sha256, got.files[0].listed) == (DIGEST, False)
-    assert f"no sha256 is configured; digested as it is: {DIGEST}" in capsys.readouterr().out
+    assert f"no sha256 is configured; the file's is {DIGEST}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("digest", [DIGEST, None])
@@ -68,7 +68,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(files, tmp_path
 
 def test_a_partial_file_of_unknown_origin_is_not_continued_unless_a_digest_decides(files, tmp_path):
     break_off(files, tmp_path, sha256=None)
-    (next(tmp_path.rglob("*.incomplete.json"))).unlink()
+    (next(tmp_path.rglob("*.incomplete.version"))).unlink()
     partial(tmp_path).write_bytes(b"other" * 1000)
     assert content(download(files, tmp_path, sha256=None)) == CONTENT
     assert [seen.range for seen in files.requests] == [None]

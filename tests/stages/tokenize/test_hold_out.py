@@ -4,7 +4,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.record import BadLine
+from stages.fetch.records import BadLine
 from stages.tokenize.hold_out import HoldOut
 from tests.stages.fetch.settings import write_lines
 

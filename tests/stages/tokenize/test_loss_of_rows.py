@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.base.errors import InputError
-from stages.fetch.record import LARGEST
+from stages.fetch.records import LARGEST
 from stages.fetch.tokenizer_files import write_trained
 from stages.grpo.data import true_lengths
 from stages.tokenize.counts import table, warnings

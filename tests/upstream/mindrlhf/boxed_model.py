@@ -74,7 +74,7 @@ def _rows(count: int) -> list[tuple[str, str]]:
             source.randint(1, 9) for _ in range(source.randint(ADDENDS.min_addends, ADDENDS.max_addends))
         ]
         said = sum(addends) if source.random() < ANSWERED else "?"
-        question = arith.ask(source.choice(arith.NAMES), addends, source.choice(arith.THINGS))
+        question = arith.write_question(source.choice(arith.NAMES), addends, source.choice(arith.THINGS))
         rows.append((question + SUFFIX, f"\\boxed{{{said}}}"))
     return rows
 
