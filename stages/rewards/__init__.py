@@ -1,4 +1,1 @@
-"""Reward functions: how good is a completion, given the ground truth? `score` weighs several.
-
-The modules are imported one by one: a plan asks for the settings alone.
-"""
+"""Reward functions, which compare a completion with the ground truth, and their weighted sum."""

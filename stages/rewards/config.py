@@ -21,20 +21,20 @@ class RewardConfig:
     """A weighted sum of reward functions."""
 
     functions: tuple[str, ...]
-    """Built-in names (accuracy, qwen_accuracy, format, think, answer_format, knights; maths with the package
-    math-verify; by length: soft_overlong, cosine) or the user's `module:function`, called with (completions,
-    solutions) and returning one number each."""
+    """Built-in names (ITEM_REWARDS in functions.py; maths with the package math-verify; LENGTH_REWARDS in
+    length.py) or the user's `module:function`, called with (completions, solutions) and returning one number
+    for each."""
     weights: tuple[float, ...]
     """One factor per function; mindrlhf's verifier_weight."""
     length: LengthConfig | None
-    """For the rewards by length; None: there are none."""
+    """Settings of the rewards by length; required if there is one."""
     max_failures: Annotated[NonNegative | None, NotInIdentity()] = None
     """Completions of a step for which one function may raise, take too long or return no finite number (they
-    count 0); one more ends the run. Of evaluate's prompts as many, or a tenth. null: a tenth of a step."""
+    count 0); one more ends the run. The limit also holds for evaluate's prompts. null: a tenth of them."""
 
 
 RULES = Rules[RewardConfig]("reward", "ours: stages/rewards")
-"""They import no user function."""
+"""Rules that import no user function."""
 RULES.must("reward.functions", some("function", "set it to [accuracy]"))
 
 

@@ -20,11 +20,11 @@ ItemReward = Callable[[str, str], float]
 
 
 class UnscorableError(ValueError):
-    """The ground truth itself can't be compared with anything."""
+    """The ground truth can't be compared with anything."""
 
 
 def accuracy(completion: str, solution: str) -> float:
-    """1.0 if the completion's last number is, as text, the solution's first number; else 0.0.
+    """Return 1.0 if the completion's last number is, as text, the solution's first number; else 0.0.
 
     A comma between two digits is removed first (one pass: "1,2,3" becomes "12,3"); "18." and "18" differ,
     and so do "+5" and "5".
@@ -49,13 +49,13 @@ def qwen_accuracy(completion: str, solution: str) -> float:
 
 
 def think_format(completion: str, solution: str) -> float:
-    """1.0 if the completion begins with <think>...</think><answer>...</answer> ending a line; else 0.0."""
+    """Return 1.0 if the text starts with <think>…</think><answer>…</answer>, ending a line; else 0.0."""
     del solution
     return float(THINK_ANSWER.match(completion) is not None)
 
 
-def thought(completion: str, solution: str) -> float:
-    """1.0 if the completion is one <think> block and an answer behind it, as Qwen3's are; else 0.0.
+def think_block(completion: str, solution: str) -> float:
+    """Return 1.0 if the completion is one <think> block and an answer after it, as Qwen3's are; else 0.0.
 
     The chat template may have opened the block at the prompt's end.
     """
@@ -66,7 +66,7 @@ def thought(completion: str, solution: str) -> float:
 
 
 def answer_format(completion: str, solution: str) -> float:
-    """1.0 if the completion's last line is "#### N" and nothing else, N a number; else 0.0."""
+    """Return 1.0 if the completion's last line is "#### N" and nothing else, N a number; else 0.0."""
     del solution
     return float(MARKED_ANSWER.fullmatch(completion.rstrip().rpartition("\n")[2]) is not None)
 
@@ -86,14 +86,14 @@ ITEM_REWARDS: dict[str, ItemReward] = {
     "accuracy": accuracy,
     "qwen_accuracy": qwen_accuracy,
     "format": think_format,
-    "think": thought,
+    "think": think_block,
     "answer_format": answer_format,
     "knights": knights,
 }
 
 
 def accuracy_reward(completions: list[str], solutions: list[str]) -> list[float]:
-    """`accuracy` of each completion; 0.0 where the solution holds no number."""
+    """Return `accuracy` of each completion; 0.0 if the solution holds no number."""
     rewards = []
     for completion, solution in zip(completions, solutions, strict=True):
         try:

@@ -1,7 +1,7 @@
-"""Knights and knaves: who of the islanders tells the truth?
+"""The reward for knights-and-knaves puzzles, in which each islander is one or the other.
 
-Behaves as mindrlhf's kk_reward does with what follows the header of the assistant's turn. Source: mindrlhf
-e8a8fc1, mindrlhf/reward/kk_reward_fn.py:22-231.
+Equals mindrlhf's kk_reward for the text after the header of the assistant's turn. Source: mindrlhf e8a8fc1,
+mindrlhf/reward/kk_reward_fn.py:22-231.
 """
 
 import re
@@ -14,23 +14,20 @@ FORMAT, RIGHT, WRONG, UNREADABLE = 1.0, 2.0, -1.5, -2.0
 
 
 def knights(completion: str, solution: str) -> float:
-    """3 for the right answer in the right form, down to -3 where neither can be read.
+    """Return 3 for the right answer in the right form, down to -3 if neither can be read.
 
     Form (+1, else -1): each of <think>, </think>, <answer>, </answer> once, in this order. Answer (only in
-    the right form): +2 if every islander is named as in `solution`, -1.5 if one is not; -2 where not every
-    one is named as "NAME is a knight" or "... knave", or the form is wrong.
+    the right form): +2 if every islander is named as in `solution`, -1.5 if one is not; -2 if not every one
+    is named as "NAME is a knight" or "... knave", or the form is wrong.
 
     Args:
-        completion: what follows the header of the assistant's turn.
+        completion: text after the header of the assistant's turn.
         solution: one line per islander with a name and knight or knave.
     """
-    matches = list(ANSWER.finditer(completion))
-    return _score(completion, matches[-1].group(1).strip() if matches else "", solution)
-
-
-def _score(text: str, answer: str, solution: str) -> float:
-    positions = [text.find(tag) for tag in TAGS]
-    well_formed = all(text.count(tag) == 1 for tag in TAGS) and positions == sorted(positions)
+    answers = ANSWER.findall(completion)
+    answer = answers[-1].strip() if answers else ""
+    positions = [completion.find(tag) for tag in TAGS]
+    well_formed = all(completion.count(tag) == 1 for tag in TAGS) and positions == sorted(positions)
     form = FORMAT if well_formed else -FORMAT
     if not (well_formed and answer):
         return form + UNREADABLE
@@ -42,7 +39,7 @@ def _score(text: str, answer: str, solution: str) -> float:
 
 
 def _truth(solution: str) -> dict[str, str]:
-    """Name -> knight or knave, from each line that names one."""
+    """Return name -> knight or knave, from each line that names one."""
     matches = (NAMED.search(line.strip()) for line in solution.split("\n"))
     return {match.group(1): match.group(2).lower() for match in matches if match}
 

@@ -16,7 +16,7 @@ class LengthConfig:
     """Settings of the rewards by length."""
 
     max_tokens: Positive
-    """Longest completion wanted, in tokens; rollout.max_tokens, at which completions are cut."""
+    """Longest completion in tokens; rollout.max_tokens, at which completions are cut."""
     soft_share: Annotated[float, Gt(0), Le(1)]
     """soft_overlong: the last part of max_tokens, over which the penalty grows (DAPO: 4096 of 20480)."""
     correct_by: Literal["accuracy", "qwen_accuracy", "maths"]
@@ -24,13 +24,13 @@ class LengthConfig:
     correct: tuple[float, ...]
     """cosine: reward of a right completion of no length, and of one of max_tokens."""
     wrong: tuple[float, ...]
-    """cosine: of a wrong one, likewise; rising, so that more thought is worth a try."""
+    """cosine: the same for a wrong one; rising, so that longer reasoning costs less."""
     exceeded: float
-    """cosine: of a completion that is cut off at max_tokens."""
+    """cosine: reward of a completion that is cut off at max_tokens."""
 
 
 def soft_overlong(tokens: int, config: LengthConfig) -> float:
-    """0 up to a soft limit, then falling linearly to -1 at max_tokens.
+    """Return 0 up to a soft limit, then a value that falls linearly to -1 at max_tokens.
 
     Source: DAPO, arXiv:2503.14476, eq. 13 (L_cache = soft_share * L_max).
     """
@@ -39,7 +39,7 @@ def soft_overlong(tokens: int, config: LengthConfig) -> float:
 
 
 def cosine(tokens: int, right: bool, config: LengthConfig) -> float:
-    """Between two values along half a cosine: short is better when right, worse when wrong.
+    """Interpolate between two values along half a cosine: short is better if right, worse if wrong.
 
     Source: Yeo et al. 2025, arXiv:2502.03373, eq. 1.
     """

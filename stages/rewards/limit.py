@@ -1,4 +1,4 @@
-"""A time limit for code that is not ours: a reward that hangs must not stop a training run."""
+"""A time limit for user functions and math-verify: a reward that hangs must not stop a training run."""
 
 import contextlib
 import faulthandler
@@ -13,16 +13,16 @@ AGAIN_S = 1.0
 
 
 class OutOfTimeError(BaseException):
-    """The time is up. No Exception, so that a broad `except` in the limited code can't swallow it."""
+    """The time limit is exceeded. Not an Exception, so that `except Exception` can't catch it."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise OutOfTimeError in the block after `seconds`.
 
-    Works by SIGALRM, hence in the main thread only (elsewhere there is no limit), and interrupts Python code.
-    What is not interrupted so, a single call into C or code that swallows whatever is raised, ends the
-    process with its traceback STUCK_S later: training must not wait for ever.
+    It uses SIGALRM, so it works in the main thread only (elsewhere there is no limit) and interrupts Python
+    code. A call into C, or code that catches every exception, ends the process with its traceback STUCK_S
+    later.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

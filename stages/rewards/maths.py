@@ -11,10 +11,10 @@ DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
 
 
 def maths(completion: str, solution: str) -> float:
-    r"""1.0 if the completion's answer equals the solution as mathematics (1/2, 0.5 and \frac{1}{2} do).
+    r"""Return 1.0 if the completion's answer equals the solution as mathematics (1/2, 0.5, \frac{1}{2}).
 
-    A boxed answer wins over other formulas, and formulas over plain numbers. The time limit is the
-    caller's: math-verify's own uses the same alarm.
+    A boxed answer takes precedence over other formulas, and formulas over plain numbers. The caller sets
+    the time limit, because math-verify's uses the same alarm.
 
     Raises:
         UnscorableError: the solution can't be read as mathematics.
@@ -29,9 +29,9 @@ def maths(completion: str, solution: str) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _parse_gold(solution: str) -> tuple[Any, ...]:
-    """Each solution is compared with a whole group of completions: parse it once."""
+    """Parse a solution once for the group of completions that is compared with it."""
     library = importlib.import_module("math_verify")
-    # it warns once that its time limit is off; ours is on
+    # it would warn that its time limit is off
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     marked = any(delimiter in solution for delimiter in DELIMITERS)
     text = solution if marked else f"${solution}$"

@@ -1,8 +1,8 @@
-"""Can the configured reward be earned at all? Told from a few rows, before any training.
+"""A check on a few rows, before training, that the configured reward can be earned.
 
-Three things must fit together: what the prompt asks for, how the reward reads a completion, and what
-the dataset holds as ground truth. Raw GSM8K questions with a reward that looks for a box, for
-example, give reward 0 for ever: nothing asks for a box, and no demonstration shows one.
+The prompt's request, the form that the reward expects, and the dataset's ground truth must fit together. Raw
+GSM8K questions with a reward for boxed answers, for example, always give reward 0: nothing asks for a box,
+and no demonstration shows one.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ from stages.tokenize.text import columns, ground_truth, user_text
 
 ROWS = 64
 EARNED = 0.5
-"""Mean reward from which a way of answering counts as one that earns it."""
+"""Smallest mean reward of a form of answer that earns the reward."""
 DEMONSTRATED, CUT_OFF = "demonstrated", "cut off"
-PENALTY = "soft_overlong"  # at best nothing is taken away
+PENALTY = "soft_overlong"  # at most 0
 REQUESTED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "marked": "####"}
-"""Way of answering -> the words in a prompt that ask for it."""
+"""Form of answer -> text in a prompt that requests it."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Leftover:
 
 @dataclass(frozen=True)
 class FunctionProbe:
-    """One reward function under every way of answering."""
+    """Scores of one reward function."""
 
     weight: float
     means: dict[str, float]
-    """Way of answering -> mean reward over the rows."""
+    """Form of answer -> mean reward over the rows."""
     earned_by: tuple[str, ...]
-    """Ways that earn it and that the data demonstrates or the prompt asks for."""
+    """Forms that earn it and that the data demonstrates or the prompt requests."""
     unasked: tuple[str, ...]
-    """Ways that would earn it, but that nothing leads the model to."""
+    """Forms that would earn it, but that neither data nor prompt suggest."""
     failures: int
-    """Rows whose ground truth it can't compare."""
+    """Rows that it can't score."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def first_rows(path: Path, dataset: DatasetConfig, config: TokenizeConfig, count
 
 
 def answers(row: Row, truth: str) -> dict[str, str]:
-    """Ways in which a model that knows the answer may say it."""
+    """Return the forms in which a model may state the right answer."""
     reasoning = row.answer.rpartition("####")[0].strip() or "So."
     return {
         DEMONSTRATED: row.answer,
@@ -124,7 +124,7 @@ def answers(row: Row, truth: str) -> dict[str, str]:
 
 
 def broken(row: Row, wrong: str) -> dict[str, str]:
-    """Completions that deserve nothing: silence, another row's answer, and an answer cut off early."""
+    """Return completions that deserve no reward: empty, another row's answer, and an answer cut off early."""
     cut = row.answer[: len(row.answer) // 3].rstrip("0123456789")
     return {"empty": "", "wrong": answers(row, wrong)["marked"], CUT_OFF: cut}
 
@@ -139,11 +139,11 @@ def probe(
     """Score right and broken completions of `rows` with the configured reward.
 
     Args:
-        dataset: where the ground truth stands.
-        config: what the prompt asks for.
-        reward: what is to be earned; a user's function is imported and called.
+        dataset: decides the ground truth.
+        config: decides the prompt.
+        reward: user functions are imported and called.
         rows: a sample, see `sample_rows`.
-        leftover: of engines whose rewards read the stop token, too; None: they do not.
+        leftover: set for engines whose rewards also read part of the stop token.
 
     Raises:
         InputError: a user's function can't be imported, or no row has a ground truth.
@@ -158,16 +158,16 @@ def probe(
     right = [answers(row, truth) for row, truth in pairs]
     bad = [broken(row, wrong) for (row, _), wrong in zip(pairs, wrongs, strict=True)]
     prompt = (config.system_prompt + "\n" if config.chat_template else "") + user_text(pairs[0][0], config)
-    expected = {DEMONSTRATED, *(way for way, words in REQUESTED_BY.items() if words in prompt)}
+    expected = {DEMONSTRATED, *(form for form, words in REQUESTED_BY.items() if words in prompt)}
     if config.enable_thinking:
         expected.add("thinking")
-    scored = _score_ways(reward, right, bad, truths, leftover.text if leftover else "")
+    scored = _score_forms(reward, right, bad, truths, leftover.text if leftover else "")
     functions = _functions(reward, scored, list(right[0]), expected)
     totals, unearned = _totals(reward, scored), _unearned(functions)
     if leftover and unearned:
-        results = _functions(reward, _score_ways(reward, right, bad, truths), list(right[0]), expected)
-        unearned = _blamed(leftover, unearned, _unearned(results))
-    # where nothing is earned, right and wrong score alike anyhow
+        results = _functions(reward, _score_forms(reward, right, bad, truths), list(right[0]), expected)
+        unearned = _attribute(leftover, unearned, _unearned(results))
+    # if nothing is earned, right and wrong answers score the same anyway
     is_hopeless = unearned and not any(function.earned_by for function in functions.values())
     return Probe(
         rows=len(pairs),
@@ -185,40 +185,40 @@ def _different_truths(truths: Sequence[str]) -> list[str]:
     ]
 
 
-def _score_ways(
+def _score_forms(
     reward: RewardConfig,
     right: Sequence[dict[str, str]],
     bad: Sequence[dict[str, str]],
     truths: Sequence[str],
     end: str = "",
 ) -> dict[str, tuple[dict[str, float], dict[str, int]]]:
-    """Way of answering -> mean of each function over the rows, and its failures.
+    """Return form of answer -> mean of each function over the rows, and its failures.
 
-    Lengths count 0: whether a completion is too long depends on the model, not on reward and data.
+    All lengths are 0, because they depend on the model.
     """
     scores = {}
-    for way in (*right[0], *bad[0]):
-        ending = "" if way == CUT_OFF else end
-        texts = [{**ok, **no}[way] + ending for ok, no in zip(right, bad, strict=True)]
+    for form in (*right[0], *bad[0]):
+        ending = "" if form == CUT_OFF else end
+        texts = [{**ok, **no}[form] + ending for ok, no in zip(right, bad, strict=True)]
         scored = score_each(reward, texts, truths, [0] * len(texts))
         means = {name: round(statistics.fmean(values), 4) for name, values in scored.parts.items()}
-        scores[way] = means, scored.failures
+        scores[form] = means, scored.failures
     return scores
 
 
 def _functions(
     reward: RewardConfig,
     scored: dict[str, tuple[dict[str, float], dict[str, int]]],
-    ways: Sequence[str],
+    forms: Sequence[str],
     expected: set[str],
 ) -> dict[str, FunctionProbe]:
     functions = {}
     for name, weight in zip(reward.functions, reward.weights, strict=True):
-        means = {way: by_name[name] for way, (by_name, _) in scored.items()}
+        means = {form: by_name[name] for form, (by_name, _) in scored.items()}
         failures = max(by_name[name] for _, by_name in scored.values())
-        earning = [way for way in ways if means[way] >= EARNED]
-        earning_ways = tuple(way for way in earning if way in expected)
-        unasked = tuple(way for way in earning if way not in expected)
+        earning = [form for form in forms if means[form] >= EARNED]
+        earning_ways = tuple(form for form in earning if form in expected)
+        unasked = tuple(form for form in earning if form not in expected)
         functions[name] = FunctionProbe(weight, means, earning_ways, unasked, failures)
     return functions
 
@@ -226,10 +226,10 @@ def _functions(
 def _totals(
     reward: RewardConfig, scored: dict[str, tuple[dict[str, float], dict[str, int]]]
 ) -> dict[str, float]:
-    """Way of answering -> mean of the weighted total."""
+    """Return form of answer -> mean of the weighted total."""
     weights = dict(zip(reward.functions, reward.weights, strict=True))
     return {
-        way: sum(weights[name] * mean for name, mean in means.items()) for way, (means, _) in scored.items()
+        form: sum(weights[name] * mean for name, mean in means.items()) for form, (means, _) in scored.items()
     }
 
 
@@ -241,7 +241,7 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
         rule = "can't be earned: neither the demonstrated answers nor what the prompt asks for score"
         remedy = "use another reward, or change dataset.solution"
         if function.unasked:
-            words = " or ".join(REQUESTED_BY[way] for way in function.unasked)
+            words = " or ".join(REQUESTED_BY[form] for form in function.unasked)
             remedy = (
                 f"ask for {words} in tokenize.prompt_suffix or tokenize.system_prompt, or use another reward"
             )
@@ -249,9 +249,9 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
     return problems
 
 
-def _blamed(leftover: Leftover, problems: Sequence[Problem], besides: Sequence[Problem]) -> list[Problem]:
-    """Problems, each told to be the leftover's unless the function is not earned without it either."""
-    known = {problem.value: problem for problem in besides}
+def _attribute(leftover: Leftover, problems: Sequence[Problem], without: Sequence[Problem]) -> list[Problem]:
+    """Attribute problems to the leftover if they do not occur without it."""
+    known = {problem.value: problem for problem in without}
     rule = (
         f"can't be earned: the token that ends a completion stays in the text as {leftover.text!r} "
         f"({leftover.source})"
@@ -263,8 +263,8 @@ def _blamed(leftover: Leftover, problems: Sequence[Problem], besides: Sequence[P
 
 
 def _undistinguished(totals: dict[str, float], expected: set[str]) -> list[Problem]:
-    best = max(totals[way] for way in expected)
-    ways = [way for way in ("empty", "wrong", CUT_OFF) if totals[way] >= best]
+    best = max(totals[form] for form in expected)
+    forms = [form for form in ("empty", "wrong", CUT_OFF) if totals[form] >= best]
     rule = f"scores {best:.2f} for right answers and no less for these"
     remedy = "add a function that looks at the ground truth (accuracy)"
-    return [Problem("reward", ", ".join(ways), rule, remedy)] if ways else []
+    return [Problem("reward", ", ".join(forms), rule, remedy)] if forms else []

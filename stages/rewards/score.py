@@ -1,6 +1,6 @@
-"""The weighted reward of a batch; where a function fails, a completion scores 0, and the failure is counted.
+"""The weighted reward of a batch of completions.
 
-What it said is kept for whoever tells it; `check_failures` says when there are too many.
+A completion for which a function fails scores 0; `check_failures` refuses too many failures.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from stages.weights.dtypes import Array
 
 ANSWER_LIMIT_S = 5.0
-"""Time for one completion, for functions that may hang (maths and the user's own)."""
+"""Time for one completion, for functions that may hang (maths and the user's)."""
 TIMEOUTS_LIMIT_S = 30.0
-"""Time that calls without an end may take of one step, all together; then no further completion is tried."""
+"""Total time of a step for calls that exceed their limit; further completions are then not tried."""
 LARGEST = 1e18
-"""Largest reward: squared, as a group's deviation needs it, it is still a float32."""
+"""Largest reward: its square, for a group's standard deviation, must be a float32."""
 MOST_CHARACTERS, MOST_SHOWN = 400, 60
 """Characters of a message, and of a returned value in it."""
 
@@ -49,9 +49,9 @@ class RewardScores:
     failures: dict[str, int]
     """Function name -> completions that it could not score (they count 0)."""
     faults: dict[str, int] = field(default_factory=dict)
-    """The same, but for those whose ground truth cannot be compared: that is no fault of the function."""
+    """The failures except for those with an unusable ground truth, which are not the function's fault."""
     messages: dict[str, str] = field(default_factory=dict)
-    """Function name -> what its first failure was; nothing where it had none."""
+    """Function name -> description of its first failure, if it had one."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def score(
     Raises:
         InputError: a user's function can't be imported, or `lengths` is needed.
     """
-    import numpy as np  # here, because reading stages.rewards.config imports this package
+    import numpy as np  # here: plans score without it
 
     columns = score_each(config, completions, solutions, lengths)
     parts = {name: np.array(column, np.float32) for name, column in columns.parts.items()}
@@ -99,16 +99,16 @@ def weighted(config: RewardConfig, parts: Mapping[str, Array]) -> Array:
 
 
 def check_failures(config: RewardConfig, scores: RewardScores | Columns, count: int, where: str) -> None:
-    """End what rests on rewards that are too often not computed.
+    """Refuse scores with too many failures: more than config.max_failures, or a tenth of `count`.
 
     Args:
-        config: its max_failures, or a tenth of `count`.
+        config: the reward.
         scores: of `count` completions.
-        count: how many there are.
-        where: what they are, for the message.
+        count: number of completions.
+        where: description of the completions, for the message.
 
     Raises:
-        InputError: naming the function, and what it said first.
+        InputError: naming the function and its first failure.
     """
     allowed, key = config.max_failures, f"reward.max_failures={config.max_failures}"
     if allowed is None:
@@ -116,7 +116,7 @@ def check_failures(config: RewardConfig, scores: RewardScores | Columns, count: 
     for name, faults in scores.faults.items():
         if faults > allowed:
             rule = f"failed for {faults} of {count} {where}, more than {key}: {scores.messages.get(name)}"
-            remedy = "mend the function, or allow more with reward.max_failures"
+            remedy = "correct the function, or allow more with reward.max_failures"
             raise InputError("reward.functions", name, rule, remedy)
 
 
@@ -156,21 +156,21 @@ class Failure:
 
 @dataclass
 class Budget:
-    """Time that is left for calls that come to no end, all together."""
+    """Remaining time for calls that exceed their limit."""
 
     left_s: float
 
 
 class NotTriedError(Exception):
-    """Time-outs have used up what a step has for them."""
+    """The budget for calls that exceed their limit is used up."""
 
 
 class BadReturnError(ValueError):
-    """A function returned something else than one usable number for one completion."""
+    """A function did not return one usable number for one completion."""
 
 
 def _by_text(name: str, budget: Budget) -> Reward:
-    """Wrap a function of completion and solution; functions that are not ours get a time limit."""
+    """Wrap a function of completion and solution; maths and user functions get a time limit."""
     item = ITEM_REWARDS.get(name) or _limited(_maths() if name == "maths" else user_item(name), budget)
     return lambda completion, solution, tokens: item(completion, solution)
 
@@ -187,7 +187,7 @@ def _by_length(name: str, config: RewardConfig, budget: Budget) -> Reward:
 
 
 def _guarded(reward: Reward, weight: float, completion: str, solution: str, tokens: int) -> float | Failure:
-    """Return the reward, or why there is none: no error of one call may end a training run."""
+    """Return the reward, or the reason for a failure; no error of one call may end a training run."""
     try:
         value = reward(completion, solution, tokens)
         if not abs(value) * max(1.0, abs(weight)) <= LARGEST:
@@ -198,7 +198,7 @@ def _guarded(reward: Reward, weight: float, completion: str, solution: str, toke
         raise
     except (BadReturnError, NotTriedError, OutOfTimeError) as error:
         return Failure(str(error), fault=True)
-    except BaseException as error:  # SystemExit too, which would end the stage as if it were done
+    except BaseException as error:  # SystemExit too, which would end the stage with exit code 0
         return Failure(_describe_error(error), fault=True)
     return value
 
@@ -212,7 +212,7 @@ def _describe_error(error: BaseException) -> str:
 def _limited(item: ItemReward, budget: Budget) -> ItemReward:
     def limited(completion: str, solution: str) -> float:
         if budget.left_s <= 0:
-            raise NotTriedError(f"not tried: calls without an end took {TIMEOUTS_LIMIT_S:g} s of one step")
+            raise NotTriedError(f"not tried: calls over their limit took {TIMEOUTS_LIMIT_S:g} s of one step")
         began = time.monotonic()
         try:
             with time_limit(min(ANSWER_LIMIT_S, budget.left_s)):
@@ -225,7 +225,7 @@ def _limited(item: ItemReward, budget: Budget) -> ItemReward:
 
 
 def _maths() -> ItemReward:
-    """Raise here, once, rather than count a missing package as a failure of every completion."""
+    """Import math-verify, so that a missing package is one error and not a failure for each completion."""
     try:
         importlib.import_module("math_verify")
     except ImportError as error:
@@ -246,11 +246,7 @@ def user_item(name: str) -> ItemReward:
 
 
 def _to_number(returned: object) -> float:
-    """Return the number that a function returned for one completion.
-
-    Raises:
-        BadReturnError: saying what it is instead.
-    """
+    """Return the number that a function returned for one completion, or raise BadReturnError."""
     shown = repr(returned)
     shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
     if isinstance(returned, (str, bytes, Mapping)) or not isinstance(returned, Iterable):

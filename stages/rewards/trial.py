@@ -1,6 +1,6 @@
-"""A reward that is not ours, tried on a handful of completions: minutes or hours before it is needed.
+"""A trial of user reward functions on a few completions, before the run starts.
 
-Runs in a process of its own, as a stage does: the user's code is imported, and may do anything.
+It runs in a separate process, like a stage, because user code may do anything.
 """
 
 from stages.base.context import Context
@@ -17,7 +17,7 @@ ROWS = 4
 
 
 def run(context: Context) -> None:
-    """Score right and wrong answers of the first rows, and silence.
+    """Score right and wrong answers of the first rows, and empty completions.
 
     Raises:
         InputError: a function can't be imported, or fails for more than a tenth of the answers (with
@@ -39,17 +39,17 @@ def run(context: Context) -> None:
         lines += [*answers(row, truth).values(), broken(row, "0")["wrong"]]
         truths += [truth] * (len(lines) - len(truths))
     _check(reward, score_each(reward, lines, truths, map(len, lines)), len(lines))
-    silence = score_each(reward, [""] * len(known), [truth for _, truth in known], [0] * len(known))
-    for name, faults in silence.faults.items():
+    empty = score_each(reward, [""] * len(known), [truth for _, truth in known], [0] * len(known))
+    for name, faults in empty.faults.items():
         if faults:
-            context.warn(f"reward {name}: fails for a completion without any text: {silence.messages[name]}")
+            context.warn(f"reward {name}: fails for a completion without any text: {empty.messages[name]}")
 
 
 def _check(reward: RewardConfig, columns: Columns, count: int) -> None:
     if reward.max_failures is None:
-        check_failures(reward, columns, count, "answers that it was tried on")
+        check_failures(reward, columns, count, "trial answers")
         return
-    for name, faults in columns.faults.items():  # some may fail: the user has said so
+    for name, faults in columns.faults.items():  # some may fail, see max_failures
         if faults == count:
-            rule = f"failed for all {count} answers that it was tried on: {columns.messages[name]}"
-            raise InputError("reward.functions", name, rule, "mend the function")
+            rule = f"failed for all {count} trial answers: {columns.messages[name]}"
+            raise InputError("reward.functions", name, rule, "correct the function")

@@ -1,6 +1,6 @@
-"""Which files a user's reward `module:function` is made of: its module, and what that imports uninstalled.
+"""The source files of a user's reward `module:function`: its module and the modules that it imports.
 
-Nothing is imported here, only read: a plan must not run code, and files decide an artifact's identity.
+The files are read and not imported: a plan must not run code. Their digests enter the fingerprints.
 """
 
 import ast
@@ -17,21 +17,21 @@ from stages.base.errors import ConfigError, Problem
 from stages.rewards.config import BUILTIN, RewardConfig
 
 PRODUCT_PACKAGES = frozenset({"stages", "pipeline", "launch", "conf", "hydra_plugins", "grpoflow"})
-"""Packages of this project: a stage's code version stands for them."""
+"""Packages of this project, which a stage's code version represents."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 IMPORTERS = frozenset({"import_module", "__import__"})
 
 
 def files_of(config: RewardConfig) -> tuple[Path, ...]:
-    """Return the files of all the user's reward functions, ordered by module name; none for built-in ones.
+    """Return the files of all user reward functions, ordered by module name; none for built-in ones.
 
-    A module counts with the packages around it and with every module that it imports, directly or not, in a
-    statement or by a name written out for importlib.import_module. Left out are the standard library,
-    installed packages (but one that holds the function itself) and this project. What a function reads while
-    it runs, its data files for example, is not seen.
+    These are the function's module, the packages that contain it, and all modules that it imports, directly
+    or indirectly, by statements or by importlib.import_module with a literal name. The standard library,
+    installed packages (except the one with the function itself) and this project are left out. Files that a
+    function reads while it runs are not included.
 
     Raises:
-        ConfigError: a module is not found where a stage would look for it.
+        ConfigError: a module is not on a stage's search path.
     """
     problems, files = [], dict[str, Path]()
     for index, name in enumerate(config.functions):
@@ -42,7 +42,7 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
             continue
         packages = _search(module, _search_path())
         if not packages or packages[-1][0] != module:
-            remedy = "put its directory on PYTHONPATH, or start grpoflow where it lies"
+            remedy = "put its directory on PYTHONPATH, or start grpoflow in it"
             problems.append(Problem(f"reward.functions[{index}]", name, f"module {module} not found", remedy))
             continue
         _collect(module, module.partition(".")[0], files)
@@ -52,14 +52,14 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
 
 
 def _collect(module: str, package: str, files: dict[str, Path]) -> None:
-    """Add the files of `module` and of what it imports; `package` counts although it is installed."""
+    """Add the files of `module` and of its imports; `package` is included even if it is installed."""
     pending = [module]
-    looked = set[str]()
+    seen = set[str]()
     while pending:
         name = pending.pop()
-        if name in looked or name.partition(".")[0] in PRODUCT_PACKAGES:
+        if name in seen or name.partition(".")[0] in PRODUCT_PACKAGES:
             continue
-        looked.add(name)
+        seen.add(name)
         for part, spec in _search(name, _search_path()):
             file = _file(spec)
             if part in files or file is None or (_is_installed(file) and part.partition(".")[0] != package):
@@ -75,7 +75,7 @@ def _search_path() -> list[str]:
 
 
 def _search(name: str, path: Sequence[str]) -> list[tuple[str, ModuleSpec]]:
-    """Return (name, spec) of a module and of each package around it, as far as they exist."""
+    """Return (name, spec) of each package that contains a module, and of the module, as far as they exist."""
     specs, parts = [], name.split(".")
     for count in range(1, len(parts) + 1):
         module = ".".join(parts[:count])
@@ -88,11 +88,11 @@ def _search(name: str, path: Sequence[str]) -> list[tuple[str, ModuleSpec]]:
 
 
 def _file(spec: ModuleSpec) -> Path | None:
-    """Return the file that a module is read from (a zip archive for modules in it); None if there is none."""
+    """Return a module's file (or the zip archive that contains it); None if there is none."""
     if spec.origin is None:  # a package without __init__.py
         return None
     path = Path(spec.origin)
-    return next((path_to_check for path_to_check in (path, *path.parents) if path_to_check.is_file()), None)
+    return next((file for file in (path, *path.parents) if file.is_file()), None)
 
 
 def _is_installed(file: Path) -> bool:
@@ -103,12 +103,12 @@ def _is_installed(file: Path) -> bool:
 
 
 def _imports(file: Path, module: str, is_package: bool) -> Iterator[str]:
-    """Absolute names of what a source file may import; nothing where it is no source or is malformed."""
+    """Yield the absolute names that a source file may import; nothing if it is malformed or not Python."""
     if file.suffix not in importlib.machinery.SOURCE_SUFFIXES:
         return
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):  # told when a stage imports it
+    except (SyntaxError, ValueError, OSError):  # reported when a stage imports it
         return
     package = module if is_package else module.rpartition(".")[0]
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""The data card: what went in, what came out, and what the rows look like."""
+"""The data card of a MindRecord file: row counts, token lengths and sample rows."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ SAMPLES = 3
 
 @dataclass
 class FileCard:
-    """Running counts of one MindRecord file."""
+    """Counts and samples of one MindRecord file."""
 
     rows_in: int = 0
     """Rows read, bad ones included."""
     rows_out: int = 0
-    """Rows used: rows_in without the dropped ones."""
+    """Rows used: rows_in minus the dropped ones."""
     records: int = 0
-    """Rows of the MindRecord; as rows_out, but for packed text."""
+    """Rows of the MindRecord; differs from rows_out for packed text only."""
     padding: int = 0
     """Padding ids at the end of packed text."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Reason -> rows; every one is named in NAME.dropped.jsonl."""
+    """Reason -> rows; NAME.dropped.jsonl lists them."""
     truncated: Counter[str] = field(default_factory=Counter)
-    """Column -> rows cut to its length."""
+    """Column -> rows truncated to its length."""
     duplicates: int = 0
-    """Rows whose prompt occurred before in the same file; they are kept."""
+    """Rows whose prompt occurred earlier in the same file; they are used."""
     repeated: int = 0
-    """Test rows whose question is a training row's; they are kept."""
+    """Test rows whose question occurs in training; they are used."""
     repeated_examples: list[dict[str, Any]] = field(default_factory=list)
-    """The first of these: line and question."""
+    """Line and question of the first ones."""
     lengths: dict[str, array[int]] = field(default_factory=dict)
     """Column -> tokens of each row before truncation and padding."""
     samples: list[dict[str, str]] = field(default_factory=list)
     """The first rows, decoded."""
 
     def add_length(self, column: str, tokens: int) -> None:
-        """Note the true length of one row."""
+        """Record the length of one row."""
         self.lengths.setdefault(column, array("I")).append(tokens)
 
     def to_json(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class FileCard:
 
 
 def summary(values: array[int]) -> dict[str, Any]:
-    """Mean, percentiles and a histogram of token counts."""
+    """Return mean, percentiles and a histogram of token counts."""
     counts = np.frombuffer(values, dtype=np.dtype(values.typecode))
     heights, edges = np.histogram(counts, bins=min(BINS, int(np.ptp(counts)) + 1))
     return {

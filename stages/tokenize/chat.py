@@ -1,7 +1,7 @@
-"""The tokenizer's own chat template: messages to text, and the text to pieces that can be encoded.
+"""The tokenizer's chat template: messages to text, and the text to pieces that can be encoded.
 
-A template marks turns with special tokens. The same characters inside a message are only text: they
-are guarded while the template runs, so that no message can end its own turn or begin another.
+A template marks turns with special tokens. The same characters inside a message are plain text; they are
+escaped while the template runs, so that no message can end its turn or begin another.
 """
 
 import json
@@ -21,7 +21,7 @@ from stages.tokenize.sandbox import Sandbox
 from stages.tokenize.text import Turn
 from stages.tokenize.tokenizer import read_json
 
-GUARD = "\ufdd0"  # a code point that no text means anything by
+GUARD = "\ufdd0"  # a code point that Unicode reserves for internal use
 QUESTION = "How many are 12 + 30 apples?"
 """Question that every template must render."""
 GUARDED = re.compile(f"{GUARD}({GUARD}?)")
@@ -32,7 +32,7 @@ class Piece:
     """Part of a rendered conversation."""
 
     text: str
-    """Still guarded."""
+    """Still escaped."""
     learnt: bool
     """True for the assistant's words and the token that ends its turn."""
 
@@ -42,15 +42,15 @@ class TemplateRefusalError(ValueError):
 
 
 class ChatTemplate:
-    """Renders conversations as transformers' apply_chat_template does.
+    """A chat template; renders conversations like transformers' apply_chat_template.
 
     Source: huggingface/transformers v5.12.1, utils/chat_template_utils.py (sandbox, whitespace rules,
-    tojson and raise_exception). There is no strftime_now: a template that asks for today's date, as
-    Llama 3.2's does, takes the date that it has for such a case, and ids are the same tomorrow.
+    tojson and raise_exception). There is no strftime_now: templates with today's date, such as Llama 3.2's,
+    then use a fixed date, and ids do not change from day to day.
     """
 
     def __init__(
-        self, source: str, special: Mapping[str, int], path: Path, told: Mapping[str, Any] | None = None
+        self, source: str, special: Mapping[str, int], path: Path, variables: Mapping[str, Any] | None = None
     ) -> None:
         """Compile a template.
 
@@ -58,7 +58,7 @@ class ChatTemplate:
             InputError: the template is malformed.
         """
         self.source, self.path = source, path
-        self._special, self._told = dict(special), dict(told or {})
+        self._special, self._variables = dict(special), dict(variables or {})
         tokens = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
         self._tokens = re.compile(f"({tokens})" if tokens else r"(?!)")
         environment = Sandbox()
@@ -70,14 +70,16 @@ class ChatTemplate:
             raise InputError(path, None, f"its chat template is malformed: {error}") from error
 
     def render(self, turns: Sequence[Turn], generation: bool = False) -> str:
-        """Return the guarded text of a conversation.
+        """Return the escaped text of a conversation.
 
         Raises:
             TemplateRefusalError: the template fails, or takes too many steps.
         """
-        messages = [{"role": turn.role, "content": self._guard(turn.content)} for turn in turns]
+        messages = [{"role": turn.role, "content": self._escape(turn.content)} for turn in turns]
         try:
-            return self._template.render(messages=messages, add_generation_prompt=generation, **self._told)
+            return self._template.render(
+                messages=messages, add_generation_prompt=generation, **self._variables
+            )
         except Exception as error:  # a template's expressions may raise anything
             reason = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
             raise TemplateRefusalError(f"the chat template refuses it: {reason}") from error
@@ -102,9 +104,8 @@ class ChatTemplate:
     def pieces(self, turns: Sequence[Turn]) -> list[Piece]:
         """Split a conversation at the assistant's turns.
 
-        Each cut lies where the prompt of that turn ends, so that a piece's ids are those of training's
-        rollouts. The line break that Qwen2's template puts behind a turn's end is not learnt: nothing
-        is generated after the end token.
+        A turn's piece begins where its prompt ends, so that the ids are those of a rollout. The line break
+        that Qwen2's template puts after the end token is not learnt, because nothing is generated there.
 
         Raises:
             TemplateRefusalError: the template refuses, or renders earlier turns differently later on.
@@ -125,7 +126,7 @@ class ChatTemplate:
         return [*pieces, Piece(text[at:], False)]
 
     def split(self, text: str) -> list[str | int]:
-        """Guarded text as plain text (str, not empty) and special tokens (int) in turn."""
+        """Split escaped text into plain text (str, not empty) and special tokens (int)."""
         parts = self._tokens.split(text)
         plain = (GUARDED.sub(r"\1", part) for part in parts[::2])
         ids = [self._special[part] for part in parts[1::2]]
@@ -135,7 +136,7 @@ class ChatTemplate:
             result += [] if token is None else [token]
         return result
 
-    def _guard(self, content: str) -> str:
+    def _escape(self, content: str) -> str:
         content = content.replace(GUARD, GUARD * 2)
         return self._tokens.sub(lambda match: match[0][0] + GUARD + match[0][1:], content)
 
@@ -145,10 +146,11 @@ def load_template(
 ) -> ChatTemplate:
     """Load a tokenizer's chat template from its file, else from tokenizer_config.json, else plain ChatML.
 
-    Of an exported model its base's counts: its own wraps that in what tokenize says, which is said anew.
+    For an exported model this is its base's template: the exported one already contains the settings of
+    section tokenize, which would be applied twice.
 
     Raises:
-        InputError: it is malformed, or knows nothing of the thinking that it is told of.
+        InputError: it is malformed, or enable_thinking is set and the template does not use it.
     """
     path = directory / "tokenizer_config.json"
     with understood(path, "a chat template"):
@@ -164,22 +166,22 @@ def load_template(
     source = source or CHAT_TEMPLATE
     if enable_thinking is not None:
         if "enable_thinking" not in source:
-            rule = f"knows no enable_thinking, which tokenize.enable_thinking={enable_thinking} would tell it"
-            raise InputError(path, None, f"its chat template {rule}", "set it to null")
+            rule = f"its chat template does not use tokenize.enable_thinking={enable_thinking}"
+            raise InputError(path, None, rule, "set it to null")
         tokens["enable_thinking"] = enable_thinking
     with understood(path, "a chat template"):
         return ChatTemplate(source, special, path, tokens)
 
 
 def named_tokens(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """bos_token and its kin, as transformers tells a template of them."""
+    """Return bos_token, eos_token, pad_token and unk_token, which transformers passes to a template."""
     named = {key: settings.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     texts = {key: token.get("content") if isinstance(token, dict) else token for key, token in named.items()}
     return {key: text for key, text in texts.items() if isinstance(text, str)}
 
 
 def _tojson(value: Any, indent: int | None = None) -> str:
-    """Jinja's own escapes HTML."""
+    """Return JSON; unlike Jinja's filter, without HTML escapes."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 

@@ -48,34 +48,34 @@ class TokenizeConfig:
 
 @dataclass(frozen=True)
 class SftDataConfig:
-    """Examples of the user's for supervised training (stage sft, whoever runs it)."""
+    """The user's examples for supervised training (stage sft, for every engine)."""
 
     path: Annotated[str | None, NotInIdentity()]
-    """JSON lines, a JSON array or Parquet; null: the training questions with their whole answers."""
+    """JSON lines, a JSON array or Parquet; null: the training questions with their complete answers."""
     kind: Literal["alpaca", "conversations"]
-    """Kind of its rows, see tokenize.kind; turns take the chat template in any case."""
+    """Kind of its rows, see tokenize.kind; the chat template is always used."""
 
 
 RULES = Rules[TokenizeConfig]("tokenize", "mindrlhf's rlhf_data.py")
-for _key, _wanted, _why in (
-    ("kind", "grpo", "it makes nothing else"),
-    ("chat_template", False, "it knows no chat template"),
-    ("id_dtype", "int64", "it writes these"),
+for _key, _value, _why in (
+    ("kind", "grpo", "it writes no other kind"),
+    ("chat_template", False, "it uses no chat template"),
+    ("id_dtype", "int64", "it writes int64"),
 ):
     RULES.must(
         f"tokenize.{_key}",
-        be(_wanted, f"with tokenize.compat=mindrlhf: {_why}", "set tokenize.compat=none"),
+        be(_value, f"with tokenize.compat=mindrlhf: {_why}", "set tokenize.compat=none"),
         when=lambda config: config.compat == "mindrlhf",
     )
 RULES.must(
     "tokenize.enable_thinking",
-    be(None, "there is no chat template to tell", "set tokenize.chat_template=true"),
+    be(None, "no chat template is used", "set tokenize.chat_template=true"),
     "ours: stages/tokenize/chat.py",
     when=lambda config: not config.chat_template,
 )
 RULES.must(
     "tokenize.chat_template",
-    be(True, "turns need their marks"),
+    be(True, "conversations need a chat template"),
     "ours: stages/tokenize/supervised.py",
     name="turns",
     when=lambda config: config.kind in ("alpaca", "conversations"),

@@ -1,4 +1,4 @@
-"""Counts of a tokenize artifact's data cards, for tables and warnings; imports nothing heavy."""
+"""Tables and warnings from the data cards of a tokenize artifact; imports nothing heavy."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ def table(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _complete_cards(files: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the cards that count rows; an artifact of another version may lack the counts."""
+    """Yield the cards with row counts; those of other versions may have none."""
     keys = {"rows_in", "rows_out", "dropped", "truncated"}
     return ((name, card) for name, card in files.items() if keys <= card.keys())
 

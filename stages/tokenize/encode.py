@@ -1,4 +1,4 @@
-"""Rows of text to rows of ids: template, truncation, padding, and the reason for each row left out.
+"""Rows of text to rows of ids: chat template, truncation and padding.
 
 Shapes: B rows, P max_prompt_length, S seq_length, L sft_length.
 """
@@ -37,13 +37,13 @@ class EncodedRow:
 
 
 def first_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids that a tokenizer puts before any text: Llama 3's <|begin_of_text|>, none for Qwen."""
+    """Return the ids that a tokenizer puts before every text: Llama 3's <|begin_of_text|>, none for Qwen."""
     plain, framed = (tokenizer.encode("0", add_special_tokens=framed).ids for framed in (False, True))
     return list(framed[: framed.index(plain[0])]) if plain else []
 
 
 class Encoder:
-    """Turns rows into ids as a TokenizeConfig says."""
+    """Conversion of rows to ids according to a TokenizeConfig."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Encoder:
         """Set up the tokenizer and check the template.
 
         Args:
-            tokenizer: with compat=mindrlhf the one built without '#' merges.
+            tokenizer: built without '#' merges for compat=mindrlhf.
             ids: end and padding ids.
-            dataset: which part of the answer is the ground truth.
+            dataset: decides which part of the answer is the ground truth.
             config: template and lengths.
-            template: set where config.chat_template is.
+            template: required if config.chat_template is true.
 
         Raises:
             InputError: the template fails, or leaves the question out.
@@ -70,31 +70,25 @@ class Encoder:
         if template is not None:
             template.check(system_turns(config) if config.kind == "grpo" else ())
         self.compat = config.compat == "mindrlhf"
-        # A literal "<|endoftext|>" in a text would become the padding id, and end it there for every
-        # reader that strips padding; encoded as plain characters it is only text.
+        # A literal "<|endoftext|>" must not become the padding id: readers strip padding.
         tokenizer.encode_special_tokens = not self.compat
         self.first = [] if self.compat else first_ids(tokenizer)
 
     @property
     def columns(self) -> ColumnsConfig:
-        """The keys to read from JSON rows."""
+        """Keys to read from JSON rows."""
         return columns(self.dataset, self.config)
 
     def batch(self, texts: list[str]) -> list[list[int]]:
-        """Ids of plain texts."""
+        """Return the ids of plain texts."""
         return [entry.ids for entry in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def batch_parts(self, rows: Sequence[Sequence[str | int]]) -> list[list[int]]:
-        """Ids of rows that consist of plain texts and special tokens, see ChatTemplate.split."""
+        """Return the ids of rows of plain texts and special tokens, see ChatTemplate.split."""
         ids = iter(self.batch([part for row in rows for part in row if isinstance(part, str)]))
         return [[i for part in row for i in ([part] if isinstance(part, int) else next(ids))] for row in rows]
 
     def _prompts(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Encode the prompts.
-
-        Raises:
-            InputError: the chat template fails for a row.
-        """
         if self.template is None:
             return [[*self.first, *ids] for ids in self.batch([user_text(row, self.config) for row in rows])]
         first = system_turns(self.config)
@@ -109,14 +103,11 @@ class Encoder:
         return self.batch_parts(parts)
 
     def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[BadLine]]:
-        """Encode rows, at full length.
+        """Encode rows at full length; return the usable ones in order, and the others with reasons.
 
         Args:
             rows: B rows.
-            with_answers: encode whole answers too (for supervised examples).
-
-        Returns:
-            the usable rows in order, and the others with reasons.
+            with_answers: also encode the complete answers (for supervised examples).
         """
         usable, texts, dropped = [], [], []
         for row in rows:
@@ -137,7 +128,7 @@ class Encoder:
         return encoded, dropped
 
     def grpo_columns(self, rows: Sequence[EncodedRow]) -> dict[str, Array]:
-        """prompt_ids [B, P], pretrain_ids [B, S] and loss_mask [B, S]; int64, right-padded.
+        """Return prompt_ids [B, P], pretrain_ids [B, S] and loss_mask [B, S]; int64, right-padded.
 
         With compat=mindrlhf loss_mask is what rlhf_data.py writes: ones over the ground truth, padded
         with the pad id, then zero over as many positions as the prompt has. Otherwise it is one over
@@ -158,9 +149,9 @@ class Encoder:
         }
 
     def sft_columns(self, rows: Sequence[EncodedRow]) -> dict[str, Array]:
-        """input_ids [B, L+1] and labels [B, L+1]; int64, right-padded, labels not shifted.
+        """Return input_ids [B, L+1] and labels [B, L+1]; int64, right-padded, labels not shifted.
 
-        input_ids: prompt, whole answer, first end id; labels: the same ids, -100 on prompt and padding.
+        input_ids: prompt, complete answer, first end id; labels: the same ids, -100 on prompt and padding.
         """
         length = self.config.sft_length
         ids = [sft_ids(row, self.ids)[:length] for row in rows]
@@ -173,15 +164,15 @@ class Encoder:
 
 
 def sft_ids(row: EncodedRow, ids: SpecialIds) -> list[int]:
-    """Prompt, answer and end id of one supervised example.
+    """Return the ids of one supervised example: prompt, answer and end id.
 
-    Encoded apart and then joined, so that the prompt's ids are those that the rollout will see.
+    The prompt is encoded separately, so that its ids are those of the rollout.
     """
     return [*row.prompt, *row.answer, ids.eos[0]]
 
 
 def pad(rows: Sequence[Sequence[int]], length: int, value: int) -> Array:
-    """Ragged rows (each at most `length` long) as int64 [rows, length], `value` filled in on the right."""
+    """Return rows of at most `length` ids as int64 [rows, length], filled up with `value` on the right."""
     result = np.full((len(rows), length), value, np.int64)
     for target, ids in zip(result, rows, strict=True):
         target[: len(ids)] = ids

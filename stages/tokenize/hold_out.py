@@ -1,4 +1,4 @@
-"""Rows held out for the test, where a dataset has no test file of its own."""
+"""Rows held out for the test if a dataset has no test file."""
 
 import zlib
 from array import array
@@ -14,10 +14,10 @@ from stages.fetch.records import BadLine
 
 
 class HoldOut:
-    """Divides the rows of some files by the digest of their question.
+    """A division of the rows of some files by the digest of their question.
 
-    The test gets the smallest digests: the same ones whatever the order of the rows, spread over
-    files that are sorted by source or difficulty, and never a question that training has too.
+    The test gets the smallest digests. This does not depend on the order of the rows, spreads the test over
+    files that are sorted by difficulty, and keeps equal questions on one side.
     """
 
     def __init__(self, files: Sequence[Path], columns: ColumnsConfig, rows: int) -> None:
@@ -26,10 +26,10 @@ class HoldOut:
         Args:
             files: of the training split.
             columns: keys of question and answer.
-            rows: to hold out; a question that occurs several times may make it a few more.
+            rows: number to hold out; repeated questions may make it a few more.
 
         Raises:
-            InputError: that would leave nothing to train on.
+            InputError: nothing would be left to train on.
         """
         self._columns = columns
         hashes = array("I")
@@ -42,7 +42,7 @@ class HoldOut:
         self._largest = int(np.partition(digests, rows - 1)[rows - 1])
 
     def read_train(self, file: Path) -> Iterator[Row | BadLine]:
-        """Yield the rows for training, and all bad ones."""
+        """Yield the rows for training, and all bad lines."""
         for row in read_lines(file, self._columns):
             if isinstance(row, BadLine) or digest(row.prompt) > self._largest:
                 yield row
@@ -55,5 +55,5 @@ class HoldOut:
 
 
 def digest(prompt: str) -> int:
-    """Return a number that depends only on the text; Python's hash() changes from run to run."""
+    """Return a number that depends only on the text, unlike hash()."""
     return zlib.crc32(prompt.encode("utf-8"))

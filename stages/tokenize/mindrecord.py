@@ -1,9 +1,8 @@
 """MindRecord files written without MindSpore: integer columns in its format version 3.0.
 
-MindSpore's FileWriter asks its C++ header for the schema several times per row and compresses single
-values, and importing it costs more than tokenising; this writer compresses whole batches and skips
-the padding. The result is read by MindSpore's own reader, and a small file is byte for byte the one
-that FileWriter writes (both are tested).
+MindSpore's FileWriter is slow because it looks up the schema for each row and compresses single values, and
+importing it takes longer than tokenising; this writer compresses batches and skips the padding. MindSpore's
+reader reads the result, and a small file is byte for byte the one that FileWriter writes (both are tested).
 
 The file: 8 bytes (little-endian) length and JSON header, filled up to header_size; then pages of
 page_size, of which only the last may be shorter:
@@ -12,7 +11,7 @@ page_size, of which only the last may be shorter:
 - RAW pages: per row 8 bytes length and a msgpack map {"id": 0}, since no column is stored as text.
 Compressed values: 4 bytes (big-endian) count; two bits per value, first value in the highest bits,
 saying that 1, 2, 4 or 8 bytes follow for it; the values, little-endian.
-NAME.db: SQLite, where each row lies.
+NAME.db: SQLite, the position of each row.
 
 Source: mindspore 2.7.0, mindspore/ccsrc/minddata/mindrecord/io/shard_writer.cc, shard_column.cc and
 shard_index_generator.cc.
@@ -44,7 +43,7 @@ TABLES = (
 
 
 class MindRecordFile:
-    """One file in the making: `add` rows, then `close`."""
+    """One file that is being written: `add` rows, then `close`."""
 
     def __init__(
         self, file: Path, columns: Sequence[str], dtype: str, page_size: int, header_size: int
@@ -63,7 +62,7 @@ class MindRecordFile:
         self._saved = 0
         self._page = bytearray()
         self._ends = array("I")
-        self._groups: list[array[int]] = []  # per BLOB page: where each row ends
+        self._groups: list[array[int]] = []  # per BLOB page: the end of each row
         self._pages: list[dict[str, Any]] = []
         self._stream = file.open("xb")
 
@@ -97,7 +96,7 @@ class MindRecordFile:
         self._stream.write(len(header).to_bytes(8, "little") + header)
         self._stream.close()
         with contextlib.closing(sqlite3.connect(f"{self.file}.db", isolation_level=None)) as database:
-            # staged: a crash leaves a directory that nobody reads
+            # a crash leaves a staging directory, which is never read
             for statement in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "BEGIN", *TABLES):
                 database.execute(statement)
             database.execute("INSERT INTO SHARD_NAME VALUES (?)", (self.file.name,))
@@ -105,7 +104,7 @@ class MindRecordFile:
             database.execute("COMMIT")
 
     def _flush(self) -> None:
-        """Write the current BLOB page and begin another."""
+        """Write the current BLOB page and start another."""
         if not self._ends or len(self._page) > self.page_size:
             raise ValueError(f"page_size={self.page_size} is too small for one row")
         first = sum(map(len, self._groups))
@@ -116,7 +115,7 @@ class MindRecordFile:
         self._page, self._ends = bytearray(), array("I")
 
     def _write_raw_pages(self) -> Iterator[tuple[int, ...]]:
-        """Write RAW pages; a BLOB page's rows are never divided between two. Returns the index's rows."""
+        """Write RAW pages, each with all rows of its BLOB pages; return the index's rows."""
         pages: list[tuple[int, int]] = []
         groups: list[tuple[int, int]] = []
         used = raw_pages = 0
@@ -176,7 +175,7 @@ class MindRecordFile:
             "index_fields": None,
             "page": self._pages,
             "page_size": self.page_size,
-            "compression_size": max(self._saved, 1),  # 0 would tell the reader that nothing is compressed
+            "compression_size": max(self._saved, 1),  # 0 means that nothing is compressed
             "schema": [{"blob_fields": self.columns, "desc": "", "schema": fields}],
             "shard_addresses": [self.file.name],
             "shard_id": 0,
@@ -186,7 +185,7 @@ class MindRecordFile:
 
 
 def _framed(parts: Sequence[bytes]) -> Iterator[bytes]:
-    """Each column's bytes behind their length."""
+    """Yield each column's length and bytes."""
     for part in parts:
         yield len(part).to_bytes(8, "big")
         yield part
@@ -195,13 +194,13 @@ def _framed(parts: Sequence[bytes]) -> Iterator[bytes]:
 def pack(values: Array) -> list[bytes]:
     """Compress each row of an integer array [rows, length].
 
-    Rows of ids end in long runs of the padding id: whatever value fills the end of a row is packed
-    once per length and not looked at again.
+    Rows of ids end in long runs of the padding id, so the value that fills the end of a row is packed once
+    per length.
     """
     rows, length = values.shape
     count = length.to_bytes(4, "big")
     differs = values != values[:, -1:]
-    heads = length - np.argmax(differs[:, ::-1], axis=1)  # values up to the last one unlike the filler
+    heads = length - np.argmax(differs[:, ::-1], axis=1)  # values before the filler
     heads[~differs.any(axis=1)] = 0
     heads = np.minimum(-(-heads // 4) * 4, length)  # bitmap bytes hold four values
     used = int(heads.max(initial=0))
@@ -231,7 +230,7 @@ def pack(values: Array) -> list[bytes]:
 
 
 def _filler(value: int, count: int) -> tuple[bytes, bytes]:
-    """Bitmap and data of one value repeated; the bitmap's last byte is filled up with zero bits."""
+    """Return bitmap and data of one value repeated; the bitmap's last byte is filled up with zero bits."""
     kind = next(kind for kind in range(4) if -(1 << (8 << kind) - 1) <= value < 1 << (8 << kind) - 1)
     words, remainder = divmod(count, 4)
     bitmap = bytes([kind * 0b01010101]) * words

@@ -1,4 +1,4 @@
-"""Plain text as full rows of ids, as mindformers pretrains on it: documents one after the other.
+"""Plain text as full rows of ids for mindformers' pretraining: documents one after the other.
 
 Each document ends with <|endoftext|>, as Qwen's own pretraining text does; rows are cut wherever they
 are full, and only the last one is padded, so that no token is lost.
@@ -17,12 +17,12 @@ from stages.fetch.config import DATA_SUFFIXES
 from stages.fetch.records import TOO_LONG, BadLine, lines_of, read_records, text_fault
 from stages.tokenize.encode import Encoder
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Ledger, Source, Target, count_rows
+from stages.tokenize.source import Source, Target, count_rows, dropped_rows
 from stages.tokenize.tokenizer import ENDOFTEXT
 from stages.weights.dtypes import Array
 
 KEY = "text"
-GROWTH = 3  # times that a text's bytes can grow by Unicode's composed form (NFC)
+GROWTH = 3  # upper limit of the growth of a text's bytes by Unicode's composed form (NFC)
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ def tokenize_text(encoder: Encoder, sources: Sequence[Path], target: Path) -> di
         encoder: text to ids.
         sources: JSON lines, JSON arrays or Parquet with a key "text"; any other suffix is plain text, one
             document per file.
-        target: as for `stream.tokenize_file`.
+        target: see `stream.tokenize_file`, also for the result and errors.
 
-    Returns and raises: as there; the card's rows are documents (of plain text, paragraphs).
+    The card's rows are documents; paragraphs if a file is plain text.
     """
     length = encoder.config.sft_length + 1
     most = GROWTH * sum(file.stat().st_size for file in sources) + count_rows(sources)
     rows = Source(sources, read_passages, lambda row: row.text)
     with (
-        Ledger(target.with_suffix(DROPPED)) as ledger,
+        dropped_rows(target) as dropped,
         RecordWriter(target, {"input_ids": length}, encoder.config.id_dtype, most // length + 1) as writer,
     ):
-        made = Target(target.name, ledger, writer=writer)
+        made = Target(target.name, dropped, writer=writer)
         end = encoder.tokenizer.token_to_id(ENDOFTEXT)
         end = encoder.ids.eos[0] if end is None else end
         remaining = np.zeros(0, np.int64)
@@ -69,9 +69,7 @@ def tokenize_text(encoder: Encoder, sources: Sequence[Path], target: Path) -> di
                 length,
                 len(batch),
             )
-            if made.samples_wanted:
-                texts = [row.text for row in batch[: made.samples_wanted]]
-                made.card.samples += [{"text": text[:2000]} for text in texts]
+            made.card.samples += [{"text": row.text[:2000]} for row in batch[: made.missing_samples]]
         if len(remaining):
             made.card.padding = length - len(remaining)
             last = np.pad(remaining, (0, made.card.padding), constant_values=encoder.ids.pad)
@@ -81,7 +79,7 @@ def tokenize_text(encoder: Encoder, sources: Sequence[Path], target: Path) -> di
 
 
 def _write_full(target: Target, ids: Array, length: int, rows: int) -> Array:
-    """Write the full rows of `ids`, which end `rows` documents; the rest of the ids."""
+    """Write the full rows of `ids`, in which `rows` documents end; return the remaining ids."""
     full = len(ids) // length
     if full:
         target.write({"input_ids": ids[: full * length].reshape(full, length)}, rows)
@@ -105,11 +103,11 @@ def _documents(path: Path) -> Iterator[Passage | BadLine]:
 
 
 def _paragraphs(path: Path) -> Iterator[Passage | BadLine]:
-    """Cut before each line that follows a blank one and does not itself begin with white space.
+    """Split a text before each line that follows a blank one and does not begin with white space.
 
-    There Qwen2's split ends a token in any case, so the ids are those of the whole text.
+    Qwen2's tokenizer never joins text across these positions, so the ids are those of the complete text.
     """
-    begun, lines = 1, list[str]()
+    first, lines = 1, list[str]()
     try:
         with open_regular(path) as file:
             for number, raw in lines_of(file):
@@ -122,12 +120,12 @@ def _paragraphs(path: Path) -> Iterator[Passage | BadLine]:
                     yield BadLine(number, f"not UTF-8 at byte {error.start}")
                     continue
                 if lines and not lines[-1].strip() and not line[0].isspace():
-                    yield Passage(begun, "".join(lines), False)
-                    begun, lines = number, []
+                    yield Passage(first, "".join(lines), False)
+                    first, lines = number, []
                 lines.append(line)
     except OSError as error:
         raise InputError(path, None, f"can't be read: {error.strerror}", "check the path") from error
     if "".join(lines).strip():
-        yield Passage(begun, "".join(lines), True)
+        yield Passage(first, "".join(lines), True)
     elif lines:
-        yield BadLine(begun, "blank")
+        yield BadLine(first, "blank")

@@ -1,14 +1,14 @@
 """MindRecord files of fixed-length id columns: batched writing, and reading that refuses a broken pair.
 
-A MindRecord is a pair, NAME and NAME.db (an SQLite index). The base name stands inside both, and the
-reader of MindSpore 2.7 ends in a segmentation fault when they do not belong together.
+A MindRecord is a pair, NAME and NAME.db (an SQLite index). Both contain the base name, and the reader of
+MindSpore 2.7 ends in a segmentation fault if they do not belong together.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,23 +22,23 @@ from stages.weights.dtypes import Array
 BATCH = 256  # rows that are compressed or read at once: little enough for the processor's caches
 SMALLEST_PAGE, LARGEST_PAGE = 1 << 15, 1 << 25  # MindRecord's minimum and default
 SMALLEST_HEADER = 1 << 14  # MindRecord's minimum
-PAGES = 16  # that a file is cut into while they are small
-PAGE_ENTRY = 256  # bytes that one page takes in the header, at most
-ROW_FRAME = 64  # bytes that a row takes beside its values, at most
+PAGES = 16  # of a small file
+PAGE_ENTRY = 256  # upper limit of one page's bytes in the header
+ROW_FRAME = 64  # upper limit of a row's bytes besides its values
 HEADER_KEYS = {"shard_addresses", "page", "header_size", "page_size", "schema"}
 
 Dtype = Literal["int64", "int32"]
 
 
 def file_sizes(rows: int, row_bytes: int) -> tuple[int, int]:
-    """Page and header size in bytes (powers of two) for at most `rows` rows of `row_bytes` uncompressed.
+    """Return page and header size in bytes (powers of two) for `rows` rows of `row_bytes` uncompressed.
 
     MindRecord's defaults (32 MiB and 16 MiB) make the smallest file 50 MB large.
     """
-    # two bits per value and up to four wasted rows per page come on top
-    total = rows * (row_bytes + row_bytes // 8 + ROW_FRAME)
+    stored = row_bytes + row_bytes // 8 + ROW_FRAME  # two bits per value come on top
+    total = rows * stored
     page = min(LARGEST_PAGE, _power_of_two(max(SMALLEST_PAGE, total // PAGES)))
-    page = max(page, _power_of_two(4 * (row_bytes + row_bytes // 8 + ROW_FRAME)))
+    page = max(page, _power_of_two(4 * stored))  # a page may waste the space of up to one row
     return page, _power_of_two(max(SMALLEST_HEADER, PAGE_ENTRY * (2 * total // page + 4)))
 
 
@@ -47,7 +47,7 @@ def _power_of_two(least: int) -> int:
 
 
 class RecordWriter:
-    """Writes one MindRecord pair; `with RecordWriter(...) as writer: writer.write(...)`.
+    """Writer of one MindRecord pair; `with RecordWriter(...) as writer: writer.write(...)`.
 
     Leaving the block completes both files and checks that every row is in the index.
     """
@@ -59,7 +59,7 @@ class RecordWriter:
             file: must not exist; its name is stored inside and can't be changed later.
             lengths: column name -> tokens per row.
             dtype: of all columns.
-            rows: how many rows to expect at most; decides page and header size.
+            rows: upper limit of rows; decides page and header size.
         """
         self.file = file
         self.rows = 0
@@ -74,12 +74,11 @@ class RecordWriter:
             columns: name -> integer array [rows, length].
         """
         rows = len(next(iter(columns.values())))
-        with _translate_errors(self.file):
-            for start in range(0, rows, BATCH):
-                batch = {name: values[start : start + BATCH] for name, values in columns.items()}
-                self._records.add(
-                    {name: part.astype(self._dtype, copy=False) for name, part in batch.items()}
-                )
+        for start in range(0, rows, BATCH):
+            part = slice(start, start + BATCH)
+            self._records.add(
+                {name: values[part].astype(self._dtype, copy=False) for name, values in columns.items()}
+            )
         self.rows += rows
 
     def __enter__(self) -> RecordWriter:
@@ -90,23 +89,11 @@ class RecordWriter:
             return
         if not self.rows:
             raise InputError(self.file, 0, "needs at least one row", "write some")
-        with _translate_errors(self.file):
-            self._records.close()
-        problem = check_pair(self.file)
-        if problem != self.rows:
+        self._records.close()
+        rows = check_pair(self.file)
+        if rows != self.rows:
             rule = f"must hold the {self.rows} rows written"
-            raise InputError(self.file, problem, rule, "report this as a defect")
-
-
-@contextlib.contextmanager
-def _translate_errors(file: Path) -> Iterator[None]:
-    """Name the file when the disk is full or read-only."""
-    try:
-        yield
-    except (OSError, sqlite3.OperationalError) as error:
-        raise InputError(
-            file, None, f"can't be written: {error}", "free space, or use another store"
-        ) from error
+            raise InputError(self.file, rows, rule, "report this as a defect")
 
 
 def index_file(file: Path) -> Path:
@@ -115,38 +102,33 @@ def index_file(file: Path) -> Path:
 
 
 def check_pair(file: Path) -> int:
-    """Refuse a MindRecord whose two files do not belong together.
+    """Check that the two files of a MindRecord belong together; return the number of rows.
 
-    Compares the names stored in both and where the last row of every page ends. The content of the
-    rows is not looked at (MindRecord has no checksum; the artifact's manifest has one).
-
-    Returns:
-        the number of rows.
+    Compares the names stored in both and where the last row of every page ends. It does not look at the
+    rows (MindRecord has no checksum; the artifact's manifest has one).
 
     Raises:
         InputError: a file is missing, malformed, renamed, or from another pair.
     """
-    with understood(file, "a MindRecord", "write it again"):
-        return _check_pair(file)
-
-
-def _check_pair(file: Path) -> int:
-    header = _read_header(file)
-    names, rows, ends = _read_index(index_file(file))
     remedy = "write the pair again with the tokenize stage; never rename or copy one file alone"
-    if names != [file.name] or [Path(name).name for name in header["shard_addresses"]] != [file.name]:
-        raise InputError(file, names, "the stored name must be the file's name", remedy)
-    pages = {}
-    for page in header["page"]:
-        if page["page_type"] == "BLOB_DATA":
-            pages[page["page_id"]] = (page["end_row_id"] - page["start_row_id"], page["page_size"])
-    if ends != pages:
-        raise InputError(file, None, f"does not belong to {index_file(file).name}", remedy)
-    size = file.stat().st_size
-    last_page = header["header_size"] + header["page_size"] * max(page["page_id"] for page in header["page"])
-    if size <= last_page:
-        raise InputError(file, f"{size} bytes", f"must be longer than {last_page} bytes", remedy)
-    return rows
+    with understood(file, "a MindRecord", "write it again"):
+        header = _read_header(file)
+        names, rows, ends = _read_index(index_file(file))
+        if names != [file.name] or [Path(name).name for name in header["shard_addresses"]] != [file.name]:
+            raise InputError(file, names, "the stored name must be the file's name", remedy)
+        pages = {
+            page["page_id"]: (page["end_row_id"] - page["start_row_id"], page["page_size"])
+            for page in header["page"]
+            if page["page_type"] == "BLOB_DATA"
+        }
+        if ends != pages:
+            raise InputError(file, None, f"does not belong to {index_file(file).name}", remedy)
+        last_page = max(page["page_id"] for page in header["page"])
+        start = header["header_size"] + header["page_size"] * last_page
+        size = file.stat().st_size
+        if size <= start:
+            raise InputError(file, f"{size} bytes", f"must be longer than {start} bytes", remedy)
+        return rows
 
 
 def _read_header(file: Path) -> dict[str, Any]:
@@ -169,7 +151,7 @@ def _read_index(path: Path) -> tuple[list[str], int, dict[int, tuple[int, int]]]
         raise InputError(path, None, "is missing; a MindRecord is a pair of files", "copy both files")
     query = "SELECT PAGE_ID_BLOB, COUNT(*), MAX(PAGE_OFFSET_BLOB_END) FROM INDEXES GROUP BY PAGE_ID_BLOB"
     try:
-        # immutable: inputs are read-only, and SQLite would otherwise want to put a lock file beside them
+        # immutable: SQLite would otherwise try to create a lock file in a read-only directory
         address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
             names = [Path(row[0]).name for row in connection.execute("SELECT NAME FROM SHARD_NAME")]
@@ -180,10 +162,10 @@ def _read_index(path: Path) -> tuple[list[str], int, dict[int, tuple[int, int]]]
 
 
 def read_columns(file: Path, columns: Sequence[str]) -> dict[str, Array]:
-    """Read whole columns through MindSpore's own reader, in the order of writing.
+    """Read complete columns through MindSpore's own reader, in the order of writing.
 
     Args:
-        file: the MindRecord (its .db beside it).
+        file: the MindRecord, next to its .db.
         columns: names to read; each must have one length in all rows.
 
     Returns:

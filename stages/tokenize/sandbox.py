@@ -1,7 +1,7 @@
 """Jinja environment for chat templates: no access to Python, and limits on steps and text.
 
-A template comes with a model and may be broken. Jinja has no unbounded loop, but nested loops, recursive
-macros and repeated texts can take any time and memory. Loop iterations and calls are counted, and texts
+A template comes with a model and may be broken. Nested loops, recursive macros and repeated texts could take
+any time and memory. Loop iterations and calls are counted, and texts
 that operators build are measured; a template that exceeds a limit fails with TemplateRuntimeError.
 """
 

@@ -1,7 +1,8 @@
-"""Reading of rows in batches, and a record of each row that is left out."""
+"""Rows in batches, and the counts and reasons of rows that are left out."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from stages.tokenize.records import RecordWriter
 from stages.weights.dtypes import Array
 
 ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory
-CHARACTERS_PER_BATCH = 1 << 24  # a tokenizer takes 150 times as much memory as the text that it is given
+CHARACTERS_PER_BATCH = 1 << 24  # a tokenizer takes 150 times as much memory as its text
 DROPPED = ".dropped.jsonl"
 SMALLEST_ROW = 16  # bytes that a JSON object with some text takes at least
 
@@ -26,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 class Numbered(Protocol):
-    """A row that knows its place."""
+    """A row with its position."""
 
     @property
     def line(self) -> int:
@@ -37,27 +38,15 @@ R = TypeVar("R", bound=Numbered)
 Read = Callable[[Path], Iterator[R | BadLine]]
 
 
-class Ledger:
-    """NAME.dropped.jsonl: one line per row left out; not there when there are none."""
-
-    def __init__(self, file: Path) -> None:
-        """Open the file; nothing is written before the first row."""
-        self._file = file
-        self._stream: TextIO | None = None
-
-    def add(self, target: str, source: Path, line: int, reason: str) -> None:
-        """Record a row that is left out of the file `target`."""
-        if self._stream is None:
-            self._stream = self._file.open("w", encoding="utf-8")
-        entry = {"file": target, "source": source.name, "line": line, "reason": reason}
-        self._stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
-
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            self._stream.close()
+@contextlib.contextmanager
+def dropped_rows(target: Path) -> Iterator[TextIO]:
+    """Open NAME.dropped.jsonl for the rows left out of `target`; it is removed if there are none."""
+    file = target.with_suffix(DROPPED)
+    with file.open("w", encoding="utf-8") as stream:
+        yield stream
+        is_empty = stream.tell() == 0
+    if is_empty:
+        file.unlink()
 
 
 @dataclass(frozen=True)
@@ -82,24 +71,25 @@ class TooLong:
 
 @dataclass
 class Tally:
-    """Counts of the rows of one file in the making, and the first row that is left out."""
+    """Counts of the rows of one file, and the first row that is left out."""
 
     name: str
     """File name."""
-    ledger: Ledger | None = None
-    """Takes the rows left out; None: they are only counted."""
+    dropped: TextIO | None = None
+    """Gets a JSON line for each row left out."""
     card: FileCard = field(default_factory=FileCard)
     first: tuple[str, str] | None = None
     """Position and reason of the first row left out."""
     needed: dict[str, int] = field(default_factory=dict)
-    """Key of a limit -> value that would hold every row."""
+    """Key of a limit -> value with which no row is too long."""
 
     def drop(self, source: Path, line: int, fault: str | TooLong, *more: TooLong) -> None:
-        """Leave a row out and record it, counted under its first fault."""
+        """Leave a row out; it is counted under its first fault."""
         reason = fault if isinstance(fault, str) else fault.reason
         self.card.dropped[reason] += 1
-        if self.ledger is not None:
-            self.ledger.add(self.name, source, line, reason)
+        if self.dropped is not None:
+            entry = {"file": self.name, "source": source.name, "line": line, "reason": reason}
+            self.dropped.write(json.dumps(entry, ensure_ascii=False) + "\n")
         for long in (fault, *more):
             if isinstance(long, TooLong):
                 self.needed[long.key] = max(long.tokens, self.needed.get(long.key, 0))
@@ -118,7 +108,7 @@ class Tally:
             raise InputError(source, None, "no row is left: it is empty", "check the path")
         position, fault = self.first
         counts = "; ".join(f"{reason} ({count} rows)" for reason, count in self.card.dropped.most_common())
-        left = "no row is left" if not self.card.rows_out else f"{dropped} of {rows} rows are unusable"
+        left = f"{dropped} of {rows} rows are unusable" if self.card.rows_out else "no row is left"
         raise InputError(position, None, f"{fault}; {left}: {counts}", self._remedy(dropped / rows))
 
     def _remedy(self, share: float) -> str:
@@ -126,14 +116,15 @@ class Tally:
         if any(not reason.endswith(tuple(self.needed)) for reason in self.card.dropped):
             remedies.append("correct the rows, dataset.columns or dataset.solution")
         text = " and ".join(remedies)
-        if not self.card.rows_out:
-            return text
-        return f"{text}, or set dataset.max_bad_share={math.ceil(share * 1000) / 1000} to leave them out"
+        if self.card.rows_out:
+            share = math.ceil(share * 1000) / 1000
+            text += f", or set dataset.max_bad_share={share} to leave them out"
+        return text
 
 
 @dataclass(kw_only=True)
 class Target(Tally):
-    """One MindRecord file in the making."""
+    """One MindRecord file that is being written."""
 
     writer: RecordWriter
 
@@ -144,7 +135,7 @@ class Target(Tally):
         self.card.records = self.writer.rows
 
     @property
-    def samples_wanted(self) -> int:
+    def missing_samples(self) -> int:
         """Number of rows that the data card still needs as samples."""
         return SAMPLES - len(self.card.samples)
 
@@ -160,6 +151,31 @@ class Source(Generic[R]):
     limit: int | None = None
     """Good rows to use (the first ones); None: all."""
 
+    def batches(self, tally: Tally) -> Iterator[tuple[Path, list[R]]]:
+        """Yield batches of readable rows with their file; drop the others.
+
+        Raises:
+            InputError: a file can't be read.
+        """
+        left = self.limit
+        seen: set[int] = set()
+        for file in self.files:
+            rows = islice(self._readable(file, tally, seen), left)
+            while batch := self._batch(rows):
+                left = None if left is None else left - len(batch)
+                yield file, batch
+
+    def _readable(self, file: Path, tally: Tally, seen: set[int]) -> Iterator[R]:
+        for entry in self.read(file):
+            tally.card.rows_in += 1
+            if isinstance(entry, BadLine):
+                tally.drop(file, entry.line, entry.reason)
+                continue
+            key = hash(self.text(entry))
+            tally.card.duplicates += key in seen
+            seen.add(key)
+            yield entry
+
     def _batch(self, rows: Iterator[R]) -> list[R]:
         """Return the next rows, fewer if they are long; [] at the end."""
         batch, size = list[R](), 0
@@ -171,46 +187,20 @@ class Source(Generic[R]):
             size += len(self.text(row))
         return batch
 
-    def batches(self, target: Tally) -> Iterator[tuple[Path, list[R]]]:
-        """Yield readable rows with the file that they are from; drop the others from `target`.
-
-        Raises:
-            InputError: a file can't be read.
-        """
-        left = self.limit
-        seen: set[int] = set()
-        for file in self.files:
-
-            def good(file: Path = file) -> Iterator[R]:
-                for entry in self.read(file):
-                    target.card.rows_in += 1
-                    if isinstance(entry, BadLine):
-                        target.drop(file, entry.line, entry.reason)
-                        continue
-                    key = hash(self.text(entry))
-                    target.card.duplicates += key in seen
-                    seen.add(key)
-                    yield entry
-
-            rows = islice(good(), left)
-            while batch := self._batch(rows):
-                left = None if left is None else left - len(batch)
-                yield file, batch
-
 
 def count_rows(files: Sequence[Path]) -> int:
-    """At least as many rows as the files hold usable ones, at the speed of memory.
+    """Return an upper limit of the usable rows of some files, without parsing them.
 
-    Lines of JSON lines, rows of Parquet; of a JSON array the opening braces, each an object at most.
+    It counts lines of JSON lines, rows of Parquet, and the opening braces of a JSON array.
     """
     return sum(_count(file) for file in files)
 
 
 def _count(file: Path) -> int:
     if file.suffix == ".parquet":
-        from stages.fetch.parquet import count_rows
+        from stages.fetch import parquet
 
-        return count_rows(file)
+        return parquet.count_rows(file)
     sign = b"{" if file.suffix == ".json" else b"\n"
     try:
         with open_regular(file) as stream:

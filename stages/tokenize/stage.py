@@ -34,7 +34,7 @@ EXAMPLE_KINDS = {
 
 
 def run(context: Context) -> None:
-    """Run the stage."""
+    """Write train, sft and test MindRecords, their rows left out, and result.json with the data cards."""
     config = context.section(TokenizeConfig, "tokenize")
     dataset = context.section(DatasetConfig, "dataset")
     model = context.section(ModelConfig, "model")
@@ -68,10 +68,10 @@ def run(context: Context) -> None:
 def both_splits(
     fetched: Path, dataset: DatasetConfig, columns: ColumnsConfig
 ) -> tuple[list[Path], Read[Row], list[Path], Read[Row]]:
-    """Files and readers of training and test; rows are held out where there is no test file.
+    """Return files and readers of training and test; rows are held out if there is no test file.
 
     Raises:
-        InputError: it is not said how many, or nothing would be left to train on.
+        InputError: dataset.test_rows is missing, or nothing would be left to train on.
     """
     train, test = (split_sources(fetched, split) for split in ("train", "test"))
     lines: Read[Row] = partial(read_lines, columns=columns)
@@ -91,8 +91,8 @@ def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Pat
         return {}
     settings = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
     model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
-    speaker = make_encoder(context.inputs["fetch"], model, dataset, settings)
-    return tokenize_conversations(speaker, [Path(examples.path)], target)
+    encoder = make_encoder(context.inputs["fetch"], model, dataset, settings)
+    return tokenize_conversations(encoder, [Path(examples.path)], target)
 
 
 def make_encoder(
@@ -113,19 +113,16 @@ def make_encoder(
 
 
 def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = False) -> dict[str, Any]:
-    """Write OUTPUT/NAME.mindrecord for SOURCE named NAME.*; replaces an older one only when all is done.
+    """Write OUTPUT/NAME.mindrecord for SOURCE named NAME.*, and return the data card of each file.
 
-    The files are written in a hidden directory beside the older ones under their final names (a
-    MindRecord can't be renamed) and then moved.
+    The files are written in a hidden directory inside OUTPUT under their final names (a MindRecord can't be
+    renamed) and then moved, so that older files stay until the new ones are complete.
 
     Args:
-        encoder: text to ids; its config says which kind of rows they are.
+        encoder: text to ids; its config names the kind of the rows.
         source: JSON lines, a JSON array, Parquet, or (tokenize.kind=text) plain text.
         output: directory.
-        sft: write NAME_sft.mindrecord too, the supervised examples of tokenize.kind=grpo.
-
-    Returns:
-        file name -> data card.
+        sft: also write NAME_sft.mindrecord, the supervised examples of tokenize.kind=grpo.
 
     Raises:
         InputError: the source can't be read, has too many bad rows, or no row is left.
@@ -148,8 +145,8 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
 def _replace(files: Sequence[Path], output: Path, stem: str) -> None:
     """Move finished files to `output`.
 
-    Older indexes go first: a crash leaves a MindRecord without its index, which every reader refuses;
-    one with the index of another crashes MindSpore's.
+    Older indexes are removed first: a crash may leave a MindRecord without an index, which is refused, but
+    not one with another's index, which crashes MindSpore's reader.
     """
     (output / f"{stem}{DROPPED}").unlink(missing_ok=True)
     for file in files:

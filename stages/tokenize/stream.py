@@ -1,4 +1,4 @@
-"""Stream questions and answers into MindRecord files: prompts and ground truths, and supervised examples."""
+"""Questions and answers to MindRecord files: prompts and ground truths, and supervised examples."""
 
 import contextlib
 from collections.abc import Sequence, Set
@@ -11,7 +11,7 @@ from stages.fetch.jsonl import Row, read_lines
 from stages.tokenize.card import SAMPLES
 from stages.tokenize.encode import EncodedRow, Encoder, sft_ids
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Ledger, Progress, Read, Source, Target, TooLong, count_rows
+from stages.tokenize.source import Progress, Read, Source, Target, TooLong, count_rows, dropped_rows
 
 
 def tokenize_file(
@@ -30,13 +30,13 @@ def tokenize_file(
     Args:
         encoder: text to ids.
         sources: JSON lines, JSON arrays or Parquet, one after the other.
-        target: file to write, NAME.mindrecord; must not exist. NAME.dropped.jsonl beside it lists the
-            rows left out, if there are any.
-        limit: use only the first so many good rows; None: all.
+        target: file to write, NAME.mindrecord; must not exist. NAME.dropped.jsonl lists the rows left out,
+            if there are any.
+        limit: use only the first good rows up to this number; None: all.
         sft: file for the supervised examples of the same rows.
-        progress: called with (rows done, rows in the files at most) after each batch.
-        read: rows of one file; None: all that encoder.columns name.
-        questions: takes the key of every question written, see `question_key`.
+        progress: called with (rows done, upper limit of rows) after each batch.
+        read: reads the rows of one file; None: with encoder.columns.
+        questions: gets the key of every question written, see `question_key`.
         training: keys of the training questions; rows that repeat one are counted, and kept.
 
     Returns:
@@ -47,21 +47,17 @@ def tokenize_file(
             included), or no row is left.
     """
     total, config = count_rows(sources), encoder.config
-    rows = Source(
-        sources,
-        read or partial(read_lines, columns=encoder.columns),
-        lambda row: row.prompt,
-        limit,
-    )
-    solution = dict.fromkeys(("pretrain_ids", "loss_mask"), config.seq_length)
+    read = read or partial(read_lines, columns=encoder.columns)
+    rows = Source(sources, read, lambda row: row.prompt, limit)
     with contextlib.ExitStack() as stack:
-        ledger = stack.enter_context(Ledger(target.with_suffix(DROPPED)))
+        dropped = stack.enter_context(dropped_rows(target))
 
         def target_for(file: Path, columns: dict[str, int]) -> Target:
             writer = RecordWriter(file, columns, config.id_dtype, min(total, limit or total))
-            return Target(file.name, ledger, writer=stack.enter_context(writer))
+            return Target(file.name, dropped, writer=stack.enter_context(writer))
 
-        grpo = target_for(target, {"prompt_ids": config.max_prompt_length, **solution})
+        truth = dict.fromkeys(("pretrain_ids", "loss_mask"), config.seq_length)
+        grpo = target_for(target, {"prompt_ids": config.max_prompt_length, **truth})
         width = dict.fromkeys(("input_ids", "labels"), config.sft_length + 1)
         examples = target_for(sft, width) if sft else None
         for source, batch in rows.batches(grpo):
@@ -69,7 +65,7 @@ def tokenize_file(
             for entry in unusable:
                 grpo.drop(source, entry.line, entry.reason)
             written = _write_grpo(encoder, grpo, source, encoded)
-            _compare(grpo, written, training)
+            _count_repeated(grpo, written, training)
             if questions is not None:
                 questions.update(question_key(row.question) for row in written)
             if examples:
@@ -77,7 +73,7 @@ def tokenize_file(
             progress(grpo.card.rows_in, total)
         grpo.check(sources[0], encoder.dataset.max_bad_share)
         if examples:
-            examples.check(sources[0], max_bad_share=1.0)  # its rows are used all the same, in `target`
+            examples.check(sources[0], max_bad_share=1.0)  # rows that are too long here are still in `target`
     return {made.writer.file.stem: made.card.to_json() for made in (grpo, examples) if made}
 
 
@@ -92,8 +88,7 @@ def question_keys(sources: Sequence[Path], read: Read[Row], limit: int | None) -
     return {question_key(row.prompt) for row in islice(rows, limit)}
 
 
-def _compare(target: Target, rows: Sequence[EncodedRow], training: Set[int]) -> None:
-    """Count the rows whose question occurs in training."""
+def _count_repeated(target: Target, rows: Sequence[EncodedRow], training: Set[int]) -> None:
     for row in rows if training else ():
         if question_key(row.question) in training:
             target.card.repeated += 1
@@ -118,9 +113,8 @@ def too_long(encoder: Encoder, row: EncodedRow) -> list[TooLong]:
 def _write_grpo(
     encoder: Encoder, target: Target, source: Path, rows: Sequence[EncodedRow]
 ) -> list[EncodedRow]:
-    """Write the rows that fit, and with compat=mindrlhf the others cut; return those written."""
-    card = target.card
-    rows_kept = []
+    """Write the rows that fit, and with compat=mindrlhf the others truncated; return those written."""
+    card, written = target.card, []
     for row in rows:
         card.add_length("prompt_ids", len(row.prompt))
         card.add_length("pretrain_ids", len(row.solution))
@@ -129,32 +123,30 @@ def _write_grpo(
             target.drop(source, row.line, *long)
             continue
         card.truncated.update(part.column for part in long)
-        rows_kept.append(row)
-    if rows_kept:
-        target.write(encoder.grpo_columns(rows_kept), len(rows_kept))
-    for row in rows_kept[: target.samples_wanted]:
-        decode = encoder.tokenizer.decode
-        texts = {"prompt": decode(row.prompt, skip_special_tokens=False), "solution": decode(row.solution)}
-        card.samples.append(texts)
-    return rows_kept
+        written.append(row)
+    if written:
+        target.write(encoder.grpo_columns(written), len(written))
+    decode = encoder.tokenizer.decode
+    for row in written[: target.missing_samples]:
+        prompt = decode(row.prompt, skip_special_tokens=False)
+        card.samples.append({"prompt": prompt, "solution": decode(row.solution)})
+    return written
 
 
 def _write_sft(encoder: Encoder, target: Target, source: Path, rows: list[EncodedRow]) -> None:
-    config, card = encoder.config, target.card
+    limit, card, written = encoder.config.sft_length, target.card, []
     card.rows_in += len(rows)
-    rows_kept = []
     for row in rows:
         tokens = len(sft_ids(row, encoder.ids))
         card.add_length("input_ids", tokens)
-        if tokens > config.sft_length and config.over_long == "drop":
-            long = TooLong("the example", "the example", tokens, "tokenize.sft_length", config.sft_length)
+        if tokens > limit and encoder.config.over_long == "drop":
+            long = TooLong("the example", "the example", tokens, "tokenize.sft_length", limit)
             target.drop(source, row.line, long)
             continue
-        if tokens > config.sft_length:
-            card.truncated["input_ids"] += 1
-        rows_kept.append(row)
-    if rows_kept:
-        target.write(encoder.sft_columns(rows_kept), len(rows_kept))
-    for row in rows_kept[: target.samples_wanted]:
+        card.truncated.update(["input_ids"] if tokens > limit else [])
+        written.append(row)
+    if written:
+        target.write(encoder.sft_columns(written), len(written))
+    for row in written[: target.missing_samples]:
         text = encoder.tokenizer.decode(sft_ids(row, encoder.ids), skip_special_tokens=False)
         card.samples.append({"text": text})

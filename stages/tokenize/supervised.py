@@ -15,18 +15,21 @@ from stages.fetch.records import BadLine, encoding_fault, read_records, text_fau
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Ledger, Source, Target, TooLong, count_rows
+from stages.tokenize.source import Source, Target, TooLong, count_rows, dropped_rows
 from stages.tokenize.text import Turn, system_turns
 from stages.weights.dtypes import Array
 
 ALPACA = ("instruction", "input", "output")
 SHAREGPT, MESSAGES = "conversations", "messages"
 ROLES = {
-    **dict.fromkeys(("human", "user"), "user"),
-    **dict.fromkeys(("gpt", "assistant"), "assistant"),
-    **dict.fromkeys(("system", "tool"), None),
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "system": "system",
+    "tool": "tool",
 }
-"""Name of the speaker -> role; None: the same."""
+"""Name of the speaker -> role."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,16 @@ class Example:
 def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Path) -> dict[str, Any]:
     """Stream conversations (tokenize.kind alpaca or conversations) into a MindRecord.
 
-    Args, returns and raises: as `stream.tokenize_file`.
+    Args, returns and raises: see `stream.tokenize_file`.
     """
     read = partial(read_conversations, kind=encoder.config.kind)
     rows = Source(sources, read, lambda row: str(row.turns))
     columns = dict.fromkeys(("input_ids", "labels"), encoder.config.sft_length + 1)
     with (
-        Ledger(target.with_suffix(DROPPED)) as ledger,
+        dropped_rows(target) as dropped,
         RecordWriter(target, columns, encoder.config.id_dtype, count_rows(sources)) as writer,
     ):
-        made = Target(target.name, ledger, writer=writer)
+        made = Target(target.name, dropped, writer=writer)
         for source, batch in rows.batches(made):
             encoded, unusable = encode(encoder, batch)
             for entry in unusable:
@@ -70,7 +73,7 @@ def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Pa
 
 
 def read_conversations(path: Path, kind: str) -> Iterator[Conversation | BadLine]:
-    """Every row of `path` as a conversation, or why it is none."""
+    """Yield every row of `path` as a conversation, or why it is none."""
     for record in read_records(path, ALPACA if kind == "alpaca" else (SHAREGPT, MESSAGES)):
         if isinstance(record, BadLine):
             yield record
@@ -83,10 +86,13 @@ def read_conversations(path: Path, kind: str) -> Iterator[Conversation | BadLine
 
 
 def _instruction(values: dict[str, Any]) -> list[Turn] | str:
-    """Two turns of an instruction with or without input; a text says what is wrong."""
+    """Return the two turns of an instruction with or without input, or a description of the fault."""
     extra = values.get("input") or ""
-    faults = [text_fault(values, "instruction"), text_fault({"input": extra or "none"}, "input")]
-    fault = next(filter(None, [*faults, text_fault(values, "output")]), None)
+    fault = (
+        text_fault(values, "instruction")
+        or text_fault({"input": extra or "none"}, "input")
+        or text_fault(values, "output")
+    )
     if fault:
         return fault
     question = f"{values['instruction']}\n{extra}" if extra else values["instruction"]
@@ -94,6 +100,7 @@ def _instruction(values: dict[str, Any]) -> list[Turn] | str:
 
 
 def _messages(values: dict[str, Any]) -> list[Turn] | str:
+    """Return the turns of a conversation, or a description of the fault."""
     key = SHAREGPT if values.get(SHAREGPT) is not None else MESSAGES
     messages = values.get(key)
     if not isinstance(messages, list) or not messages:
@@ -118,16 +125,15 @@ def _turn(message: Mapping[str, Any]) -> Turn | str:
         return f"is by {name!r}, which is none of {', '.join(ROLES)}"
     if not isinstance(text, str) or not text:
         return "has no text"
-    fault = encoding_fault(text, "text")
-    return fault or Turn(ROLES[name] or name, text)
+    return encoding_fault(text, "text") or Turn(ROLES[name], text)
 
 
 def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example], list[BadLine]]:
-    """Encode conversations, at full length: the usable ones in order, and the others with reasons."""
+    """Encode conversations at full length; return the usable ones in order, and the others with reasons."""
     template = encoder.template
     assert isinstance(template, ChatTemplate)  # its rules require one for these kinds
     parts: list[list[str | int]] = []
-    spans: list[tuple[int, int, bool]] = []  # line, number of the piece's row in `parts`, learnt
+    spans: list[tuple[int, bool]] = []  # line and `learnt` of each part
     dropped = []
     for row in rows:
         first = [] if row.turns[0].role == "system" else system_turns(encoder.config)
@@ -136,45 +142,41 @@ def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example
         except TemplateRefusalError as error:
             dropped.append(BadLine(row.line, str(error)))
             continue
-        for piece in pieces:
-            spans.append((row.line, len(parts), piece.learnt))
-            parts.append(template.split(piece.text))
-    ids = encoder.batch_parts(parts)
+        spans += [(row.line, piece.learnt) for piece in pieces]
+        parts += [template.split(piece.text) for piece in pieces]
     examples: dict[int, Example] = {}
-    for line, number, learnt in spans:
+    for (line, learnt), ids in zip(spans, encoder.batch_parts(parts), strict=True):
         example = examples.setdefault(line, Example(line, [], []))
-        example.ids.extend(ids[number])
-        example.labels.extend(ids[number] if learnt else [IGNORED] * len(ids[number]))
+        example.ids.extend(ids)
+        example.labels.extend(ids if learnt else [IGNORED] * len(ids))
     return list(examples.values()), dropped
 
 
-def example_columns(rows: Sequence[Example], length: int, pad_id: int) -> dict[str, Array]:
-    """input_ids [B, L] and labels [B, L]; int64, right-padded, labels not shifted."""
-    return {
-        "input_ids": pad([row.ids[:length] for row in rows], length, pad_id),
-        "labels": pad([row.labels[:length] for row in rows], length, IGNORED),
-    }
-
-
 def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) -> None:
-    config, card = encoder.config, target.card
+    config, card, written = encoder.config, target.card, []
     length = config.sft_length + 1
-    rows_kept = []
     for row in rows:
         card.add_length("input_ids", len(row.ids))
         if len(row.ids) > length and config.over_long == "drop":
-            what, tokens = "the conversation", len(row.ids) - 1  # a row holds one id more
+            what, tokens = "the conversation", len(row.ids) - 1
             long = TooLong(what, what, tokens, "tokenize.sft_length", config.sft_length)
             target.drop(source, row.line, long)
         elif max(row.labels[:length]) == IGNORED:
             target.drop(source, row.line, "no word of the assistant lies within tokenize.sft_length")
         else:
             card.truncated.update(["input_ids"] if len(row.ids) > length else [])
-            rows_kept.append(row)
-    if rows_kept:
-        target.write(example_columns(rows_kept, length, encoder.ids.pad), len(rows_kept))
-    for row in rows_kept[: target.samples_wanted]:
+            written.append(row)
+    if written:
+        target.write(_columns(written, length, encoder.ids.pad), len(written))
+    for row in written[: target.missing_samples]:
         learnt = [label for label in row.labels if label != IGNORED]
-        decode = encoder.tokenizer.decode
-        texts = {"text": decode(row.ids, skip_special_tokens=False)}
-        card.samples.append(texts | {"learnt": decode(learnt, skip_special_tokens=False)})
+        text, learnt_text = encoder.tokenizer.decode_batch([row.ids, learnt], skip_special_tokens=False)
+        card.samples.append({"text": text, "learnt": learnt_text})
+
+
+def _columns(rows: Sequence[Example], length: int, pad_id: int) -> dict[str, Array]:
+    """Return input_ids [B, L] and labels [B, L]; int64, right-padded, labels not shifted."""
+    return {
+        "input_ids": pad([row.ids[:length] for row in rows], length, pad_id),
+        "labels": pad([row.labels[:length] for row in rows], length, IGNORED),
+    }

@@ -1,4 +1,4 @@
-"""What a row becomes as text: the prompt, and the ground truth that rewards compare with."""
+"""Prompt and ground truth of a row as text."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ def system_turns(config: TokenizeConfig) -> list[Turn]:
 
 
 def ground_truth(row: Row, dataset: DatasetConfig, config: TokenizeConfig) -> str:
-    """Return the text that pretrain_ids hold; empty if the row has none."""
+    """Return the text of pretrain_ids, which rewards compare with; empty if the row has none."""
     if dataset.solution == "answer":
         return row.answer
     if dataset.solution == "prompt_and_answer":

@@ -17,8 +17,7 @@ ENDOFTEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 ADDED_TOKENS = "added tokens with an id, content and flags each"
 SPECIAL_TOKENS = (ENDOFTEXT, IM_START, IM_END)
 
-# Qwen2's own split. transformers rebuilds it from its own source whatever tokenizer.json says, so a
-# tokenizer trained with any other split encodes differently there.
+# transformers uses this split for Qwen2 whatever tokenizer.json says.
 # Source: huggingface/transformers, models/qwen2/tokenization_qwen2.py, PRETOKENIZE_REGEX.
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -28,10 +27,10 @@ QWEN2_SPLIT = (
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids with a meaning of their own."""
+    """Begin, end and padding ids."""
 
     bos: int | None
-    """First id of a text; what stands before texts is the tokenizer's own, see encode.py."""
+    """Begin id; encode.py takes the ids before a text from the tokenizer itself."""
     eos: tuple[int, ...]
     """Ids that end a completion; the first one ends the answers of supervised training."""
     pad: int
@@ -45,10 +44,10 @@ def assemble(
     Args:
         model: vocabulary and merges over byte-level characters.
         added: special tokens, either by the id that each must get, or in order after the vocabulary.
-        file: where they come from, for messages.
+        file: source of `added`, for messages.
 
     Raises:
-        InputError: a token would not get the id that is asked for.
+        InputError: a token would not get the requested id.
     """
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.NFC()
@@ -79,8 +78,8 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """Train a byte-level BPE; the same texts give the same ids everywhere.
 
     Args:
-        texts: what to learn the merges from.
-        vocab_size: at most so many ids, the three special tokens (which come last) included; >= 259.
+        texts: training text.
+        vocab_size: upper limit of ids, including the three special tokens (which come last); >= 259.
     """
     from tokenizers import trainers
 
@@ -172,11 +171,7 @@ def load(directory: Path) -> Tokenizer:
 
 
 def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
-    """Begin, end and padding ids: from the model's config, else from the directory's files, else by name.
-
-    Args:
-        directory: a fetched Hugging Face directory.
-        model: its explicit ids win; None: only the files count.
+    """Return the ids from the model section, else from the directory's files, else by the tokens' names.
 
     Raises:
         InputError: no end or padding id can be found, or one is no row of the embedding.
@@ -215,18 +210,18 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
 
 
 def _checked_ids(where: object, key: str, value: Any, rows: Any) -> tuple[int, ...]:
-    """One id, or of end tokens at least one, each a row of the embedding."""
+    """Return one id, or at least one end id; each must be a row of the embedding."""
     listed = value if isinstance(value, (list, tuple)) and key == "eos_token_id" else [value]
     most = rows if type(rows) is int else math.inf
     if not listed or not all(type(index) is int and 0 <= index < most for index in listed):
         kind = "an id or a list of at least one" if key == "eos_token_id" else "an id"
         below = f" and below vocab_size={rows}" if type(rows) is int else ""
-        raise InputError(where, value, f"must be {kind}, from 0{below}", f"mend it, or set model.{key}")
+        raise InputError(where, value, f"must be {kind}, from 0{below}", f"correct it, or set model.{key}")
     return tuple(listed)
 
 
 def special_tokens(tokenizer: Tokenizer) -> dict[str, int]:
-    """Text -> id of the tokens that no text is split into."""
+    """Return text -> id of the special tokens."""
     added = tokenizer.get_added_tokens_decoder()
     return {token.content: index for index, token in added.items() if token.special}
 

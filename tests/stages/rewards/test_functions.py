@@ -6,8 +6,8 @@ from stages.rewards.functions import (
     accuracy_reward,
     answer_format,
     qwen_accuracy,
+    think_block,
     think_format,
-    thought,
 )
 
 # Values that mindrlhf's reward_fn.py returns (its commit e8a8fc1), worked out by hand and run through it.
@@ -113,7 +113,7 @@ def test_answer_format(completion, expected):
     ],
 )
 def test_think(completion, expected):
-    assert thought(completion, "2") == expected
+    assert think_block(completion, "2") == expected
 
 
 @pytest.mark.parametrize("reward", [accuracy, qwen_accuracy])
