@@ -12,22 +12,14 @@ from typing import Any
 
 from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.engines import outside
 from stages.engines.job import load_job
 from stages.engines.mindformers import checkpoints, start
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.logs import FINISHED, LogReader
 from stages.engines.mindformers.rules import RULES
-from stages.engines.outside import (
-    REMEDY,
-    Rendered,
-    Report,
-    StepWatcher,
-    is_new,
-    read_start,
-    require_line,
-    write_start,
-)
+from stages.engines.outside import Rendered, Report, StepWatcher
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.weights.convert import convert
@@ -60,7 +52,7 @@ def prepare(context: Context) -> None:
     paths = new if moment is None else resumed(job, new, moment)
     run = start.render(job, paths, resume=moment is not None)
     resumed_from = None if moment is None else [moment.epoch, moment.step]
-    write_start(context.work, run, new.output, resumed=resumed_from)
+    outside.write_start(context.work, run, new.output, resumed=resumed_from)
     context.progress(0, 1, "begins" if moment is None else f"resumes from checkpoint {moment}", "")
 
 
@@ -131,7 +123,7 @@ def collect(context: Context) -> None:
     """Check that the run finished, and write its weights as a Hugging Face directory like the fetched one."""
     job = load_job(Job, context)
     output = paths_of(context.work, context.inputs["tokenize"]).output
-    started = read_start(context.work)
+    started = outside.read_start(context.work)
     moment = final_checkpoint(started, FINISHED, output, PART, job.layout.cards)
     strategy = context.work / "strategy"
     write_strategy(job.model, job.layout, strategy, "layout.train")
@@ -174,8 +166,9 @@ def final_checkpoint(
     Raises:
         InputError: the line is missing, or no complete checkpoint is newer than the start.
     """
-    require_line(Path(started["logs"]) / "worker_0.log", last_line)
+    outside.require_line(Path(started["logs"]) / "worker_0.log", last_line)
     steps = checkpoints.moments(root, part, workers)
-    if not steps or not is_new(checkpoints.file(root, part, 0, steps[-1]), started["earlier"]):
-        raise InputError(root, str(steps[-1]) if steps else None, "no new checkpoint of all ranks", REMEDY)
-    return steps[-1]
+    last = steps[-1] if steps else None
+    if last is None or not outside.is_new(checkpoints.file(root, part, 0, last), started["earlier"]):
+        raise InputError(root, last and str(last), "no new checkpoint of all ranks", outside.REMEDY)
+    return last

@@ -11,6 +11,7 @@ from typing import Any
 
 from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.engines import outside
 from stages.engines.job import load_job
 from stages.engines.mindrlhf.start import HOME_UNKNOWN
 from stages.engines.mindrlhf_one_stage import contract, entry
@@ -19,18 +20,7 @@ from stages.engines.mindrlhf_one_stage.job import ROLES, Job, Paths
 from stages.engines.mindrlhf_one_stage.logs import LogReader
 from stages.engines.mindrlhf_one_stage.rules import RULES
 from stages.engines.model_directory import copy_model
-from stages.engines.outside import (
-    REMEDY,
-    Rendered,
-    Report,
-    StepWatcher,
-    dump,
-    import_ranks,
-    import_run,
-    make_start,
-    read_start,
-    write_start,
-)
+from stages.engines.outside import Rendered, Report, StepWatcher
 from stages.weights.ckpt import read_ckpt
 from stages.weights.strategy.stage import write_strategy
 
@@ -55,7 +45,7 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     }
     if engine.mindformers_home is not None:
         variables["MINDFORMERS_PATH"] = engine.mindformers_home
-    start = make_start(
+    start = outside.make_start(
         engine,
         (paths.configs / "entry.py", script, values, *arguments(job, paths)),
         paths.root,
@@ -64,8 +54,8 @@ def rendered(job: Job, paths: Paths) -> Rendered:
         workers=job.layout.train.cards,
     )
     files = {
-        "finetune.yaml": dump(finetune(job)),
-        "predict.yaml": dump(predict(job)),
+        "finetune.yaml": outside.dump(finetune(job)),
+        "predict.yaml": outside.dump(predict(job)),
         values.name: json.dumps(hyper_parameters(job), indent=1) + "\n",
         "entry.py": Path(entry.__file__).read_text(encoding="utf-8"),
     }
@@ -106,14 +96,14 @@ def prepare(context: Context) -> None:
         (context.work / name).mkdir(exist_ok=True)
     card = json.loads((context.inputs["tokenize"] / "result.json").read_text(encoding="utf-8"))
     steps = job.steps(card["files"]["train"]["records"])
-    write_start(context.work, rendered(job, paths), steps=steps)
+    outside.write_start(context.work, rendered(job, paths), steps=steps)
     context.progress(0, 1, "begins", "")
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> StepWatcher:
     """Follow the last worker's log: all generate and score the same, only the last stage knows the loss."""
     job = Job.from_config(config)
-    reader = LogReader(job.window, total=read_start(work)["steps"])
+    reader = LogReader(job.window, total=outside.read_start(work)["steps"])
     return StepWatcher(logs / f"worker_{job.layout.train.cards - 1}.log", work, job.engine, report, reader)
 
 
@@ -134,9 +124,9 @@ def collect(context: Context) -> None:
         file = context.work / "checkpoints" / name
         if not file.is_file():
             rule = "ended with exit code 0, but wrote no checkpoint, the only proof of a finished run"
-            raise InputError(file, None, rule, REMEDY)
+            raise InputError(file, None, rule, outside.REMEDY)
         read_ckpt(file)  # raises InputError if it is incomplete
         files.append(file)
-    import_ranks(files, context.output)
+    outside.import_ranks(files, context.output)
     write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
-    import_run(context, None, files[0].stem, job.window)
+    outside.import_run(context, None, files[0].stem, job.window)
