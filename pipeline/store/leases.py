@@ -58,16 +58,13 @@ def is_locked(file: Path) -> bool:
     try:
         with file.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
     except FileNotFoundError:
         return False
     except OSError as error:
-        return error.errno != errno.ENOSYS or _is_locked_without_flock(file)
-    return False
-
-
-def _is_locked_without_flock(file: Path) -> bool:
-    """Check with filelock, which uses the file's existence and content instead of flock."""
-    try:
+        if error.errno != errno.ENOSYS:
+            return True
+    try:  # without flock, filelock uses the file's existence and content
         with locked(file, file.parent, wait=False):
             return False
     except (AlreadyLocked, StoreError):
@@ -102,14 +99,14 @@ class Lease:
 
 
 _leases: WeakValueDictionary[tuple[int, Path], Lease] = WeakValueDictionary()
+"""Process id and store -> lease; a fork acquires its own."""
 
 
 def share(store: Path, run: str) -> Lease:
     """Return this process's lease on a store; the first run acquires it, and its id names the lease."""
     key = (os.getpid(), store)
-    lease = _leases.get(key)
-    if lease is None:
-        _leases[key] = lease = Lease(store, run)
+    lease = _leases.get(key) or Lease(store, run)
+    _leases[key] = lease
     return lease
 
 

@@ -91,15 +91,20 @@ class Sweep:
         self._report_invalid(points)
         self._warn(plans)
         if self._options.plan_only:
-            self._show_plan(points, plans)
+            shown = without_secrets(points)
+            if self._options.as_json:
+                print(json_lines(shown, plans, self._store))
+            else:
+                show_merged(shown, plans, self._store, console())
             return points
         valid = [point for point in points if point.number in plans]
+        if not valid:
+            self._write()
+            return points
         try:
-            if valid:
-                self._build(valid, plans)
+            self._build(valid, plans)
         finally:  # after an interrupt too: what is finished is recorded
-            if valid:
-                self._settle([point for point in valid if point.state != "invalid"], plans)
+            self._settle([point for point in valid if point.state != "invalid"], plans)
             self._write()
         return points
 
@@ -110,14 +115,6 @@ class Sweep:
         for point in shown:
             if point.state == "invalid":
                 print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr, flush=True)
-
-    def _show_plan(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
-        """Print the merged graph, or one line of JSON per point."""
-        shown = without_secrets(points)
-        if self._options.as_json:
-            print(json_lines(shown, plans, self._store))
-        else:
-            show_merged(shown, plans, self._store, console())
 
     def _compose_choices(self, batch: Sequence[Sequence[str]]) -> None:
         """Compose one point for each choice of a group, so that a misspelt choice is reported at once.
