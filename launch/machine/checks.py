@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from launch.errors import LaunchError
 from launch.machine.environment import memory_bytes
-from launch.process.msrun import find_port
+from launch.process.job import find_port
 
 Window = tuple[str, str, str]
 """Distribution, versions that work (empty for any), reason."""

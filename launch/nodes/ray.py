@@ -1,6 +1,6 @@
 """Start scripts of a program on Ray, which start a cluster or use an existing one.
 
-They contain the `ray start` commands that one would type. The package ray_node, copied next to them, runs and
+They contain the `ray start` commands that one would type. ray_node.py, copied next to them, runs and
 watches these commands.
 """
 
@@ -10,11 +10,10 @@ import shutil
 from pathlib import Path
 from shlex import quote
 
-from launch.nodes import ray_node
 from launch.nodes.scripts import FREE_PORT, Node, wrap
 from launch.nodes.start import Ray, Start
 
-_COMPILED = shutil.ignore_patterns("__pycache__")
+RAY_NODE = "ray_node.py"
 RAY_PORT = 6379
 """Default port of Ray, used for several nodes because a script cannot find a free one."""
 ADDRESS_OF = "$(python -c 'import socket, sys; print(socket.gethostbyname(sys.argv[1]))' \"$MASTER_ADDR\")"
@@ -26,8 +25,8 @@ def scripts(
     start: Start, ray: Ray, nodes: list[Node], names: list[str], directory: Path, logs: Path
 ) -> list[str]:
     """Return the start scripts of the nodes, and copy ray_node into their directory."""
-    source = Path(ray_node.__file__).parent
-    shutil.copytree(source, directory / source.name, ignore=_COMPILED, dirs_exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(__file__).with_name(RAY_NODE), directory)
     return [_script(start, ray, node, nodes, names, directory, logs) for node in nodes]
 
 
@@ -51,7 +50,7 @@ def _script(
         program = ["python", *map(quote, start.program)]
     parts = [" ".join(options), " ".join(["--", *start_ray])]
     parts += [" ".join(["--", *program])] if program else []
-    lines.append(" \\\n  ".join([f"exec python {quote(str(directory / 'ray_node'))}", *parts]))
+    lines.append(" \\\n  ".join([f"exec python {quote(str(directory / RAY_NODE))}", *parts]))
     return wrap(start, node, nodes, logs, *lines, port=RAY_PORT)
 
 

@@ -17,7 +17,7 @@ import psutil
 
 from launch.errors import ProcessFailed, ProcessTimedOut
 from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job
-from launch.process.watchdog import Watchdog
+from launch.process.watchdog import watchdog
 
 POLL_S = 0.1
 MEMORY_SAMPLE_S = 0.25
@@ -62,53 +62,37 @@ def run(
         FileNotFoundError: the program does not exist.
     """
     base = {name: value for name, value in os.environ.items() if name != JOB_VARIABLE}
-    with Watchdog(base) as watchdog:
-        environment = {**(os.environ if env is None else env), JOB_VARIABLE: job}
-        environment[STARTED_VARIABLE] = watchdog.started
-        return _run(list(command), job, log, environment, timeout_s, grace_s, on_poll)
-
-
-def _run(
-    command: list[str],
-    job: str,
-    log: Path,
-    environment: Mapping[str, str],
-    timeout_s: float | None,
-    grace_s: float,
-    on_poll: Callable[[], None],
-) -> Outcome:
-    """Run `command` to its end, and end its process tree in any case."""
     started, began = time.time(), time.monotonic()
     child: subprocess.Popen[bytes] | None = None
-    peak = 0.0
-    next_sample = began
-    try:
-        with log.open("ab") as output:
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        process = psutil.Process(child.pid)
-        while child.poll() is None:
-            if timeout_s is not None and time.monotonic() > began + timeout_s:
-                raise ProcessTimedOut(timeout_s, log)
-            if time.monotonic() >= next_sample:
-                peak = max(peak, _tree_memory_gib(process))
-                next_sample = time.monotonic() + MEMORY_SAMPLE_S
-            on_poll()
-            time.sleep(POLL_S)
-    finally:  # also after an interrupt while the child starts
+    peak = next_sample = 0.0
+    with watchdog(base) as mark:
         try:
-            end_job(job, grace_s=grace_s if child is None or child.poll() is None else 0.0)
-        except KeyboardInterrupt:  # a second interrupt ends the grace period
-            end_job(job, grace_s=0.0)
-            raise
-        if child is not None:
-            child.wait()
+            with log.open("ab") as output:
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**(os.environ if env is None else env), JOB_VARIABLE: job, STARTED_VARIABLE: mark},
+                    start_new_session=True,
+                )
+            while child.poll() is None:
+                if timeout_s is not None and time.monotonic() > began + timeout_s:
+                    raise ProcessTimedOut(timeout_s, log)
+                if time.monotonic() >= next_sample:
+                    peak = max(peak, _tree_memory_gib(child.pid))
+                    next_sample = time.monotonic() + MEMORY_SAMPLE_S
+                on_poll()
+                time.sleep(POLL_S)
+        finally:  # also after an interrupt while the child starts
+            running = child is None or child.poll() is None
+            try:
+                end_job(job, grace_s=grace_s if running else 0.0)
+            except KeyboardInterrupt:  # a second interrupt ends the grace period
+                end_job(job, grace_s=0.0)
+                raise
+            if child is not None:
+                child.wait()
     if child.returncode != 0:
         last = tail(log)
         with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as output:
@@ -133,9 +117,10 @@ def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
         return file.read().decode("utf-8", errors="replace").splitlines()[-lines:]
 
 
-def _tree_memory_gib(process: psutil.Process) -> float:
+def _tree_memory_gib(pid: int) -> float:
     total = 0
     with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
         for member in [process, *process.children(recursive=True)]:
             with contextlib.suppress(psutil.Error):
                 total += member.memory_info().rss

@@ -1,14 +1,16 @@
-"""Jobs: a Python program as a single process, or as several workers under msrun."""
+"""Jobs: a Python program as a single process, or as several workers under MindSpore's msrun."""
 
 import os
+import shutil
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launch.config import LauncherConfig
 from launch.diagnose.diagnosis import diagnose
-from launch.errors import ProcessFailed
-from launch.process import child, msrun
+from launch.errors import LaunchError, ProcessFailed
+from launch.process import child
 from launch.process.child import Outcome
 
 
@@ -38,10 +40,10 @@ def run(
     """
     try:
         return child.run(
-            msrun.describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
+            describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
             job=job,
             log=log_dir / "stage.log",
-            env=msrun.environment(Path(sys.executable), {**os.environ, **(env or {})}),
+            env=msrun_environment(Path(sys.executable), {**os.environ, **(env or {})}),
             timeout_s=launcher.timeout_s,
             grace_s=launcher.grace_s,
             on_poll=on_poll,
@@ -51,3 +53,54 @@ def run(
         if culprit is None:
             raise
         raise ProcessFailed(error.exit_code, culprit, child.tail(culprit)) from error
+
+
+def describe(program: Sequence[str], *, workers: int, log_dir: Path, launcher: LauncherConfig) -> list[str]:
+    """Return the command line that `run` starts."""
+    python, address = Path(sys.executable), launcher.master_addr
+    if workers == 1:
+        return [str(python), *program]
+    port = find_port(address, launcher.master_port)
+    return msrun(
+        program, python=python, workers=workers, master_addr=address, master_port=port, log_dir=log_dir
+    )
+
+
+def msrun(
+    program: Sequence[str], *, python: Path, workers: int, master_addr: str, master_port: int, log_dir: Path
+) -> list[str]:
+    """Return the msrun command that starts `program` (arguments of python) once per worker.
+
+    Raises:
+        LaunchError: msrun is not installed next to the interpreter.
+    """
+    path = shutil.which("msrun", path=str(python.parent))
+    if path is None:
+        raise LaunchError(f"{python.parent}/msrun: not found; install mindspore 2.7.0 into that environment")
+    paced = [str(python), str(Path(__file__).with_name("paced_msrun.py")), path]
+    options = [f"--worker_num={workers}", f"--local_worker_num={workers}", f"--master_addr={master_addr}"]
+    options += [f"--master_port={master_port}", f"--log_dir={log_dir}", "--tail_worker_log=0", "--join=True"]
+    return [*paced, *options, "python", *program]
+
+
+def msrun_environment(python: Path, base: dict[str, str]) -> dict[str, str]:
+    """Return `base` with the directory of `python` first on PATH, where msrun looks for it."""
+    return {**base, "PATH": f"{python.parent}{os.pathsep}{base.get('PATH', os.defpath)}"}
+
+
+def find_port(address: str, port: int | None) -> int:
+    """Return `port`, or any free one, after checking that it can be bound at `address`.
+
+    Raises:
+        LaunchError: the port is in use, or the address is not this machine's.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port or 0))
+        except OSError as error:
+            raise LaunchError(
+                f"launcher.master_port={port}: cannot be bound on {address} ({error.strerror}); "
+                "choose another, or null for any free one"
+            ) from error
+        return int(probe.getsockname()[1])

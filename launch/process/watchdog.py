@@ -8,8 +8,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterator, Mapping
 
 from launch.process.tree import end_started
 
@@ -20,33 +19,26 @@ if not os.read(0, 1):
 """
 
 
-class Watchdog:
-    """The watchdog of one start, for the time of a `with` statement."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self.started = os.urandom(8).hex()
-        self._environment = dict(environment)
-
-    def __enter__(self) -> "Watchdog":
-        reap = [sys.executable, "-m", __name__, self.started]
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", WAIT, *reap],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to the starting process's group must not end it
-            env=self._environment,
-        )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
+@contextlib.contextmanager
+def watchdog(environment: Mapping[str, str]) -> Iterator[str]:
+    """Run a watchdog during a `with` statement; the value is the STARTED_VARIABLE of processes to end."""
+    started = os.urandom(8).hex()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", WAIT, sys.executable, "-m", __name__, started],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a signal to the starting process's group must not end it
+        env=dict(environment),
+    )
+    assert process.stdin is not None
+    try:
+        yield started
+    finally:
         with contextlib.suppress(BrokenPipeError):  # the watchdog was ended from outside
-            os.write(self._process.stdin.fileno(), b"x")
-        self._process.stdin.close()
-        self._process.wait()
+            os.write(process.stdin.fileno(), b"x")
+        process.stdin.close()
+        process.wait()
 
 
 if __name__ == "__main__":

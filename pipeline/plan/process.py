@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.config import LauncherConfig
-from launch.process import msrun
+from launch.process import job
 from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
 from stages.base.files import shown_bytes
@@ -36,7 +36,7 @@ def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[st
 
         return outside.command(spec, store, launcher)
     logs = store.log_dir(spec.key)
-    return msrun.describe(
+    return job.describe(
         stage_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher
     )
 

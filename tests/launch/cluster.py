@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.process.msrun import find_port
+from launch.process.job import find_port
 from tests.launch.namespaces import OUTSIDE, Machines
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")

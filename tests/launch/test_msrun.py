@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch.errors import LaunchError, ProcessFailed
-from launch.process import job, msrun
+from launch.process import job
 from launch.process.paced_msrun import PAUSE_S, PacedPopen
 from tests.launch.launchers import local_launcher
 
@@ -21,13 +21,13 @@ def test_a_port_in_use_is_an_error_with_a_remedy():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(LaunchError, match=rf"launcher.master_port={port}: cannot be bound .* null"):
-            msrun.find_port("127.0.0.1", port)
-    assert msrun.find_port("127.0.0.1", None) > 1023
+            job.find_port("127.0.0.1", port)
+    assert job.find_port("127.0.0.1", None) > 1023
 
 
 def test_msrun_missing_is_told(tmp_path):
     with pytest.raises(LaunchError, match="not found; install mindspore"):
-        msrun.command(
+        job.msrun(
             ["-c", ""],
             python=tmp_path / "python",
             workers=2,
@@ -60,8 +60,8 @@ def test_msrun_rests_between_two_looks_at_its_workers(tmp_path):
     program, counted = tmp_path / "worker.py", tmp_path / "msrun.py"
     program.write_text("import time; time.sleep(2)")
     counted.write_text(COUNTED)
-    port = msrun.find_port("127.0.0.1", None)
-    command = msrun.command(
+    port = job.find_port("127.0.0.1", None)
+    command = job.msrun(
         [str(program)], python=PYTHON, workers=2, master_addr="127.0.0.1", master_port=port, log_dir=tmp_path
     )
     command[2] = str(counted)
@@ -69,7 +69,7 @@ def test_msrun_rests_between_two_looks_at_its_workers(tmp_path):
         key: value for key, value in os.environ.items() if key != "PYTHONPATH"
     }  # paced by ours alone
     done = subprocess.run(
-        command, env=msrun.environment(PYTHON, environment), capture_output=True, text=True, timeout=120
+        command, env=job.msrun_environment(PYTHON, environment), capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (told,) = (line for line in done.stdout.splitlines() if line.startswith("looks "))

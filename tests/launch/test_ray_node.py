@@ -5,18 +5,17 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from launch.nodes.ray_node import local_ray
+from launch.nodes import ray_node
 
 
 def node(directory, port, *start, timeout_s=10.0):
     options = [f"--address=127.0.0.1:{port}", f"--log-dir={directory}", "--name=second"]
     options += [f"--wait-timeout-s={timeout_s}", f"--ray-dir={directory / 'ray'}"]
     return subprocess.Popen(
-        [sys.executable, str(Path(local_ray.__file__).parent), *options, "--", *start],
+        [sys.executable, ray_node.__file__, *options, "--", *start],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "MASTER_PORT": "1"},
     )  # fmt: skip
 
@@ -52,12 +51,12 @@ def test_it_fails_when_its_own_ray_ends(first, tmp_path):
     assert (started.returncode, said, log.read_text()) == (1, told, "no port\n")
 
 
-@pytest.mark.parametrize(("seconds", "starts"), [(1.3, local_ray.STARTS), (0, 1)])
+@pytest.mark.parametrize(("seconds", "starts"), [(1.3, ray_node.STARTS), (0, 1)])
 def test_a_slow_start_is_repeated_and_a_failed_one_is_not(monkeypatch, tmp_path, seconds, starts):
-    monkeypatch.setattr(local_ray, "SLOW_START_S", 1.0)
+    monkeypatch.setattr(ray_node, "SLOW_START_S", 1.0)
     command = ["bash", "-c", f"echo up; sleep {seconds}; exit 1"]
-    ray = local_ray.LocalRay(command, "n", tmp_path / "ray", tmp_path / "saved")
-    with pytest.raises(local_ray.Failed, match="Ray on node n ended with exit code 1"):
+    ray = ray_node.LocalRay(command, "n", tmp_path / "ray", tmp_path / "saved")
+    with pytest.raises(ray_node.Failed, match="Ray on node n ended with exit code 1"):
         ray.start()
     assert (tmp_path / "saved/ray_start.txt").read_text().count("up\n") == starts
     ray.end()
@@ -65,12 +64,12 @@ def test_a_slow_start_is_repeated_and_a_failed_one_is_not(monkeypatch, tmp_path,
 
 
 def test_a_ray_that_ends_after_its_start_is_not_started_again(monkeypatch, tmp_path):
-    monkeypatch.setattr(local_ray, "SLOW_START_S", 0.0)
+    monkeypatch.setattr(ray_node, "SLOW_START_S", 0.0)
     command = ["bash", "-c", "echo Ray runtime started.; sleep 1; exit 1"]
-    ray = local_ray.LocalRay(command, "n", tmp_path / "ray", tmp_path / "saved")
+    ray = ray_node.LocalRay(command, "n", tmp_path / "ray", tmp_path / "saved")
     ray.start()
     time.sleep(1.5)
-    with pytest.raises(local_ray.Failed, match="Ray on node n ended with exit code 1"):
+    with pytest.raises(ray_node.Failed, match="Ray on node n ended with exit code 1"):
         ray.check()
 
 
@@ -93,4 +92,4 @@ def test_a_directory_that_somebody_prepared_is_refused(first, tmp_path):
 def test_ray_that_is_not_installed_is_told(first, tmp_path):
     started = node(tmp_path, first.getsockname()[1], "no-such-ray", "start")
     said, _ = started.communicate(timeout=20)
-    assert said.startswith(f"error: no-such-ray is not installed beside {sys.executable}, nor on PATH=")
+    assert said.startswith(f"error: no-such-ray is not installed next to {sys.executable}, nor on PATH=")

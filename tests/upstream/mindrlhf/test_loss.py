@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch.process import msrun
+from launch.process import job as launch_job
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindrlhf.stage import paths_of
 from stages.engines.mindrlhf.start import all_configs
@@ -106,16 +106,16 @@ def run(config, mindrlhf, mindformers, python):
     place = config.parents[1]
     shim.write_answers(place / "answers.json", [])
     paths = {"PYTHONPATH": f"{mindrlhf}:{mindformers}"}
-    environment = msrun.environment(
+    environment = launch_job.msrun_environment(
         python,
         {"PATH": os.environ["PATH"], "HOME": str(place), **shim.environment(place / "answers.json", paths)},
     )
-    command = msrun.command(
+    command = launch_job.msrun(
         [str(PROGRAM), str(config), str(place / "batch.npz"), str(place / "result.npz")],
         python=python,
         workers=1,
         master_addr="127.0.0.1",
-        master_port=msrun.find_port("127.0.0.1", None),
+        master_port=launch_job.find_port("127.0.0.1", None),
         log_dir=place / "logs",
     )
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=place, timeout=500)
