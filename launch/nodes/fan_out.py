@@ -48,18 +48,6 @@ watch=$!
 wait "$child"
 finish $?
 """
-SEND_LOGS = r"""
-cd "$1" 2>/dev/null || exit 0
-[ -e "$2" ] && exit 0
-for file in worker_*.log; do
-  [ -f "$file" ] || continue
-  size=$(stat -c %s "$file"); [ "$size" -gt "$3" ] && size=$3
-  echo "$file $size" && tail -c "$size" "$file"
-done
-"""
-"""Arguments: directory, marker, most bytes. It sends the end of each log, unless the marker shows that the
-directory is shared."""
-_LOG_HEADER = re.compile(rb"(worker_\d{1,6}\.log) (\d{1,12})\n")
 _MISSING = re.compile(r"error: node [^:]*: (.*)")
 MAX_LOG_BYTES = 64 * 2**20
 """Size of the copied end of a log."""
@@ -87,8 +75,10 @@ def main(arguments: list[str]) -> int:
     print(f"nodes {', '.join(hosts)}; they meet at {address}:{port}", flush=True)
     nodes = [_start(plan, rank, {"MASTER_ADDR": address, "MASTER_PORT": port}) for rank in range(len(hosts))]
     result = _wait(nodes, hosts, plan["grace_s"])
-    reached = [host for host, node in zip(hosts, nodes, strict=True) if 0 <= node.returncode < LOST]
-    copy_logs(ssh, reached, Path(plan["logs"]))
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        for host, node, names in zip(hosts, nodes, plan["worker_logs"], strict=True):
+            if 0 <= node.returncode < LOST:
+                pool.submit(copy_logs, ssh, host, Path(plan["logs"]), names)
     return result
 
 
@@ -163,41 +153,21 @@ def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float
         time.sleep(POLL_S)
 
 
-def copy_logs(ssh: list[str], hosts: list[str], logs: Path) -> None:
-    """Copy the workers' logs of nodes whose directory `logs` is not shared; existing files stay."""
-    marker = logs / f".here-{secrets.token_hex(8)}"
-    marker.touch()
-    try:
-        with ThreadPoolExecutor(max(1, len(hosts))) as pool:
-            list(pool.map(lambda host: _copy_logs(ssh, host, logs, marker.name), hosts))
-    finally:
-        marker.unlink()
-
-
-def _copy_logs(ssh: list[str], host: str, logs: Path, marker: str) -> None:
-    command = shlex.join(["bash", "-c", SEND_LOGS, "bring", str(logs), marker, str(MAX_LOG_BYTES)])
-    child = subprocess.Popen(
-        [*ssh, "-o", "ConnectTimeout=10", host, command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    )
-    timer = threading.Timer(COPY_TIMEOUT_S, child.kill)
-    timer.start()
-    try:
-        with child:
-            assert child.stdout is not None
-            while line := child.stdout.readline(64):
-                header = _LOG_HEADER.fullmatch(line)
-                if header is None or int(header[2]) > MAX_LOG_BYTES:
-                    raise ValueError(f"not a log: {line!r}")
-                data = child.stdout.read(int(header[2]))
-                if len(data) < int(header[2]):
-                    raise ValueError(f"{header[1].decode()} is cut off")
-                with contextlib.suppress(FileExistsError), (logs / header[1].decode()).open("xb") as file:
-                    file.write(data)
-    except (OSError, ValueError) as error:
-        print(f"node {host}: its logs stay there, in {logs}: {error}", flush=True)
-        child.kill()
-    finally:
-        timer.cancel()
+def copy_logs(ssh: list[str], host: str, logs: Path, names: list[str]) -> None:
+    """Copy the ends of a node's logs that are not here, because its directory `logs` is not shared."""
+    for name in names:
+        remote = shlex.join(["tail", "-c", str(MAX_LOG_BYTES), str(logs / name)])
+        command = [*ssh, "-o", "ConnectTimeout=10", host, remote]
+        try:
+            with (logs / name).open("xb") as file:
+                subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=file, check=True, timeout=COPY_TIMEOUT_S
+                )
+        except FileExistsError:  # shared
+            continue
+        except (OSError, subprocess.SubprocessError) as error:
+            (logs / name).unlink(missing_ok=True)
+            print(f"node {host}: {logs / name} could not be copied: {error}", flush=True)
 
 
 def _send_heartbeat(node: subprocess.Popen[bytes]) -> None:

@@ -86,6 +86,12 @@ class Node:
     workers: int
 
 
+def worker_ranks(node: Node, nodes: Sequence[Node]) -> range:
+    """Return the ranks of a node's workers."""
+    first = sum(each.workers for each in nodes if each.rank < node.rank)
+    return range(first, first + node.workers)
+
+
 def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
     """Write node_0.sh, node_1.sh, ... and return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -132,8 +138,8 @@ def wrap(
         port: default of MASTER_PORT for several nodes.
     """
     several = len(nodes) > 1
-    first = sum(each.workers for each in nodes if each.rank < node.rank)
-    last_rank = first + node.workers - 1
+    ranks = worker_ranks(node, nodes)
+    first, last_rank = ranks.start, ranks.stop - 1
     lines = [
         "#!/usr/bin/env bash",
         f"# Node {node.rank} of {len(nodes)}: workers {first} to {last_rank} of {max(1, start.workers)}.",

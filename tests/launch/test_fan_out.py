@@ -23,6 +23,7 @@ def test_one_node_s_bad_end_is_the_end_of_all_at_once(tmp_path):
         "python": sys.executable,
         "directory": str(tmp_path),
         "logs": str(tmp_path),
+        "worker_logs": [[], []],
         "grace_s": 600.0,  # nobody waits for a node that has ended
     }
     (tmp_path / "plan.json").write_text(json.dumps(plan))
