@@ -62,7 +62,7 @@ def test_pythons():
     assert found == ["problem", "ok", "ok", "problem"]
 
 
-def test_the_engines_python_is_never_our_own(tmp_path, monkeypatch):
+def test_the_engines_python_is_not_grpoflows(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.prefix) / "bin"))
     assert checks.interpreter(None) is None
     (tmp_path / "python").symlink_to(sys.executable)
@@ -86,7 +86,7 @@ def test_a_port_in_use_is_a_problem():
     assert check.status == "problem" and "launcher.master_port" in check.remedy
 
 
-def test_a_hub_that_answers_anything_is_reachable():
+def test_a_hub_with_any_answer_is_reachable():
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)  # answers 501
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -117,7 +117,7 @@ INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\n
         ("none", "unknown"),
     ],
 )
-def test_cann_is_read_from_what_its_installer_leaves(tmp_path, version, status):
+def test_cann_is_read_from_its_installers_file(tmp_path, version, status):
     window = mindrlhf.KNOWN.cann
     assert checks.cann(window, tmp_path).status == "problem"
     file = tmp_path / "ascend-toolkit" / "latest" / "aarch64-linux" / "ascend_toolkit_install.info"
@@ -150,7 +150,7 @@ def test_the_driver_is_read_from_its_version_file(tmp_path, version, status):
     assert check.status == status and (version == "unnamed" or version in check.found)
 
 
-def test_an_older_engine_takes_an_older_cann(tmp_path):
+def test_versions_of_cann_differ_between_engines(tmp_path):
     (tmp_path / "cann" / "x86_64-linux").mkdir(parents=True)
     file = tmp_path / "cann" / "x86_64-linux" / "ascend_toolkit_install.info"
     for have, statuses in (("8.0.0", "ok problem problem"), ("8.5.0", "unknown ok unknown")):
@@ -159,7 +159,7 @@ def test_an_older_engine_takes_an_older_cann(tmp_path):
         assert [checks.cann(known.cann, tmp_path).status for known in every] == statuses.split()
 
 
-def test_windows_of_mindspeed_rl_differ_with_its_contract():
+def test_versions_differ_between_contracts_of_mindspeed_rl():
     have = {"transformers": "4.48.2", "ray": "2.42.1", "mindspore": "2.7.0", "safetensors": "0.8.0"}
 
     def wrong(contract):
@@ -173,21 +173,21 @@ def test_windows_of_mindspeed_rl_differ_with_its_contract():
     assert wrong("05a90d7") == {"ray", "mindspore"}
 
 
-def test_a_host_that_ssh_reaches_and_one_that_it_does_not(sshd):
+def test_a_reachable_and_an_unknown_host(sshd):
     good, refused = checks.hosts(["127.0.0.1", "no-such-host.invalid"], sshd)
     assert good == checks.Check("host 127.0.0.1", "ok", "ssh gets in")
     assert refused.status == "problem" and "no-such-host.invalid" in refused.name
     assert "is its name right" in refused.remedy
 
 
-def test_a_host_whose_door_is_shut(sshd):
+def test_a_host_that_refuses_the_key(sshd):
     """sshd answers, but this key it does not know."""
     [check] = checks.hosts(["127.0.0.1"], [*sshd[:-1], "IdentityFile=none"])
     assert check.status == "problem"
     assert "Permission denied" in check.found and "ssh-copy-id" in check.remedy
 
 
-def test_a_host_where_nothing_listens():
+def test_a_host_without_sshd():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     [check] = checks.hosts(["127.0.0.1"], ["ssh", "-o", "BatchMode=yes", "-p", str(port)])

@@ -19,7 +19,7 @@ def test_the_pinned_versions_are_accepted():
         ("safetensors", "0.4.5", "safetensors=0.4.5: must be >=0.5,<0.8"),
     ],
 )
-def test_what_is_known_to_break_is_told_with_a_remedy(package, version, told):
+def test_versions_known_to_break_are_reported(package, version, told):
     found = problems({**GOOD, package: version}.get)
     assert len(found) == 1
     assert found[0].startswith(told)

@@ -8,7 +8,7 @@ from launch.nodes import fan_out
 from tests.launch.launchers import several
 
 
-def test_one_node_s_bad_end_is_the_end_of_all_at_once(tmp_path):
+def test_a_failed_node_ends_all_nodes_at_once(tmp_path):
     settings, begun = several(tmp_path, 2), tmp_path / "begun"
     waits = f"until [ -e {begun} ]; do sleep 0.1; done"
     for rank, work in enumerate((f"touch {begun}; sleep 300", f"{waits}; exit 3")):

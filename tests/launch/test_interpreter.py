@@ -77,7 +77,7 @@ def test_a_virtual_environment_stays_one(program, tmp_path):
     assert run(text).stdout.split() == ["None", str(python), str(tmp_path / "env")]
 
 
-def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper, program, tmp_path):
+def test_ray_node_runs_with_the_configured_interpreter(wrapper, program, tmp_path):
     begun = replace(start_of(program, str(wrapper), 1), ray=Ray(None, None, (), 5.0))
     launcher = local_launcher()
     nodes_run.write(begun, launcher, tmp_path / "scripts", tmp_path / "logs")
@@ -94,7 +94,7 @@ def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper, program, tmp_path)
     assert nodes_run.first_line(begun, launcher)[0] == str(wrapper)
 
 
-def test_one_that_is_none_is_named(program, tmp_path):
+def test_a_broken_interpreter_is_named(program, tmp_path):
     node = Node(0, 0)
     broken = executable(tmp_path / "broken", "#!/bin/sh\nexit 3\n")
     for named, told in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):

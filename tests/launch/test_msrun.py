@@ -25,19 +25,6 @@ def test_a_port_in_use_is_an_error_with_a_remedy():
     assert job.find_port("127.0.0.1", None) > 1023
 
 
-def test_msrun_missing_is_told(tmp_path):
-    with pytest.raises(LaunchError, match="not found; install mindspore"):
-        job.msrun(
-            ["-c", ""],
-            python=tmp_path / "python",
-            workers=2,
-            master_addr="127.0.0.1",
-            master_port=2000,
-            log_dir=tmp_path,
-        )
-
-
-# Real msrun, which counts how often it looks at a process, from when it has started the last.
 COUNTED = """
 import subprocess, sys, time
 from mindspore.parallel.cluster.run import main
@@ -55,7 +42,7 @@ print("looks", len(looks), time.monotonic() - began)
 """
 
 
-def test_msrun_rests_between_two_looks_at_its_workers(tmp_path):
+def test_msrun_pauses_between_polls(tmp_path):
     """Its own waiting loop would take a whole core from them."""
     program, counted = tmp_path / "worker.py", tmp_path / "msrun.py"
     program.write_text("import time; time.sleep(2)")
@@ -96,14 +83,14 @@ def test_the_failing_worker_is_shown_first(tmp_path):
     assert failure.value.tail[-1] == "error: worker told to fail"
 
 
-def test_a_scheduler_that_serves_nobody_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_scheduler_without_workers_is_ended(tmp_path: Path) -> None:
     """MindSpore's looks every five seconds whether its workers have left."""
     program = tmp_path / "worker.py"
     program.write_text("import os, time; time.sleep(600 * (os.environ['MS_ROLE'] == 'MS_SCHED'))")
     job.run([str(program)], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
 
 
-def test_a_scheduler_of_workers_elsewhere_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_of_remote_workers_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PacedPopen, "workers", 0)
     monkeypatch.setenv("MS_WORKER_NUM", "2")
     monkeypatch.setenv("MS_ROLE", "MS_SCHED")

@@ -65,7 +65,7 @@ def run(directory, begun, settings):
     return logs
 
 
-def own_logs(two, directory):
+def local_logs(two, directory):
     """The second machine writes its logs on a disk of its own."""
     logs = directory / "logs"
     logs.mkdir()
@@ -73,8 +73,8 @@ def own_logs(two, directory):
     return logs
 
 
-def test_two_machines_meet_at_an_address_and_a_port_that_nobody_typed(two, tmp_path):
-    logs = own_logs(two, tmp_path)
+def test_two_machines_connect_at_an_address_and_port_found_by_the_launcher(two, tmp_path):
+    logs = local_logs(two, tmp_path)
     run(tmp_path, start(tmp_path, 2, "meet"), launcher(two))
     for rank in (0, 1):
         assert f"met as rank {rank} of 2" in (logs / f"worker_{rank}.log").read_text()
@@ -82,7 +82,7 @@ def test_two_machines_meet_at_an_address_and_a_port_that_nobody_typed(two, tmp_p
     assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
 
 
-def test_a_machine_with_a_disk_of_its_own_is_told_before_anything_starts(two, tmp_path):
+def test_a_machine_without_the_shared_directory_is_refused_before_the_start(two, tmp_path):
     (tmp_path / "launch").mkdir()
     two.own_disk(1, tmp_path / "launch")
     (tmp_path / "logs").mkdir()
@@ -98,7 +98,7 @@ def test_a_machine_with_a_disk_of_its_own_is_told_before_anything_starts(two, tm
     assert not list(directory.glob(".shared-*"))
 
 
-def test_every_machine_is_asked_what_it_lacks(two, tmp_path):
+def test_every_machine_is_checked_for_missing_files(two, tmp_path):
     home, store = tmp_path / "home", tmp_path / "store"
     for directory in (home, store):
         directory.mkdir()
@@ -115,8 +115,8 @@ def test_every_machine_is_asked_what_it_lacks(two, tmp_path):
     assert list(store.iterdir()) == []
 
 
-def test_a_worker_that_fails_ends_the_run_on_every_machine_and_its_log_comes_home(two, tmp_path):
-    logs = own_logs(two, tmp_path)
+def test_a_failed_worker_ends_the_run_on_every_machine_and_its_log_is_copied(two, tmp_path):
+    logs = local_logs(two, tmp_path)
     with pytest.raises(ProcessFailed) as failure:
         run(tmp_path, start(tmp_path, 2, "1"), launcher(two))
     assert failure.value.log == logs / "worker_1.log"
@@ -141,7 +141,7 @@ def test_a_killed_launcher_leaves_nothing_running(two, tmp_path):
     wait_until(lambda: living(tmp_path) == [])
 
 
-def test_a_machine_that_is_lost_is_named(two, tmp_path, monkeypatch):
+def test_a_lost_machine_is_named(two, tmp_path, monkeypatch):
     """The last test: the second machine's cable stays pulled."""
     impatient = fan_out.SUPERVISE.replace("-t 30", "-t 12")  # signs of life come every five seconds
     assert impatient != fan_out.SUPERVISE

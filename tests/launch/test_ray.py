@@ -155,7 +155,7 @@ def test_two_nodes_run_a_program_and_leave_nothing(foreign, tmp_path):
 
 
 @pytest.mark.long
-def test_a_cluster_that_is_there_is_used_and_left_running(foreign, tmp_path):
+def test_an_existing_cluster_is_used_and_left_running(foreign, tmp_path):
     said = run(tmp_path, start(tmp_path, 1, address=foreign), local_launcher())
     assert "cards at ['127.0.0.8']" in said
     again = run(tmp_path, start(tmp_path, 1, 4, address=foreign), local_launcher())
@@ -163,7 +163,7 @@ def test_a_cluster_that_is_there_is_used_and_left_running(foreign, tmp_path):
 
 
 @pytest.mark.long
-def test_a_node_that_is_missing_is_named(tmp_path):
+def test_a_missing_node_is_named(tmp_path):
     settings = replace(several(tmp_path, 2), hosts=("127.0.0.2", "127.0.0.9"))
     begun = start(tmp_path, 2)
     with pytest.raises(ProcessFailed) as failure:
@@ -174,7 +174,7 @@ def test_a_node_that_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.long
-def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path):
+def test_survivors_of_a_killed_launcher_are_ended_by_the_next(tmp_path):
     begun, settings = start(tmp_path, 1, 10_000), local_launcher()
     (tmp_path / "logs").mkdir()
     nodes_run.write(begun, settings, tmp_path / "launch", tmp_path / "logs")
@@ -201,7 +201,7 @@ def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path):
 
 
 @pytest.mark.long
-def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path):
+def test_two_clusters_on_one_machine_are_independent(tmp_path):
     problems: list[Exception] = []
 
     def one(name):
@@ -225,7 +225,7 @@ def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path):
 
 @pytest.mark.slurm
 @pytest.mark.long
-def test_a_slurm_job_brings_its_own_ray(tmp_path, tmp_path_factory):
+def test_a_slurm_job_starts_ray(tmp_path, tmp_path_factory):
     with cluster(tmp_path_factory.mktemp("slurm")):
         said = run(tmp_path, start(tmp_path, 2), local_launcher(name="slurm", grace_s=8))
     assert "cards at ['127.0.0.1', '127.0.0.1']" in said
@@ -239,7 +239,7 @@ def two(tmp_path_factory):
 
 @pytest.mark.nodes
 @pytest.mark.long
-def test_machines_meet_over_ssh_and_one_whose_cable_is_pulled_is_named(two, tmp_path):
+def test_machines_connect_over_ssh_and_a_lost_one_is_named(two, tmp_path):
     settings = local_launcher(
         name="ssh", hosts=tuple(two.addresses), ssh=tuple(two.ssh), cards_per_node=1, grace_s=8
     )

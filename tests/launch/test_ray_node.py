@@ -29,7 +29,7 @@ def first():
     return listening
 
 
-def test_it_ends_well_when_the_first_is_gone(first, tmp_path):
+def test_it_exits_with_0_when_the_first_node_has_ended(first, tmp_path):
     sockets = tmp_path / "ray/ray/session_2026/sockets"
     waiting = f"env > {tmp_path}/seen; mkdir -p {sockets}; echo Ray runtime started; exec sleep 60"
     started = node(tmp_path, first.getsockname()[1], "bash", "-c", waiting)
@@ -73,7 +73,7 @@ def test_a_ray_that_ends_after_its_start_is_not_started_again(monkeypatch, tmp_p
         ray.check()
 
 
-def test_it_says_who_does_not_answer(first, tmp_path):
+def test_an_address_without_an_answer_is_named(first, tmp_path):
     port = first.getsockname()[1]
     first.close()
     started = node(tmp_path, port, "false", timeout_s=1.0)
@@ -81,7 +81,7 @@ def test_it_says_who_does_not_answer(first, tmp_path):
     assert (started.returncode, said) == (1, f"error: Ray at 127.0.0.1:{port} does not answer after 1 s\n")
 
 
-def test_a_directory_that_somebody_prepared_is_refused(first, tmp_path):
+def test_a_directory_of_another_user_is_refused(first, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "ray").symlink_to(tmp_path / "elsewhere")
     started = node(tmp_path, first.getsockname()[1], "true")
@@ -89,7 +89,7 @@ def test_a_directory_that_somebody_prepared_is_refused(first, tmp_path):
     assert started.returncode == 1 and said == f"error: {tmp_path}/ray belongs to another user\n"
 
 
-def test_ray_that_is_not_installed_is_told(first, tmp_path):
+def test_missing_ray_is_an_error(first, tmp_path):
     started = node(tmp_path, first.getsockname()[1], "no-such-ray", "start")
     said, _ = started.communicate(timeout=20)
     assert said.startswith(f"error: no-such-ray is not installed next to {sys.executable}, nor on PATH=")

@@ -56,7 +56,7 @@ def test_one_node_finds_a_port_and_quotes_everything(start, tmp_path):
     assert "<--master_port=4242>" in arguments and not any("node_rank" in text for text in arguments)
 
 
-def test_several_nodes_need_the_first_ones_address(start, tmp_path):
+def test_several_nodes_need_the_address_of_the_first(start, tmp_path):
     nodes = nodes_run.nodes_of(20, LOCAL)
     assert [node.workers for node in nodes] == [8, 8, 4]
     text = script(replace(start, workers=20), nodes[2], nodes, tmp_path / "logs")
@@ -67,7 +67,7 @@ def test_several_nodes_need_the_first_ones_address(start, tmp_path):
     assert "<--node_rank=2>" in done.stdout and "<--master_addr=10.0.0.1>" in done.stdout
 
 
-def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start, tmp_path):
+def test_every_start_decides_whether_to_resume(start, tmp_path):
     decides = tmp_path / "decides.py"
     os.unlink(tmp_path / "venv/bin/python")
     os.symlink(sys.executable, tmp_path / "venv/bin/python")
@@ -86,7 +86,7 @@ def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start, tmp_path)
     assert done.returncode == 1 and "msrun" not in done.stdout and "worker_num" not in done.stdout
 
 
-def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start, tmp_path):
+def test_a_later_start_moves_only_the_logs_of_its_workers(start, tmp_path):
     logs, nodes = tmp_path / "logs", nodes_run.nodes_of(12, LOCAL)
     logs.mkdir()
     for name in ("scheduler", "worker_7", "worker_8", "worker_11"):
@@ -135,7 +135,7 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
     assert left() == []
 
 
-def test_a_node_says_what_it_lacks_and_starts_nothing(start, tmp_path):
+def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").symlink_to(tmp_path / "elsewhere")
@@ -158,7 +158,7 @@ def test_a_node_says_what_it_lacks_and_starts_nothing(start, tmp_path):
     assert other.returncode == 1 and f"{tmp_path}: must be one directory for all nodes" in other.stderr
 
 
-def test_our_own_virtual_environment_does_not_leak():
+def test_the_virtual_environment_of_grpoflow_does_not_leak():
     own = str(Path(sys.prefix) / "bin")
     base = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/x", "VIRTUAL_ENV": sys.prefix, "HOME": "/h"}
     assert nodes_run.environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}

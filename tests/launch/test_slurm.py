@@ -56,7 +56,7 @@ def jobs():
     return subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout
 
 
-def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path):
+def test_the_script_requests_nodes_and_may_be_requeued(tmp_path):
     text = slurm.batch_script(4, tmp_path, tmp_path / "logs", ["--partition=npu"], requeue=True)
     assert "#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --requeue\n" in text
     assert "#SBATCH --partition=npu\n" in text
@@ -65,7 +65,7 @@ def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path):
 
 @pytest.mark.long  # in the default suite, what decides it: test_scripts.py
 @pytest.mark.slurm
-def test_a_job_that_slurm_starts_again_goes_on_by_itself(running, tmp_path):
+def test_a_requeued_job_resumes(running, tmp_path):
     """As after preemption; the queue is waited in, and what the first start left running is ended."""
     logs = tmp_path / "logs"
 
@@ -108,7 +108,7 @@ def test_a_run_that_is_stopped_cancels_its_job(running, tmp_path):
 
 
 @pytest.mark.slurm
-def test_a_job_that_nobody_ended_is_ended_by_the_next_attempt_which_runs_to_its_end(running, tmp_path):
+def test_a_job_of_an_earlier_attempt_is_cancelled_by_the_next(running, tmp_path):
     (tmp_path / "launch").mkdir()
     name = slurm.job_name(tmp_path / "launch")
     left = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--wrap=sleep 300"]

@@ -1,4 +1,4 @@
-"""What lies beside exported weights: how answers are sampled, and a card that nobody's text steers."""
+"""generation_config.json and the model card of an exported model."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def artifacts(tmp_path, answer="7"):
     return {name: tmp_path / name for name in ("grpo", "evaluate", "fetch")}
 
 
-def test_generation_config_ends_and_samples_as_evaluate_did(tmp_path):
+def test_generation_config_has_training_ids_and_evaluates_sampling(tmp_path):
     base = {
         "eos_token_id": 1,
         "temperature": 0.7,
@@ -64,7 +64,7 @@ def test_generation_config_ends_and_samples_as_evaluate_did(tmp_path):
 
 
 @pytest.mark.parity
-def test_transformers_take_it_as_it_stands(tmp_path):
+def test_transformers_accept_generation_config(tmp_path):
     transformers = pytest.importorskip("transformers")
     for sampled in (True, False):
         write(tmp_path / "generation_config.json", generation(tmp_path, IDS, greedy(28), sampled))
@@ -73,7 +73,7 @@ def test_transformers_take_it_as_it_stands(tmp_path):
         assert (read.eos_token_id, read.do_sample, read.max_new_tokens) == ([7, 8], sampled, 28)
 
 
-def test_the_card_tells_what_the_model_is_and_how_it_was_made(tmp_path, config):
+def test_the_card_has_accuracy_recipe_and_versions_but_no_secret(tmp_path, config):
     config["command"] = ["train.beta=0.02", "dataset.url=https://u:secret@host/x"]
     card = model_card(config, artifacts(tmp_path), (), bare=True)
     for part in (
@@ -85,11 +85,7 @@ def test_the_card_tells_what_the_model_is_and_how_it_was_made(tmp_path, config):
     assert "secret" not in card
 
 
-def test_a_model_that_was_not_evaluated_has_a_card_too(tmp_path, config):
-    assert "Not evaluated" in model_card(config, {"grpo": tmp_path / "none"}, (), bare=False)
-
-
-def test_the_bases_licence_is_told_and_named_as_its_card_names_it(tmp_path, config):
+def test_the_card_has_the_licence_of_the_base(tmp_path, config):
     (tmp_path / "LICENSE.txt").write_text("Apache")
     (tmp_path / "README.md").write_text("---\nlicense: apache-2.0\nother: 1\n---\n# Base")
     model = dataclasses.replace(load(["engine=local"]).model, source="local", path=str(tmp_path))
@@ -103,7 +99,7 @@ def test_the_bases_licence_is_told_and_named_as_its_card_names_it(tmp_path, conf
     assert licence_files(load(["engine=local"]).model) == ()
 
 
-def test_what_users_and_models_wrote_steers_no_reader(tmp_path, config):
+def test_texts_of_users_and_models_stay_text(tmp_path, config):
     config["model"]["name"] = config["dataset"]["name"] = HOSTILE
     config["tokenize"]["system_prompt"] = HOSTILE
     config["command"] = [f"model.name={HOSTILE}"]
@@ -125,6 +121,6 @@ def test_what_users_and_models_wrote_steers_no_reader(tmp_path, config):
 
 
 @given(text=st.text(alphabet="`~ab\n ", max_size=30))
-def test_no_text_ends_its_own_block(text):
+def test_no_text_ends_its_code_block(text):
     opening, *inside, closing = fenced(text).split("\n")
     assert opening == closing and not any(line.strip().startswith(closing) for line in inside)

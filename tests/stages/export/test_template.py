@@ -109,7 +109,7 @@ def exported_compat(directories, tmp_path_factory):
     return theirs
 
 
-def test_what_lies_in_the_directory_is_what_is_found(directories, tmp_path):
+def test_transformers_find_the_exported_template(directories, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(directories["qwen2"], out)
     encoder = make_encoder(out, None, dataset(), tokenize(**RECIPES["arith"]))
@@ -123,7 +123,7 @@ def test_what_lies_in_the_directory_is_what_is_found(directories, tmp_path):
         theirs.apply_chat_template([{"role": "system", "content": "S"}])
 
 
-def test_a_model_that_is_trained_further_is_not_told_twice(directories, tmp_path):
+def test_training_an_exported_model_further_adds_no_second_suffix(directories, tmp_path):
     """Its template adds the suffix already; training renders with what lies beside it."""
     out = tmp_path / "out"
     shutil.copytree(directories["qwen2"], out)
@@ -138,7 +138,7 @@ def test_a_model_that_is_trained_further_is_not_told_twice(directories, tmp_path
     assert (out / BASE_TEMPLATE).read_text() == CHAT_TEMPLATE
 
 
-def test_a_conversation_keeps_its_own_system_turn_and_every_question_its_suffix(directories):
+def test_a_conversation_keeps_its_system_message_and_each_question_gets_the_suffix(directories):
     settings = tokenize(**RECIPES["openr1_math"])
     template = chat_template(make_encoder(directories["qwen2"], None, dataset(), settings))
     theirs = transformers.AutoTokenizer.from_pretrained(directories["qwen2"])

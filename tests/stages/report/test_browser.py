@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 def browse(tmp_path):
     chromium = shutil.which("chromium")
     if chromium is None:
-        warnings.warn("chromium is missing: the report was NOT looked at in a browser", stacklevel=2)
+        warnings.warn("chromium is missing: the pages were NOT tested in a browser", stacklevel=2)
         pytest.skip("chromium is missing: apt-get install chromium")
 
     def run(page, *flags, dark=False):
@@ -67,7 +67,7 @@ def probed(page, measure):
     return copy
 
 
-def test_no_console_error_both_colour_schemes_and_all_of_it_without_scripts(page, tmp_path, browse):
+def test_a_page_has_no_console_error_follows_the_colour_scheme_and_needs_no_script(page, tmp_path, browse):
     bare = page.with_name("bare.html")
     bare.write_text(re.sub("<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
     seen = {}
@@ -81,7 +81,7 @@ def test_no_console_error_both_colour_schemes_and_all_of_it_without_scripts(page
 
 
 @pytest.mark.parametrize("page", [("run", 18, 3), ("sweep", 5, 0)], indirect=True, ids=["run", "sweep"])
-def test_every_picture_is_there_and_large_enough_to_read(page, request, browse):
+def test_every_figure_is_large_enough_to_read(page, request, browse):
     _, count, small = request.node.callspec.params["page"]
     # Closed details show nothing, hence they are opened first.
     measure = """
@@ -169,7 +169,7 @@ def thousand(tmp_path):
     return tmp_path / "index.html"
 
 
-def test_a_thousand_points_open_as_one_page_of_rows_and_each_is_reached(thousand, browse):
+def test_a_thousand_points_are_paged_and_all_can_be_reached(thousand, browse):
     measure = """
         const nodes = () => document.querySelectorAll('*').length;
         const section = document.querySelector('#points'), input = section.querySelector('input');
@@ -206,7 +206,7 @@ def test_a_thousand_points_open_as_one_page_of_rows_and_each_is_reached(thousand
     ]  # fmt: skip
 
 
-def test_the_policy_lets_a_sweep_run_its_own_script_only(tmp_path, browse):
+def test_the_policy_allows_only_the_script_of_the_sweep_page(tmp_path, browse):
     page = tmp_path / "index.html"
     page.write_text(render(**sweep_of(8)), encoding="utf-8")
     assert '<th scope="col" class="num"><button>Point</button></th>' in browse(page, "--dump-dom").stdout

@@ -9,7 +9,7 @@ from tests.stages.weights.checkpoints import make_layout, make_model
 TEXT = "{http://www.w3.org/2000/svg}text"
 
 
-def test_the_file_stands_alone_and_names_every_rank_with_its_bytes():
+def test_the_file_is_self_contained_and_names_every_rank_with_its_bytes():
     """hidden 32, vocabulary 96, four layers: stage 0 holds the embedding, stage 1 norm and head."""
     text = layout_svg(make_model(), make_layout(model_parallel=2, pipeline_stage=2))
     root = ElementTree.fromstring(text)
@@ -20,6 +20,6 @@ def test_the_file_stands_alone_and_names_every_rank_with_its_bytes():
     assert "--ink:" in text and "var(--ink)" in text and "http" not in text.replace(root.tag[1:-4], "")
 
 
-def test_what_cannot_be_drawn_is_refused():
+def test_too_many_cards_are_refused():
     with pytest.raises(ConfigError, match="at most 64 cards are drawn"):
         layout_svg(make_model(), make_layout(data_parallel=65))

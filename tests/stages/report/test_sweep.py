@@ -1,6 +1,5 @@
 import pytest
 
-from stages.report import sweep
 from stages.report.sweep import render
 from stages.report.text import duration, neutral
 from tests.stages.report.reading import Page
@@ -14,7 +13,7 @@ def rows(page, source):
     return [Page("<tr" + row).text for row in table.split("<tr")[2:]]
 
 
-def test_the_best_stands_first_with_the_command_that_reproduces_it():
+def test_the_best_point_is_first_with_the_command_that_reproduces_it():
     source = render(**sweep_of(8))
     page = check(source, scripts=1)
     # (7 i mod 8) / 16 is highest for i = 1 (7/16); 6 failed and 7 is invalid.
@@ -27,13 +26,13 @@ def test_the_best_stands_first_with_the_command_that_reproduces_it():
     assert "../../report/c6/index.html" not in page.attributes("href"), "a report that is not there"
 
 
-def test_points_without_a_result_say_why():
+def test_points_without_a_result_have_a_reason():
     page = check(render(**sweep_of(8)), scripts=1)
     assert page.text.count("reward ran away") == 2
     assert "6 finished" in page.text and "1 failed" in page.text and "1 invalid" in page.text
 
 
-def test_runs_are_overlaid_once_and_named_by_what_their_points_have_in_common():
+def test_a_shared_training_is_one_line_with_the_common_values_of_its_points():
     page = check(render(**sweep_of(8)), scripts=1)
     reward = next(label for label in page.attributes("alt") if label.startswith("Reward. "))
     assert "0, 1: train.beta=0.00: " in reward and "2, 3: train.beta=0.01: " in reward
@@ -86,13 +85,7 @@ def test_the_largest_page_stays_below_two_megabytes():
     assert "more are not drawn" in page.text
 
 
-def test_what_is_beyond_the_most_rows_is_said(monkeypatch):
-    monkeypatch.setattr(sweep, "MAX_ROWS", 5)
-    page = check(render(**sweep_of(8)), scripts=1)
-    assert "3 more points are in table.csv" in page.text
-
-
-def test_without_scripts_the_first_rows_stand_there_and_the_others_are_named():
+def test_without_scripts_the_first_rows_are_shown():
     source = render(**{**sweep_of(120), "metrics": {}})
     page = check(source, scripts=1)
     assert [tag for tag, _ in page.elements].count("tr") == 1 + 50 + 1 + 2, "two tables with headings"

@@ -17,7 +17,7 @@ def test_positions_are_shares_of_the_run():
     assert line.ticks[0] == (0, "0") and line.ticks[1:] == ((30, "30 s"), (60, "1 min"), (90, "1 min 30 s"))
 
 
-def test_what_had_ended_when_the_run_began_was_reused_however_short_the_silence():
+def test_stages_that_ended_before_the_run_are_reused():
     stages = spans(fetch=(-5000, -4900), convert=(-9, -5), sft=(0.5, 60), grpo=(61, 100))
     line = timeline(stages, began=1000.0)
     assert [bar.stage for bar in line.bars if bar.reused] == ["fetch", "convert"]
@@ -25,17 +25,12 @@ def test_what_had_ended_when_the_run_began_was_reused_however_short_the_silence(
     assert not any(bar.reused for bar in timeline(stages, began=900.0).bars[1:])
 
 
-def test_a_long_silence_within_a_run_is_no_sign():
-    line = timeline(spans(split=(0, 10), grpo=(5000, 6000)), began=999.0)
-    assert not any(bar.reused for bar in line.bars)
-
-
-def test_a_stage_that_another_run_had_begun_is_of_both():
+def test_a_stage_that_another_run_started_is_shown():
     line = timeline(spans(sft=(-10, 40), grpo=(50, 90)), began=1000.0)
     assert [(bar.reused, bar.left, bar.width) for bar in line.bars] == [(False, 0, 50), (False, 60, 40)]
 
 
-def test_a_run_may_have_found_everything():
+def test_all_stages_may_be_reused():
     line = timeline(spans(fetch=(0, 1), grpo=(1, 9)), began=2000.0)
     assert all(bar.reused and bar.width == 0 for bar in line.bars)
     assert (line.started, line.ended, line.wall_s) == (None, 1009, 0)
