@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 from stages.fetch.config import DATASET, external_files, split_files
-from tests.stages.fetch.settings import FIXTURE, dataset, gsm8k_values, model
+from tests.stages.fetch.settings import FIXTURE, dataset, model
 
 
 def paths(**changes):
@@ -42,7 +42,3 @@ def test_the_config_modules_stay_light():
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "[]"
-
-
-def test_gsm8k_needs_nothing_but_a_path():
-    assert gsm8k_values()["arith"] is None

@@ -57,11 +57,11 @@ def test_shards_are_linked_with_their_index(source, output):
     assert (output / "model.safetensors.index.json").is_symlink()
 
 
-def test_each_disagreement_with_config_json_is_told(source, output):
+def test_each_disagreement_with_config_json_is_reported(source, output):
     with pytest.raises(ConfigError) as caught:
         link(local(source, hidden_size=32, vocab_size=600, rope_theta=1e6), output)
-    told = {problem.path for problem in caught.value.problems}
-    assert told == {"model.hidden_size", "model.vocab_size", "model.rope_theta"}
+    reported = {problem.path for problem in caught.value.problems}
+    assert reported == {"model.hidden_size", "model.vocab_size", "model.rope_theta"}
     assert "hidden_size=16" in str(caught.value)
 
 
@@ -85,8 +85,8 @@ def test_a_missing_shard_and_an_escaping_name_are_refused(source, output):
 
 def test_a_truncated_file_and_a_git_lfs_pointer_are_refused(source, output):
     weights = source / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:-1])
+    complete = weights.read_bytes()
+    weights.write_bytes(complete[:-1])
     with pytest.raises(InputError, match="truncated"):
         link(local(source), output)
     weights.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 10\n")
@@ -116,7 +116,7 @@ def test_a_group_of_rotary_values_that_is_none_is_told(source, output, rotary):
 
 
 @pytest.mark.parametrize("text", ["null", "[]", "7", '"x"', "", "{"])
-def test_a_config_that_is_no_object_is_told(source, output, text):
+def test_a_config_that_is_no_object_is_refused(source, output, text):
     (source / "config.json").write_text(text)
     with pytest.raises(InputError, match=r"config\.json"):
         link(local(source), output)

@@ -12,7 +12,7 @@ from stages.base.errors import InputError
 from stages.fetch import records
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.jsonl import Row, check_file, read_lines
-from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, read_records, text_fault
+from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, read_records
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -157,11 +157,6 @@ def test_a_line_without_end_is_one_bad_line_and_fills_no_memory(tmp_path, end):
     assert found[1] == BadLine(2, TOO_LONG)
     assert [one.line for one in found if isinstance(one, Record)] == ([1, 3] if end else [1])
     assert peak < 5 * LARGEST
-
-
-def test_a_text_that_is_too_long_is_a_bad_row_wherever_it_stands():
-    assert text_fault({"question": "x" * LARGEST}, "question") == ""
-    assert TOO_LONG in text_fault({"question": "x" * (LARGEST + 1)}, "question")
 
 
 def test_parquet_columns_with_equal_names_are_refused(tmp_path):

@@ -1,10 +1,10 @@
 import pytest
 
 from stages.base.reader import read
-from stages.fetch.config import DATASET, MODEL, source_warnings
+from stages.fetch.config import MODEL, source_warnings
 from stages.fetch.sources import FETCH, choose_source, url_fault
 from stages.models.config import ModelConfig
-from tests.stages.fetch.settings import dataset, fetch, gsm8k_values, model, sourced, values
+from tests.stages.fetch.settings import dataset, fetch, model, sourced, values
 
 HUB = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "master"}
 ROWS = {"id": "me/rows", "revision": "v1"}
@@ -28,11 +28,6 @@ def test_the_shipped_models_name_both_variants(size):
         assert (found.source, found.hub_id) == ("modelscope", expected)
         assert MODEL.check(found) == []
     assert read(ModelConfig, sourced(shipped | {"path": "/x"}), "model").source == "local"
-
-
-def test_any_repository_can_stand_in_for_the_variants():
-    chosen = model(source="modelscope", hub=HUB | {"id": "me/mine"}, variant="base")
-    assert chosen.hub_id == "me/mine"
 
 
 @pytest.mark.parametrize("id", ["noslash", "a/b/c", "../b", "a/..", "a b/c", ""])
@@ -72,16 +67,6 @@ def test_plain_addresses_pass():
     assert url_fault("https://h:8443/a/b.jsonl?download=true&keyword=monkey") is None
     assert FETCH.check(fetch(endpoint="https://hub.example/")) == []
     assert FETCH.check(fetch()) == []
-
-
-def paths(**changes):
-    return [problem.path for problem in DATASET.check(dataset(path=None, **changes))]
-
-
-def test_the_shipped_gsm8k_is_fetched_unless_there_is_a_path():
-    assert gsm8k_values(None)["source"] == "url"
-    assert gsm8k_values("/x")["source"] == "local"
-    assert paths() == []
 
 
 def test_what_may_change_is_warned_of():

@@ -10,7 +10,6 @@ from tests.stages.fetch.settings import (
     QWEN,
     arith_values,
     context,
-    dataset,
     fetch_values,
     gsm8k_values,
     model,
@@ -47,14 +46,6 @@ def test_the_builtin_directory_is_complete_and_its_ids_are_the_tokenizers(tmp_pa
     assert generation["eos_token_id"] == [end, text]
     ids = special_ids(output, model())
     assert (ids.eos, ids.pad) == ((end, text), text)
-
-
-def test_prompts_of_the_default_are_short(tmp_path):
-    output = fetch(tmp_path, arith_values(train_rows=6000))
-    tokenizer = load(output)
-    texts = list(stage.texts(dataset(), seed=0))
-    assert max(len(tokenizer.encode(text).ids) for text in texts[::2]) <= 24
-    assert max(len(tokenizer.encode(text).ids) for text in texts[1::2]) < 36
 
 
 def test_without_text_a_tokenizer_is_asked_for(tmp_path):

@@ -39,28 +39,28 @@ def break_off(hub, work, after=3 << 16, **changes):
 
 
 def test_a_file_arrives_with_its_digest_and_progress_in_bytes(files, tmp_path):
-    told = []
-    got = download(files, tmp_path, progress=lambda done, total: told.append((done, total)))
+    reported = []
+    got = download(files, tmp_path, progress=lambda done, total: reported.append((done, total)))
     assert content(got) == CONTENT
     assert (got.files[0].path, got.files[0].sha256, got.files[0].listed) == ("rows.jsonl", DIGEST, True)
-    assert told[-1] == (len(CONTENT), len(CONTENT))
+    assert reported[-1] == (len(CONTENT), len(CONTENT))
     assert not list(tmp_path.rglob("*.incomplete*"))
 
 
-def test_without_a_configured_digest_the_file_is_digested_and_said_so(files, tmp_path, capsys):
+def test_a_file_without_a_configured_digest_is_accepted_with_its_digest_printed(files, tmp_path, capsys):
     got = download(files, tmp_path, sha256=None)
     assert (got.files[0].sha256, got.files[0].listed) == (DIGEST, False)
     assert f"no sha256 is configured; the file's is {DIGEST}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("digest", [DIGEST, None])
-def test_a_broken_transfer_goes_on_where_it_stopped(files, tmp_path, digest):
+def test_a_broken_transfer_is_resumed(files, tmp_path, digest):
     break_off(files, tmp_path, sha256=digest)
     assert content(download(files, tmp_path, sha256=digest)) == CONTENT
     assert [seen.range for seen in files.requests] == ["bytes=196608-"]
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(files, tmp_path):
+def test_a_file_that_changed_at_the_source_is_fetched_from_its_start(files, tmp_path):
     break_off(files, tmp_path, sha256=None)
     files.plain["/raw/rows.jsonl"] = newer = b"x" * 300_000
     assert content(download(files, tmp_path, sha256=None)) == newer
@@ -83,14 +83,14 @@ def test_a_damaged_partial_file_is_fetched_again_once(files, tmp_path):
     assert [seen.range for seen in files.requests] == ["bytes=196608-", None]
 
 
-def test_a_whole_partial_file_needs_no_byte_more(files, tmp_path):
+def test_a_complete_partial_file_needs_no_transfer(files, tmp_path):
     break_off(files, tmp_path)
     partial(tmp_path).write_bytes(CONTENT)
     assert content(download(files, tmp_path)) == CONTENT
     assert len(files.requests) == 1
 
 
-def test_a_server_without_ranges_sends_it_all_again(files, tmp_path):
+def test_a_server_without_ranges_sends_the_complete_file(files, tmp_path):
     break_off(files, tmp_path)
     files.ranges = False
     assert content(download(files, tmp_path)) == CONTENT
@@ -104,14 +104,14 @@ def test_other_bytes_than_the_configured_ones_are_refused_and_not_kept(files, tm
 
 
 @pytest.mark.parametrize(("status", "remedy"), [(404, "check the address"), (403, "netrc"), (401, "netrc")])
-def test_a_refusal_is_told_at_once(files, tmp_path, status, remedy):
+def test_a_refusal_is_not_retried(files, tmp_path, status, remedy):
     files.refuse = status
     with pytest.raises(InputError, match=f"127.0.0.1.*HTTP {status}.*{remedy}"):
         download(files, tmp_path)
     assert len(files.requests) == 1
 
 
-def test_a_busy_server_is_asked_again(files, tmp_path, capsys):
+def test_a_busy_server_is_retried(files, tmp_path, capsys):
     files.statuses = [503, 429]
     assert content(download(files, tmp_path)) == CONTENT
     assert capsys.readouterr().out.count("retry ") == 2
@@ -122,7 +122,7 @@ def test_a_dead_port_is_an_error_after_its_tries(tmp_path):
         url.download(FileConfig("http://127.0.0.1:9/x", None), fetch(attempts=2), tmp_path)
 
 
-def test_offline_uses_what_is_there_and_names_what_is_not(files, tmp_path):
+def test_offline_uses_downloaded_files_only(files, tmp_path):
     with pytest.raises(InputError, match=r"rows\.jsonl: fetch\.offline=true, and http.* is not there"):
         download(files, tmp_path, offline=True)
     download(files, tmp_path)
@@ -133,21 +133,21 @@ def test_offline_uses_what_is_there_and_names_what_is_not(files, tmp_path):
     assert not files.requests
 
 
-def test_a_shared_cache_never_passes_off_an_old_version(files, tmp_path):
+def test_a_shared_cache_without_digest_is_fetched_again(files, tmp_path):
     cache = {"cache_dir": str(tmp_path / "cache")}
     download(files, tmp_path, sha256=None, **cache)
     files.plain["/raw/rows.jsonl"] = b"new"
     assert content(download(files, tmp_path, sha256=None, **cache)) == b"new"
 
 
-def test_a_query_and_a_password_of_a_proxy_are_told_nowhere(files, tmp_path, monkeypatch, capsys):
+def test_queries_and_proxy_passwords_are_never_shown(files, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("http_proxy", "http://user:hunter2@127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
     with pytest.raises(InputError) as caught:
         download(files, tmp_path, path="/raw/rows.jsonl?version=hidden", attempts=2)
-    told = str(caught.value) + capsys.readouterr().out
-    assert "retry 1 of 1" in told
-    assert "hunter2" not in told and "hidden" not in told
+    reported = str(caught.value) + capsys.readouterr().out
+    assert "retry 1 of 1" in reported
+    assert "hunter2" not in reported and "hidden" not in reported
 
 
 def test_the_record_names_origin_and_content(files, tmp_path):

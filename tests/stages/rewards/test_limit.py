@@ -10,7 +10,7 @@ from stages.rewards import limit
 from stages.rewards.limit import OutOfTimeError, time_limit
 
 
-def test_a_block_that_takes_too_long_is_left():
+def test_a_block_is_interrupted_after_its_limit():
     with pytest.raises(OutOfTimeError, match=r"0\.05 s"), time_limit(0.05):
         time.sleep(5)
 

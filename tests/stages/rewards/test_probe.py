@@ -1,4 +1,3 @@
-import json
 import sys
 import types
 
@@ -52,17 +51,17 @@ def test_thinking_is_earned_where_the_template_has_the_model_think():
 LETTER = Leftover("⒠", "tokenizer.py:451", "read tokenizer.json")
 
 
-def test_what_is_left_of_a_stop_token_spoils_rewards_that_read_to_the_end(tmp_path):
-    asked = "\nUse <think></think><answer></answer>."
-    assert run(("accuracy", "format"), prompt_suffix=asked).problems == ()
-    (problem,) = run(("accuracy", "format"), prompt_suffix=asked, leftover=LETTER).problems
+def test_part_of_a_stop_token_spoils_rewards_that_read_to_the_end(tmp_path):
+    requested = "\nUse <think></think><answer></answer>."
+    assert run(("accuracy", "format"), prompt_suffix=requested).problems == ()
+    (problem,) = run(("accuracy", "format"), prompt_suffix=requested, leftover=LETTER).problems
     assert (problem.value, problem.remedy) == ("format", "read tokenizer.json")
     assert "stays in the text as '⒠' (tokenizer.py:451)" in problem.rule
     # a box has an end of its own; what nobody asks for is told as that
     assert run(("qwen_accuracy",), prompt_suffix=BOX, leftover=LETTER).problems == ()
     (problem,) = run(("format",), leftover=LETTER).problems
     assert problem.remedy.startswith("ask for <answer>")
-    for split in ("train", "test"):  # a bare number is compared as a whole
+    for split in ("train", "test"):  # a bare number is compared as a both
         (tmp_path / f"{split}.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
     bare = dataset(path=str(tmp_path), solution="answer")
     assert run(("qwen_accuracy",), bare).problems == ()
@@ -70,7 +69,7 @@ def test_what_is_left_of_a_stop_token_spoils_rewards_that_read_to_the_end(tmp_pa
     assert "stays in the text" in problem.rule
 
 
-def test_asking_for_a_box_mends_it():
+def test_asking_for_a_box_makes_the_reward_earnable():
     assert run(("qwen_accuracy",), prompt_suffix=BOX).problems == ()
     assert run(("qwen_accuracy",), prompt_suffix="", chat_template=True, system_prompt="Box:" + BOX).earnable
     # without chat template nobody sees the system prompt; mindrlhf has no suffix
@@ -78,7 +77,7 @@ def test_asking_for_a_box_mends_it():
     assert not run(("qwen_accuracy",), prompt_suffix=BOX, compat="mindrlhf").earnable
 
 
-def test_a_format_that_nobody_asks_for_is_told_while_accuracy_is_earned():
+def test_a_format_that_nothing_requests_is_reported():
     result = run(("accuracy", "format"))
     assert result.earnable
     assert [problem.value for problem in result.problems] == ["format"]
@@ -87,8 +86,8 @@ def test_a_format_that_nobody_asks_for_is_told_while_accuracy_is_earned():
 
 
 def test_a_ground_truth_that_is_no_single_number_is_found():
-    whole = dataset(path=str(FIXTURE), solution="prompt_and_answer")
-    result = run(("accuracy",), whole)
+    both = dataset(path=str(FIXTURE), solution="prompt_and_answer")
+    result = run(("accuracy",), both)
     assert not result.earnable
     assert result.functions["accuracy"].means["demonstrated"] < 0.5
 
@@ -115,11 +114,6 @@ def test_data_without_truth_or_rows_is_an_error(tmp_path):
     (tmp_path / "train.jsonl").write_text("{}\n")
     with pytest.raises(InputError, match="no usable row"):
         sample_rows(dataset(path=str(tmp_path)), tokenize("gsm8k"), 0)
-
-
-def test_the_result_is_plain_data():
-    text = json.dumps(run(("accuracy", "qwen_accuracy")).to_json())
-    assert json.loads(text)["earnable"] is True
 
 
 def test_a_penalty_is_no_reward_to_be_earned():

@@ -67,12 +67,12 @@ RETURNED = [
 ]
 
 
-@pytest.mark.parametrize(("returned", "said"), RETURNED)
-def test_what_is_no_usable_number_is_named_as_what_it_is(module, returned, said):
+@pytest.mark.parametrize(("returned", "message"), RETURNED)
+def test_an_unusable_return_value_is_described(module, returned, message):
     module.odd = lambda completions, solutions: returned
     result = score(RewardConfig(("my_rewards:odd",), (2.0,), None), ["a"], ["b"])
     assert (result.total.tolist(), result.failures["my_rewards:odd"]) == ([0.0], 1)
-    assert result.messages["my_rewards:odd"].startswith(said) and result.faults == {"my_rewards:odd": 1}
+    assert result.messages["my_rewards:odd"].startswith(message) and result.faults == {"my_rewards:odd": 1}
 
 
 @pytest.mark.parametrize("returned", [np.ones(1), (1,), [True], np.array([1], np.int8), iter([1.0])])
@@ -83,7 +83,7 @@ def test_anything_that_holds_one_number_will_do(module, returned):
 
 
 @pytest.mark.parametrize("error", [ValueError("bad luck"), SystemExit(0), GeneratorExit(), MemoryError()])
-def test_what_a_function_raises_is_said_with_its_line(module, error):
+def test_an_exception_is_reported_with_its_line(module, error):
     """sys.exit(0) in a reward must not end the stage as if it were done."""
 
     def fail(completions, solutions):
@@ -92,11 +92,11 @@ def test_what_a_function_raises_is_said_with_its_line(module, error):
     module.fail = fail
     result = score(RewardConfig(("my_rewards:fail",), (1.0,), None), ["a"] * 3, ["b"] * 3)
     assert result.failures == result.faults == {"my_rewards:fail": 3}
-    said = result.messages["my_rewards:fail"]
-    assert said.startswith(f"{type(error).__name__}: {error} (test_score.py:")
+    message = result.messages["my_rewards:fail"]
+    assert message.startswith(f"{type(error).__name__}: {error} (test_score.py:")
 
 
-def test_an_interrupt_is_the_users_not_the_functions(module):
+def test_a_keyboard_interrupt_is_not_caught(module):
     def interrupted(completions, solutions):
         raise KeyboardInterrupt
 
@@ -105,7 +105,7 @@ def test_an_interrupt_is_the_users_not_the_functions(module):
         score(RewardConfig(("my_rewards:interrupted",), (1.0,), None), ["a"], ["b"])
 
 
-def test_too_many_failures_end_what_rests_on_them(module):
+def test_too_many_failures_are_refused(module):
     module.third = lambda completions, solutions: [1 / (int(completions[0]) % 3)]
     completions = [str(i) for i in range(30)]
     config = RewardConfig(("accuracy", "my_rewards:third"), (1.0, 1.0), None)
@@ -128,7 +128,7 @@ def test_a_truth_that_nothing_compares_with_is_no_fault_of_the_function():
     check_failures(replace(config, max_failures=0), result, 2, "completions")
 
 
-def test_calls_without_an_end_share_what_a_step_has_for_them(module, monkeypatch):
+def test_hanging_calls_share_a_time_budget(module, monkeypatch):
     calls = []
 
     def hang(completions, solutions):
@@ -180,7 +180,7 @@ def test_no_completions_give_empty_scores():
     assert result.total.shape == (0,)
 
 
-def test_rewards_by_length_are_told_the_tokens():
+def test_rewards_by_length_use_the_tokens():
     length = LengthConfig(100, 0.2, "accuracy", (1.0, 0.5), (-1.0, -0.5), -2.0)
     config = RewardConfig(("accuracy", "soft_overlong", "cosine"), (1.0, 1.0, 0.5), length)
     result = score(config, ["10", "10", "9", "10"], ["10", "10", "10", "no number"], lengths=[0, 90, 100, 50])

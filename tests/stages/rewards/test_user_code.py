@@ -31,7 +31,7 @@ def test_built_in_functions_have_no_files(place):
     assert names("accuracy", "maths") == []
 
 
-def test_a_module_counts_with_all_that_it_imports_from_beside_it(place):
+def test_a_module_and_its_local_imports_are_included(place):
     write(
         place,
         mine="import json, numpy\nimport helper\nfrom deep.inner import value\n",
@@ -53,7 +53,7 @@ def test_a_module_counts_with_all_that_it_imports_from_beside_it(place):
     assert names("mine:f", "mine:g") == found
 
 
-def test_other_directories_on_the_path_count_too_but_nothing_installed(place, monkeypatch):
+def test_other_directories_on_the_path_are_included_but_not_installed_packages(place, monkeypatch):
     elsewhere, installed = place / "elsewhere", place / "lib" / "site-packages"
     write(elsewhere, shared="")
     write(installed, package="import package_b\n", package_b="")
@@ -63,19 +63,19 @@ def test_other_directories_on_the_path_count_too_but_nothing_installed(place, mo
     assert names("package:f") == ["package.py"]
 
 
-def test_our_own_packages_are_known_by_their_versions(place, monkeypatch):
+def test_packages_of_this_project_are_left_out(place, monkeypatch):
     write(place, mine="import stages.rewards.score\n")
     assert names("mine:f", "stages.rewards.functions:accuracy_reward") == ["mine.py"]
 
 
-def test_a_zip_archive_counts_as_a_whole(place, monkeypatch):
+def test_a_zip_archive_is_one_file(place, monkeypatch):
     with zipfile.ZipFile(place / "code.zip", "w") as archive:
         archive.writestr("zipped.py", "")
     monkeypatch.setattr(sys, "path", [*sys.path, str(place / "code.zip")])
     assert names("zipped:f") == ["code.zip"]
 
 
-def test_a_module_that_is_nowhere_is_named(place):
+def test_a_missing_module_is_named(place):
     with pytest.raises(ConfigError, match=r"reward\.functions\[1\]=nosuch:f: module nosuch not found"):
         names("accuracy", "nosuch:f")
     write(place, pack____init__="")

@@ -1,6 +1,6 @@
 from array import array
 
-from stages.tokenize.card import FileCard, summary
+from stages.tokenize.card import summary
 
 
 def test_summary_of_known_lengths():
@@ -16,12 +16,3 @@ def test_summary_of_known_lengths():
 
 def test_equal_lengths_make_one_bin():
     assert summary(array("I", [7, 7]))["histogram"]["rows"] == [2]
-
-
-def test_a_card_is_plain_data():
-    card = FileCard(rows_in=2, rows_out=1)
-    card.dropped["x"] += 1
-    card.add_length("prompt_ids", 5)
-    values = card.to_json()
-    assert values["dropped"] == {"x": 1}
-    assert values["lengths"]["prompt_ids"]["percentiles"]["50"] == 5

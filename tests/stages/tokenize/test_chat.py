@@ -149,10 +149,6 @@ def test_a_template_must_use_the_question(source):
         ChatTemplate(source, SPECIAL, "test").check([Turn("system", "s")])
 
 
-def test_a_template_may_strip_the_question():
-    ChatTemplate("{{ messages[-1].content | trim }}", SPECIAL, "test").check()
-
-
 @pytest.mark.parametrize("kind", ["arith", "conversations"])
 @pytest.mark.parametrize("source", ["{{ 1 / 0 }}", "{{ 'Hello' }}"])
 def test_a_template_is_checked_before_any_row_is_read(tmp_path, kind, source):

@@ -67,12 +67,12 @@ def beginning_with(directory, token):
     describe(directory, BEGINNING, bos_token=token, tokenizer_class="PreTrainedTokenizerFast")
 
 
-def theirs(directory, turns, generation, **told):
+def theirs(directory, turns, generation, **variables):
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     messages = [{"role": turn.role, "content": turn.content} for turn in turns]
     return tokenizer.apply_chat_template(
-        messages, add_generation_prompt=generation, return_dict=False, **told
+        messages, add_generation_prompt=generation, return_dict=False, **variables
     )
 
 
@@ -85,15 +85,15 @@ def ours(directory, turns, generation, thinking=None):
 @pytest.mark.parametrize("thinking", [None, True, False])
 def test_thinking_on_and_off(directory, thinking):
     with_think(directory)
-    told = {} if thinking is None else {"enable_thinking": thinking}
-    assert ours(directory, TURNS, True, thinking) == theirs(directory, TURNS, True, **told)
-    assert ours(directory, SPOKEN, False, thinking) == theirs(directory, SPOKEN, False, **told)
+    variables = {} if thinking is None else {"enable_thinking": thinking}
+    assert ours(directory, TURNS, True, thinking) == theirs(directory, TURNS, True, **variables)
+    assert ours(directory, SPOKEN, False, thinking) == theirs(directory, SPOKEN, False, **variables)
     assert (ours(directory, TURNS, True, False) == ours(directory, TURNS, True, thinking)) == (
         thinking is False
     )
 
 
-def test_a_template_that_knows_no_thinking_is_not_told_of_it(directory):
+def test_enable_thinking_needs_a_template_that_uses_it(directory):
     with pytest.raises(InputError, match="enable_thinking"):
         load_template(directory, {}, False)
 
@@ -106,5 +106,5 @@ def test_the_begin_token_stands_before_texts_and_in_the_template(directory):
     plain = make_encoder(directory, None, dataset(), tokenize("arith"))
     (row,), _ = plain.encode([Row(1, "1+1", "2\n#### 2")], with_answers=True)
     transformers = pytest.importorskip("transformers")
-    wanted = transformers.AutoTokenizer.from_pretrained(directory)("1+1\n")["input_ids"]
-    assert row.prompt == wanted and row.prompt[0] == begin and begin not in [*row.answer, *row.solution]
+    expected = transformers.AutoTokenizer.from_pretrained(directory)("1+1\n")["input_ids"]
+    assert row.prompt == expected and row.prompt[0] == begin and begin not in [*row.answer, *row.solution]

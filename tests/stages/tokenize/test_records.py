@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.base.errors import InputError
-from stages.tokenize.records import RecordWriter, check_pair, file_sizes, read_columns
+from stages.tokenize.records import RecordWriter, file_sizes, read_columns
 
 
 def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):
@@ -96,13 +96,6 @@ def test_missing_truncated_and_foreign_files_are_named(tmp_path):
         read_columns(tmp_path / "none.mindrecord", ["labels"])
 
 
-def test_reading_leaves_nothing_behind(tmp_path):
-    file, _ = write(tmp_path, 20)
-    before = sorted(os.listdir(tmp_path))
-    read_columns(file, ["labels"])
-    assert sorted(os.listdir(tmp_path)) == before
-
-
 def test_writing_nothing_is_an_error(tmp_path):
     with (
         pytest.raises(InputError, match="needs at least one row"),
@@ -118,7 +111,3 @@ def test_a_lost_row_is_noticed(tmp_path):
     ):
         writer.write({"labels": np.ones((5, 4), np.int64)})
         writer.rows += 1
-
-
-def test_the_pair_check_counts_the_rows(tmp_path):
-    assert check_pair(write(tmp_path, 513)[0]) == 513

@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.encode import NO_TRUTH
 from stages.tokenize.records import read_columns
@@ -85,14 +84,3 @@ def test_compat_truncates_whatever_the_config_says(source):
 def test_only_the_first_rows_are_used_when_a_limit_is_set(source):
     _, cards, _, _ = stream(source, limit=1)
     assert cards["rows"]["rows_in"] == cards["rows"]["rows_out"] == 1
-
-
-def test_too_many_bad_lines_end_with_file_and_line(tmp_path, source):
-    write_lines(source, *LINES[:2])
-    with pytest.raises(InputError, match=r"rows\.jsonl:2: blank line; 1 of 2 rows are unusable"):
-        stream(source, max_bad_share=0.2)
-
-
-def test_when_no_row_is_left_the_reasons_are_told(source):
-    with pytest.raises(InputError, match=r"no row is left: prompt_ids is longer .* \(\d rows\); "):
-        stream(source, max_prompt_length=1, over_long="drop")

@@ -1,7 +1,7 @@
 import pytest
 
 from stages.fetch.jsonl import Row
-from stages.tokenize.text import columns, ground_truth, user_text
+from stages.tokenize.text import ground_truth, user_text
 from tests.stages.fetch.settings import dataset, tokenize
 
 
@@ -30,9 +30,3 @@ def test_the_suffix_belongs_to_the_prompt_but_not_for_mindrlhf():
     row = Row(1, "1+1?", "#### 2")
     assert user_text(row, tokenize(prompt_suffix=" Box it.")) == "1+1? Box it."
     assert user_text(row, tokenize(prompt_suffix=" Box it.", compat="mindrlhf")) == "1+1?"
-
-
-def test_mindrlhf_reads_question_and_answer_whatever_the_dataset_says():
-    named = dataset(columns={"prompt": "problem", "answer": "solution"})
-    assert columns(named, tokenize()).prompt == "problem"
-    assert columns(named, tokenize(compat="mindrlhf")).prompt == "question"
