@@ -1,8 +1,8 @@
-"""Fills ./upstream: `make upstream`. What is there already, whole, is not made again.
+"""Download of the sources and environments of ./upstream: `make upstream`. Complete ones are left alone.
 
-Sources come from, in order: a variable that names a checkout, mirrors on this machine, public addresses.
-Each becomes visible under its name at once, by a rename; an environment counts when its last line is written.
-Only the standard library: a bare interpreter runs it before anything is installed.
+A source comes from, in order: a variable that names a checkout, mirrors on this machine, public addresses.
+A source is complete when it has its final name, an environment when its stamp file is written.
+Uses only the standard library: a bare interpreter runs it before anything is installed.
 """
 
 from __future__ import annotations
@@ -21,61 +21,63 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.upstream.sources import ENVIRONMENTS, MIRRORS, SOURCES, UPSTREAM, Environment, Source
 
-NEVER_ASK = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
+NO_PROMPT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
 TIMEOUT_S = 1800.0
 STAMP = "grpoflow-requirements"
-"""File in an environment: digest of the requirements that it was made from."""
+"""File in an environment with the digest of its requirements."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when everything that was asked for is there, else 1."""
+    """Return exit code 0 if everything requested is there, else 1."""
     parser = argparse.ArgumentParser(prog="make upstream", description=__doc__)
-    parser.add_argument("--mirror", action="append", default=[], type=Path, help="as those of $" + MIRRORS)
-    parser.add_argument("--only", metavar="WORD", default="", help="only what has WORD in its name")
+    parser.add_argument("--mirror", action="append", default=[], type=Path, help="same as in $" + MIRRORS)
+    parser.add_argument("--only", metavar="WORD", default="", help="only names that contain WORD")
     options = parser.parse_args(arguments)
-    mirrors = [Path(one) for one in os.environ.get(MIRRORS, "").split(os.pathsep) if one] + options.mirror
+    mirrors = [Path(path) for path in os.environ.get(MIRRORS, "").split(os.pathsep) if path] + options.mirror
     UPSTREAM.mkdir(exist_ok=True)
     with (UPSTREAM / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second one waits, and then finds everything there
-        told = [fill(source, mirrors) for source in SOURCES if options.only in source.name]
-        told += [install(one) for one in ENVIRONMENTS if options.only in f"venv-{one.name}"]
-    return 0 if all(told) else 1
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits, and then has nothing to do
+        results = [fill(source, mirrors) for source in SOURCES if options.only in source.name]
+        results += [install(item) for item in ENVIRONMENTS if options.only in f"venv-{item.name}"]
+    return 0 if all(results) else 1
 
 
 def fill(source: Source, mirrors: Iterable[Path]) -> bool:
-    """Put one source into ./upstream; says on stdout where it came from, or why it could not be had."""
+    """Put one source into ./upstream; print its origin, or why it is not available."""
     target = UPSTREAM / source.name
-    if own := os.environ.get(source.variable):
-        return _say(source.name, f"{own} (${source.variable})", Path(own).is_dir())
+    if configured := os.environ.get(source.variable):
+        return _report(source.name, f"{configured} (${source.variable})", Path(configured).is_dir())
     if target.is_dir():
-        return _say(source.name, "is there")
+        return _report(source.name, "is there")
     part = UPSTREAM / f".{source.name}.part"
     reasons = []
     for origin in [*_in_mirrors(source, mirrors), *source.addresses]:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         try:
-            made = _unpack(Path(origin), part) if origin.endswith(".tar.xz") else _clone(source, origin, part)
+            unpacked = (
+                _unpack(Path(origin), part) if origin.endswith(".tar.xz") else _clone(source, origin, part)
+            )
         except (OSError, tarfile.TarError, subprocess.SubprocessError) as error:
             reasons.append(f"{origin}: {_reason(error)}")
             continue
-        made.rename(target)
+        unpacked.rename(target)
         shutil.rmtree(part, ignore_errors=True)
-        return _say(source.name, f"from {origin}")
+        return _report(source.name, f"from {origin}")
     shutil.rmtree(part, ignore_errors=True)
     remedy = f"set {source.variable} to a checkout, or {MIRRORS} to a directory with {source.name}.tar.xz"
-    return _say(source.name, "; ".join([*reasons, f"{remedy} or {source.repository}"]), False)
+    return _report(source.name, "; ".join([*reasons, f"{remedy} or {source.repository}"]), False)
 
 
 def _in_mirrors(source: Source, mirrors: Iterable[Path]) -> list[str]:
-    """Archives and repositories of mirrors that are there."""
+    """Return the archives and repositories of a source in the mirrors."""
     names = (f"{source.name}.tar.xz", source.repository, source.repository.removesuffix(".git"))
     paths = [mirror.absolute() / name for mirror in mirrors for name in names]
     return [str(path) for path in paths if path.exists()]
 
 
 def _unpack(archive: Path, part: Path) -> Path:
-    """The one directory that an archive holds, named as it is."""
+    """Unpack an archive and return its directory, which has the archive's name."""
     inside = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since 3.10.12 and 3.11.4
     with tarfile.open(archive) as stream:
         stream.extractall(part, **inside)
@@ -83,16 +85,12 @@ def _unpack(archive: Path, part: Path) -> Path:
 
 
 def _clone(source: Source, origin: str, part: Path) -> Path:
-    """One commit without its history; of a server that gives no single commits, everything.
-
-    Raises:
-        CalledProcessError: git's.
-    """
+    """Clone one commit without history, or everything if the server sends no single commits."""
 
     def git(*arguments: str) -> None:
         subprocess.run(
             ["git", "-C", str(part), *arguments],
-            env={**os.environ, **NEVER_ASK},
+            env={**os.environ, **NO_PROMPT},
             check=True,
             capture_output=True,
             text=True,
@@ -110,38 +108,38 @@ def _clone(source: Source, origin: str, part: Path) -> Path:
 
 
 def _reason(error: Exception) -> str:
-    said = (getattr(error, "stderr", None) or "").strip()
-    return said.splitlines()[-1] if said else str(error)
+    output = (getattr(error, "stderr", None) or "").strip()
+    return output.splitlines()[-1] if output else str(error)
 
 
 def install(environment: Environment) -> bool:
-    """Make one environment, or bring it to its requirements."""
+    """Create one environment, or update it to its requirements."""
     name = environment.home.name
-    if own := os.environ.get(environment.variable):
-        return _say(name, f"{own} (${environment.variable})", os.access(own, os.X_OK))
+    if configured := os.environ.get(environment.variable):
+        return _report(name, f"{configured} (${environment.variable})", os.access(configured, os.X_OK))
     alone = [environment.alone] if environment.alone.exists() else []
-    read = b"".join(file.read_bytes() for file in (environment.requirements, *alone))
-    digest = hashlib.sha256(read).hexdigest()
+    requirements = b"".join(file.read_bytes() for file in (environment.requirements, *alone))
+    digest = hashlib.sha256(requirements).hexdigest()
     stamp = environment.home / STAMP
     if stamp.is_file() and stamp.read_text() == digest:
-        return _say(name, "is there")
-    shutil.rmtree(environment.home, ignore_errors=True)  # an older one, or one that was interrupted
+        return _report(name, "is there")
+    shutil.rmtree(environment.home, ignore_errors=True)
     pip = [str(environment.python({})), "-m", "pip", "install", "--quiet"]
-    pip += ["--disable-pip-version-check", "--no-compile"]  # of MindSpore little is ever imported
+    pip += ["--disable-pip-version-check", "--no-compile"]  # most of MindSpore is never imported
     try:
         subprocess.run([sys.executable, "-m", "venv", str(environment.home)], check=True)
         subprocess.run([*pip, "--requirement", str(environment.requirements)], check=True)
         for file in alone:
             subprocess.run([*pip, "--no-deps", "--requirement", str(file)], check=True)
     except subprocess.CalledProcessError as error:
-        return _say(name, f"{error}; or set {environment.variable} to an interpreter", False)
+        return _report(name, f"{error}; or set {environment.variable} to an interpreter", False)
     stamp.write_text(digest)
-    return _say(name, "made")
+    return _report(name, "made")
 
 
-def _say(name: str, what: str, good: bool = True) -> bool:
-    print(f"{name}: {what}" if good else f"error: {name}: {what}", flush=True)
-    return good
+def _report(name: str, message: str, success: bool = True) -> bool:
+    print(f"{name}: {message}" if success else f"error: {name}: {message}", flush=True)
+    return success
 
 
 if __name__ == "__main__":

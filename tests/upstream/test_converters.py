@@ -1,7 +1,5 @@
 """DeepSeek-V3's weights as mindformers' own script converts them, which is run."""
 
-import os
-import subprocess
 import sys
 
 import numpy as np
@@ -11,6 +9,7 @@ from stages.weights.convert import convert_directory
 from stages.weights.tensors import load
 from tests.stages.weights.checkpoints import make_model
 from tests.stages.weights.test_families import MODELS, add_next, write
+from tests.upstream.programs import run
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 
@@ -30,16 +29,8 @@ def test_deepseek_v3_is_converted_as_by_mindformers(checkout, tmp_path, capsys):
         "v_head_dim": extras.v_head_dim,
     }  # fmt: skip
     script = home / "research/deepseek3/convert_weight.py"
-    command = [sys.executable, str(script), *(f"--{key}={value}" for key, value in options.items())]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(home)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    arguments = [f"--{key}={value}" for key, value in options.items()]
+    run(sys.executable, script, *arguments, env={"PYTHONPATH": str(home)})
     convert_directory(tmp_path / "hf", tmp_path / "ours", False, None)
     assert f"model.layers.{model.num_hidden_layers}.* is left out" in capsys.readouterr().err
     theirs, ours = load(tmp_path / "theirs"), load(tmp_path / "ours")

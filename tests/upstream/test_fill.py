@@ -1,10 +1,9 @@
-"""How ./upstream is filled; no network, no upstream."""
+"""`make upstream` without network and upstream."""
 
 from __future__ import annotations
 
 import subprocess
 import tarfile
-from dataclasses import replace
 
 import pytest
 
@@ -23,14 +22,23 @@ def upstream(tmp_path, monkeypatch):
     return directory
 
 
-@pytest.fixture
-def repository(tmp_path):
-    """A repository and the commit before its last."""
+def source(commit="0" * 40, *addresses):
+    return Source("thing-1", "GRPOFLOW_THING", commit, addresses or (NOWHERE,))
+
+
+def write_archive(mirror):
+    (mirror / "thing-1").mkdir(parents=True)
+    (mirror / "thing-1" / "file").write_text("archived")
+    with tarfile.open(mirror / "thing-1.tar.xz", "w:xz") as stream:
+        stream.add(mirror / "thing-1", "thing-1")
+    return mirror / "thing-1.tar.xz"
+
+
+def test_a_commit_comes_from_the_first_address_that_has_it(upstream, tmp_path):
     home = tmp_path / "thing.git"
 
     def git(*arguments):
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        command = ["git", "-C", str(home), *identity, *arguments]
+        command = ["git", "-C", str(home), "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     home.mkdir()
@@ -39,101 +47,60 @@ def repository(tmp_path):
         (home / "file").write_text(text)
         git("add", "file")
         git("commit", "--quiet", "--message", text)
-    return home, git("rev-parse", "HEAD~1")
-
-
-def source(commit="0" * 40, *addresses):
-    return Source("thing-1", "GRPOFLOW_THING", commit, addresses or (NOWHERE,))
-
-
-def archive(mirror):
-    inside = mirror / "thing-1"
-    inside.mkdir(parents=True)
-    (inside / "file").write_text("archived")
-    path = mirror / "thing-1.tar.xz"
-    with tarfile.open(path, "w:xz") as stream:
-        stream.add(inside, "thing-1")
-    return path
-
-
-def test_a_commit_comes_from_the_first_address_that_has_it(upstream, repository):
-    home, commit = repository
-    assert fill.fill(source(commit, NOWHERE, f"file://{home}"), [])
+    assert fill.fill(source(git("rev-parse", "HEAD~1"), NOWHERE, f"file://{home}"), [])
     assert (upstream / "thing-1" / "file").read_text() == "old"
     assert [path.name for path in upstream.iterdir()] == ["thing-1"]
 
 
-def test_a_repository_in_a_mirror_goes_before_addresses(upstream, repository, capsys):
-    home, commit = repository
-    assert fill.fill(source(commit, "https://127.0.0.1:9/thing.git"), [home.parent])
-    assert capsys.readouterr().out == f"thing-1: from {home}\n"
-
-
-def test_an_archive_goes_before_addresses_and_is_unpacked_once(upstream, tmp_path):
-    archive(tmp_path / "mirror")
+def test_an_archive_of_a_mirror_is_unpacked_once(upstream, tmp_path):
+    write_archive(tmp_path / "mirror")
+    (upstream / ".thing-1.part" / "thing-1").mkdir(parents=True)  # of an interrupted attempt
     assert fill.fill(source(), [tmp_path / "no mirror", tmp_path / "mirror"])
     (upstream / "thing-1" / "file").write_text("mine")
     assert fill.fill(source(), [tmp_path / "mirror"])
     assert (upstream / "thing-1" / "file").read_text() == "mine"
 
 
-def test_what_an_interrupted_one_left_is_made_anew(upstream, tmp_path):
-    left = upstream / ".thing-1.part" / "thing-1"
-    left.mkdir(parents=True)
-    (left / "half").touch()
-    archive(tmp_path)
-    assert fill.fill(source(), [tmp_path])
-    assert [path.name for path in (upstream / "thing-1").iterdir()] == ["file"]
-
-
-def test_a_broken_archive_leaves_nothing_and_says_what_would_help(upstream, tmp_path, capsys):
-    path = archive(tmp_path)
+def test_a_broken_archive_leaves_nothing(upstream, tmp_path):
+    path = write_archive(tmp_path)
     path.write_bytes(path.read_bytes()[:60])
     assert not fill.fill(source(), [tmp_path])
     assert list(upstream.iterdir()) == []
-    said = capsys.readouterr().out
-    assert str(path) in said and NOWHERE in said and "GRPOFLOW_THING" in said
 
 
 def test_a_variable_names_a_checkout_instead(upstream, tmp_path, monkeypatch):
-    monkeypatch.setenv("GRPOFLOW_THING", str(tmp_path))
-    assert fill.fill(source(), []) and list(upstream.iterdir()) == []
-    assert source().home() == tmp_path
-    monkeypatch.setenv("GRPOFLOW_THING", str(tmp_path / "missing"))
-    assert not fill.fill(source(), [])
+    for home, exists in ((tmp_path, True), (tmp_path / "missing", False)):
+        monkeypatch.setenv("GRPOFLOW_THING", str(home))
+        assert fill.fill(source(), []) is exists and list(upstream.iterdir()) == []
 
 
-def test_an_environment_counts_only_when_it_is_complete(upstream, tmp_path, monkeypatch):
-    requirements = tmp_path / "requirements.txt"
-    requirements.write_text("thing==1\n")
-    environment = Environment("thing", "GRPOFLOW_THING_PYTHON", requirements)
+def test_an_environment_is_rebuilt_until_it_is_complete_and_when_requirements_change(
+    upstream, tmp_path, monkeypatch
+):
+    environment = Environment("thing", "GRPOFLOW_THING_PYTHON", tmp_path / "requirements.txt")
+    environment.requirements.write_text("thing==1\n")
     commands: list[list[str]] = []
-    broken = [True]
 
     def run(command, check):
         commands.append(command)
         environment.home.mkdir(exist_ok=True)
-        if broken and "pip" in command:
-            raise subprocess.CalledProcessError(broken.pop(), command)
+        if len(commands) == 2:  # pip of the first attempt
+            raise subprocess.CalledProcessError(1, command)
 
     monkeypatch.setattr(subprocess, "run", run)
     assert not fill.install(environment)
-    assert fill.install(environment) and len(commands) == 4
-    assert fill.install(environment) and len(commands) == 4
-    requirements.write_text("thing==2\n")
-    assert fill.install(environment) and len(commands) == 6
+    for expected in (4, 4):
+        assert fill.install(environment) and len(commands) == expected
     environment.alone.write_text("proud==1\n")
-    assert fill.install(environment) and len(commands) == 9
+    assert fill.install(environment) and len(commands) == 7
     assert "--no-deps" in commands[-1] and commands[-1][-1] == str(environment.alone)
 
 
-def test_names_and_variables_are_unique_and_commits_whole():
-    assert len({one.name for one in SOURCES}) == len(SOURCES)
-    variables = [one.variable for one in (*SOURCES, *ENVIRONMENTS)]
+def test_names_and_variables_are_unique_and_commits_complete():
+    assert len({source.name for source in SOURCES}) == len(SOURCES)
+    variables = [item.variable for item in (*SOURCES, *ENVIRONMENTS)]
     assert len(set(variables)) == len(variables)
-    for one in SOURCES:
-        assert len(one.commit) == 40 and int(one.commit, 16)
-        pinned = one.name.rpartition("-")[2]
-        assert one.commit.startswith(pinned) or pinned.startswith("core_v")
-        assert all(address.startswith("https://") for address in one.addresses)
-    assert replace(SOURCES[0], addresses=("https://a/b.git",)).repository == "b.git"
+    for pinned in SOURCES:
+        abbreviated = pinned.name.rpartition("-")[2]
+        assert len(pinned.commit) == 40
+        assert pinned.commit.startswith(abbreviated) or abbreviated.startswith("core_v")

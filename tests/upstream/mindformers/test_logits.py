@@ -1,8 +1,6 @@
 """Converted weights in mindformers' own networks give transformers' logits, in float32."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from stages.engines.mindformers.rehearsal import shim
 from stages.weights.convert import convert_directory
 from tests.stages.weights.checkpoints import make_model
 from tests.stages.weights.test_families import MODELS, write
+from tests.upstream.programs import run
 
 pytestmark = pytest.mark.upstream
 LENGTH = 48
@@ -76,16 +75,8 @@ def test_they_are_transformers(checkout, interpreter, case, tmp_path):
     (tmp_path / "case.json").write_text(json.dumps(values))
     program = Path(__file__).with_name("llama_program.py" if is_llama else "qwen3_program.py")
     paths = {"PYTHONPATH": str(checkout("mindformers-051d65f"))}
-    done = subprocess.run(
-        [str(interpreter("mindspore")), str(program), "case.json", "complete", "logits.npy"],
-        env=os.environ | shim.environment(tmp_path / "answers.json", paths),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    env = shim.environment(tmp_path / "answers.json", paths)
+    run(interpreter("mindspore"), program, "case.json", "complete", "logits.npy", env=env, cwd=tmp_path)
     found = np.load(tmp_path / "logits.npy").reshape(wanted.shape)
     assert np.abs(wanted).max() > 1
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)

@@ -1,8 +1,6 @@
 """Strategy files beside those that MindSpore's own front end writes for mindformers' LlamaForCausalLM."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.strategy.golden import OWN, fields, load
+from tests.upstream.programs import run
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1200)]  # two or eight compilations
 PROGRAM = Path(__file__).with_name("front_end.py")
@@ -24,16 +23,9 @@ def test_it_is_what_the_front_end_writes(checkout, interpreter, case, tmp_path):
     golden_family = values["model"].pop("family", "qwen2")
     models = {family: {**values["model"], **keys} for family, keys in FAMILIES.items()}
     (tmp_path / "case.json").write_text(json.dumps({"models": models, "layout": values["layout"]}))
-    done = subprocess.run(
-        [str(interpreter("mindspore")), str(PROGRAM), "case.json", "theirs"],
-        env=os.environ | {"PYTHONPATH": str(checkout("mindformers-051d65f"))},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=1100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    env = {"PYTHONPATH": str(checkout("mindformers-051d65f"))}
+    arguments = "case.json", "theirs"
+    run(interpreter("mindspore"), PROGRAM, *arguments, env=env, cwd=tmp_path, timeout_s=1100)
     for family in FAMILIES:
         model, layout, golden = load(case, family=family)
         written = fields(read_strategy(tmp_path / "theirs" / family))

@@ -1,9 +1,9 @@
-"""What mindrlhf's and mindformers' own code does with settings: one function each, run by their interpreter.
+"""Results of mindrlhf's and mindformers' own code for given settings: one function each.
 
-    PYTHONPATH=MINDRLHF:MINDFORMERS python faults.py SETTINGS.json
+    PYTHONPATH=MINDRLHF:MINDFORMERS python faults.py < REQUEST.json
 
-prints one line of JSON: name -> what came back, or {"raised": the exception's type and text}. SETTINGS.json
-says which versions of what is asked; see test_faults.py.
+REQUEST.json: name -> {"what": function of this module, and its settings}; see test_faults.py. The last line of
+the output is JSON: name -> the result, or {"raised": type and text of the exception}.
 """
 
 import contextlib
@@ -12,24 +12,23 @@ import os
 import sys
 import tempfile
 import types
-from pathlib import Path
 
 import numpy as np
 
 Section = types.SimpleNamespace
 
 
-def mask(asked):
+def mask(settings):
     """Rows of packed samples (LlamaModel builds this cell with use_eod_attn_mask_compression)."""
     from mindformers.modules.transformer.transformer import LowerTriangularMaskWithDynamic
 
     cell = LowerTriangularMaskWithDynamic(
-        seq_length=asked["seq_length"], use_flash_attention=True, use_attn_mask_compression=True
+        seq_length=settings["seq_length"], use_flash_attention=True, use_attn_mask_compression=True
     )
     return list(cell.lower_triangle_mask.shape)
 
 
-def loss(asked):
+def loss(settings):
     """GRPOModel's loss, compiled as a graph, with the full monitor or without."""
     import mindspore as ms
     from mindrlhf.models.grpo_models import GRPOModel
@@ -46,7 +45,7 @@ def loss(asked):
 
     ms.set_context(mode=ms.GRAPH_MODE)
     rl = Section(
-        beta=0.0, enable_oldpolicy=True, enable_full_monitor=asked["full_monitor"],
+        beta=0.0, enable_oldpolicy=True, enable_full_monitor=settings["full_monitor"],
         epsilon_high=0.2, epsilon_low=0.2, num_iterations=2,
     )  # fmt: skip
     sampling = Section(sampling_config=Section(pad_token_id=0))
@@ -57,16 +56,18 @@ def loss(asked):
     return float(model(ids, index + 1, ones, ones, length, index, length, ones))
 
 
-def rate(asked):
+def rate(settings):
     """The learning rate at the first and a later step."""
     import mindspore as ms
     from mindrlhf.utils.utils import LearningRate
 
-    made = LearningRate(asked["lr"], asked["min_lr"], asked["warmup_step"], 100, use_cosine=asked["cosine"])
+    made = LearningRate(
+        settings["lr"], settings["min_lr"], settings["warmup_step"], 100, use_cosine=settings["cosine"]
+    )
     return [float(made(ms.Tensor([step], ms.int32)).asnumpy().reshape(-1)[0]) for step in (0, 50)]
 
 
-def optimizer(asked):
+def optimizer(settings):
     """The optimizer of opt_offload, called as the training cell calls it: self.optimizer(grads)."""
     import mindspore as ms
     from mindrlhf.utils.adam import AdamWeightDecayOp
@@ -118,19 +119,19 @@ def _network(width):
     return Network()
 
 
-def completions(asked):
+def completions(settings):
     """How many completions of each prompt differ, when MindFormers generates for these replicas."""
     from mindrlhf.configs.grpo_configs import VllmMode
     from mindrlhf.trainer.spmd import grpo_experience_maker as making
     from mindrlhf.worker.infer_worker import InferWorker
 
-    replicas, generations, tokens, length = asked["replicas"], asked["generations"], 6, 4
+    replicas, generations, tokens, length = settings["replicas"], settings["generations"], 6, 4
     prompts = np.arange(2, 2 + 2 * replicas * length).reshape(-1, length) % 50 + 2  # chunk_size 2
     batch, found = np.concatenate([prompts] * generations), []
     for replica in range(replicas):
         making.get_dp_rank = lambda count, own=replica: own
         worker, network = InferWorker.__new__(InferWorker), _network(length + tokens)
-        worker.use_vllm, worker.dp_rank_id, worker.infer_pp_stage = VllmMode(asked["use_vllm"]), replica, 1
+        worker.use_vllm, worker.dp_rank_id, worker.infer_pp_stage = VllmMode(settings["use_vllm"]), replica, 1
         policy = Section(model=network, generate=network.generate)
         worker.grpo_model_infer = Section(grpo_model=Section(pad_token_id=0, policy_model=policy))
         sampling = Section(max_tokens=tokens, min_tokens=0, pad_token_id=0)
@@ -139,37 +140,39 @@ def completions(asked):
         )
         maker = making.GRPOExperienceMaker.__new__(making.GRPOExperienceMaker)
         rows = maker._split_for_data_parallel(batch, replicas)
-        parts = [rows] if asked["use_vllm"] else [rows[begin : begin + 2] for begin in range(0, len(rows), 2)]
+        parts = (
+            [rows] if settings["use_vllm"] else [rows[begin : begin + 2] for begin in range(0, len(rows), 2)]
+        )
         found += [row for part in parts for row in worker.generate(part, max_tokens=tokens)[0].tolist()]
     count = len(prompts)
     return [len({str(found[i]) for i in range(first, len(found), count)}) for first in range(count)]
 
 
-def packs(asked):
+def packs(settings):
     """Into how many rows samples of the longest length are put."""
     from mindrlhf.trainer.spmd.grpo_experience_maker import GRPOExperienceMaker
 
     maker = GRPOExperienceMaker.__new__(GRPOExperienceMaker)
-    maker.grpo_config = Section(rl_config=Section(seq_length=asked["seq_length"]))
+    maker.grpo_config = Section(rl_config=Section(seq_length=settings["seq_length"]))
     # a prompt and a completion of these lengths, and one end token: create_pack_group counts end - start + 2
-    sample = {"prompt_start_idx": 0, "response_end_index": asked["sample_length"] - 2}
-    return len(maker.create_pack_group([sample] * asked["samples"], asked["pack_num"]))
+    sample = {"prompt_start_idx": 0, "response_end_index": settings["sample_length"] - 2}
+    return len(maker.create_pack_group([sample] * settings["samples"], settings["pack_num"]))
 
 
-def text(asked):
+def text(settings):
     """What the tokenizer that the rendered files choose makes of ids, and what it pads packs with."""
-    tokenizer = _tokenizer(asked)
-    decoded = tokenizer.decode([np.array(ids) for ids in asked["ids"]], skip_special_tokens=True)
+    tokenizer = _tokenizer(settings)
+    decoded = tokenizer.decode([np.array(ids) for ids in settings["ids"]], skip_special_tokens=True)
     return {"text": decoded, "eos": tokenizer.eos_token_id, "largest": max(tokenizer.get_vocab().values())}
 
 
-def _tokenizer(asked):
-    kind, place = asked["type"], asked["tokenizer_dir"]
-    if asked["version"] == "e8a8fc1":
+def _tokenizer(settings):
+    kind, place = settings["type"], settings["tokenizer_dir"]
+    if settings["version"] == "e8a8fc1":
         from mindrlhf.models import TokenizerFactory
 
         rl = Section(tokenizer_dir=place, tokenizer_type=kind)
-        generate = Section(model_config=asked["predict"])
+        generate = Section(model_config=settings["predict"])
         return TokenizerFactory.init_tokenizer(Section(rl_config=rl, generate_config=generate))
     if kind == "qwen":  # 0cd087455's grpo_trainer.py:226-242 decides in the middle of a method
         from mindrlhf.models.qwen2.qwen2_tokenizer import Qwen2Tokenizer
@@ -179,23 +182,22 @@ def _tokenizer(asked):
     from mindformers import MindFormerConfig
     from mindformers.models.build_tokenizer import build_tokenizer
 
-    settings = MindFormerConfig(asked["predict"]).processor.tokenizer
+    settings = MindFormerConfig(settings["predict"]).processor.tokenizer
     settings.tokenizer_file = settings.vocab_file = place
     return build_tokenizer(settings)
 
 
 def main():
-    """All that is asked for; whatever the libraries print goes to stderr."""
-    told = {}
-    asked = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    os.chdir(tempfile.mkdtemp())  # logs, and what MindSpore leaves of graphs that failed
+    """Answer the request; output of the libraries goes to stderr."""
+    results = {}
+    os.chdir(tempfile.mkdtemp())  # for logs and graphs of MindSpore
     with contextlib.redirect_stdout(sys.stderr):
-        for name, settings in asked.items():
+        for name, settings in json.load(sys.stdin).items():
             try:
-                told[name] = globals()[settings["what"]](settings)
+                results[name] = globals()[settings["what"]](settings)
             except Exception as error:
-                told[name] = {"raised": f"{type(error).__name__}: {error}"}
-    print(json.dumps(told))
+                results[name] = {"raised": f"{type(error).__name__}: {error}"}
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

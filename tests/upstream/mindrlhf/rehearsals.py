@@ -1,29 +1,17 @@
-"""Recipes that `grpoflow rehearse` must pass with mindrlhf itself, and a table of their seconds and outcomes.
-
-    python -m tests.upstream.mindrlhf.rehearsals [WORD]     # recipes with WORD in their name
-
-Prints one Markdown row per recipe: name, exit code, wall seconds, CPU seconds of all processes, proofs.
-"""
+"""Recipes that `grpoflow rehearse` must pass with mindrlhf itself, and their inputs."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.config.compose import compose
 from stages.base.reader import read
-from stages.engines.mindrlhf.config import VERSIONS
 from stages.fetch.stage import build_model
 from stages.models.config import ModelConfig
 from tests.upstream.mindrlhf.boxed_model import special_ids
-from tests.upstream.sources import ENVIRONMENTS, SOURCES
 
 QUESTIONS = [(f"Ann has {a} pens and {b} more. How many?", a + b) for a in range(1, 9) for b in range(1, 3)]
 WITHOUT_VLLM = ("engine.use_vllm=0", "rollout.num_generations=4", "layout=dp1_mp2_pp2")
@@ -85,37 +73,3 @@ def _write_rows(file: Path, rows: list[dict[str, str]]) -> None:
 def overrides(name: str, inputs: Path) -> list[str]:
     """Return what a recipe adds to the overrides of `write_inputs` in `inputs`."""
     return [override.format(inputs=inputs) for override in RECIPES[name]]
-
-
-def _rehearse(arguments: list[str]) -> str:
-    """Run a rehearsal; return the cells of its row."""
-    began, before = time.monotonic(), os.times()
-    command = [sys.executable, "-m", "pipeline.cli", "rehearse", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    after = os.times()
-    seconds = after.children_user + after.children_system - before.children_user - before.children_system
-    said = done.stdout.splitlines() or done.stderr.splitlines()
-    proofs = said[-1].partition(" report=")[0]
-    return f"{done.returncode} | {time.monotonic() - began:.0f} | {seconds:.0f} | {proofs}"
-
-
-def main(word: str = "") -> None:
-    """Print the table."""
-    homes = {source.name: source.home() for source in SOURCES}
-    (python,) = (environment.python() for environment in ENVIRONMENTS if environment.name == "mindspore")
-    print("| mindrlhf | recipe | exit | wall s | CPU s | outcome |\n|---|---|---|---|---|---|")
-    for version in VERSIONS:
-        for name in (name for name in RECIPES if word in name):
-            with tempfile.TemporaryDirectory() as directory:
-                base = write_inputs(Path(directory))
-                engine = [
-                    f"engine.mindrlhf_home={homes[f'mindrlhf-{version}']}",
-                    f"engine.mindformers_home={homes['mindformers-051d65f']}",
-                    f"engine.python={python}",
-                ]
-                cells = _rehearse([*base, *engine, *overrides(name, Path(directory))])
-            print(f"| {version} | {name} | {cells} |", flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

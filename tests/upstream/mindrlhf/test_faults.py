@@ -1,7 +1,7 @@
-"""Each rule of what dies at a contract, or never learns, against the upstream lines that it names.
+"""Each rule about a version's defects, against the upstream lines that it names.
 
-Their own code runs (faults.py, in their interpreter): what a rule refuses raises there, or teaches nothing;
-what we render by default does neither.
+Upstream's own code runs (faults.py, in its interpreter): what a rule refuses raises there or teaches nothing;
+what grpoflow renders by default does neither.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -22,6 +19,7 @@ from stages.engines.mindrlhf.start import all_configs, arguments
 from stages.engines.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import job_of, paths
+from tests.upstream.programs import ask
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core, pytest.mark.timeout(900)]
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
@@ -48,8 +46,8 @@ def tokenizer_files(directory, size):
     return directory
 
 
-def of_text(job, directory, ids):
-    """What faults.text is asked, from the files and arguments that a run gets."""
+def text_request(job, directory, ids):
+    """Return a request for faults.text with the files and arguments of a run."""
     at = dataclasses.replace(paths(job), tokenizer=directory)
     predict = directory / f"predict_{job.version}_{job.engine.tokenizer}.yaml"
     predict.write_text(dump(all_configs(job, at, resume=False)["predict.yaml"]))
@@ -61,7 +59,7 @@ def of_text(job, directory, ids):
     }  # fmt: skip
 
 
-def questions(version, directory):
+def request(version, directory):
     job = job_of(*SEVEN, f"engine.contract={version}", "engine.pack_num=4")
     config = all_configs(job, paths(job), resume=False)["grpo_config.yaml"]
     rl, schedule = config["rl_config"], config["actor_config"]["lr_schedule"]
@@ -94,10 +92,10 @@ def questions(version, directory):
         "optimizer on the host": {"what": "optimizer"},
         "rendered packs": {**rows, "seq_length": rl["seq_length"]},
         "packs that do not fit": {**rows, "seq_length": 4 * job.sample_length - 1},
-        "qwen": of_text(whole, qwen, [*answer, 151645]),
-        "qwen, file": of_text(file, qwen, [*answer, 151645]),
-        "tiny, file": of_text(other, tiny, [*answer, 258]),
-        "tiny, qwen": of_text(forced, tiny, [*answer, 258]),
+        "qwen": text_request(whole, qwen, [*answer, 151645]),
+        "qwen, file": text_request(file, qwen, [*answer, 151645]),
+        "tiny, file": text_request(other, tiny, [*answer, 258]),
+        "tiny, qwen": text_request(forced, tiny, [*answer, 258]),
         "debugging": {"what": "completions", "replicas": 1, "generations": GENERATIONS, "use_vllm": 2},
         **{
             f"{count} replicas": {
@@ -110,56 +108,48 @@ def questions(version, directory):
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def version(request):
-    return str(request.param)
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def told(version, checkout, interpreter, tmp_path_factory):
-    """What a version's code did with everything that is asked."""
+def results(version, checkout, interpreter, tmp_path_factory):
+    """Results of a version's code."""
     directory = tmp_path_factory.mktemp("faults")
-    python, paths = (
-        interpreter("mindspore"),
-        (checkout(f"mindrlhf-{version}"), checkout("mindformers-051d65f")),
-    )
-    asked = directory / "asked.json"
-    asked.write_text(json.dumps(questions(version, directory)))
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "GLOG_v": "3"}
-    environment["PYTHONPATH"] = ":".join(map(str, paths))
-    command = [str(python), str(Path(__file__).with_name("faults.py")), str(asked)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+    path = f"{checkout(f'mindrlhf-{version}')}:{checkout('mindformers-051d65f')}"
+    env = {"HOME": str(directory), "GLOG_v": "3", "PYTHONPATH": path}
+    program = Path(__file__).with_name("faults.py")
+    return ask(interpreter("mindspore"), program, request(version, directory), env=env)
 
 
 def raised(answer):
-    """The exception's first line; empty where there was none."""
+    """Return the exception's first line; an empty string if there was none."""
     return str(answer["raised"]).splitlines()[0] if isinstance(answer, dict) and "raised" in answer else ""
 
 
-def test_rows_shorter_than_2048_are_refused(told):
-    assert "seq_length should be larger than 2048 when use mask_compression" in raised(told["short row"])
-    assert told["shortest row"] == told["rendered row"] == [2048, 2048]
+def test_rows_shorter_than_2048_are_refused(results):
+    assert "seq_length should be larger than 2048 when use mask_compression" in raised(results["short row"])
+    assert results["shortest row"] == results["rendered row"] == [2048, 2048]
 
 
-def test_the_full_monitor_kills_the_first_update_or_does_nothing(told, version):
-    assert told["rendered monitor"] == -1
+def test_the_full_monitor_breaks_the_first_update_or_does_nothing(results, version):
+    assert results["rendered monitor"] == -1
     if version == "e8a8fc1":
         assert (
-            raised(told["full monitor"]) == "AttributeError: External object has no attribute old_log_ratio"
+            raised(results["full monitor"])
+            == "AttributeError: External object has no attribute old_log_ratio"
         )
     else:
-        assert told["full monitor"] == -1  # it does not look at the setting
+        assert results["full monitor"] == -1  # it does not look at the setting
 
 
-def test_a_constant_learning_rate_is_refused_whatever_the_schedule(told):
+def test_a_constant_learning_rate_is_refused_whatever_the_schedule(results):
     for name in ("constant rate", "constant linear rate"):
-        assert "the 'max_lr' must be greater than the 'min_lr'" in raised(told[name])
-    assert raised(told["rendered rate"]) == raised(told["remedy of a constant rate"]) == ""
+        assert "the 'max_lr' must be greater than the 'min_lr'" in raised(results[name])
+    assert raised(results["rendered rate"]) == raised(results["remedy of a constant rate"]) == ""
 
 
-def test_the_optimizer_on_the_host_wants_what_it_is_not_given(told, version, checkout):
-    line = raised(told["optimizer on the host"])
+def test_the_optimizer_on_the_host_misses_an_argument(results, version, checkout):
+    line = raised(results["optimizer on the host"])
     assert "parameters number of the function is 2, but the number of provided arguments is 1" in line
     e8a8fc1 = (checkout("mindformers-051d65f"), "mindformers/wrapper/wrapper.py")
     home, file = (
@@ -170,7 +160,7 @@ def test_the_optimizer_on_the_host_wants_what_it_is_not_given(told, version, che
     assert "self.optimizer(grads, clip_value)" not in cell or "self.enable_offload = False" in cell
 
 
-def test_completions_differ_as_far_as_replicas_do(told):
+def test_completions_differ_as_far_as_replicas_do(results):
     for count in REPLICAS:
         job = job_of(
             "model=qwen2_5_7b", "layout=dp1_mp4_pp2", "layout.generate.data_parallel=2",
@@ -178,39 +168,42 @@ def test_completions_differ_as_far_as_replicas_do(told):
         )  # fmt: skip
         generate = dataclasses.replace(job.layout.generate, data_parallel=count)
         job = dataclasses.replace(job, layout=dataclasses.replace(job.layout, generate=generate))
-        assert set(told[f"{count} replicas"]) == {job.distinct_completions}
-    assert set(told["1 replicas"]) == {1}  # all alike: every advantage 0
+        assert set(results[f"{count} replicas"]) == {job.distinct_completions}
+    assert set(results["1 replicas"]) == {1}  # all alike: every advantage 0
 
 
-def test_vllms_model_under_mindformers_generation(told, version):
+def test_vllms_model_under_mindformers_generation(results, version):
     if version == "e8a8fc1":
         assert (
-            raised(told["debugging"]) == "AttributeError: 'numpy.ndarray' object has no attribute 'outputs'"
+            raised(results["debugging"])
+            == "AttributeError: 'numpy.ndarray' object has no attribute 'outputs'"
         )
     else:
-        assert set(told["debugging"]) == {GENERATIONS}
+        assert set(results["debugging"]) == {GENERATIONS}
 
 
-def test_a_row_of_ours_holds_a_whole_pack(told):
-    assert told["rendered packs"] == 4  # 16 samples, 4 each
-    assert told["packs that do not fit"] > 4
+def test_a_rendered_row_holds_a_complete_pack(results):
+    assert results["rendered packs"] == 4  # 16 samples, 4 each
+    assert results["packs that do not fit"] > 4
 
 
-def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(told, version):
+def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(results, version):
     job = job_of(*SEVEN, f"engine.contract={version}")
     found = leftover(job.model, job.engine.tokenizer)
     assert found is not None
-    assert told["qwen"]["text"] == [ANSWER + found.text] and told["qwen"]["eos"] == 151643
-    assert told["qwen, file"]["text"] == [ANSWER] and told["qwen, file"]["eos"] == 151643
+    assert results["qwen"]["text"] == [ANSWER + found.text] and results["qwen"]["eos"] == 151643
+    assert results["qwen, file"]["text"] == [ANSWER] and results["qwen, file"]["eos"] == 151643
 
 
-def test_another_vocabulary_is_read_from_its_own_file(told):
-    assert told["tiny, file"] == {"text": [ANSWER], "eos": 256, "largest": 258}
-    forced = told["tiny, qwen"]  # pads with an id that has no row in the weights, if it reads the ids at all
+def test_another_vocabulary_is_read_from_its_own_file(results):
+    assert results["tiny, file"] == {"text": [ANSWER], "eos": 256, "largest": 258}
+    forced = results[
+        "tiny, qwen"
+    ]  # pads with an id that has no row in the weights, if it reads the ids at all
     assert raised(forced) or forced["eos"] == 151643
 
 
-def test_what_is_not_handed_on(version, checkout):
+def test_settings_that_vllm_does_not_get(version, checkout):
     worker = checkout(f"mindrlhf-{version}") / "mindrlhf/worker/infer_worker.py"
     calls = [
         node for node in ast.walk(ast.parse(worker.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
@@ -228,7 +221,7 @@ def test_what_is_not_handed_on(version, checkout):
     assert not any("WORLD_SIZE" in script.read_text(encoding="utf-8") for script in examples)
 
 
-def test_deepseeks_network_is_not_told_where_samples_end(checkout):
+def test_deepseeks_network_does_not_get_the_ends_of_samples(checkout):
     home = checkout("mindrlhf-e8a8fc1")
     source = (home / "mindrlhf/models/grpo_models.py").read_text(encoding="utf-8")
     branch = source.split('self.model_type == "deepseek_training"')[1].split("else:")[0]

@@ -1,8 +1,6 @@
 """Learning rates that mindrlhf's own class gives with our files and several updates per step."""
 
-import json
 import math
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.start import all_configs
 from tests.stages.engines.mindrlhf.jobs import job_of, paths
+from tests.upstream.programs import ask
 
 pytestmark = pytest.mark.upstream
 PROGRAM = Path(__file__).with_name("schedule_program.py")
@@ -28,14 +27,10 @@ def test_the_rate_falls_over_steps_times_iterations(version, schedule, iteration
     actor = all_configs(job, paths(job), False)["grpo_config.yaml"]["actor_config"]
     updates = STEPS * iterations
     request = {"lr_schedule": actor["lr_schedule"], "updates": 2 * updates}
-    done = subprocess.run(
-        [interpreter("mindspore"), PROGRAM, checkout(f"mindrlhf-{version}") / "mindrlhf/utils/utils.py"],
-        input=json.dumps(request), capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    utils = checkout(f"mindrlhf-{version}") / "mindrlhf/utils/utils.py"
+    rates = ask(interpreter("mindspore"), PROGRAM, request, utils)
     shares = [min(1, update / updates) for update in range(2 * updates)]
     fall = shares if schedule == "linear" else [(1 - math.cos(math.pi * share)) / 2 for share in shares]
     expected = [PEAK * (1 - (1 - SHARE) * one) for one in fall]
     expected[:WARMUP] = [PEAK * update / WARMUP for update in range(WARMUP)]
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert rates == pytest.approx(expected, rel=1e-5)

@@ -1,9 +1,7 @@
-"""Single lines of upstream that once were taken for something else, run by themselves, in both windows."""
+"""Single functions of upstream that grpoflow must agree with, run by themselves, in both versions."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
 import sys
@@ -26,6 +24,7 @@ from stages.fetch.jsonl import Row
 from stages.fetch.stage import run as fetch
 from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, paths, write_index
 from tests.upstream.mindspeed_rl.conftest import Window
+from tests.upstream.programs import ask
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 PROGRAM = Path(__file__).with_name("lines.py")
@@ -43,19 +42,18 @@ standin_train.say(values, 3, 500)
 
 
 @dataclass(frozen=True)
-class Told:
-    """What was asked of a window, and its answers."""
+class Answers:
+    """Answers of one version's functions."""
 
     window: Window
-    said: str
+    standin_line: str
     """The stand-in's line of an iteration."""
     fetched: Path
-    answers: dict[str, Any]
+    by_name: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def told(window, tmp_path_factory):
-    """One process for all of them."""
+def answers(window, tmp_path_factory):
     root = tmp_path_factory.mktemp("lines")
     contract_of = f"engine.contract={window.version}"
     fetched = root / "fetched"
@@ -65,7 +63,7 @@ def told(window, tmp_path_factory):
         write_index(root / f"data_packed_{column}_document", [[1] * length for length in LENGTHS])
     job = job_of(*SEVEN, contract_of, f"tokenize.max_prompt_length={LONGEST}")
     variables = runtime_env(job)["env_vars"]
-    said = standin_line(WINDOWS[window.version].name)
+    standin_line = line_of_standin(WINDOWS[window.version].name)
     request = {
         "kept": {
             "prefix": str(root / "data"),
@@ -73,25 +71,14 @@ def told(window, tmp_path_factory):
         },
         "templates": sorted(contract.prompt_types(str(window.home))),
         "encode": {"tokenizer": str(fetched), "questions": QUESTIONS},
-        "line": {"values": dict(pairs(said)), "iteration": 3, "steps": 500},
+        "line": {"values": dict(pairs(standin_line)), "iteration": 3, "steps": 500},
         "meet": [variables, {name: value for name, value in variables.items() if name != "RANK"}],
     }
-    yield Told(window, said, fetched, ask(window, request))
+    by_name = ask(window.python, PROGRAM, request, window.home, env=environment({}))
+    return Answers(window, standin_line, fetched, by_name)
 
 
-def ask(window, request):
-    mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    command = [str(window.python), str(PROGRAM), str(window.home)]
-    done = subprocess.run(
-        command, input=json.dumps(request), env={**mine, **environment({})}, capture_output=True, text=True,
-        timeout=400,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answers
-
-
-def standin_line(home):
+def line_of_standin(home):
     command = [sys.executable, "-c", STANDIN, str(HOME), home]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     return done.stderr.splitlines()[-1]
@@ -107,35 +94,35 @@ def found_in(tmp_path, log):
     return first.failure.name if first is not None and first.failure is not None else None
 
 
-def test_workers_meet_with_the_variables_that_are_rendered_and_not_without_rank(told, tmp_path):
-    rendered, without = told.answers["meets"]
+def test_workers_meet_with_the_variables_that_are_rendered_and_not_without_rank(answers, tmp_path):
+    rendered, without = answers.by_name["meets"]
     assert isinstance(rendered, int) and rendered > 0
     assert "KeyError: 'RANK'" in without and found_in(tmp_path, without) == "mindspeed_rl_rank"
 
 
-def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(told, tmp_path):
-    if told.window.version == "667a547":
-        assert told.answers["port"] > 0 and contract.broken_port(str(told.window.home)) is None
+def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(answers, tmp_path):
+    if answers.window.version == "667a547":
+        assert answers.by_name["port"] > 0 and contract.broken_port(str(answers.window.home)) is None
         return
-    defect = contract.broken_port(str(told.window.home))
+    defect = contract.broken_port(str(answers.window.home))
     assert defect is not None and defect[0].startswith(f"{contract.LAUNCHER}:158 ")
-    assert found_in(tmp_path, told.answers["port"]) == "mindspeed_rl_port"
+    assert found_in(tmp_path, answers.by_name["port"]) == "mindspeed_rl_port"
 
 
-def test_prompts_up_to_the_longest_length_are_kept(told):
+def test_prompts_up_to_the_longest_length_are_kept(answers):
     wanted = [length for length in LENGTHS if length <= LONGEST]
-    assert told.answers["kept"] == [dict.fromkeys(sorted(tokenize.COLUMNS), length) for length in wanted]
+    assert answers.by_name["kept"] == [dict.fromkeys(sorted(tokenize.COLUMNS), length) for length in wanted]
 
 
-def test_every_template_of_the_checkout_asks_what_evaluate_asks(told, tmp_path):
-    config = load([*BASE, f"engine.mindspeed_rl_home={told.window.home}"])
-    known, refused = Tokenizer.from_file(str(told.fetched / "tokenizer.json")).get_vocab_size(), set()
+def test_every_template_of_the_checkout_asks_what_evaluate_asks(answers, tmp_path):
+    config = load([*BASE, f"engine.mindspeed_rl_home={answers.window.home}"])
+    known, refused = Tokenizer.from_file(str(answers.fetched / "tokenizer.json")).get_vocab_size(), set()
     rows = [Row(number, question, "#### 4") for number, question in enumerate(QUESTIONS)]
-    assert ("qwen3" in told.answers["prompts"]) is (told.window.version == "05a90d7")
-    for name, theirs in told.answers["prompts"].items():
+    assert ("qwen3" in answers.by_name["prompts"]) is (answers.window.version == "05a90d7")
+    for name, theirs in answers.by_name["prompts"].items():
         values = {**config.plain(), "engine": {**config.plain()["engine"], "prompt_type": name}}
         context = Context(
-            "tokenize", values, {"fetch": told.fetched}, tmp_path, tmp_path, tmp_path / "progress"
+            "tokenize", values, {"fetch": answers.fetched}, tmp_path, tmp_path, tmp_path / "progress"
         )
         try:
             encoder = tokenize.encoder_of(context, config.dataset)
@@ -148,16 +135,16 @@ def test_every_template_of_the_checkout_asks_what_evaluate_asks(told, tmp_path):
     assert refused == {"llama3"}
 
 
-def test_the_stand_in_writes_an_iterations_line_as_upstream_does(told):
-    assert told.answers["line"].partition("] ")[2] == told.said.partition("] ")[2]
+def test_the_stand_in_writes_an_iterations_line_as_upstream_does(answers):
+    assert answers.by_name["line"].partition("] ")[2] == answers.standin_line.partition("] ")[2]
     source = "\n".join(
-        file.read_text(encoding="utf-8") for file in (told.window.home / "mindspeed_rl").rglob("*.py")
+        file.read_text(encoding="utf-8") for file in (answers.window.home / "mindspeed_rl").rglob("*.py")
     )
-    for name, _ in pairs(told.said):
+    for name, _ in pairs(answers.standin_line):
         generic = re.sub(r"\w+_rewards", "{fun_verifier}_rewards", name).replace(
             "actor/grad", "{self.role}/grad"
         )
         assert any(f"{quote}{one}{quote}" in source for one in (name, generic) for quote in "'\""), name
-    row = read_line(told.said, cards=2)
+    row = read_line(answers.standin_line, cards=2)
     assert row is not None
     assert {"reward/base_acc", "reward/acc", "lr", "grad_norm", "rollout_tokens_per_s"} <= set(row.row)

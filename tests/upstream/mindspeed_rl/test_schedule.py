@@ -1,7 +1,5 @@
 """Learning rates that Megatron's own scheduler gives with our files and several updates per step."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from stages.engines.mindspeed_rl import rules
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from tests.stages.engines.mindspeed_rl.jobs import job_of, paths
+from tests.upstream.programs import ask
 
 pytestmark = pytest.mark.upstream
 PROGRAM = Path(__file__).with_name("schedule.py")
@@ -21,14 +20,10 @@ SCHEDULERS = {
 
 
 def rates(job, version, checkout, interpreter):
-    """The rate of each update."""
+    """Return the rate of each update."""
     name, file = SCHEDULERS[version]
-    done = subprocess.run(
-        [interpreter("mindspeed"), PROGRAM, checkout(name) / "megatron" / file],
-        input=json.dumps(train_config(job, paths(), False)), capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    config = train_config(job, paths(), False)
+    return ask(interpreter("mindspeed"), PROGRAM, config, checkout(name) / "megatron" / file)
 
 
 def recipe(version, iterations, *more):
