@@ -1,6 +1,5 @@
-"""Checkouts and interpreters of upstream: ./upstream, which `make upstream` fills, or variables' own."""
+"""Checkouts and interpreters of upstream in ./upstream, which `make upstream` fills."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,28 +12,17 @@ Find = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def checkout():
-    """The directory of one of SOURCES by its name; skips where it is absent."""
-
-    def find(name):
-        (source,) = (one for one in SOURCES if one.name == name)
-        return _there(name, source.variable, source.home())
-
-    return find
+    """Return a function: name of one of SOURCES -> its directory; it skips the test if there is none."""
+    return lambda name: _existing({source.name: source.home for source in SOURCES}[name])
 
 
 @pytest.fixture(scope="session")
 def interpreter():
-    """The interpreter of one of ENVIRONMENTS by its name; skips where it is absent."""
-
-    def find(name):
-        (environment,) = (one for one in ENVIRONMENTS if one.name == name)
-        return _there(f"venv-{name}", environment.variable, environment.python())
-
-    return find
+    """Return a function: name of one of ENVIRONMENTS -> its interpreter; it skips the test without one."""
+    return lambda name: _existing({item.name: item.python for item in ENVIRONMENTS}[name])
 
 
-def _there(name, variable, path):
+def _existing(path):
     if not path.exists():
-        assert variable not in os.environ, f"{variable}={path}: is not there"
-        pytest.skip(f"{name} is not at {path}: make upstream, or set {variable}")
+        pytest.skip(f"{path} is missing: make upstream")
     return path

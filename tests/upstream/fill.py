@@ -1,6 +1,6 @@
 """Download of the sources and environments of ./upstream: `make upstream`. Complete ones are left alone.
 
-A source comes from, in order: a variable that names a checkout, mirrors on this machine, public addresses.
+A source comes from mirrors on this machine, or else from public addresses.
 A source is complete when it has its final name, an environment when its stamp file is written.
 Uses only the standard library: a bare interpreter runs it before anything is installed.
 """
@@ -44,9 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def fill(source: Source, mirrors: Iterable[Path]) -> bool:
     """Put one source into ./upstream; print its origin, or why it is not available."""
-    target = UPSTREAM / source.name
-    if configured := os.environ.get(source.variable):
-        return _report(source.name, f"{configured} (${source.variable})", Path(configured).is_dir())
+    target = source.home
     if target.is_dir():
         return _report(source.name, "is there")
     part = UPSTREAM / f".{source.name}.part"
@@ -65,7 +63,7 @@ def fill(source: Source, mirrors: Iterable[Path]) -> bool:
         shutil.rmtree(part, ignore_errors=True)
         return _report(source.name, f"from {origin}")
     shutil.rmtree(part, ignore_errors=True)
-    remedy = f"set {source.variable} to a checkout, or {MIRRORS} to a directory with {source.name}.tar.xz"
+    remedy = f"link a checkout to {target}, or set {MIRRORS} to a directory with {source.name}.tar.xz"
     return _report(source.name, "; ".join([*reasons, f"{remedy} or {source.repository}"]), False)
 
 
@@ -115,8 +113,8 @@ def _reason(error: Exception) -> str:
 def install(environment: Environment) -> bool:
     """Create one environment, or update it to its requirements."""
     name = environment.home.name
-    if configured := os.environ.get(environment.variable):
-        return _report(name, f"{configured} (${environment.variable})", os.access(configured, os.X_OK))
+    if environment.home.is_symlink():
+        return _report(name, "is a link", os.access(environment.python, os.X_OK))
     alone = [environment.alone] if environment.alone.exists() else []
     requirements = b"".join(file.read_bytes() for file in (environment.requirements, *alone))
     digest = hashlib.sha256(requirements).hexdigest()
@@ -124,7 +122,7 @@ def install(environment: Environment) -> bool:
     if stamp.is_file() and stamp.read_text() == digest:
         return _report(name, "is there")
     shutil.rmtree(environment.home, ignore_errors=True)
-    pip = [str(environment.python({})), "-m", "pip", "install", "--quiet"]
+    pip = [str(environment.python), "-m", "pip", "install", "--quiet"]
     pip += ["--disable-pip-version-check", "--no-compile"]  # most of MindSpore is never imported
     try:
         subprocess.run([sys.executable, "-m", "venv", str(environment.home)], check=True)
@@ -132,7 +130,7 @@ def install(environment: Environment) -> bool:
         for file in alone:
             subprocess.run([*pip, "--no-deps", "--requirement", str(file)], check=True)
     except subprocess.CalledProcessError as error:
-        return _report(name, f"{error}; or set {environment.variable} to an interpreter", False)
+        return _report(name, f"{error}; or link an environment to {environment.home}", False)
     stamp.write_text(digest)
     return _report(name, "made")
 

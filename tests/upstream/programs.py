@@ -1,13 +1,17 @@
-"""Programs of these tests that run in an engine's interpreter."""
+"""Programs that run in an engine's interpreter, and runs that are killed."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.e2e.outside import living
 
 
 def run(
@@ -39,3 +43,21 @@ def ask(
 ) -> Any:
     """Run a program with a JSON request on stdin; return the JSON value of its last line."""
     return json.loads(run(python, program, *arguments, env=env, stdin=json.dumps(request))[-1])
+
+
+def kill_when(is_due: Callable[[], bool], command: Sequence[str], store: Path) -> None:
+    """Start a run; kill it and all its workers (SIGKILL) as soon as `is_due` is true."""
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with (store.parent / "stderr").open("w") as stderr:
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=store.parent)
+    deadline = time.monotonic() + 1500
+    while not is_due():
+        assert running.poll() is None, (store.parent / "stderr").read_text()
+        assert time.monotonic() < deadline, f"what it is to be killed after never happened in {store}"
+        time.sleep(0.05)
+    running.kill()
+    running.wait()
+    for process in living(store):
+        os.kill(process, signal.SIGKILL)
+    while living(store):
+        time.sleep(0.05)

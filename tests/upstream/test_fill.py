@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from tests.upstream import fill, sources
-from tests.upstream.sources import ENVIRONMENTS, SOURCES, Environment, Source
+from tests.upstream.sources import SOURCES, Environment, Source
 
 NOWHERE = "file:///nowhere/thing.git"
 
@@ -23,7 +23,7 @@ def upstream(tmp_path, monkeypatch):
 
 
 def source(commit="0" * 40, *addresses):
-    return Source("thing-1", "GRPOFLOW_THING", commit, addresses or (NOWHERE,))
+    return Source("thing-1", commit, addresses or (NOWHERE,))
 
 
 def write_archive(mirror):
@@ -68,16 +68,10 @@ def test_a_broken_archive_leaves_nothing(upstream, tmp_path):
     assert list(upstream.iterdir()) == []
 
 
-def test_a_variable_names_a_checkout_instead(upstream, tmp_path, monkeypatch):
-    for home, exists in ((tmp_path, True), (tmp_path / "missing", False)):
-        monkeypatch.setenv("GRPOFLOW_THING", str(home))
-        assert fill.fill(source(), []) is exists and list(upstream.iterdir()) == []
-
-
 def test_an_environment_is_rebuilt_until_it_is_complete_and_when_requirements_change(
     upstream, tmp_path, monkeypatch
 ):
-    environment = Environment("thing", "GRPOFLOW_THING_PYTHON", tmp_path / "requirements.txt")
+    environment = Environment("thing", tmp_path / "requirements.txt")
     environment.requirements.write_text("thing==1\n")
     commands: list[list[str]] = []
 
@@ -96,10 +90,9 @@ def test_an_environment_is_rebuilt_until_it_is_complete_and_when_requirements_ch
     assert "--no-deps" in commands[-1] and commands[-1][-1] == str(environment.alone)
 
 
-def test_names_and_variables_are_unique_and_commits_complete():
-    assert len({source.name for source in SOURCES}) == len(SOURCES)
-    variables = [item.variable for item in (*SOURCES, *ENVIRONMENTS)]
-    assert len(set(variables)) == len(variables)
+def test_names_are_unique_and_commits_complete():
+    names = [source.name for source in SOURCES]
+    assert len(set(names)) == len(names)
     for pinned in SOURCES:
         abbreviated = pinned.name.rpartition("-")[2]
         assert len(pinned.commit) == 40

@@ -68,14 +68,14 @@ def prepare_resume(root: Path, layout: RoleLayout, optimizer: bool) -> int | Non
     It is the tracker's iteration, which is written after all ranks, unless a kill left the tracker or that
     iteration incomplete; then the newest complete one. None if the run must start from the beginning.
     """
-    found = _iterations(root)
-    complete = [number for number in found if defect(directory(root, number), layout, optimizer) is None]
+    saved = _iterations(root)
+    complete = [number for number in saved if defect(directory(root, number), layout, optimizer) is None]
     if not complete:
         shutil.rmtree(root, ignore_errors=True)
         return None
     tracker = tracked(root)
     newest = next((number for number in complete if str(number) == tracker), complete[-1])
-    for number in found:
+    for number in saved:
         if number > newest:
             shutil.rmtree(directory(root, number))
     if tracker != str(newest):

@@ -75,8 +75,8 @@ def read_line(line: str, cards: int) -> Iteration | None:
     values = {name: float(value) for name, value in _PAIR.findall(match[3])}
     row: Row = {"step": float(match[1])}
     for names in (SCORES, NAMES):  # training uses rewards; they replace scores if both are logged
-        row.update({ours: values[name] for name, ours in names.items() if name in values})
-    row.update({ours: values[name] * cards for name, ours in RATES.items() if name in values})
+        row.update({metric: values[name] for name, metric in names.items() if name in values})
+    row.update({metric: values[name] * cards for name, metric in RATES.items() if name in values})
     for name, value in values.items():
         if verifier := _VERIFIER.fullmatch(name):
             row[f"reward/{verifier[1]}"] = value

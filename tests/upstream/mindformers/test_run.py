@@ -1,10 +1,7 @@
 """`grpoflow run engine.sft=mindformers` with run_mindformer.py itself on a CPU: trained, killed, resumed."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,6 +12,7 @@ from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.stage import PART
 from stages.weights.tensors import load
 from tests.e2e.outside import artifact, living, result, rows
+from tests.upstream.programs import kill_when
 
 pytestmark = [pytest.mark.upstream, pytest.mark.long, pytest.mark.timeout(1800)]
 TIMEOUT_S = 1500.0
@@ -79,33 +77,17 @@ def test_run_mindformer_trains(uninterrupted):
 
 def test_a_killed_run_repeats_the_losses_of_one_that_was_not_stopped(command, uninterrupted, tmp_path):
     store = tmp_path / "store"
-    saved = kill_after_checkpoint(command(store), store)
+    kill_when(lambda: any(saved.step >= KILLED_AFTER for saved in complete(store)), command(store), store)
+    saved = complete(store)[-1]
     finish(command(store), store)
     assert result(store, "sft")["resumed_from"] == [saved.epoch, saved.step]
-    told, wanted = rows(store, "sft"), rows(uninterrupted, "sft")
-    assert [row["step"] for row in told] == [row["step"] for row in wanted]
+    resumed, expected = rows(store, "sft"), rows(uninterrupted, "sft")
+    assert [row["step"] for row in resumed] == [row["step"] for row in expected]
     for key in ("loss", "lr", "grad_norm"):
-        assert [row[key] for row in told] == pytest.approx([row[key] for row in wanted], rel=1e-3)
+        assert [row[key] for row in resumed] == pytest.approx([row[key] for row in expected], rel=1e-3)
     ours, theirs = load(artifact(store, "sft")), load(artifact(uninterrupted, "sft"))
     for name, value in theirs.items():
         np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
-
-
-def kill_after_checkpoint(line, store):
-    """Run, and kill the command and its workers (SIGKILL) after KILLED_AFTER; return what is resumed from."""
-    running = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=store.parent)
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (saved := complete(store)) or saved[-1].step < KILLED_AFTER:
-        assert running.poll() is None, running.stderr.read().decode()
-        assert time.monotonic() < deadline, "no checkpoint"
-        time.sleep(0.05)
-    running.kill()
-    running.wait()
-    for process in living(store):
-        os.kill(process, signal.SIGKILL)
-    while living(store):
-        time.sleep(0.05)
-    return complete(store)[-1]
 
 
 def complete(store):

@@ -2,8 +2,8 @@
 
     PYTHONPATH=MINDRLHF:MINDFORMERS python faults.py < REQUEST.json
 
-REQUEST.json: name -> {"what": function of this module, and its settings}; see test_faults.py. The last line of
-the output is JSON: name -> the result, or {"raised": type and text of the exception}.
+REQUEST.json: name -> {"what": function of this module, and its settings}; see test_faults.py. The last line
+of the output is JSON: name -> the result, or {"raised": type and text of the exception}.
 """
 
 import contextlib

@@ -1,10 +1,8 @@
-"""`grpoflow run engine=mindrlhf` around mindrlhf itself, on one CPU, and what is looked at afterwards."""
+"""`grpoflow run engine=mindrlhf` with mindrlhf itself on one CPU, and the results of such runs."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.conftest import Finished
-from tests.e2e.outside import living
 from tests.upstream.mindrlhf.boxed_model import ADDENDS, special_ids
+from tests.upstream.programs import kill_when
 
 STEPS = 3
 """Of one epoch: 12 prompts, 4 a step."""
@@ -43,15 +41,15 @@ TIMEOUT_S = 1500.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """Overrides with which a checkout, upstream's or a stand-in, is run."""
+    """Overrides of a run with a checkout of upstream or a stand-in."""
 
     model: Path
     home: Path
     engine: Sequence[str]
-    """What this checkout needs besides."""
+    """Further overrides for this checkout."""
 
     def overrides(self, *more: str) -> list[str]:
-        """All of them; later ones win."""
+        """Return all overrides; later ones replace earlier ones."""
         return [
             "engine=mindrlhf",
             "model=tiny",
@@ -66,63 +64,43 @@ class Recipe:
 
 
 def command(store: Path, overrides: Sequence[str]) -> list[str]:
-    """What a user types."""
+    """Return the command line of a run."""
     return [sys.executable, "-m", "pipeline.cli", "run", f"store={store}", *overrides]
 
 
-def run(store: Path, overrides: Sequence[str], when: Callable[[], None] = lambda: None) -> Finished:
-    """Type it, and wait; `when` is called twenty times a second meanwhile."""
+def run(store: Path, overrides: Sequence[str], poll: Callable[[], None] = lambda: None) -> Finished:
+    """Run the command; `poll` is called twenty times a second."""
     store.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         running = subprocess.Popen(command(store, overrides), stdout=stdout, stderr=stderr, cwd=store.parent)
         deadline = time.monotonic() + TIMEOUT_S
         while running.poll() is None:
             assert time.monotonic() < deadline
-            when()
+            poll()
             time.sleep(0.05)
         stdout.seek(0)
         stderr.seek(0)
         return Finished(running.returncode, stdout.read(), stderr.read())
 
 
-def kill_at(store: Path, overrides: Sequence[str], line: str) -> None:
-    """Type it, and kill it and all its workers as soon as worker 0 has logged a line with `line`."""
-    store.parent.mkdir(parents=True, exist_ok=True)
-    with (store.parent / "stderr").open("w") as stderr:
-        begun = subprocess.Popen(
-            command(store, overrides), stdout=subprocess.DEVNULL, stderr=stderr, cwd=store.parent
-        )
-    deadline = time.monotonic() + TIMEOUT_S
-    while not any(line in log for log in logs(store)):
-        assert begun.poll() is None, (store.parent / "stderr").read_text()
-        assert time.monotonic() < deadline, f"no line with {line!r} in {store}/.logs"
-        time.sleep(0.05)
-    begun.kill()
-    begun.wait()
-    for process in living(store):
-        os.kill(process, signal.SIGKILL)
-    while living(store):
-        time.sleep(0.05)
-
-
 def logs(store: Path, worker: int = 0) -> list[str]:
-    """What a worker said in each attempt, oldest first."""
+    """Return a worker's log of each attempt, oldest first."""
     files = sorted(store.glob(f".logs/grpo-*/attempt_*/worker_{worker}.log"), key=lambda one: one.parent.name)
     return [file.read_text(errors="replace") for file in files]
 
 
 @dataclass(frozen=True)
 class Finish:
-    """A run that went from fetch to report."""
+    """A finished run."""
 
     store: Path
     log: str
-    """Worker 0's."""
+    """Log of worker 0."""
     done: Finished
 
 
 def finish(recipe: Recipe, place: Path, *more: str) -> Finish:
-    """Run to the end."""
+    """Run all stages."""
     done = run(place / "store", recipe.overrides(*more))
     assert done.exit_code == 0, done.stderr
     (log,) = logs(place / "store")
@@ -131,34 +109,35 @@ def finish(recipe: Recipe, place: Path, *more: str) -> Finish:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A run that was killed, and the same command again."""
+    """A run that was killed, and its repetition."""
 
     store: Path
     left: Path
-    """Copy of the directory in which it goes on, as the kill left it."""
+    """Copy of the work directory after the kill."""
     resumed: frozenset[str]
-    """Files below its checkpoints when the second start had read them."""
+    """Files of its checkpoints when the second run had read them."""
     before: str
     """Worker 0's log up to the kill."""
     after: str
-    """And of the second start."""
+    """Worker 0's log of the second run."""
     done: Finished
 
 
 def record(
     recipe: Recipe, place: Path, *more: str, first: Sequence[str] = (), at: str = "epoch: 0, step: 2 start"
 ) -> Stopped:
-    """Kill a run when worker 0 logs `at`, then type the same command.
+    """Kill a run when worker 0 logs `at`, then repeat the command.
 
     Args:
-        recipe: what is run.
-        place: a directory of its own.
-        more: overrides of both.
-        first: overrides of the run that is killed.
-        at: part of a log line, which the second start must log as well.
+        recipe: overrides and checkout.
+        place: directory for the store.
+        more: further overrides of both runs.
+        first: further overrides of the run that is killed.
+        at: part of a log line that both runs log.
     """
     store = place / "store"
-    kill_at(store, recipe.overrides(*more, *first), at)
+    killed = command(store, recipe.overrides(*more, *first))
+    kill_when(lambda: any(at in log for log in logs(store)), killed, store)
     (work,) = store.glob(".work/grpo-*")
     left = Path(shutil.copytree(work, place / "left", symlinks=True))
     resumed: set[str] = set()

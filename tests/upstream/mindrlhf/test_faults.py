@@ -134,10 +134,7 @@ def test_rows_shorter_than_2048_are_refused(results):
 def test_the_full_monitor_breaks_the_first_update_or_does_nothing(results, version):
     assert results["rendered monitor"] == -1
     if version == "e8a8fc1":
-        assert (
-            raised(results["full monitor"])
-            == "AttributeError: External object has no attribute old_log_ratio"
-        )
+        assert "External object has no attribute old_log_ratio" in raised(results["full monitor"])
     else:
         assert results["full monitor"] == -1  # it does not look at the setting
 
@@ -174,10 +171,7 @@ def test_completions_differ_as_far_as_replicas_do(results):
 
 def test_vllms_model_under_mindformers_generation(results, version):
     if version == "e8a8fc1":
-        assert (
-            raised(results["debugging"])
-            == "AttributeError: 'numpy.ndarray' object has no attribute 'outputs'"
-        )
+        assert "'numpy.ndarray' object has no attribute 'outputs'" in raised(results["debugging"])
     else:
         assert set(results["debugging"]) == {GENERATIONS}
 
