@@ -34,17 +34,15 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     shim.write_answers(script, ())
     planned = stages.plan(small)
     stages.build_until(planned, "sft")
-    seen: list[Moment] = []
-
-    def is_due(work: Path) -> bool:
-        seen[:] = checkpoints.moments(work / "output", PART, 1)[-1:]
-        return bool(seen) and seen[0].step >= shrink.KILLED_AFTER
-
-    was_killed = stages.kill(planned, "sft", is_due)
-    checkpoint = (
-        f"weights and both Adam moments after step {shrink.KILLED_AFTER}: {seen[0] if seen else 'none'}"
-    )
-    yield Proof("sft: checkpoint complete", "proven" if was_killed and seen else "failed", checkpoint)
+    moment = stages.kill(planned, "sft", _checkpoint)
+    files = f"weights and both Adam moments after step {shrink.KILLED_AFTER}: {moment}"
+    yield Proof("sft: checkpoint complete", "proven" if moment else "failed", files)
     sft = stages.build(planned, "sft")
-    yield from proofs.supervised_proofs(sft, seen[0] if seen else None)
+    yield from proofs.supervised_proofs(sft, moment)
     yield Proof("sft: sharding, bfloat16, sunk data", "unproven", "one worker, whole weights, float32")
+
+
+def _checkpoint(work: Path) -> Moment | None:
+    """Return the moment of the newest complete checkpoint after KILLED_AFTER steps."""
+    complete = checkpoints.moments(work / "output", PART, 1)
+    return complete[-1] if complete and complete[-1].step >= shrink.KILLED_AFTER else None

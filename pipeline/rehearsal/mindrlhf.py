@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     planned = stages.plan(small)
     shim.write_answers(script, known)
     stages.build_until(planned, "grpo")
-    moment = _train_and_kill(planned, stages)
+    moment = stages.kill(planned, "grpo", partial(_checkpoint, planned))
     yield _accepted(planned)
     checkpoint_files = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {moment}"
     yield Proof("checkpoint complete", "proven" if moment else "failed", checkpoint_files)
@@ -112,18 +113,10 @@ def _known_answers(planned: Plan, stages: Scratch, scratch: Path) -> list[answer
     return [(prompt, completion) for prompt, completion in pairs]
 
 
-def _train_and_kill(planned: Plan, stages: Scratch) -> Moment | None:
-    """Kill the run when the checkpoint after KILLED_AFTER steps is complete; return its moment."""
-    workers, seen = planned.config.cards, list[Moment]()
-
-    def is_due(work: Path) -> bool:
-        newest = checkpoints.newest(work / "checkpoints", workers)
-        if newest is not None and newest[0] >= Moment(0, KILLED_AFTER):
-            seen.append(newest[0])
-        return bool(seen)
-
-    stages.kill(planned, "grpo", is_due)
-    return seen[0] if seen else None
+def _checkpoint(planned: Plan, work: Path) -> Moment | None:
+    """Return the moment of the newest complete checkpoint after KILLED_AFTER steps."""
+    newest = checkpoints.newest(work / "checkpoints", planned.config.cards)
+    return newest[0] if newest is not None and newest[0] >= Moment(0, KILLED_AFTER) else None
 
 
 def _first_moments(planned: Plan, stages: Scratch, moment: Moment | None) -> float:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from launch.errors import ProcessFailed
 from launch.process import job
@@ -24,6 +24,7 @@ from stages.fetch import tokenizer_files
 from stages.fetch.builtin import write_model
 from stages.models.config import ModelConfig
 
+T = TypeVar("T")
 LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": (), "hosts_file": None}
 """Launcher settings of a rehearsal, which runs on this machine only."""
 
@@ -100,23 +101,27 @@ class Scratch:
         except ProcessFailed as error:
             raise StageFailed(entry, f"exit code {error.exit_code}", error.log, error.tail) from error
 
-    def kill(self, plan: Plan, stage: str, is_due: Callable[[Path], bool]) -> bool:
-        """Start a stage and kill its processes (SIGKILL) as soon as `is_due` is true for its work directory.
+    def kill(self, plan: Plan, stage: str, find: Callable[[Path], T | None]) -> T | None:
+        """Start a stage and kill its processes (SIGKILL) as soon as `find` returns a result.
+
+        Args:
+            plan: the plan that contains the stage.
+            stage: name of the stage.
+            find: function of the stage's work directory, called ten times a second.
 
         Returns:
-            True if it was killed, False if it had finished before.
+            The result, or None if the stage had finished before.
 
         Raises:
             StageFailed: the stage failed by itself.
         """
-        spec = plan.spec(stage)
-        killer = Killer(self.report, self.work(plan, stage), is_due)
+        killer = Killer(self.report, self.work(plan, stage), find)
         try:
-            build(spec, self.store, plan.config.launcher, killer, self.began)
+            build(plan.spec(stage), self.store, plan.config.launcher, killer, self.began)
         except StageFailed:
-            if not killer.has_killed:
+            if killer.result is None:
                 raise
-        return killer.has_killed
+        return killer.result
 
     def work(self, plan: Plan, stage: str) -> Path:
         """Return a stage's work directory, which still exists after a kill."""
@@ -148,17 +153,18 @@ class ProgressLines:
             self.report(text)
 
 
-class Killer(ProgressLines):
-    """Progress that kills the stage as soon as a condition on its work directory is true."""
+class Killer(ProgressLines, Generic[T]):
+    """Progress that kills the stage as soon as `find` returns a result for its work directory."""
 
-    def __init__(self, report: Callable[[str], None], work: Path, is_due: Callable[[Path], bool]) -> None:
+    def __init__(self, report: Callable[[str], None], work: Path, find: Callable[[Path], T | None]) -> None:
         super().__init__(report)
-        self.work, self.is_due, self.has_killed = work, is_due, False
+        self.work, self.find = work, find
+        self.result: T | None = None
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """Report progress and check the condition; called ten times a second."""
+        """Report progress and look for a result; called ten times a second."""
         super().progress(stage, line)
-        if not self.has_killed and self.is_due(self.work):
-            self.has_killed = True
+        if self.result is None and (result := self.find(self.work)) is not None:
+            self.result = result
             self.report(f"{stage}: killed")
             end_job(str(self.work), grace_s=0.0)
