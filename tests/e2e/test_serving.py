@@ -1,6 +1,7 @@
 """What leaves the store loads elsewhere and answers as evaluate saw it."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from safetensors.numpy import load_file
 
 from stages.grpo.checkpoint_files import digest
 
-ASKED = "Tom has 3 and 8 cards. How many in all?"
+QUESTION = "Tom has 3 and 8 cards. How many in all?"
 
 
 def typed(*arguments):
@@ -20,26 +21,25 @@ def typed(*arguments):
     return subprocess.run(line, capture_output=True, text=True, timeout=180)
 
 
-@pytest.mark.parametrize("program", ["transformers", pytest.param("local", marks=pytest.mark.long)])
-def test_an_exported_model_answers_as_evaluate_saw_it(copy, program):
-    if program == "transformers":
-        pytest.importorskip("transformers")
-    done = typed("serve-check", "last", f"store={copy}", "--program", program)
+def test_an_exported_model_answers_as_evaluate_saw_it(copy):
+    pytest.importorskip("transformers")
+    done = typed("serve-check", "last", f"store={copy}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("[as evaluate saw it]") == 3
-    assert f"loads with {program}; " in done.stdout
+    assert done.stdout.count("prompt  ") == 3
+    equal, total = re.search(r"(\d+) of (\d+) answers equal", done.stdout).groups()
+    assert equal == total != "0"
 
 
-def test_a_directory_of_any_origin_is_asked_what_one_likes(copy, tmp_path):
+def test_a_directory_of_any_origin_answers_given_prompts(copy, tmp_path):
+    pytest.importorskip("transformers")
     out = tmp_path / "out"
     assert typed("export", "last", str(out), f"store={copy}").stdout == f"{out}\n"
     assert (out / "config.json").exists() and not (out / "manifest.json").exists()
-    done = typed("serve-check", str(out), "--program", "local", "--prompt", ASKED, "--prompt", "2 + 2")
+    done = typed("serve-check", str(out), "--prompt", QUESTION, "--prompt", "2 + 2")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith(f"prompt  {ASKED}\n") and "of 2 answers" in done.stdout
+    assert done.stdout.startswith(f"prompt  {QUESTION}\n") and "of 2 answers" in done.stdout
     (out / "model.safetensors").write_bytes(b"\x08")
-    broken = typed("serve-check", str(out), "--program", "local")
-    assert broken.returncode == 1 and "does not serve" in broken.stderr
+    assert typed("serve-check", str(out)).returncode == 1
 
 
 @pytest.mark.parametrize(

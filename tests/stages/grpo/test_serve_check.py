@@ -1,21 +1,22 @@
-"""What is asked of an exported model, and when its accuracy is another one."""
+"""The questions of serve-check, and the bound beyond which an accuracy differs from evaluate's."""
 
 import json
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from pipeline.cli import serve_check as command
-from stages.base.context import Context
+from pipeline.cli.serve_check import differs
+from stages.base.reader import read
+from stages.fetch.config import DatasetConfig
 from stages.grpo.config import greedy
-from stages.grpo.serve_check import _by_vllm, _questions, differs
+from stages.grpo.serve_check import ask_vllm, held_out
+from stages.tokenize.config import TokenizeConfig
 from tests.stages.fetch.settings import values
 
 
 @pytest.mark.parametrize(
-    ("right", "asked", "expected", "other"),
+    ("right", "total", "expected", "other"),
     [
         (952, 1024, 0.93, False),
         (92, 1024, 0.93, True),
@@ -26,8 +27,8 @@ from tests.stages.fetch.settings import values
         (8, 16, 1.0, True),
     ],
 )
-def test_two_standard_errors_are_the_bound(right, asked, expected, other):
-    assert differs(right, asked, expected) is other
+def test_two_standard_errors_are_the_bound(right, total, expected, other):
+    assert differs(right, total, expected) is other
 
 
 def test_the_questions_are_those_of_the_records(tmp_path):
@@ -36,18 +37,14 @@ def test_the_questions_are_those_of_the_records(tmp_path):
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "broken\n")
     entry = {"file": "test.mindrecord", "source": "test.jsonl", "line": 2, "reason": "too long"}
     (tmp_path / "test.dropped.jsonl").write_text(json.dumps(entry) + "\n")
-    config = {
-        "dataset": values("dataset", "gsm8k") | {"source": "url"},
-        "tokenize": values("tokenize", "gsm8k"),
-    }
-    inputs = {"fetch_dataset": tmp_path, "tokenize": tmp_path}
-    context = Context("serve_check", config, inputs, tmp_path, tmp_path, tmp_path / "p")
-    assert _questions(context, None) == ["q0", "q2", "q3", "q4"]
-    assert _questions(context, 2) == ["q0", "q2"]
+    dataset = read(DatasetConfig, values("dataset", "gsm8k") | {"source": "url"})
+    tokenize = read(TokenizeConfig, values("tokenize", "gsm8k"))
+    questions = [row.prompt for row in held_out(tmp_path, tmp_path, dataset, tokenize)]
+    assert questions == ["q0", "q2", "q3", "q4"]
 
 
-def test_vllm_is_asked_through_the_template(tmp_path, monkeypatch):
-    """As its documentation has it (LLM.chat); vLLM itself needs a card."""
+def test_vllm_answers_through_the_template(tmp_path, monkeypatch):
+    """LLM.chat as its documentation describes it; vLLM itself needs a card."""
     seen = {}
 
     class LLM:
@@ -56,30 +53,11 @@ def test_vllm_is_asked_through_the_template(tmp_path, monkeypatch):
 
         def chat(self, conversations, sampling):
             seen.update(conversations=conversations, sampling=sampling)
-            output = SimpleNamespace(text="7")
-            return [SimpleNamespace(prompt_token_ids=[1, 2], outputs=[output]) for _ in conversations]
+            return [SimpleNamespace(outputs=[SimpleNamespace(text="7")]) for _ in conversations]
 
     module = ModuleType("vllm")
     module.LLM, module.SamplingParams = LLM, lambda **given: given  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
-    assert _by_vllm(tmp_path, ["3+4?"], None, greedy(28)) == ([[1, 2]], ["7"])  # type: ignore[arg-type]
+    assert ask_vllm(tmp_path, ["3+4?"], greedy(28)) == ["7"]
     assert seen["conversations"] == [[{"role": "user", "content": "3+4?"}]]
     assert seen["sampling"] == {"temperature": 0.0, "repetition_penalty": 1.0, "max_tokens": 28}
-
-
-@pytest.mark.parametrize(
-    ("expected", "right", "answer", "code"),
-    [(0.93, 952, "7", 0), (0.93, 92, "7", 1), (0.0, 0, "7", 0), (0.0, 0, "8", 1)],
-)
-def test_an_accuracy_that_differs_fails(expected, right, answer, code, capsys):
-    reply = {
-        "prompts": ["p"] * 1024,
-        "answers": [answer] * 1024,
-        "right": right,
-        "asked": 1024,
-        "otherwise": 3,
-    }
-    assert command._report_accuracy(Path("d"), "vllm", reply, expected, ["7"] * 3) == code
-    told = capsys.readouterr().out
-    assert told.count("prompt  ") == 3 and "3 of 1024 prompts have other ids" in told
-    assert told.splitlines()[-1].startswith("NOT ok" if code else "ok")
