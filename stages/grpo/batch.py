@@ -6,15 +6,14 @@ neighbours, S prompt slots, T completion slots; prompts and completions are padd
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
-from stages.grpo.buckets import Bucket, buckets
-from stages.grpo.packing import packed
+from stages.grpo.packing import packed, sizes, slots
 from stages.grpo.parallel import Mesh
 
 
@@ -27,7 +26,7 @@ class Batch:
     prompt_length_P: NDArray[np.int32]
     """Tokens of the prompts [P], int32, at least 1."""
     completion_PGT: NDArray[np.int32]
-    """Ids [P, G, T], int32; what they are on padding does not matter."""
+    """Ids [P, G, T], int32, of any value on padding."""
     weight_BT: NDArray[np.float32] | None = None
     """Factor of each token's loss [B, T], float32, 0 on padding."""
     mask_BT: NDArray[np.float32] | None = None
@@ -39,40 +38,32 @@ class Batch:
     ref_logprobs_BT: NDArray[np.float32] | None = None
     """Log-probabilities under the reference [B, T], float32."""
     tokens_PG: NDArray[np.int32] | None = None
-    """Tokens of the completions [P, G]; what comes after them is not computed. None: T."""
-    sizes: tuple[int, int] | None = None
-    """N and M of packing.packed; None: all slots."""
+    """Tokens of the completions [P, G]; later slots are not computed. None: T."""
 
-    def rows(self, part: Bucket) -> Batch:
-        """Return the prompts of one part (a worker's, a micro-batch's) and their completions' first slots."""
+    def micro_batches(self, mesh: Mesh, count: int) -> list[NDArray[np.int64]]:
+        """Return the indices of a worker's prompts in `count` equal parts; `count` divides their number."""
+        prompts = np.arange(len(self.prompt_length_P))
+        return np.split(prompts[mesh.rows(len(prompts))], count)
+
+    def take(self, prompts: NDArray[np.int64]) -> Batch:
+        """Return some prompts, by their indices, with their completions."""
         G = self.completion_PGT.shape[1]
-        completions = (part.rows[:, None] * G + np.arange(G)).reshape(-1)
-
-        def cut(array: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
-            """Rows of an array [B, T or 1]."""
-            return None if array is None else array[completions, : part.slots]
-
+        completions = (prompts[:, None] * G + np.arange(G)).reshape(-1)
+        rows = {
+            "P": prompts,
+            "PS": prompts,
+            "PG": prompts,
+            "PGT": prompts,
+            "BT": completions,
+            "B1": completions,
+        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return Batch(
-            prompt_PS=self.prompt_PS[part.rows],
-            prompt_length_P=self.prompt_length_P[part.rows],
-            completion_PGT=self.completion_PGT[part.rows, :, : part.slots],
-            weight_BT=cut(self.weight_BT),
-            mask_BT=cut(self.mask_BT),
-            advantage_B1=cut(self.advantage_B1),
-            old_logprobs_BT=cut(self.old_logprobs_BT),
-            ref_logprobs_BT=cut(self.ref_logprobs_BT),
-            tokens_PG=None if self.tokens_PG is None else self.tokens_PG[part.rows],
-            sizes=part.sizes,
+            **{
+                name: None if array is None else array[rows[name.rpartition("_")[2]]]
+                for name, array in values.items()
+            }
         )
-
-    def buckets(self, mesh: Mesh, count: int) -> list[Bucket]:
-        """Return a worker's prompts in `count` micro-batches (see buckets.buckets)."""
-        slots = self.prompt_PS.shape[1], self.completion_PGT.shape[2]
-        return buckets(self.prompt_length_P, self._tokens(), slots, mesh, count)
-
-    def _tokens(self) -> NDArray[np.int32]:
-        P, G, T = self.completion_PGT.shape
-        return np.full((P, G), T, np.int32) if self.tokens_PG is None else self.tokens_PG
 
     def tensors(self, *names: str) -> list[Tensor]:
         """Return a graph's inputs: prompts and completions as CausalLM takes them, then `names`.
@@ -80,15 +71,16 @@ class Batch:
         A graph knows tensors by position alone: inside one, MindSpore 2.7.0 makes zeros of those in
         dict(zip(names, tensors)) or in a NamedTuple, without a word.
         """
-        (P, S), (G, T) = self.prompt_PS.shape, self.completion_PGT.shape[1:]
-        sizes = self.sizes or (P * (S + G * (T - 1)), P * G * T)
+        P, G, T = self.completion_PGT.shape
+        tokens_PG = np.full((P, G), T, np.int32) if self.tokens_PG is None else self.tokens_PG
+        holding_tokens = slots(self.prompt_length_P, self.prompt_PS.shape[1], tokens_PG, T)
         model_inputs = packed(
-            self.prompt_PS, self.prompt_length_P, self.completion_PGT, self._tokens(), sizes
+            self.prompt_PS, self.prompt_length_P, self.completion_PGT, tokens_PG, sizes(*holding_tokens)
         )
         return [_tensor(array) for array in (*model_inputs, *(getattr(self, name) for name in names))]
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    """Whole numbers as int32, others as float32."""
+    """Convert whole numbers to int32 and others to float32."""
     dtype = np.int32 if array.dtype.kind in "iu" else np.float32
     return Tensor(np.ascontiguousarray(array.astype(dtype)))

@@ -16,7 +16,6 @@ from mindspore import ParameterTuple, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from stages.grpo.batch import Batch
-from stages.grpo.buckets import Bucket
 from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import CausalLM
@@ -104,11 +103,11 @@ class Learner:
         self.schedule_position = 0
         """Updates so far as this run's learning-rate schedule counts them."""
 
-    def update(self, batch: Batch, parts: Sequence[Bucket]) -> Update:
-        """Take one optimizer step on the summed losses of this worker's `parts` of the batch."""
+    def update(self, batch: Batch, micro_batches: Sequence[NDArray[np.int64]]) -> Update:
+        """Take one optimizer step on the summed losses of this worker's micro-batches of prompts."""
         outputs, gradients = [], list[Tensor]()
-        for part in parts:
-            *output, added = self.gradient(*batch.rows(part).tensors(*self.objective.read_by_loss))
+        for prompts in micro_batches:
+            *output, added = self.gradient(*batch.take(prompts).tensors(*self.objective.read_by_loss))
             outputs.append(output)
             gradients = list(map(operator.add, gradients, added)) if gradients else list(added)
             del added  # the optimizer needs the memory of what it is done with
@@ -119,12 +118,12 @@ class Learner:
         self.schedule_position += 1
         step = Tensor(float(self.updates), ms.float32)
         norm = self.optimizer.update(Tensor(rate, ms.float32), step, gradients)
-        P, G, _ = batch.completion_PGT.shape
+        P, G, T = batch.completion_PGT.shape
         names = self.objective.loss.sums
         sums_PK = np.zeros((P, len(names)), np.float32)
         logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
-        for part, (sums_BK, logprobs) in zip(parts, outputs, strict=True):
-            sums_PK[part.rows] = sums_BK.asnumpy().reshape(-1, G, len(names)).sum(1)
-            logprobs_PGT[part.rows, :, : part.slots] = logprobs.asnumpy().reshape(-1, G, part.slots)
+        for prompts, (sums_BK, logprobs) in zip(micro_batches, outputs, strict=True):
+            sums_PK[prompts] = sums_BK.asnumpy().reshape(-1, G, len(names)).sum(1)
+            logprobs_PGT[prompts] = logprobs.asnumpy().reshape(-1, G, T)
         sums = dict(zip(names, sums_PK.T, strict=True))
         return Update(sums, float(norm.asnumpy()), rate, logprobs_PGT)

@@ -49,9 +49,9 @@ class LogProbs:
         """
         logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
         P, G, T = logprobs_PGT.shape
-        for part in batch.buckets(self.mesh, self.micro_batches):
-            logprobs = self.forward(*batch.rows(part).tensors())
-            logprobs_PGT[part.rows, :, : part.slots] = logprobs.asnumpy().reshape(-1, G, part.slots)
+        for prompts in batch.micro_batches(self.mesh, self.micro_batches):
+            logprobs = self.forward(*batch.take(prompts).tensors())
+            logprobs_PGT[prompts] = logprobs.asnumpy().reshape(-1, G, T)
         return gather_rows(self.world, self.mesh, logprobs_PGT[self.mesh.rows(P)]).reshape(-1, T)
 
 

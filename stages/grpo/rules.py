@@ -156,7 +156,7 @@ def _cards(run: Training, role: Role) -> Broken:
     return f"must occupy {cards} cards as train does", "leave its degrees null", layout.name
 
 
-@TRAINER.row("train.prompts_per_step", "ours: stages/grpo/rollout.py, buckets.py", each=ROLES)
+@TRAINER.row("train.prompts_per_step", "ours: stages/grpo/rollout.py, batch.py", each=ROLES)
 def _shares(run: Training, role: Role) -> Broken:
     """Each replica takes as many prompts as the others, in micro-batches of equally many."""
     layout, prompts = run.layout.role(role), run.train.prompts_per_step

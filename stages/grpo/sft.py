@@ -113,7 +113,7 @@ def train(
             examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None],
             weight_BT=weight, tokens_PG=true_lengths(mask, 0)[:, None],
         )  # fmt: skip
-        update = learner.update(batch, batch.buckets(SINGLE, config.micro_batch_num))
+        update = learner.update(batch, batch.micro_batches(SINGLE, config.micro_batch_num))
         loss = float(update.sums["loss"].sum(dtype=np.float64))
         norm, rate = update.grad_norm, update.learning_rate
         if not (math.isfinite(loss) and math.isfinite(norm)):

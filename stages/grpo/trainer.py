@@ -223,10 +223,10 @@ class Trainer:
                 old_BT = self.old_logprobs(batch)
         batch = replace(batch, old_logprobs_BT=old_BT, ref_logprobs_BT=reference_BT)
         mesh = self.policy.mesh
-        parts = batch.buckets(mesh, self.job.layout.train.micro_batch_num)
+        micro_batches = batch.micro_batches(mesh, self.job.layout.train.micro_batch_num)
         with clock("train"):
             for _ in range(config.num_iterations):
-                update = self.learner.update(batch, parts)
+                update = self.learner.update(batch, micro_batches)
             sums_PK = np.stack(list(update.sums.values()), 1)[mesh.rows(P)]
             sums = dict(zip(update.sums, gather_rows(self.world, mesh, sums_PK).T, strict=True))
             policy_PGT = gather_rows(self.world, mesh, update.logprobs_PGT[mesh.rows(P)])

@@ -130,7 +130,7 @@ def begin_sft(context):
 
 def begin_grpo(context, workers):
     """Its refusals, each worker's share of a step, its rates and the shards that it loads."""
-    from stages.grpo.buckets import buckets
+    from stages.grpo.batch import Batch
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.generator import PromptOrder
     from stages.grpo.parallel import Mesh
@@ -142,11 +142,11 @@ def begin_grpo(context, workers):
     training, _ = hold_out(prompts, job.train)
     P, G, T = job.train.prompts_per_step, job.rollout.num_generations, job.rollout.max_tokens
     assert len(PromptOrder(len(training), job.seed).take(0, P)) == P
-    slots, lengths = (training.ids.shape[1], T), np.ones((P, G), np.int64)
+    batch = Batch(training.ids[:P], training.lengths[:P], np.zeros((P, G, T), np.int32))
     for role, parts in (("train", job.layout.train.micro_batch_num), ("reference", 1), ("generate", 1)):
         for rank in range(workers):
             mesh = Mesh.of(job.layout.role(role), rank)  # type: ignore[arg-type]
-            assert len(buckets(training.lengths[:P], lengths, slots, mesh, parts)) == parts
+            assert len(batch.micro_batches(mesh, parts)) == parts
     _rates(job.train)
     loaded = ["train", *(["reference"] if job.train.beta > 0 else [])]
     if "sft" not in str(context.inputs["weights"]):  # which writes all roles

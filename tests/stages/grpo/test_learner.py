@@ -9,7 +9,6 @@ from mindspore import ops
 from stages.grpo import model
 from stages.grpo.algorithm import grpo
 from stages.grpo.batch import Batch
-from stages.grpo.buckets import Bucket
 from stages.grpo.collectives import Groups
 from stages.grpo.learner import Learner
 from stages.grpo.loss import PolicyLoss, token_weights
@@ -55,8 +54,7 @@ def updated(learner, batch, parts):
     network.load(fuse(MODEL, small.weights(MODEL)))
     for moment in (*learner.optimizer.m, *learner.optimizer.v):
         moment.set_data(ops.zeros_like(moment))
-    slots = batch.completion_PGT.shape[2]
-    update = learner.update(batch, [Bucket(rows, slots) for rows in np.split(np.arange(P), parts)])
+    update = learner.update(batch, batch.micro_batches(SINGLE, parts))
     return update.grad_norm, update.sums, network.weights()
 
 
