@@ -23,7 +23,7 @@ from launch.nodes.start import Start
 from stages.base.errors import InputError
 from stages.base.follow import Follower, Silence
 from stages.engines.config import OutsideProgram
-from stages.grpo.metrics import StepLog, TensorBoard, read_rows
+from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:
     from stages.base.context import Context
@@ -194,8 +194,13 @@ def import_run(context: Context, resumed_from: Any, checkpoint: str, contract: s
         contract: contract of the program.
         more: other values of the result.
     """
+    from stages.grpo.trackers.tensorboard import TensorBoard  # imports tensorboardX, which planning need not
+
     rows = read_rows(context.work / "metrics.jsonl")
-    TensorBoard(context.output / "tensorboard", rows).close()
+    board = TensorBoard(context.output / "tensorboard", "", {})
+    for row in rows:
+        board.add(row)
+    board.close()
     for name in ("metrics.jsonl", "completions.jsonl"):
         if (context.work / name).exists():
             shutil.copyfile(context.work / name, context.output / name)

@@ -103,15 +103,18 @@ class Checkpoints:
             self._barrier()
 
     def is_complete(self, step: int, with_best: bool = False) -> bool:
-        """Return True if every file is as it was written; each worker checks its share and reports flaws."""
-        paths = [self.path(step)]
-        problem = flaw(paths[0], part=self.rank, parts=self.world)
-        if problem is None and with_best:
-            best = (read_state(paths[0]).get("best") or {}).get("step")
-            paths += [] if best in (None, step) else [self.path(best)]
-            problem = flaw(paths[-1], part=self.rank, parts=self.world)
-        if problem is not None:
-            self._warn(f"checkpoint {paths[-1]} is damaged: {problem}")
+        """Return True if every file is as it was written; worker 0 checks them and reports a flaw."""
+        problem = None
+        if self.rank == 0:
+            path = self.path(step)
+            problem = flaw(path)
+            if problem is None and with_best:
+                best = (read_state(path).get("best") or {}).get("step")
+                if best is not None and best != step:
+                    path = self.path(best)
+                    problem = flaw(path)
+            if problem is not None:
+                self._warn(f"checkpoint {path} is damaged: {problem}")
         return bool(self._least(int(problem is None)))
 
     def save(self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None) -> None:

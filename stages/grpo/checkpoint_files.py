@@ -1,7 +1,6 @@
-"""Whether a checkpoint is what was written: read by the trainer, the plan and verify; imports no NumPy.
+"""Check of a checkpoint's files, for the trainer, the plan and verify; imports no NumPy.
 
-state.json names every other file of its checkpoint with size and SHA-256. Those of earlier versions name the
-weights alone, by `weights_sha256`.
+state.json lists every other file of its checkpoint with size and SHA-256.
 """
 
 from __future__ import annotations
@@ -15,20 +14,19 @@ from stages.base.errors import InputError
 from stages.base.files import open_regular, read_json
 
 STATE = "state.json"
-WEIGHTS = "weights/rank_{rank}/model.safetensors"
+REMEDY = "name another checkpoint"
 
 
 @dataclass(frozen=True)
 class Listed:
     """Entry of a file in state.json."""
 
-    bytes: int | None
-    """None: an earlier version did not say."""
+    bytes: int
     sha256: str
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """state.json of a complete checkpoint.
+    """Return the content of a complete checkpoint's state.json.
 
     Raises:
         InputError: it is missing or damaged.
@@ -37,9 +35,9 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         state = read_json(file)
     except (OSError, ValueError) as error:
-        raise InputError(file, None, f"can't be read: {error}", "name another checkpoint") from error
+        raise InputError(file, None, f"can't be read: {error}", REMEDY) from error
     if not isinstance(state, dict):
-        raise InputError(file, None, "must hold an object", "name another checkpoint")
+        raise InputError(file, None, "must hold an object", REMEDY)
     return state
 
 
@@ -47,60 +45,32 @@ def listed(path: Path) -> dict[str, Listed]:
     """Return the files that a checkpoint's state.json lists, by relative path.
 
     Raises:
-        InputError: state.json is missing or damaged, or names none.
+        InputError: state.json is missing or damaged, or lists none.
     """
-    state = read_state(path)
-    try:
-        if "files" in state:
-            named = {name: Listed(entry["bytes"], entry["sha256"]) for name, entry in state["files"].items()}
-        else:
-            digests = enumerate(state["weights_sha256"])
-            named = {WEIGHTS.format(rank=rank): Listed(None, digest) for rank, digest in digests}
-        if not named or any(_leads_out(name) for name in named):
-            raise ValueError(f"files: {sorted(named)}")
-        files_in_state = named.values()
-        if not all(
-            isinstance(entry.sha256, str) and type(entry.bytes) in (int, type(None))
-            for entry in files_in_state
-        ):
-            raise ValueError("a size or digest is none")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        remedy = "name another checkpoint"
-        raise InputError(path / STATE, None, f"does not tell its files ({error!r})", remedy) from error
-    return named
+    files = read_state(path).get("files")
+    if not isinstance(files, dict) or not files or not all(map(_is_entry, files, files.values())):
+        raise InputError(path / STATE, None, "does not list the checkpoint's files", REMEDY)
+    return {name: Listed(entry["bytes"], entry["sha256"]) for name, entry in files.items()}
 
 
-def _leads_out(name: str) -> bool:
-    return Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name
+def _is_entry(name: str, entry: Any) -> bool:
+    """Return True if an entry of state.json has a size and a digest, and its file is in the checkpoint."""
+    is_inside = not Path(name).is_absolute() and ".." not in Path(name).parts and "\0" not in name
+    types = {"bytes": int, "sha256": str}
+    return is_inside and isinstance(entry, dict) and all(type(entry.get(key)) is types[key] for key in types)
 
 
 def identity(path: Path) -> tuple[Path, ...]:
-    """Return the files whose content distinguishes a checkpoint from every other one.
+    """Return the file whose content distinguishes a checkpoint from every other: state.json has all digests."""
+    return (path / STATE,)
 
-    state.json alone, which vouches for the rest; besides, what that of an earlier version does not name:
-    moments and reference.
-    """
+
+def flaw(path: Path, deep: bool = True) -> str | None:
+    """Return what is wrong with a checkpoint's files; None if they are intact. Compare digests if `deep`."""
     try:
-        named = listed(path)
-    except InputError:  # told by who reads it
-        named = {}
-    tensors = sorted(path.glob("*/rank_*/model.safetensors"))
-    return (path / STATE, *(file for file in tensors if file.relative_to(path).as_posix() not in named))
-
-
-def flaw(path: Path, deep: bool = True, part: int = 0, parts: int = 1) -> str | None:
-    """Return what is wrong with a checkpoint; None if it is intact.
-
-    Args:
-        path: its directory.
-        deep: compare digests; otherwise sizes alone.
-        part: which share of the files to look at, so that several workers look at all of them together.
-        parts: how many shares there are.
-    """
-    try:
-        for name, file in sorted(listed(path).items())[part::parts]:
+        for name, file in sorted(listed(path).items()):
             size = (path / name).stat().st_size
-            if file.bytes is not None and size != file.bytes:
+            if size != file.bytes:
                 return f"{name} has {size} bytes, written with {file.bytes}"
             if deep and (actual := digest(path / name)) != file.sha256:
                 return f"{name} has sha256 {actual[:12]}…, written with {file.sha256[:12]}…"
@@ -114,7 +84,7 @@ def flaw(path: Path, deep: bool = True, part: int = 0, parts: int = 1) -> str | 
 
 
 def digest(file: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     sha256 = hashlib.sha256()
     with open_regular(file) as stream:
         while block := stream.read(1 << 20):

@@ -5,7 +5,6 @@ Shapes: P prompts, G completions of each, B = P*G, S prompt slots, T completion 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,17 +47,6 @@ class Resharded:
             self.target.model.load(self.weights())
 
 
-def most_running(world: Gather, mesh: Mesh) -> Callable[[int], int]:
-    """Return a function from a worker's number of running completions to the largest of all workers.
-
-    Each worker is told how many of its own are. Workers that compute together must stop together and
-    decode equally many rows; all of them do.
-    """
-    if mesh.model_parallel == 1 or mesh.data_parallel == 1:
-        return int
-    return lambda running: int(world.arrays(np.array([running], np.int32)).max())
-
-
 class Generator:
     """Completes prompts of all workers, each worker computing its own rows."""
 
@@ -90,8 +78,7 @@ class Generator:
         rows = mesh.rows(len(prompts))
         draws = uniforms((self.seed, step, attempt), len(prompts) * G, self.config.max_tokens)
         draws = draws[rows.start * G : rows.stop * G]
-        running = most_running(self.world, mesh)
-        sampled = self.decoder.generate(prompts.ids[rows], prompts.lengths[rows], draws, running)
+        sampled = self.decoder.generate(prompts.ids[rows], prompts.lengths[rows], draws)
         ids = gather_rows(self.world, mesh, sampled.ids)
         return Completions(ids, *lengths(ids, self.vocabulary.special.eos))
 
@@ -123,8 +110,7 @@ class GreedyAccuracy:
 
     def __call__(self) -> float:
         """Return the accuracy of the model's current weights."""
-        running = most_running(self.world, self.mesh)
-        done = self.decoder.generate(self.mine.ids, self.mine.lengths, None, running)
+        done = self.decoder.generate(self.mine.ids, self.mine.lengths, None)
         ids = gather_rows(self.world, self.mesh, done.ids)[: len(self.prompts)]
         count, _ = lengths(ids, self.vocabulary.special.eos)
         texts = self.vocabulary.texts(ids, count)

@@ -138,6 +138,6 @@ def _cache(
     size = rows * (prompt_tokens + rollout.max_tokens) * per_token
     formula = (
         f"{rows:,} {what} x ({prompt_tokens:,} prompt + {rollout.max_tokens:,} completion tokens) x "
-        f"{per_token:,} bytes; up to twice where decoding goes on with fewer rows"
+        f"{per_token:,} bytes"
     )
-    return Term(name, size, 2 * size, formula)
+    return memory.exact(name, size, formula)

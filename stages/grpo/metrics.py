@@ -1,4 +1,4 @@
-"""JSON lines that can be continued after a kill, and the same numbers for TensorBoard."""
+"""Metrics of a step, and JSON lines that can be continued after a kill."""
 
 from __future__ import annotations
 
@@ -143,65 +143,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         message = f"can't be read after {len(rows)} rows, the rest is left out ({error})"
         print(f"warning: {path}: {message}", file=sys.stderr, flush=True)
     return rows
-
-
-class TensorBoard:
-    """Event files of the numbers in metrics rows.
-
-    Every row is on disk when `add` returns: tensorboardX's SummaryWriter leaves that to a thread, which a
-    full disk ends, and then waits for ever for its queue to empty.
-    """
-
-    def __init__(self, directory: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Begin with the rows of earlier attempts.
-
-        Raises:
-            OSError: they cannot be written.
-        """
-        self._x = _tensorboard_x()
-        directory.mkdir(parents=True, exist_ok=True)
-        self._writer = self._x.event_file_writer.EventsWriter(str(directory / "events"))
-        for row in rows:
-            self._write(row)
-        self._writer.flush()
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Add one step.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        self._write(row)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._writer.close()
-
-    def _write(self, row: Mapping[str, Any]) -> None:
-        for name, value in row.items():
-            if name not in ("step", "time_s"):
-                event = self._x.proto.event_pb2.Event(
-                    summary=self._x.summary.scalar(name, value), step=row["step"], wall_time=row["time_s"]
-                )
-                self._writer.write_event(event)
-
-
-def _tensorboard_x() -> Any:
-    """Import tensorboardX, which does not need torch.
-
-    tensorboardX 2.6.5 imports torch, where it is installed, to name a type that nothing here uses: 0.17 GiB
-    and seconds of every run's first worker.
-    """
-    hidden = "torch" not in sys.modules
-    if hidden:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
-    try:
-        import tensorboardX
-    finally:
-        if hidden:
-            del sys.modules["torch"]
-    return tensorboardX
 
 
 def peak_memory_gib() -> float:

@@ -33,7 +33,6 @@ from stages.grpo.operators import (
     product,
     rms_norm,
     spread,
-    times,
 )
 from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import parts
@@ -130,7 +129,7 @@ class Layer(nn.Cell):
         if self.normed:
             y = self.norm_heads(y, ones)
         swapped = plain_product(y.reshape((-1, D)), self.swap).reshape(y.shape)
-        y = times(y, cos) + times(swapped, sin)
+        y = y * cos + swapped * sin
         query, key, value = cut_columns(y, (Q * D, K * D, K * D))
         return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
 
@@ -140,7 +139,7 @@ class Layer(nn.Cell):
         The two weights are every card's, which norms its own heads alone: their gradients are summed.
         """
         Q, K, D = self.Q, self.K, self.D
-        mean = plain_product(times(y, y).reshape((-1, D)), ops.full((D, 1), 1 / D, dtype=ms.float32))
+        mean = plain_product((y * y).reshape((-1, D)), ops.full((D, 1), 1 / D, dtype=ms.float32))
         factor = ops.rsqrt(mean + self.epsilon).reshape((-1, Q + 2 * K))
         factor = ops.concat(
             (part(factor, 1, 0, Q + K), outer(ones, ops.full((1, K), 1.0, dtype=ms.float32))), 1
@@ -151,13 +150,13 @@ class Layer(nn.Cell):
         both = self.enter(ops.concat((self.query_norm, self.key_norm)), None)
         unit_scale = ops.full((K * D,), 1.0, dtype=ms.float32)
         weight = ops.concat((ops.tile(both[:D], (Q,)), ops.tile(both[D:], (K,)), unit_scale))
-        return times(times(y, stretched), outer(ones, weight.reshape((1, -1))))
+        return y * stretched * outer(ones, weight.reshape((1, -1)))
 
     def finish(self, x: Tensor, attended: Tensor, every: Tensor | None = None) -> Tensor:
         """X [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
         x = x + self.leave(product(attended, self.output), every)
         y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon), every)
-        y = product(times(ops.silu(product(y, self.gate)), product(y, self.up)), self.down)
+        y = product(ops.silu(product(y, self.gate)) * product(y, self.up), self.down)
         return x + self.leave(y, every)
 
 

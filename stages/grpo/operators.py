@@ -108,30 +108,11 @@ class Collect(nn.Cell):
 spread, collect = Spread(), Collect()
 
 
-class Times(nn.Cell):
-    """Product of two tensors of one shape, element by element.
-
-    Where a graph does not know the shape, MindSpore's own gradient asks what was stretched, and sums both
-    results along no axis: two more operators over all elements.
-    """
-
-    def construct(self, x: Tensor, y: Tensor) -> Tensor:
-        """`x` times `y`."""
-        return x * y
-
-    def bprop(self, x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of both."""
-        return dout * y, dout * x
-
-
-times = Times()
-
-
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """X [N, H] with unit root mean square per token, times weight [H]. Source: arXiv:1910.07467, eq. 4."""
     H = x.shape[1]
-    mean = plain_product(times(x, x), ops.full((H, 1), 1 / H, dtype=ms.float32))
-    return times(x, outer(ops.rsqrt(mean + epsilon), weight.reshape((1, H))))
+    mean = plain_product(x * x, ops.full((H, 1), 1 / H, dtype=ms.float32))
+    return x * outer(ops.rsqrt(mean + epsilon), weight.reshape((1, H)))
 
 
 class Softmax(nn.Cell):

@@ -1,17 +1,15 @@
 """Completions from the policy: one pass over the prompts, then one token per step with cached keys.
 
 Caches: keys and values [B*K, L, D] with L = S + T slots for each completion and head, the prompt's first.
-A group's prompt is computed once and its keys are copied: kept once for all, they would make every step of
-every layer transpose, join and cut in thirteen kernels more, which on a CPU cost more than they read less
-until prompts are long (README of the benchmarks). In this order of axes a step needs no transposition. It
-adds to slots that hold 0, for all completions the same ones: IndexAdd is the one operator of MindSpore 2.7.0
+A group's prompt is computed once and its keys are copied to each completion. In this order of axes a step
+needs no transposition. Each step adds to slots that hold 0: IndexAdd is the one operator of MindSpore 2.7.0
 that writes along another axis than the first without copying the cache.
 Other shapes as in model.py; B = P*G completions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +23,7 @@ from stages.grpo.config import RolloutConfig
 from stages.grpo.model import CausalLM
 from stages.grpo.sampling import NextToken, lengths, penalised
 
-CHECK_EVERY = 4  # steps between looks at how many completions are still running; a look waits for the graph
-FEWEST = 32  # rows below which a step takes hardly less time: launching its kernels is what takes it
-WORTHWHILE = 64  # tokens that must be left: a decoder of another size is compiled once, for some seconds
+CHECK_EVERY = 4  # steps between checks whether all completions have ended; a check waits for the graph
 
 
 @dataclass(frozen=True)
@@ -83,80 +79,33 @@ class Decoder(nn.Cell):
         seen = (self.B, model.vocab_size) if self.penalty != 1 else (1, 1)
         self.seen = Parameter(Tensor(np.zeros(seen, np.float32)), name="seen", requires_grad=False)
         self.every_row = Tensor(np.arange(self.B, dtype=np.int32).reshape(-1, 1))
-        self._smaller: dict[int, Decoder] = {}
 
     def generate(
-        self,
-        prompt: NDArray[Any],
-        length: NDArray[Any],
-        uniform: NDArray[np.float32] | None,
-        most: Callable[[int], int] = int,
+        self, prompt: NDArray[Any], length: NDArray[Any], uniform: NDArray[np.float32] | None
     ) -> Completions:
         """Complete P prompts.
-
-        Once half of the completions have ended, the others are carried over to a decoder of half the
-        rows, and so on: the longest completions do not hold up the rest's cores.
 
         Args:
             prompt: ids [P, S], padded on the right.
             length: true lengths [P].
             uniform: numbers that decide the draws [P*G, T]; None: greedy.
-            most: given how many of these completions are still running, says how many that is at most
-                among the workers that must step together.
         """
         greedy = uniform is None
-        if uniform is None:
-            uniform = np.zeros((self.B, self.T), np.float32)
+        draws = columns(np.zeros((self.B, self.T), np.float32) if uniform is None else uniform)
         length = length.astype(np.int32)
         if self.penalty != 1:
-            self.seen.set_data(Tensor(self._held(prompt, length)))
-        decoder, rows = self, np.arange(self.B)
-        draws = columns(uniform)
+            self.seen.set_data(Tensor(self._tokens_of_prompts(prompt, length)))
         token, done = self.prefill(Tensor(prompt.astype(np.int32)), Tensor(length), draws[0], greedy)
-        lengths_tensor, since = Tensor(length.repeat(self.G)), Tensor(self.visible_since(length))
-        drawn = [(rows, token)]
+        lengths_B, since_BL = Tensor(length.repeat(self.G)), Tensor(self.visible_since(length))
+        tokens = [token]
         for t in range(1, self.T):
-            if t % CHECK_EVERY == 0:
-                ended = done.asnumpy()
-                running = most(int((~ended).sum()))
-                if not running:
-                    break
-                smaller = decoder.fitting(running, self.T - t)
-                if smaller is not decoder:
-                    order = np.argsort(ended, kind="stable")[: smaller.B]  # who has ended only fills up
-                    smaller.take_over(decoder, order)
-                    token, done = Tensor(token.asnumpy()[order]), Tensor(ended[order])
-                    decoder, rows = smaller, rows[order]
-                    lengths_tensor, since = Tensor(length[rows // self.G]), Tensor(since.asnumpy()[order])
-                    draws = columns(uniform[rows])
-            token, done = decoder.step(
-                token, done, lengths_tensor, since, Tensor([t], ms.int32), draws[t], greedy
-            )
-            drawn.append((rows, token))
+            if t % CHECK_EVERY == 0 and done.asnumpy().all():
+                break
+            token, done = self.step(token, done, lengths_B, since_BL, Tensor([t], ms.int32), draws[t], greedy)
+            tokens.append(token)
         ids = np.full((self.B, self.T), self.pad, np.int32)
-        for t, (rows, token) in enumerate(drawn):
-            ids[rows, t] = token.asnumpy()
+        ids[:, : len(tokens)] = np.stack([token.asnumpy() for token in tokens], 1)
         return Completions(ids, *lengths(ids, self.eos))
-
-    def fitting(self, running: int, left: int) -> Decoder:
-        """Return a decoder for `running` completions with `left` tokens to go, smaller if it pays."""
-        size = self.B
-        while size % 2 == 0 and size // 2 >= max(running, FEWEST):
-            size //= 2
-        if size == self.B or left < WORTHWHILE:
-            return self
-        if size not in self._smaller:
-            self._smaller[size] = Decoder(self.model, self.config, size, 1, self.S, self.eos, self.pad)
-        return self._smaller[size]
-
-    def take_over(self, previous: Decoder, order: NDArray[Any]) -> None:
-        """Fill the caches with those of completions `kept` [B] of another decoder."""
-        for to, source in ((self.keys, previous.keys), (self.values, previous.values)):
-            for cache, full in zip(to, source, strict=True):
-                rows = full.asnumpy().reshape(previous.B, -1)[order]
-                cache.set_data(Tensor(rows.reshape(cache.shape)))
-        if self.penalty != 1:
-            self.seen.set_data(Tensor(previous.seen.asnumpy()[order]))
 
     def visible_since(self, length: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return from which token on each completion's slots are visible [B, L]; T for prompt padding.
@@ -170,12 +119,12 @@ class Decoder(nn.Cell):
         since[:, self.S :] = np.arange(1, self.T + 1)
         return since
 
-    def _held(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
-        """1.0 where a row's prompt holds a token [B, V]."""
-        held = np.zeros((self.P, self.seen.shape[1]), np.float32)
-        for row, ids, count in zip(held, prompt, length, strict=True):
+    def _tokens_of_prompts(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
+        """Return 1.0 where a row's prompt contains a token [B, V]."""
+        contained = np.zeros((self.P, self.seen.shape[1]), np.float32)
+        for row, ids, count in zip(contained, prompt, length, strict=True):
             row[ids[:count]] = 1
-        return held.repeat(self.G, 0)
+        return contained.repeat(self.G, 0)
 
     def draw(self, logits: Tensor, uniform: Tensor, greedy: bool, t: Tensor) -> Tensor:
         """Token t of each completion [B], which counts as seen from now on."""
@@ -260,5 +209,5 @@ class Decoder(nn.Cell):
 
 
 def columns(uniform: NDArray[np.float32]) -> list[Tensor]:
-    """Each column of uniform [B, T]."""
+    """Return the columns of uniform [B, T]."""
     return [Tensor(np.ascontiguousarray(column)) for column in uniform.T]

@@ -176,15 +176,18 @@ class Chief:
 
     def __init__(self, context: Context, resumed: int, config: TrainConfig) -> None:
         """Continue the logs after step `resumed` (0: begin)."""
-        from stages.grpo.metrics import StepLog, TensorBoard
+        from stages.grpo.metrics import StepLog
         from stages.grpo.records import StepRecords
         from stages.grpo.trackers.process import start_trackers
+        from stages.grpo.trackers.tensorboard import TensorBoard
 
         self.context, self.resumed, self.config = context, resumed, config
         self.metrics = StepLog(context.work / "metrics.jsonl", resumed)
         self.completions = StepLog(context.work / "completions.jsonl", resumed)
         self.records = StepRecords(context.work, resumed)
-        self.board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
+        self.board = TensorBoard(context.output / "tensorboard", context.work.name, {})
+        for row in self.metrics.rows:
+            self.board.add(row)
         self.trackers = start_trackers(config.loggers, context, self.metrics.path)
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
         self.heard: set[tuple[str, str]] = set()

@@ -76,9 +76,9 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
     if step is None:
         if elsewhere is None:
             return 0, {}
-        problem = flaw(Path(elsewhere), part=trainer.rank, parts=checkpoints.world)
+        problem = flaw(Path(elsewhere)) if trainer.rank == 0 else None
         if not trainer.least(int(problem is None)):
-            rule = f"is damaged: {problem or 'see what another worker says'}"
+            rule = f"is damaged: {problem or 'see the log of worker 0'}"
             raise InputError("train.resume_from", elsewhere, rule, "name another checkpoint")
         path = Path(elsewhere)
     else:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import sys
+from collections.abc import Collection
+from pathlib import Path
 
 import psutil
 
 from stages.base.context import rank
 from stages.base.errors import ConfigError, Problem
-from stages.grpo import cores
 
 LOOPBACK = ("127.0.0.1", "localhost")
+SYSTEM = Path("/sys/devices/system/cpu")
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def role() -> str | None:
@@ -70,15 +74,36 @@ def take_cores() -> int | None:
     if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in LOOPBACK:
         return None
     allowed = os.sched_getaffinity(0)
-    limit = cores.quota()
+    limit = cpu_quota()
     if limit is not None and limit < len(allowed):
         return max(1, int(limit) // workers)
-    rank = os.environ.get("DEVICE_ID", "")  # msrun's: the worker's number on this machine
-    cpus = cores.share(int(rank), workers, allowed) if rank.isdecimal() else ()
-    if not cpus:
-        return max(1, len(allowed) // workers)
-    os.sched_setaffinity(0, cpus)
-    return cores.count(cpus)
+    cores = cpus_by_core(allowed)
+    each = len(cores) // workers
+    if each:
+        os.sched_setaffinity(0, {cpu for core in cores[rank() * each :][:each] for cpu in core})
+    return max(1, each)
+
+
+def cpus_by_core(cpus: Collection[int]) -> list[list[int]]:
+    """Return CPUs by the core that they are hardware threads of; neighbours in the list are neighbours."""
+    cores: dict[int, list[int]] = {}
+    for cpu in sorted(cpus):
+        siblings = SYSTEM / f"cpu{cpu}/topology/thread_siblings_list"
+        first = re.match(r"\d+", siblings.read_text(encoding="ascii")) if siblings.is_file() else None
+        cores.setdefault(int(first[0]) if first else cpu, []).append(cpu)
+    return [cores[core] for core in sorted(cores)]
+
+
+def cpu_quota() -> float | None:
+    """Return the number of CPUs that a container's time is limited to; None: no limit.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpu.max.
+    """
+    try:
+        most, period = QUOTA.read_text(encoding="ascii").split()
+        return None if most == "max" else int(most) / int(period)
+    except (OSError, ValueError):
+        return None
 
 
 @functools.cache  # a process may set it once

@@ -14,10 +14,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from stages.base.context import Context
 from stages.base.follow import Follower
@@ -105,8 +104,7 @@ def follow(tracker: Tracker, metrics: Path, ended: int) -> bool:
         if over:
             received = os.read(ended, len(END))
         for line in follower.lines():
-            row = json.loads(line)
-            tracker.add(row["step"], numbers(row))
+            tracker.add(json.loads(line))
         if over:
             return received == END
 
@@ -123,11 +121,6 @@ def main(name: str, spec: Path) -> None:
         os._exit(1)  # without what the package would do at the end
     tracker.close()
     keep(directory, Path(values["target"]) / name, tracker.left_out)
-
-
-def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return a row without the columns that trackers count themselves."""
-    return {name: value for name, value in row.items() if name not in ("step", "time_s")}
 
 
 def keep(source: Path, target: Path, left_out: Sequence[str]) -> None:

@@ -1,16 +1,12 @@
-"""Weights & Biases; WANDB_MODE, WANDB_API_KEY and its other variables count.
-
-`wandb sync DIRECTORY` uploads what was written offline.
-"""
+"""Weights & Biases, offline unless WANDB_MODE says otherwise; `wandb sync DIRECTORY` uploads the files."""
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import wandb
 
-from stages.grpo.trackers import PROJECT, Tracker
+from stages.grpo.trackers import PROJECT, Tracker, numbers
 
 SETTINGS = wandb.Settings(
     console="off", silent=True, disable_git=True, disable_code=True, x_disable_meta=True,
@@ -23,13 +19,13 @@ class Wandb(Tracker):
 
     left_out = ("logs", "tmp")
 
-    def __init__(self, directory: Path, name: str, config: Mapping[str, Any]) -> None:
+    def start(self) -> None:
         mode: Any = os.environ.get("WANDB_MODE", "offline")
-        options: dict[str, Any] = {"dir": str(directory.parent), "mode": mode, "config": dict(config)}
-        self._run = wandb.init(project=PROJECT, name=name, settings=SETTINGS, **options)
+        options: dict[str, Any] = {"dir": str(self.directory.parent), "mode": mode, "config": self.config}
+        self._run = wandb.init(project=PROJECT, name=self.name, settings=SETTINGS, **options)
 
-    def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        self._run.log(dict(numbers), step=step)
+    def add(self, row: Mapping[str, Any]) -> None:
+        self._run.log(numbers(row), step=row["step"])
 
     def close(self) -> None:
         self._run.finish()

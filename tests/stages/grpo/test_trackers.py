@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ import pytest
 
 from stages.base.context import Context
 from stages.grpo.metrics import StepLog
-from stages.grpo.trackers import process
+from stages.grpo.trackers import numbers, process
 from stages.grpo.trackers.process import end_trackers, keep, start_trackers
 
 ROWS = [
@@ -92,6 +93,53 @@ def test_swanlab_holds_every_number_at_its_step_and_nothing_of_the_machine(tmp_p
     assert not (run / "files" / "requirements.txt").read_text()
 
 
+def test_tensorboard_holds_every_number_at_its_step_and_time(tmp_path):
+    from tensorboardX.proto.event_pb2 import Event
+
+    program = f"""
+import sys
+from pathlib import Path
+from stages.grpo.trackers.tensorboard import TensorBoard
+board = TensorBoard(Path(sys.argv[1]), "", {{}})
+for row in {ROWS}:
+    board.add(row)
+board.close()
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    (file,) = tmp_path.glob("*.tfevents.*")
+    data, start, found = file.read_bytes(), 0, {}
+    while start < len(data):  # length and its checksum (8 + 4 bytes), the event, its checksum (4), again
+        (length,) = struct.unpack_from("<Q", data, start)
+        event = Event.FromString(data[start + 12 : start + 12 + length])
+        for value in event.summary.value:
+            found.setdefault((event.step, event.wall_time), {})[value.tag] = value.simple_value
+        start += 16 + length
+    assert found == {(row["step"], row["time_s"]): numbers(row) for row in ROWS}
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from stages.grpo.trackers.tensorboard import TensorBoard
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+board = TensorBoard(Path(sys.argv[1]), "", {})
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+for step in range(1, 1000):
+    try:
+        board.add({"step": step, "time_s": 1.0, "reward": 0.5})
+    except OSError as error:
+        print(error.strerror)
+        break
+"""
+
+
+def test_tensorboard_fails_at_once_on_a_full_disk(tmp_path):
+    command = [sys.executable, "-c", FULL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "File too large\n", done.stderr
+
+
 def test_what_a_killed_attempt_left_goes(tmp_path):
     class Attempt:
         work, output, config = tmp_path / "work", tmp_path / "output", {}
@@ -154,11 +202,11 @@ def test_a_killed_attempts_logger_ends_and_keeps_nothing(tmp_path):
     seen = []
 
     class Recorder:
-        add = staticmethod(lambda step, numbers: seen.append((step, numbers)))
+        add = staticmethod(seen.append)
 
     for said, kept in ((b"", False), (process.END, True)):
         reading, writing = os.pipe()
         os.write(writing, said)
         os.close(writing)
         assert process.follow(Recorder(), metrics, reading) is kept
-    assert seen == [(1, {"reward": 0.5, "reward/accuracy": 1.0})] * 2
+    assert seen == [ROWS[0]] * 2
