@@ -61,7 +61,7 @@ def _is_entry(name: str, entry: Any) -> bool:
 
 
 def identity(path: Path) -> tuple[Path, ...]:
-    """Return the file whose content distinguishes a checkpoint from every other: state.json has all digests."""
+    """Return the file that distinguishes a checkpoint from every other: state.json has all digests."""
     return (path / STATE,)
 
 

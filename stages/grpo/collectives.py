@@ -138,19 +138,6 @@ class AllReduce(nn.Cell):
         return part(self.reduce_rows(ops.gather(x, every, 0), every), 0, 0, x.shape[0])
 
 
-class AllGather(nn.Cell):
-    """Operator that gathers the tensors of all workers of a group on each of them."""
-
-    def __init__(self, group: Group) -> None:
-        """Take over the group."""
-        super().__init__()
-        self.gather = group.all_gather()
-
-    def construct(self, x: Tensor) -> Tensor:
-        """X [n, ...] of each worker to [workers * n, ...], in the order of ranks."""
-        return self.gather(x)
-
-
 class CopyToGroup(nn.Cell):
     """Identity forward, sum over the group backward: enters a block that is split over the group.
 
@@ -207,7 +194,7 @@ class Gather(nn.Cell):
         """Take over the group."""
         super().__init__()
         self.size = len(group.ranks) if group else 1
-        self.all_gather: Any = AllGather(group) if group else None
+        self.all_gather: Any = group.all_gather() if group else None
 
     @ms.jit
     def construct(self, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.logprobs import gather_rows
-from stages.grpo.parallel import Mesh, Reshard
+from stages.grpo.parallel import Reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stages.grpo.algorithm import dapo, dr_grpo, grpo, gspo
 from stages.grpo.config import TrainConfig
-from stages.grpo.reduction import ordered_sum, row_sums
+from stages.grpo.operators import ordered_sum, row_sums
 
 Array = NDArray[Any]
 

@@ -21,7 +21,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask, prompt_mask
-from stages.grpo.collectives import AllGather, AllReduce, Alone, CopyToGroup, Group, SumOverGroup
+from stages.grpo.collectives import AllReduce, Alone, CopyToGroup, Group, SumOverGroup
 from stages.grpo.memory import MOST_STORED
 from stages.grpo.operators import (
     Lookup,
@@ -202,7 +202,7 @@ class CausalLM(nn.Cell):
         self.recomputed = RecomputedProbabilities(self.H, self.V)
         if group is not None:
             self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
-            self.all_gather, self.all_reduce = AllGather(group), AllReduce(group)
+            self.all_gather, self.all_reduce = group.all_gather(), AllReduce(group)
             self.own_column = Tensor(np.eye(self.cards, dtype=np.float32)[[mesh.model_index]])
 
     def load(self, fused: Mapping[str, NDArray[np.float32]]) -> None:

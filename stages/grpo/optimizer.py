@@ -16,9 +16,8 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from stages.grpo.collectives import AllReduce, Groups
 from stages.grpo.config import OptimizerConfig
-from stages.grpo.operators import cut_rows
+from stages.grpo.operators import cut_rows, square_sum
 from stages.grpo.parallel import Mesh
-from stages.grpo.reduction import square_sum
 
 LARGE = 2**25  # elements of a gradient that is clipped, which takes a copy, when the others are gone
 PIECES = 16  # in which the norm of such a gradient is taken

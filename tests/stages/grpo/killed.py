@@ -29,7 +29,7 @@ def main(spec, mesh="", count=0):
         if left[name] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def told(completions, solutions):
+    def messages(completions, solutions):
         here("validation")
         return [ACCURACY[updates[0]]] * len(completions)
 
@@ -48,7 +48,7 @@ def main(spec, mesh="", count=0):
             here("removal")
         original(path, **options)
 
-    generator.accuracy_reward, learner.Learner.update = told, updated
+    generator.accuracy_reward, learner.Learner.update = messages, updated
     checkpoint._sync, checkpoint.shutil.rmtree = synced, removed
     stage.run(context)
 

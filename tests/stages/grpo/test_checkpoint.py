@@ -55,9 +55,9 @@ def test_comes_back_as_it_was_and_old_ones_go(tmp_path):
     assert store.steps() == [2, 3] and read_state(store.path(3))["updates"] == 6
     strategy = read_strategy(store.strategies / "train_strategy")
     for name, arrays in full.items():
-        found = read_set(store.path(3), name, strategy, 0)
+        actual = read_set(store.path(3), name, strategy, 0)
         for key, array in arrays.items():
-            np.testing.assert_array_equal(found[key], array)
+            np.testing.assert_array_equal(actual[key], array)
 
 
 def test_the_best_stays_however_old(tmp_path):
@@ -72,12 +72,12 @@ def test_later_changes_of_the_arrays_are_not_saved(tmp_path):
     store = opened(tmp_path)
     _, own = sets(1, read_strategy(store.strategies / "train_strategy"))
     array = own["weights"]["model.norm_out.weight"]
-    wanted = array.copy()
+    expected = array.copy()
     store.save(1, own, {}, None)
     array += 1  # training goes on while the file is written
     store.wait()
-    found = read_set(store.path(1), "weights", read_strategy(store.strategies / "train_strategy"), 0)
-    np.testing.assert_array_equal(found["model.norm_out.weight"], wanted)
+    actual = read_set(store.path(1), "weights", read_strategy(store.strategies / "train_strategy"), 0)
+    np.testing.assert_array_equal(actual["model.norm_out.weight"], expected)
 
 
 def test_two_workers_write_and_any_layout_reads(tmp_path):
@@ -88,9 +88,9 @@ def test_two_workers_write_and_any_layout_reads(tmp_path):
         store.wait()
     assert both[1].steps() == [5]
     one = opened(tmp_path, 1)
-    found = read_set(one.path(5), "adam_v", read_strategy(one.strategies / "train_strategy"), 0)
+    actual = read_set(one.path(5), "adam_v", read_strategy(one.strategies / "train_strategy"), 0)
     for key, array in full["adam_v"].items():
-        np.testing.assert_array_equal(found[key], array)
+        np.testing.assert_array_equal(actual[key], array)
 
 
 def test_an_unfinished_one_does_not_count_and_goes(tmp_path):
@@ -136,12 +136,12 @@ def test_a_worker_that_fails_waits_for_no_other_ones_checkpoint(tmp_path):
 
 def three(root):
     """Checkpoints of steps 1 to 3, and what is warned of."""
-    told = []
-    store = opened(root, keep=3, warn=told.append)
+    messages = []
+    store = opened(root, keep=3, warn=messages.append)
     for step in (1, 2, 3):
         save(store, step, best=1)
     store.wait()
-    return store, told
+    return store, messages
 
 
 def zero_the_tail(file):
@@ -163,29 +163,29 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("name", "damage"), DAMAGE)
 def test_damage_to_the_newest_goes_on_from_the_one_before_and_says_so(tmp_path, name, damage):
-    store, told = three(tmp_path)
-    assert store.newest() == 3 and told == []
+    store, messages = three(tmp_path)
+    assert store.newest() == 3 and messages == []
     damage(store.path(3) / name)
     assert store.newest() == 2
     assert store.steps() == [1, 2]  # so that step 3 can be written again
     if (tmp_path / "checkpoints/damaged_step_000003/state.json").exists():
-        assert "step_000003 is damaged: " in told[0] and told[1] == "going on from step 2"
+        assert "step_000003 is damaged: " in messages[0] and messages[1] == "going on from step 2"
 
 
 def test_where_none_is_whole_training_begins_anew(tmp_path):
-    store, told = three(tmp_path)
+    store, messages = three(tmp_path)
     for step in (1, 2, 3):
         zero_the_tail(store.path(step) / FILES[0])
     assert store.newest() is None
-    assert told[-1] == "beginning anew" and len(told) == 6
+    assert messages[-1] == "beginning anew" and len(messages) == 6
 
 
 def test_a_damaged_best_one_counts_where_it_will_be_the_result(tmp_path):
-    store, told = three(tmp_path)
+    store, messages = three(tmp_path)
     zero_the_tail(store.path(1) / FILES[0])
     assert store.newest() == 3
     assert store.newest(with_best=True) is None  # all three were written after it
-    assert "step_000001 is damaged: weights" in told[0]
+    assert "step_000001 is damaged: weights" in messages[0]
 
 
 def test_workers_agree_on_a_damaged_checkpoint(tmp_path):

@@ -13,8 +13,8 @@ from stages.grpo.evaluate import Answers, pass_at_k, run, summary, worked_share
 def test_pass_at_k_is_the_mean_over_all_choices_of_k(k):
     right = np.random.default_rng(k).random((6, 5)) < 0.3
     choices = list(itertools.combinations(range(5), k))
-    wanted = np.mean([[row[list(choice)].any() for choice in choices] for row in right])
-    assert pass_at_k(right, k) == pytest.approx(wanted)
+    expected = np.mean([[row[list(choice)].any() for choice in choices] for row in right])
+    assert pass_at_k(right, k) == pytest.approx(expected)
 
 
 def test_fewer_attempts_than_k_tell_nothing():

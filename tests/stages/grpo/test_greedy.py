@@ -34,18 +34,18 @@ def test_greedy_decoding_equals_transformers_generate(shape, min_tokens, penalty
     done = Decoder(ours, rules, P, 1, S, eos=ENDS, pad=0).generate(prompt, length, None)
 
     twin, torch = transformers_twin(model, weights)
-    found = []
+    actual = []
     for p in range(P):
         ids = torch.tensor(prompt[p, : length[p]])[None].long()
         answer = twin.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=T,
             min_new_tokens=min_tokens or None, repetition_penalty=penalty, eos_token_id=list(ENDS),
         )  # fmt: skip
-        wanted = answer[0, length[p] :].numpy()
-        np.testing.assert_array_equal(done.ids[p, : done.lengths[p]], wanted, err_msg=f"prompt {p}")
+        expected = answer[0, length[p] :].numpy()
+        np.testing.assert_array_equal(done.ids[p, : done.lengths[p]], expected, err_msg=f"prompt {p}")
         assert (done.ids[p, done.lengths[p] :] == 0).all()
-        found.append(wanted)
+        actual.append(expected)
     # The case says something: many tokens, several ends, some completions that are cut.
-    assert len(np.unique(np.concatenate(found))) > 40
-    assert len({row[-1] for row in found if row[-1] in ENDS}) > 1 and 0 < done.cut.sum() < P
-    assert min(len(row) for row in found) >= max(min_tokens, 1)
+    assert len(np.unique(np.concatenate(actual))) > 40
+    assert len({row[-1] for row in actual if row[-1] in ENDS}) > 1 and 0 < done.cut.sum() < P
+    assert min(len(row) for row in actual) >= max(min_tokens, 1)

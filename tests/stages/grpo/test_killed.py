@@ -53,9 +53,9 @@ def complete(checkpoints):
 def test_five_kills_change_nothing_and_the_best_stays(tmp_path):
     config = prepare(tmp_path, [*SMALL, *ONE, *RULES])
     _, file, output = specify(tmp_path, "grpo", config)
-    code, told = attempt(file)
-    assert code == 0, told
-    wanted = metrics(output), load(output / "train" / "rank_0" / "model.safetensors")
+    code, messages = attempt(file)
+    assert code == 0, messages
+    expected = metrics(output), load(output / "train" / "rank_0" / "model.safetensors")
     completions = files(output)
     assert len(completions) == 11
     result = json.loads((output / "result.json").read_text(encoding="utf-8"))
@@ -65,20 +65,20 @@ def test_five_kills_change_nothing_and_the_best_stays(tmp_path):
     (tmp_path / "work" / "grpo").rename(tmp_path / "uninterrupted")
     for mesh in KILLS:
         _, file, output = specify(tmp_path, "grpo", config)  # an empty output, the work directory as it is
-        code, told = attempt(file, *mesh)
-        assert code == -signal.SIGKILL, (mesh, code, told)
+        code, messages = attempt(file, *mesh)
+        assert code == -signal.SIGKILL, (mesh, code, messages)
         complete(checkpoints)
     assert complete(checkpoints)
     _, file, output = specify(tmp_path, "grpo", config)
-    code, told = attempt(file)
-    assert code == 0, told
+    code, messages = attempt(file)
+    assert code == 0, messages
     again = json.loads((output / "result.json").read_text(encoding="utf-8"))
     assert again.pop("resumed_from") and not result.pop("resumed_from")
     for one in (again, result):
         one.pop("peak_memory_gib")  # of processes that did unlike shares of the work
     assert again == result
     assert files(output) == completions
-    for row, other in zip(metrics(output), wanted[0], strict=True):
+    for row, other in zip(metrics(output), expected[0], strict=True):
         assert {name: row.get(name) for name in SAME} == {name: other.get(name) for name in SAME}
     for name, array in load(output / "train" / "rank_0" / "model.safetensors").items():
-        np.testing.assert_array_equal(array, wanted[1][name], err_msg=name)
+        np.testing.assert_array_equal(array, expected[1][name], err_msg=name)

@@ -58,12 +58,12 @@ def updated(learner, batch, parts):
     return update.grad_norm, update.sums, network.weights()
 
 
-def assert_same(found, wanted):
-    assert found[0] == pytest.approx(wanted[0], rel=1e-5)
-    for name, sums_P in wanted[1].items():
-        np.testing.assert_allclose(found[1][name], sums_P, rtol=1e-5, atol=1e-5, err_msg=name)
-    for name, array in wanted[2].items():
-        np.testing.assert_allclose(found[2][name], array, rtol=0, atol=1e-6 * wanted[0], err_msg=name)
+def assert_same(actual, expected):
+    assert actual[0] == pytest.approx(expected[0], rel=1e-5)
+    for name, sums_P in expected[1].items():
+        np.testing.assert_allclose(actual[1][name], sums_P, rtol=1e-5, atol=1e-5, err_msg=name)
+    for name, array in expected[2].items():
+        np.testing.assert_allclose(actual[2][name], array, rtol=0, atol=1e-6 * expected[0], err_msg=name)
 
 
 @pytest.fixture(scope="module")

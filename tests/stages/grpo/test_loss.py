@@ -77,12 +77,12 @@ def test_grpo_loss_and_gradient_by_hand(beta):
     cell = PolicyLoss(config)
     arguments = [Tensor(x) for x in (entropy, old, reference, advantage[:, None], weight, MASK)]
     (loss, sums), gradient = ms.value_and_grad(cell, 0, has_aux=True)(Tensor(logprob), *arguments)
-    wanted, kl, clipped = by_hand(config, logprob, old, reference, advantage, weight)
+    expected, kl, clipped = by_hand(config, logprob, old, reference, advantage, weight)
     assert sum(clipped) > 0  # the case must reach the clipped branch
-    np.testing.assert_allclose(loss.asnumpy(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(loss.asnumpy(), expected, rtol=1e-5)
     np.testing.assert_allclose(
         sums.asnumpy().sum(0),
-        [wanted, kl if beta else 0, (entropy * MASK).sum(), *clipped],
+        [expected, kl if beta else 0, (entropy * MASK).sum(), *clipped],
         rtol=1e-5,
         atol=1e-6,
     )
@@ -116,15 +116,15 @@ def test_padding_of_any_value_does_not_count():
 
 
 @pytest.mark.parametrize(
-    ("loss_type", "wanted"),
+    ("loss_type", "expected"),
     [
         ("grpo", [[1 / 6, 1 / 6, 1 / 6, 0], [1 / 2, 0, 0, 0]]),
         ("dapo", [[1 / 4, 1 / 4, 1 / 4, 0], [1 / 4, 0, 0, 0]]),
         ("dr_grpo", [[1 / 16, 1 / 16, 1 / 16, 0], [1 / 16, 0, 0, 0]]),
     ],
 )
-def test_token_weights(loss_type, wanted):
-    np.testing.assert_allclose(token_weights(MASK, loss_type, 8), wanted, rtol=1e-6)
+def test_token_weights(loss_type, expected):
+    np.testing.assert_allclose(token_weights(MASK, loss_type, 8), expected, rtol=1e-6)
 
 
 def test_supervised_loss_is_the_mean_negative_logprob():

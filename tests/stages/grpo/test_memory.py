@@ -12,56 +12,56 @@ SMALL = [
 
 def roles(*overrides):
     config = load([*SMALL, *overrides])
-    found = estimate(config.model, config.layout, config.train, config.rollout, 16)
-    return config, {role.role: {term.name: term for term in role.terms} for role in found}
+    actual = estimate(config.model, config.layout, config.train, config.rollout, 16)
+    return config, {role.role: {term.name: term for term in role.terms} for role in actual}
 
 
 def test_all_is_float32_whatever_the_weights_are_stored_in():
     for dtype in ("float32", "bfloat16"):
-        config, found = roles(f"model.torch_dtype={dtype}", f"model.param_init_type={dtype}")
+        config, actual = roles(f"model.torch_dtype={dtype}", f"model.param_init_type={dtype}")
         size = 4 * config.model.num_parameters
         assert elements(config.model, config.layout.train)[0].held * 4 == size
-        assert [found["train"][name].low for name in ("weights", "gradients", "optimizer")] == [
+        assert [actual["train"][name].low for name in ("weights", "gradients", "optimizer")] == [
             size, size, 2 * size,
         ]  # fmt: skip
-        assert found["reference"]["weights"].low == size
-        assert found["generate"]["weights"].high == 0  # one copy with training's, which are cut alike
-    apart, found = roles(
+        assert actual["reference"]["weights"].low == size
+        assert actual["generate"]["weights"].high == 0  # one copy with training's, which are cut alike
+    apart, actual = roles(
         "layout=dp1_mp2_pp1", "layout.generate.data_parallel=2", "layout.generate.model_parallel=1"
     )
-    assert found["generate"]["weights"].low == 4 * apart.model.num_parameters
+    assert actual["generate"]["weights"].low == 4 * apart.model.num_parameters
 
 
 def test_activations_and_cache_by_hand():
     """Tiny: hidden 192, 2 layers, 4 heads of 48, 2 key-value heads, intermediate 640, vocabulary 512."""
-    _, found = roles()
+    _, actual = roles()
     answers, questions = 2 * 2 * 8, 2 * 16  # of one worker
     token = 24 * 192 + 3 * (192 + 2 * 96) + 4 * 640
     scores = 4 * (answers * (16 + 8) + questions * 16)
-    kept = 4 * 2 * ((answers + questions) * token + 2 * scores)
-    term = found["train"]["activations"]
-    assert (term.low, term.high) == (int(0.85 * kept), int(1.15 * kept))
-    assert found["train"]["logits"].high == int(1.15 * answers * 512 * 2 * 4)
-    assert found["generate"]["KV cache"].low == (answers + 2 * questions) * 2 * 2 * 96 * 4
+    stored = 4 * 2 * ((answers + questions) * token + 2 * scores)
+    term = actual["train"]["activations"]
+    assert (term.low, term.high) == (int(0.85 * stored), int(1.15 * stored))
+    assert actual["train"]["logits"].high == int(1.15 * answers * 512 * 2 * 4)
+    assert actual["generate"]["KV cache"].low == (answers + 2 * questions) * 2 * 2 * 96 * 4
     _, checked = roles("train.validate_every=1", "train.validation_prompts=6")
     assert checked["generate"]["checks' cache"].low == 3 * (16 + 8) * 2 * 2 * 96 * 4  # of one worker
-    assert "checks' cache" not in found["generate"]
+    assert "checks' cache" not in actual["generate"]
 
 
 def test_logits_of_a_large_vocabulary_do_not_grow_with_the_batch():
     vocabulary, tokens = 2**19, 2 * 2 * 8
     for completions, held in ((4, 2 * tokens), (8, 4 * tokens), (64, 2 * 192), (256, 2 * 192)):
-        _, found = roles(f"model.vocab_size={vocabulary}", f"rollout.num_generations={completions}")
-        assert found["train"]["logits"].high == int(1.15 * held * vocabulary * 2 * 4)
+        _, actual = roles(f"model.vocab_size={vocabulary}", f"rollout.num_generations={completions}")
+        assert actual["train"]["logits"].high == int(1.15 * held * vocabulary * 2 * 4)
 
 
 def test_what_an_update_needs_grows_with_workers_and_micro_batches():
     sizes = {}
     for layout, batches in (("dp1_mp1_pp1", 1), ("dp1_mp1_pp1", 2), ("dp2_mp1_pp1", 2)):
-        config, found = roles(f"layout={layout}", f"layout.train.micro_batch_num={batches}")
+        config, actual = roles(f"layout={layout}", f"layout.train.micro_batch_num={batches}")
         model = config.model
         clipped = max(model.vocab_size, model.intermediate_size) * model.hidden_size  # they come one by one
-        size = found["train"]["update"].high // 4 - clipped
+        size = actual["train"]["update"].high // 4 - clipped
         sizes[layout, batches] = size / model.num_parameters
     _, free = roles("train.max_grad_norm=null")
     assert free["train"]["update"].high == 2 * free["train"]["weights"].low
@@ -69,7 +69,7 @@ def test_what_an_update_needs_grows_with_workers_and_micro_batches():
 
 
 def test_more_micro_batches_take_less():
-    _, found = roles("layout.train.micro_batch_num=2")
+    _, actual = roles("layout.train.micro_batch_num=2")
     _, whole = roles()
-    halves = 2 * found["train"]["activations"].low
+    halves = 2 * actual["train"]["activations"].low
     assert abs(halves - whole["train"]["activations"].low) <= 1  # whole bytes

@@ -68,10 +68,10 @@ def test_logprobs_equal_transformers(shape, capsys):
             ids = torch.tensor(np.concatenate([prompt[p, : length[p]], completion[p, g]]))[None].long()
             with torch.no_grad():
                 logits = twin(ids).logits[0, length[p] - 1 : -1] / 0.7
-            wanted = torch.log_softmax(logits, -1)
-            chosen = wanted.gather(1, torch.tensor(completion[p, g]).long()[:, None])[:, 0].numpy()
+            expected = torch.log_softmax(logits, -1)
+            chosen = expected.gather(1, torch.tensor(completion[p, g]).long()[:, None])[:, 0].numpy()
             largest = max(largest, float(np.abs(got[p, g] - chosen).max()))
-            np.testing.assert_allclose(entropy[p, g], -(wanted.exp() * wanted).sum(-1).numpy(), atol=1e-4)
+            np.testing.assert_allclose(entropy[p, g], -(expected.exp() * expected).sum(-1).numpy(), atol=1e-4)
     with capsys.disabled():
         print(f"\nlargest difference of log-probabilities to transformers ({shape}): {largest:.2e}")
     assert largest < 1e-4

@@ -50,8 +50,8 @@ def test_equals_torch(max_grad_norm, large, monkeypatch):
             np.testing.assert_allclose(parameter.asnumpy(), wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
     for moments, key in ((optimizer.m, "exp_avg"), (optimizer.v, "exp_avg_sq")):
         for moment, wanted in zip(moments, twins, strict=True):
-            kept = twin.state[wanted][key].numpy()
-            np.testing.assert_allclose(moment.asnumpy(), kept, rtol=1e-5, atol=1e-6)
+            stored = twin.state[wanted][key].numpy()
+            np.testing.assert_allclose(moment.asnumpy(), stored, rtol=1e-5, atol=1e-6)
 
 
 def test_is_the_same_to_the_last_bit_every_time():
@@ -61,7 +61,7 @@ def test_is_the_same_to_the_last_bit_every_time():
     gradients = tuple(Tensor(random.normal(size=array.shape).astype(np.float32)) for array in start)
     ours = [Parameter(Tensor(array), name=f"p{i}") for i, array in enumerate(start)]
     optimizer = AdamW(ours, [False] * 3, train_config(), SINGLE, Groups(1))
-    found = set()
+    actual = set()
     for _ in range(20):
         for parameter, array in zip(ours, start, strict=True):
             parameter.set_data(Tensor(array.copy()))
@@ -69,8 +69,8 @@ def test_is_the_same_to_the_last_bit_every_time():
             moment.set_data(Tensor(np.zeros(moment.shape, np.float32)))
         for step in (1.0, 2.0):
             optimizer.update(Tensor(1e-2, ms.float32), Tensor(step, ms.float32), list(gradients))
-        found.add(b"".join(one.asnumpy().tobytes() for one in (*ours, *optimizer.m, *optimizer.v)))
-    assert len(found) == 1
+        actual.add(b"".join(one.asnumpy().tobytes() for one in (*ours, *optimizer.m, *optimizer.v)))
+    assert len(actual) == 1
 
 
 def test_learning_rate_by_hand():

@@ -52,9 +52,9 @@ def test_reshard_puts_rows_and_columns_together():
     strategies = [Strategy(tensors=tensors, stages=1, cards_per_stage=2) for tensors in (source, target)]
     for rank in (0, 1):
         mesh = Mesh(data_parallel=1, data_index=0, model_parallel=2, model_index=rank)
-        found = Reshard(*strategies, mesh, rank, Exchange(shards))(shards[rank])
+        actual = Reshard(*strategies, mesh, rank, Exchange(shards))(shards[rank])
         for name, array in full.items():
-            np.testing.assert_array_equal(found[name], array)
+            np.testing.assert_array_equal(actual[name], array)
 
 
 def test_there_and_back_again_is_exact_on_four_cards(tmp_path):

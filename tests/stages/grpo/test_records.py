@@ -162,5 +162,5 @@ def test_the_files_are_equal_byte_by_byte_after_a_resume(tmp_path):
 
 def files(output):
     """The logged completions' files by name."""
-    found = [output / "completions.jsonl", *(output / "completions").iterdir()]
-    return {file.name: file.read_bytes() for file in found}
+    actual = [output / "completions.jsonl", *(output / "completions").iterdir()]
+    return {file.name: file.read_bytes() for file in actual}

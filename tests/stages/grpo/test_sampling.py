@@ -28,12 +28,12 @@ def test_plain_sampling_follows_the_distribution():
 
 
 def test_temperature_sharpens():
-    wanted = np.exp(LOGITS / 0.5) / np.exp(LOGITS / 0.5).sum()
-    np.testing.assert_allclose(frequencies(temperature=0.5), wanted, atol=0.002)
+    expected = np.exp(LOGITS / 0.5) / np.exp(LOGITS / 0.5).sum()
+    np.testing.assert_allclose(frequencies(temperature=0.5), expected, atol=0.002)
 
 
 @pytest.mark.parametrize(
-    ("rules", "kept"),
+    ("rules", "stored"),
     [
         ({"top_k": 2}, [1, 3]),
         ({"top_k": 5}, [0, 1, 2, 3, 4]),
@@ -43,10 +43,10 @@ def test_temperature_sharpens():
         ({"top_k": 3, "top_p": 0.4}, [1]),
     ],
 )
-def test_filters_keep_the_likeliest_and_renormalise(rules, kept):
-    wanted = np.zeros(5)
-    wanted[kept] = np.exp(LOGITS[kept]) / np.exp(LOGITS[kept]).sum()
-    np.testing.assert_allclose(frequencies(**rules), wanted, atol=0.002)
+def test_filters_keep_the_likeliest_and_renormalise(rules, stored):
+    expected = np.zeros(5)
+    expected[stored] = np.exp(LOGITS[stored]) / np.exp(LOGITS[stored]).sum()
+    np.testing.assert_allclose(frequencies(**rules), expected, atol=0.002)
 
 
 def test_greedy_ignores_the_number_and_the_filters():
@@ -71,10 +71,10 @@ def test_blocks_draw_as_one_running_sum_does(vocab):
     logits[:, ::3] = np.where(random.random((50, 1)) < 0.5, -1e9, logits[:, ::3]) if vocab > 3 else 0
     uniform = random.random(50).astype(np.float32)
     sampler = NextToken(small.rollout_config(), (0,), vocab)
-    found = sampler(Tensor(logits), Tensor(uniform), False, Tensor(0, ms.int32)).asnumpy()
+    actual = sampler(Tensor(logits), Tensor(uniform), False, Tensor(0, ms.int32)).asnumpy()
     weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
     cumulative = np.cumsum(weights, 1) / weights.sum(1, keepdims=True)
-    for row, token in enumerate(found):
+    for row, token in enumerate(actual):
         assert weights[row, token] > 0
         if np.abs(cumulative[row] - uniform[row]).min() > 1e-5:  # else rounding may decide
             assert token == np.searchsorted(cumulative[row], uniform[row], side="right")
@@ -102,8 +102,8 @@ def test_sampled_tokens_follow_the_exact_probabilities():
     drawn = np.bincount(draw(uniforms((4,), 20_000, 1)[:, 0], logits=logits, temperature=0.7), minlength=12)
 
     def chi_square(temperature):
-        wanted = np.exp(logits / temperature) / np.exp(logits / temperature).sum() * 20_000
-        return (((drawn - wanted) ** 2) / wanted).sum()
+        expected = np.exp(logits / temperature) / np.exp(logits / temperature).sum() * 20_000
+        return (((drawn - expected) ** 2) / expected).sum()
 
     assert chi_square(0.7) < 24.7
     assert chi_square(0.65) > 24.7 and chi_square(0.75) > 24.7  # and it notices so small a mistake
@@ -140,15 +140,15 @@ def test_rules_give_the_distribution_that_transformers_samples_from(rules):
             ids, attention_mask=torch.ones_like(ids), do_sample=True, max_new_tokens=1, output_scores=True,
             output_logits=True, return_dict_in_generate=True, **{"top_k": 0, **rules},
         )  # fmt: skip
-        wanted = torch.softmax(answer.scores[0][0].double(), -1).numpy()
+        expected = torch.softmax(answer.scores[0][0].double(), -1).numpy()
         seen = np.zeros((1, model.vocab_size), np.float32)
         seen[0, ids[0].numpy()] = 1
         logits = Tensor(answer.logits[0].numpy())
         logits = penalised(logits, Tensor(seen), rules.get("repetition_penalty", 1.0)).asnumpy()[0]
         drawn = draw((np.arange(numbers) + 0.5) / numbers, logits=logits, sampler=sampler)
-        found = np.bincount(drawn, minlength=model.vocab_size) / numbers
-        np.testing.assert_allclose(found, wanted, atol=1.5 / numbers)
-        assert (found[wanted == 0] == 0).all()
+        actual = np.bincount(drawn, minlength=model.vocab_size) / numbers
+        np.testing.assert_allclose(actual, expected, atol=1.5 / numbers)
+        assert (actual[expected == 0] == 0).all()
 
 
 def test_uniforms_depend_on_seed_and_place_only():
@@ -160,5 +160,5 @@ def test_uniforms_depend_on_seed_and_place_only():
 
 def test_lengths():
     ids = np.array([[5, 1, 0, 0], [5, 6, 7, 8], [1, 0, 0, 0], [5, 6, 7, 1]])
-    found, cut = lengths(ids, (1,))
-    assert found.tolist() == [2, 4, 1, 4] and cut.tolist() == [False, True, False, False]
+    actual, cut = lengths(ids, (1,))
+    assert actual.tolist() == [2, 4, 1, 4] and cut.tolist() == [False, True, False, False]

@@ -47,30 +47,30 @@ def drawing(monkeypatch):
 
 def shared(config, texts, size):
     """What each of so many workers gets."""
-    world, found = World(size), {}
+    world, actual = World(size), {}
     lengths = np.arange(len(texts)) + 1
 
     def work(rank):
-        found[rank] = score_shared(config, texts, texts, lengths, rank, world.of(rank))
+        actual[rank] = score_shared(config, texts, texts, lengths, rank, world.of(rank))
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    return [found[rank] for rank in range(size)]
+    return [actual[rank] for rank in range(size)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_shares_together_are_what_one_worker_would_score(size):
     config = RewardConfig(("accuracy", "answer_format"), (1.0, 0.3), None)
     texts = [f"#### {i}" if i % 3 else str(i) for i in range(10)]
-    wanted = score(config, texts, texts, range(10))
-    for found in shared(config, texts, size):
-        np.testing.assert_array_equal(found.total, wanted.total)
-        assert found.parts.keys() == wanted.parts.keys() and found.failures == wanted.failures
-        for name, values in wanted.parts.items():
-            np.testing.assert_array_equal(found.parts[name], values)
+    expected = score(config, texts, texts, range(10))
+    for actual in shared(config, texts, size):
+        np.testing.assert_array_equal(actual.total, expected.total)
+        assert actual.parts.keys() == expected.parts.keys() and actual.failures == expected.failures
+        for name, values in expected.parts.items():
+            np.testing.assert_array_equal(actual.parts[name], values)
 
 
 def test_a_reward_that_draws_lots_is_the_same_on_all_workers(drawing):
@@ -79,6 +79,6 @@ def test_a_reward_that_draws_lots_is_the_same_on_all_workers(drawing):
     first, second = shared(config, texts, 2)
     np.testing.assert_array_equal(first.total, second.total)
     assert len(set(first.total.tolist())) == 19  # two failures count 0
-    for found in (first, second):
-        assert found.failures == found.faults == {drawing: 2}
-        assert found.messages[drawing].startswith("ValueError: no sevens: 7 ü (test_scoring.py:")
+    for actual in (first, second):
+        assert actual.failures == actual.faults == {drawing: 2}
+        assert actual.messages[drawing].startswith("ValueError: no sevens: 7 ü (test_scoring.py:")

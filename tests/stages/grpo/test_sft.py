@@ -52,13 +52,13 @@ def test_a_killed_run_goes_on_to_the_same_last_bit(tmp_path):
     """Six steps, and what a kill after the checkpoint of step 4 would leave, typed again."""
     config = prepare(tmp_path, [*SMALL, "sft.steps=6", "sft.checkpoint_every=4"])
     output = run(tmp_path, "sft", config)
-    wanted, weights = metrics(output), (output / "train/rank_0/model.safetensors").read_bytes()
+    expected, weights = metrics(output), (output / "train/rank_0/model.safetensors").read_bytes()
     output = run(tmp_path, "sft", config)  # an empty output; its work directory has the checkpoint
     assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 4
     rows = metrics(output)
     keys = ("step", "loss", "grad_norm", "lr", "accuracy_check")
     assert [[row.get(key) for key in keys] for row in rows] == [
-        [row.get(key) for key in keys] for row in wanted
+        [row.get(key) for key in keys] for row in expected
     ]
-    assert len(rows) == 6 and rows[5]["time_s"] > wanted[5]["time_s"]  # it was trained again
+    assert len(rows) == 6 and rows[5]["time_s"] > expected[5]["time_s"]  # it was trained again
     assert (output / "train/rank_0/model.safetensors").read_bytes() == weights

@@ -61,8 +61,8 @@ def test_a_loss_that_is_no_number_stops_training_and_what_a_reward_failed_at_is_
     assert len(rows) == 16 and json.loads(rows[0])["step"] == 2
     assert (work / "checkpoints" / "step_000001" / "state.json").is_file()
     assert not list((tmp_path / "grpo").rglob("model.safetensors"))
-    (told,) = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
-    assert "no value for 1 of 16 completions of step 1, which count 0: ValueError" in told
+    (messages,) = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
+    assert "no value for 1 of 16 completions of step 1, which count 0: ValueError" in messages
     assert metrics(work)[0]["reward_failures"] == 1.0
 
 
@@ -128,9 +128,9 @@ def test_a_damaged_checkpoint_costs_its_steps_and_changes_nothing(tmp_path):
         stream.write(bytes(64))
     output = run(tmp_path, "grpo", config)
     assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 1
-    told = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
-    assert "step_000002 is damaged: adam_m/rank_0/model.safetensors has sha256" in told[0]
-    assert told[1] == "going on from step 1"
+    messages = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
+    assert "step_000002 is damaged: adam_m/rank_0/model.safetensors has sha256" in messages[0]
+    assert messages[1] == "going on from step 1"
     for row, other in zip(metrics(output), rows, strict=True):
         for key in ("loss", "reward", "grad_norm", "entropy"):
             assert row[key] == other[key], (row["step"], key)

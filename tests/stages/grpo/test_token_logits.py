@@ -46,6 +46,6 @@ def test_logits_and_gradients_by_hand(kind, pieces):
 
     left, ((_, *values), gradients) = both(*map(Tensor, (x, head, ids)))
     assert [piece.shape for piece in left] == pieces
-    wanted = by_hand(x, head, ids, of_sums, of_chosen)
-    for found, right in zip((*values, *gradients), wanted, strict=True):
-        np.testing.assert_allclose(found.asnumpy().reshape(right.shape), right, rtol=1e-4, atol=1e-5)
+    expected = by_hand(x, head, ids, of_sums, of_chosen)
+    for actual, right in zip((*values, *gradients), expected, strict=True):
+        np.testing.assert_allclose(actual.asnumpy().reshape(right.shape), right, rtol=1e-4, atol=1e-5)

@@ -48,14 +48,14 @@ def logged(name, root):
 
 def test_wandb_holds_every_number_at_its_step(tmp_path):
     (run,) = (logged("wandb", tmp_path)).glob("offline-run-*/*.wandb")
-    found = {}
+    actual = {}
     for record in wandb_records(run):
         items = {
             "/".join(one.nested_key) or one.key: json.loads(one.value_json) for one in record.history.item
         }
         if items:
-            found[items["_step"]] = {name: value for name, value in items.items() if name[0] != "_"}
-    assert found == {
+            actual[items["_step"]] = {name: value for name, value in items.items() if name[0] != "_"}
+    assert actual == {
         row["step"]: {"reward": row["reward"], "reward/accuracy": row["reward/accuracy"]} for row in ROWS
     }
     text = run.read_bytes()
@@ -108,14 +108,14 @@ assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     (file,) = tmp_path.glob("*.tfevents.*")
-    data, start, found = file.read_bytes(), 0, {}
+    data, start, actual = file.read_bytes(), 0, {}
     while start < len(data):  # length and its checksum (8 + 4 bytes), the event, its checksum (4), again
         (length,) = struct.unpack_from("<Q", data, start)
         event = Event.FromString(data[start + 12 : start + 12 + length])
         for value in event.summary.value:
-            found.setdefault((event.step, event.wall_time), {})[value.tag] = value.simple_value
+            actual.setdefault((event.step, event.wall_time), {})[value.tag] = value.simple_value
         start += 16 + length
-    assert found == {(row["step"], row["time_s"]): numbers(row) for row in ROWS}
+    assert actual == {(row["step"], row["time_s"]): numbers(row) for row in ROWS}
 
 
 FULL = """
@@ -192,8 +192,8 @@ def test_a_logger_that_dies_or_hangs_costs_training_nothing_but_its_log(tmp_path
         opened[0].has_stopped()
     assert time.monotonic() - began < 60.0  # one that waited would never come back
     end_trackers(opened)
-    told = "took more than 2 s to end" if fault.startswith("hangs") else "has stopped (exit code"
-    assert f"warning: wandb {told}" in capfd.readouterr().err
+    messages = "took more than 2 s to end" if fault.startswith("hangs") else "has stopped (exit code"
+    assert f"warning: wandb {messages}" in capfd.readouterr().err
 
 
 def test_a_killed_attempts_logger_ends_and_keeps_nothing(tmp_path):
@@ -204,9 +204,9 @@ def test_a_killed_attempts_logger_ends_and_keeps_nothing(tmp_path):
     class Recorder:
         add = staticmethod(seen.append)
 
-    for said, kept in ((b"", False), (process.END, True)):
+    for said, stored in ((b"", False), (process.END, True)):
         reading, writing = os.pipe()
         os.write(writing, said)
         os.close(writing)
-        assert process.follow(Recorder(), metrics, reading) is kept
+        assert process.follow(Recorder(), metrics, reading) is stored
     assert seen == [ROWS[0]] * 2

@@ -127,11 +127,11 @@ def compare(family, batch, theirs, name):
     loss, gradients = ours(family, batch, CASES[name])
     assert loss == pytest.approx(float(theirs[f"{name}/loss"]), rel=1e-5)
     prefix = f"{name}/gradient/"
-    wanted = {key[len(prefix) :]: value for key, value in theirs.items() if key.startswith(prefix)}
-    assert gradients.keys() == wanted.keys()
-    whole = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in wanted.values()))
+    expected = {key[len(prefix) :]: value for key, value in theirs.items() if key.startswith(prefix)}
+    assert gradients.keys() == expected.keys()
+    whole = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in expected.values()))
     assert whole > 0.01  # there is something to compare
-    for key, array in wanted.items():
+    for key, array in expected.items():
         # Of a gradient that is 0 but for rounding (key biases), no digit need agree.
         scale = max(float(np.abs(array).max()), 1e-3 * whole)
         assert np.abs(gradients[key] - array).max() <= 1e-5 * scale, key

@@ -52,8 +52,8 @@ def test_a_device_that_mindspore_does_not_serve_is_refused_before_anything_is_re
     }  # fmt: skip
     (tmp_path / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
     assert main([stage, str(tmp_path / "spec.json")]) == 1  # the wheel holds no CUDA, here or anywhere
-    told = capsys.readouterr().err
-    assert "engine.device_target=GPU: MindSpore" in told and "set engine.device_target=CPU" in told
+    messages = capsys.readouterr().err
+    assert "engine.device_target=GPU: MindSpore" in messages and "set engine.device_target=CPU" in messages
 
 
 def test_what_was_freed_goes_back_to_the_system():

@@ -125,18 +125,18 @@ def metrics(output, name="metrics.jsonl"):
 
 
 def assert_same_training(
-    found,
-    wanted,
+    actual,
+    expected,
     keys=("reward", "reward_stderr", "loss", "kl", "kl_stderr", "entropy", "grad_norm", "completion_length"),
 ):
-    for row, other in zip(found[0], wanted[0], strict=True):
+    for row, other in zip(actual[0], expected[0], strict=True):
         for key in keys:
             np.testing.assert_allclose(
                 row[key], other[key], rtol=2e-4, atol=2e-5, err_msg=f"{key}, step {row['step']}"
             )
-    for name, array in wanted[1].items():
-        np.testing.assert_allclose(found[1][name], array, atol=2e-4, err_msg=name)
-    first = [[row["completion"] for row in side[2] if row["step"] == 1] for side in (found, wanted)]
+    for name, array in expected[1].items():
+        np.testing.assert_allclose(actual[1][name], array, atol=2e-4, err_msg=name)
+    first = [[row["completion"] for row in side[2] if row["step"] == 1] for side in (actual, expected)]
     assert first[0] == first[1] and len(set(first[1])) > 12  # of 16: sampled alike, word for word
 
 
@@ -178,8 +178,8 @@ def test_two_runs_that_nothing_interrupts_are_the_same_to_the_last_bit(one, tmp_
     measured = ("time_s", "_per_s", "reshard_s", "rollout_s", "reward_s", "reference_s", "train_s", "step_s",
                 "peak_memory_gib")  # fmt: skip
     for row, other in zip(again[0], one[0], strict=True):
-        kept = [key for key in other if not key.endswith(measured)]
-        assert {key: row[key] for key in kept} == {key: other[key] for key in kept} and len(kept) > 20
+        stored = [key for key in other if not key.endswith(measured)]
+        assert {key: row[key] for key in stored} == {key: other[key] for key in stored} and len(stored) > 20
     for name, array in one[1].items():
         np.testing.assert_array_equal(again[1][name], array, err_msg=name)
 
@@ -209,15 +209,15 @@ def test_losses_on_the_same_completions_do_not_depend_on_the_number_of_workers(t
     """Ten updates at a rate of 0.01: what differs is the order in which float32 gradients are added up."""
     layouts = {"dp1": ONE, "dp2": DATA2, "mp2": [], "dp2_mp2": DATA2_MODEL2}
     script = str(Path(__file__).with_name("fixed_completions.py"))
-    found = {}
+    actual = {}
     for name, overrides in layouts.items():
         config = prepare(tmp_path / name, [*SMALL, *overrides])
         workers, file, output = specify(tmp_path / name, "grpo", config)
         launch(tmp_path / name, [script, str(file), str(output / "rows.npy")], workers, config)
-        found[name] = np.load(output / "rows.npy")
-    assert np.abs(found["dp1"][:, 0]).max() > 0.05 and np.ptp(found["dp1"][:, 2]) > 1e-4  # it learns
+        actual[name] = np.load(output / "rows.npy")
+    assert np.abs(actual["dp1"][:, 0]).max() > 0.05 and np.ptp(actual["dp1"][:, 2]) > 1e-4  # it learns
     for name in ("dp2", "mp2", "dp2_mp2"):
-        np.testing.assert_allclose(found[name][:, 0], found["dp1"][:, 0], rtol=0, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name][:, 0], actual["dp1"][:, 0], rtol=0, atol=1e-5, err_msg=name)
         np.testing.assert_allclose(
-            found[name][:, 1:], found["dp1"][:, 1:], rtol=2e-4, atol=1e-5, err_msg=name
+            actual[name][:, 1:], actual["dp1"][:, 1:], rtol=2e-4, atol=1e-5, err_msg=name
         )

@@ -77,15 +77,15 @@ def inputs(batch, case):
     for i, length in enumerate(batch["length"]):
         prompt[i, S - length :] = batch["prompt"][i, :length]
         mask[i, S - length :] = 1
-    kept = torch.from_numpy(batch["mask"].reshape(P * G, T)).long()
+    stored = torch.from_numpy(batch["mask"].reshape(P * G, T)).long()
     result = {
         "prompt_ids": torch.from_numpy(prompt.repeat(G, 0)),
         "prompt_mask": torch.from_numpy(mask.repeat(G, 0)),
         "completion_ids": torch.from_numpy(batch["completion"].reshape(P * G, T)).long(),
-        "completion_mask": kept,
+        "completion_mask": stored,
         "advantages": torch.from_numpy(batch["advantage"]),
         "ref_per_token_logps": torch.from_numpy(batch["reference"].reshape(P * G, T)),
-        "num_items_in_batch": kept.sum().float(),
+        "num_items_in_batch": stored.sum().float(),
     }
     if case["off_policy"]:
         result["old_per_token_logps"] = torch.from_numpy(batch["old"].reshape(P * G, T))
