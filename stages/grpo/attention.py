@@ -1,4 +1,4 @@
-"""Grouped-query attention over prompts and over completions that share them.
+"""Rotary embedding, and grouped-query attention over prompts and over completions that share them.
 
 Shapes as in model.py. Rows are ordered prompt, key/value head, completion: in that order the scores
 of a whole group against its prompt's keys are one product without copying the keys G times, and both
@@ -8,9 +8,12 @@ halves of the scores are joined without a transposition.
 from __future__ import annotations
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, ops
 
 from stages.grpo.operators import cut_columns, softmax
+from stages.models.config import ModelConfig
+from stages.models.families import family_of
 
 scores = ops.BatchMatMul(transpose_b=True)
 weigh = ops.BatchMatMul()
@@ -18,20 +21,46 @@ weigh = ops.BatchMatMul()
 HIDDEN = -1e9  # added to scores that must not count; finite, so that rows without any key stay finite
 
 
+def rotary_table(model: ModelConfig, positions: int, Q: int, K: int) -> tuple[Tensor, Tensor]:
+    """Return cos and signed sin [positions, (Q+2K)*D] of the rotary embedding, for Q query and K key heads.
+
+    rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves of each head. The sign of
+    transformers' rotate_half and the factor 1/sqrt(D) of the queries are in the table. Every head has its
+    own columns, because broadcasting is slow (operators.outer); those of the K value heads are 1 and 0.
+    Source: Su et al. 2021, arXiv:2104.09864, eq. 34; pairing of halves as in GPT-NeoX and Qwen2.
+    """
+    D = model.head_size
+    frequencies = family_of(model).frequencies(model, np.arange(0, D, 2, dtype=np.float64) / D)
+    angles = np.outer(np.arange(positions), frequencies)
+    cos, sin = np.cos(angles), np.sin(angles)
+    scale = np.repeat([D**-0.5, 1.0], [Q * D, K * D])
+    tables = ((np.concatenate([cos, cos], 1), np.ones), (np.concatenate([-sin, sin], 1), np.zeros))
+    wide = [
+        Tensor(np.hstack([np.tile(table, Q + K) * scale, value((positions, K * D))]).astype(np.float32))
+        for table, value in tables
+    ]
+    return wide[0], wide[1]
+
+
+def half_swap(D: int) -> Tensor:
+    """Return a matrix [D, D] that exchanges the halves of a head: faster than two slices and a concat."""
+    return Tensor(np.roll(np.eye(D, dtype=np.float32), D // 2, axis=1))
+
+
 def prompt_mask(length: Tensor, S: int) -> Tensor:
-    """0 on the first length [P] of S slots, HIDDEN on padding: [P, 1, 1, S]."""
+    """Return 0 on the first length [P] of S slots and HIDDEN on padding, [P, 1, 1, S]."""
     padding = ops.arange(S).reshape((1, S)) >= length.reshape((-1, 1))
     return (padding.astype(ms.float32) * HIDDEN).reshape((-1, 1, 1, S))
 
 
 def causal_mask(T: int) -> Tensor:
-    """HIDDEN where the key (column) comes after the query (row): [1, 1, T, T]."""
+    """Return HIDDEN where the key (column) comes after the query (row), [1, 1, T, T]."""
     after = ops.arange(T).reshape((1, T)) > ops.arange(T).reshape((T, 1))
     return (after.astype(ms.float32) * HIDDEN).reshape((1, 1, T, T))
 
 
 def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Each prompt's tokens attend to those before them.
+    """Compute attention of each prompt's tokens to those before them.
 
     Args:
         q: [P*S, Q, D], scaled.
@@ -56,7 +85,7 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor
 def attend_with_prompt(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, mask: Tensor, G: int
 ) -> Tensor:
-    """Completions' tokens attend to their prompt and to their own tokens before them.
+    """Compute attention of completions' tokens to their prompt and to their own earlier tokens.
 
     Args:
         q: [P*G*T, Q, D], scaled.

@@ -57,13 +57,11 @@ class Batch:
             "BT": completions,
             "B1": completions,
         }
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Batch(
-            **{
-                name: None if array is None else array[rows[name.rpartition("_")[2]]]
-                for name, array in values.items()
-            }
-        )
+        taken: dict[str, Any] = {}
+        for field in fields(self):
+            array = getattr(self, field.name)
+            taken[field.name] = None if array is None else array[rows[field.name.rpartition("_")[2]]]
+        return Batch(**taken)
 
     def tensors(self, *names: str) -> list[Tensor]:
         """Return a graph's inputs: prompts and completions as CausalLM takes them, then `names`.

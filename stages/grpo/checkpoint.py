@@ -1,10 +1,10 @@
 """Checkpoints that survive kill -9: a complete one appears by a rename, or not at all.
 
 A checkpoint is a directory step_000020 with a directory per set of tensors (weights, adam_m, adam_v, and
-the reference if it moves), each holding rank_K/model.safetensors under the names of checkpoints, with
-the strategy files that say how they are cut, and state.json, which names them all with their digests. So any
-layout can read it, and so can `merge` and `reshard`. Nothing is read from one that is not whole. All else
-follows from the seed and the state: the order of the data, the draws, the learning rate.
+the reference if it moves), each with rank_K/model.safetensors under the names of checkpoints, the strategy
+files of their layout, and state.json, which lists all files with their digests. So any layout can read it,
+and so can `merge` and `reshard`. A checkpoint with a damaged file is not used. All else follows from the seed
+and the state: the order of the data, the draws, the learning rate.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import json
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,6 @@ ROLE_OF: dict[str, Role] = {
     "weights": "train", "adam_m": "train", "adam_v": "train", "reference": "reference",
 }  # fmt: skip
 """Set of tensors -> the role whose layout they are cut by."""
-POLL_S = 0.02
 
 
 def to_log(text: str) -> None:
@@ -48,24 +45,21 @@ class Checkpoints:
         self, directory: Path, rank: int, world: int, keep: int, strategies: Path | None,
         barrier: Callable[[], None], least: Callable[[int], int] = int, warn: Callable[[str], None] = to_log,
     ) -> None:  # fmt: skip
-        """Take over where and how many, and clear what a killed attempt left half done.
+        """Remove the incomplete checkpoints of a killed attempt.
 
         Args:
             directory: made when the first checkpoint is written.
             rank: this worker.
             world: number of workers.
-            keep: complete checkpoints that stay, beside the best one.
-            strategies: {role}_strategy directories of this run's layout; None: one worker has whole tensors.
+            keep: complete checkpoints that stay, in addition to the best one.
+            strategies: {role}_strategy directories of this run; None: one worker has complete tensors.
             barrier: returns when all workers have called it.
             least: the smallest of the numbers that all workers give.
-            warn: hears what a person should know.
+            warn: reports a warning to the user.
         """
         self.directory, self.rank, self.world, self.keep = directory, rank, world, keep
         self.strategies = strategies
         self._barrier, self._least, self._warn = barrier, least, warn
-        self._writer = ThreadPoolExecutor(1, "checkpoint")
-        self._writing: Future[None] | None = None
-        self._abandoned = threading.Event()
         if rank == 0:
             for unfinished in directory.glob(".step_*"):
                 shutil.rmtree(unfinished)
@@ -80,12 +74,12 @@ class Checkpoints:
         return self.directory / f"step_{step:06d}"
 
     def newest(self, with_best: bool = False) -> int | None:
-        """Step of the newest checkpoint that is whole; None: there is none. All workers call this.
+        """Return the step of the newest undamaged checkpoint, or None. All workers call this.
 
-        Those that are not are told and moved aside, so that what is computed anew takes their places.
+        Damaged ones are reported and moved aside, so that their steps can be written again.
 
         Args:
-            with_best: its best one, which the result will be, must be whole too.
+            with_best: the best checkpoint, which the result will be, must be undamaged too.
         """
         while True:
             steps = self.steps()
@@ -118,9 +112,7 @@ class Checkpoints:
         return bool(self._least(int(problem is None)))
 
     def save(self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None) -> None:
-        """Write a checkpoint behind training's back; returns once the arrays are copied.
-
-        All workers call this, with their own arrays and the same state.
+        """Write a checkpoint. All workers call this, with their own arrays and the same state.
 
         Args:
             step: of the checkpoint.
@@ -128,45 +120,22 @@ class Checkpoints:
             state: for state.json.
             best: step of a checkpoint that stays however old; None: none.
         """
-        self.wait()
-        copies = {
-            name: {key: np.array(array) for key, array in arrays.items()} for name, arrays in sets.items()
-        }
-        values = {**state, "step": step, "workers": self.world}
-        self._writing = self._writer.submit(self._write, step, copies, values, best)
-
-    def wait(self) -> None:
-        """Return when the last checkpoint is complete; raises what its writing raised."""
-        if self._writing is not None:
-            self._writing.result()
-            self._writing = None
-
-    def abandon(self) -> None:
-        """Wait for nobody any more: training has failed here.
-
-        Another worker whose disk is full never completes the checkpoint under way, and Python waits for the
-        thread that writes it before it ends this process.
-        """
-        self._abandoned.set()
-
-    def _write(
-        self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None
-    ) -> None:
-        """Write this worker's files; worker 0 then completes the checkpoint and deletes old ones."""
         final = self.path(step)
         unfinished = final.with_name(f".{final.name}")
         self._write_share(unfinished, sets)
+        self._barrier()
         if self.rank != 0:
             return
-        files = self._gather_files(unfinished)
-        if files is None:
-            return
+        files: dict[str, Any] = {}
+        for share in sorted(unfinished.glob("share_*")):
+            files |= json.loads(share.read_text(encoding="utf-8"))
+            share.unlink()
         if self.strategies is not None:
             for role in {ROLE_OF[name] for name in sets}:
                 copied = unfinished / f"{role}_strategy"
                 shutil.copytree(self.strategies / copied.name, copied)
                 files |= {file.relative_to(unfinished).as_posix(): _listed(file) for file in copied.iterdir()}
-        self._commit(unfinished, final, {**state, "files": files})
+        self._commit(unfinished, final, {**state, "step": step, "workers": self.world, "files": files})
         for old in self.steps()[: -self.keep]:
             if old != best:
                 _remove(self.path(old))
@@ -180,23 +149,7 @@ class Checkpoints:
             write_rank(arrays, file, None)
             _sync(file)
             files[file.relative_to(unfinished).as_posix()] = _listed(file)
-        mark = unfinished / f"writing_{self.rank}"
-        mark.write_text(json.dumps(files), encoding="utf-8")
-        mark.rename(unfinished / f"written_{self.rank}")  # atomic: a reader sees the complete list
-
-    def _gather_files(self, unfinished: Path) -> dict[str, Any] | None:
-        """Wait for all workers' lists and merge them; None if training has failed meanwhile.
-
-        No collective is used: the main thread is training and has collectives of its own in progress.
-        """
-        while len(marks := list(unfinished.glob("written_*"))) < self.world:
-            if self._abandoned.wait(POLL_S):
-                return None
-        files: dict[str, Any] = {}
-        for mark in marks:
-            files |= json.loads(mark.read_text(encoding="utf-8"))
-            mark.unlink()
-        return files
+        (unfinished / f"share_{self.rank}").write_text(json.dumps(files), encoding="utf-8")
 
     def _commit(self, unfinished: Path, final: Path, state: Mapping[str, Any]) -> None:
         """Write state.json, whose digests identify the checkpoint, and rename the directory."""
@@ -223,7 +176,7 @@ def _remove(checkpoint: Path) -> None:
 
 
 def read_set(path: Path, name: str, strategy: Strategy | None, rank: int) -> dict[str, NDArray[Any]]:
-    """One set of a checkpoint's tensors, cut for `rank` of `strategy` (None: whole), whoever wrote it.
+    """Read a set of a checkpoint's tensors, cut for `rank` of `strategy` (None: complete tensors).
 
     Raises:
         InputError: a file is missing or damaged.
@@ -234,7 +187,7 @@ def read_set(path: Path, name: str, strategy: Strategy | None, rank: int) -> dic
 
 
 def _directories(root: Path) -> Iterator[Path]:
-    """`root` and every directory below it."""
+    """Yield `root` and every directory below it."""
     yield root
     yield from (path for path in root.rglob("*") if path.is_dir())
 

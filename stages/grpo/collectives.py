@@ -1,12 +1,12 @@
 """The collectives of a run: sums and gathers over the workers of a group.
 
-They are MindSpore's on accelerators. Without, all workers are on one machine, and talk over links of their
-own (links.py): MindSpore's CPU kernels are slow and know the group of all workers only ("AllReduce only
-support mccl_world_group on CPU", 2.7.0), and its workers take 2 to 17 seconds to meet.
+Accelerators use MindSpore's. On CPUs all workers are on one machine and use sockets (links.py): MindSpore's
+CPU collectives are slow, support only the group of all workers ("AllReduce only support mccl_world_group on
+CPU", 2.7.0), and take 2 to 17 seconds to start.
 
-Shapes: n rows of at most N, where a graph knows N alone. A Python function is an operator of fixed shape
-(ops.Custom, 2.7.0), so over links N rows go in and come out, of which n are sent: `every` [N] names
-them, 0, 1, …, n-1 and then n-1 again. It is None where all shapes are known.
+Shapes: n rows of at most N, where a graph knows only N. A Python function is an operator of fixed shape
+(ops.Custom, 2.7.0), so N rows go in and come out, of which n are sent: `every` [N] is 0, 1, …, n-1 and then
+n-1 again. It is None where all shapes are known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Group:
-    """Workers that talk to each other."""
+    """Workers that communicate with each other."""
 
     ranks: tuple[int, ...]
     name: str
@@ -41,10 +41,10 @@ class Group:
     links: Links | None = None
     """Sockets between the workers; None for MindSpore's communication."""
     calls: Iterator[int] = field(default_factory=itertools.count)
-    """Numbers of the places that talk; each worker makes them in the same order."""
+    """Numbers of the calls in the graphs; each worker creates them in the same order."""
 
     def all_reduce(self) -> Callable[[Tensor], Tensor]:
-        """Sum of what the workers give."""
+        """Return an operator that sums the workers' tensors."""
         if self.links is None:
             reduce: Callable[[Tensor], Tensor] = ops.AllReduce(ops.ReduceOp.SUM, self.name)
             return reduce
@@ -52,7 +52,7 @@ class Group:
         return _host_operator(lambda x: links.sum(x, ranks, call), lambda shape: shape)
 
     def all_reduce_rows(self) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """Sum of the first n of N rows, given `every`, over links; None: all_reduce takes any number."""
+        """Return an operator that sums the first n of N rows, given `every`; None: all_reduce does."""
         if self.links is None:
             return None
         links, ranks, call = self.links, self.ranks, next(self.calls)
@@ -88,12 +88,12 @@ def _host_operator(
 class Groups:
     """Groups by their ranks, each created once.
 
-    Creating a group is collective over its members only, so workers may ask for different groups,
-    but those that share one must ask in the same order.
+    Creating a group is collective over its members only: workers may create different groups, but the members
+    of several groups must create them in the same order.
     """
 
     def __init__(self, world: int) -> None:
-        """Take over the number of workers, all of which do so."""
+        """Connect all workers; all must call this."""
         self.world = world
         self.links: Links | None = None
         if world > 1 and ms.get_context("device_target") == "CPU":
@@ -125,14 +125,14 @@ class AllReduce(nn.Cell):
     """Sum over a group, on all of its workers."""
 
     def __init__(self, group: Group) -> None:
-        """Take over the group."""
+        """Create the group's operators."""
         super().__init__()
         self.reduce = group.all_reduce()
         self.reduce_rows: Any = group.all_reduce_rows()
         self.any_size = self.reduce_rows is None
 
     def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
-        """Sum of the workers' `x` [n, ...]."""
+        """Sum the workers' `x` [n, ...]."""
         if every is None or self.any_size:
             return self.reduce(x.reshape((-1,))).reshape(x.shape)
         return part(self.reduce_rows(ops.gather(x, every, 0), every), 0, 0, x.shape[0])
@@ -145,18 +145,18 @@ class CopyToGroup(nn.Cell):
     """
 
     def __init__(self, group: Group) -> None:
-        """Take over the group."""
+        """Create the group's operators."""
         super().__init__()
         self.all_reduce = AllReduce(group)
 
     def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
-        """`x` as it is."""
+        """Return `x`."""
         return x
 
     def bprop(
         self, x: Tensor, every: Tensor | None, out: Tensor, dout: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Sum of what each card's part of the block contributes."""
+        """Sum the gradients of all cards' parts of the block."""
         return self.all_reduce(dout, every), every
 
 
@@ -164,26 +164,26 @@ class SumOverGroup(nn.Cell):
     """Sum over the group forward, identity backward: leaves a split block. Source: Megatron-LM's g."""
 
     def __init__(self, group: Group) -> None:
-        """Take over the group."""
+        """Create the group's operators."""
         super().__init__()
         self.all_reduce = AllReduce(group)
 
     def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
-        """Sum of the cards' `x`."""
+        """Sum the cards' `x`."""
         return self.all_reduce(x, every)
 
     def bprop(
         self, x: Tensor, every: Tensor | None, out: Tensor, dout: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """`dout` as it is: every card has all of it."""
+        """Return `dout`, which is complete on every card."""
         return dout, every
 
 
-class Alone(nn.Cell):
+class Identity(nn.Cell):
     """Identity operator at the boundary of a block that is not shared with other cards."""
 
     def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
-        """`x` as it is."""
+        """Return `x`."""
         return x
 
 
@@ -191,18 +191,18 @@ class Gather(nn.Cell):
     """Arrays of all workers of a group, on all of them; the identity without a group."""
 
     def __init__(self, group: Group | None) -> None:
-        """Take over the group."""
+        """Create the group's operators."""
         super().__init__()
         self.size = len(group.ranks) if group else 1
         self.all_gather: Any = group.all_gather() if group else None
 
     @ms.jit
     def construct(self, x: Tensor) -> Tensor:
-        """X [n, ...] of each worker to [size * n, ...]."""
+        """Gather x [n, ...] of each worker to [size * n, ...]."""
         return self.all_gather(x)
 
     def arrays(self, array: Array) -> Array:
-        """Array [n, ...] of each worker, float32 or int32, to [size, n, ...], in the order of ranks."""
+        """Gather an array [n, ...] (float32 or int32) of each worker to [size, n, ...], in order of ranks."""
         if self.all_gather is None:
             return array[None]
         gathered: Array = self(Tensor(np.ascontiguousarray(array))).asnumpy()

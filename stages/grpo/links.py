@@ -1,7 +1,7 @@
 """Sums and gathers among the workers of one machine, over sockets between each two of them.
 
-MindSpore's own (2.7.0, CPU) copy what they send several times and know the group of all workers alone: 4 MiB
-between two workers on two cores took 32 ms, and take 5 here. Importing this module imports no MindSpore.
+4 MiB between two workers on two cores take 5 ms; MindSpore's own collectives (2.7.0, CPU), which support only
+the group of all workers, take 32 ms. Importing this module imports no MindSpore.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 CHUNK = 2**17
-"""Bytes on their way to a peer, which is sending as well: they must fit into a socket's buffer."""
+"""Bytes sent at a time. Both sides send before they receive, so they must fit into a socket's buffer."""
 RANK, CALL = struct.Struct("=i"), struct.Struct("=iq")
 MEETING_DIRECTORY = "GRPOFLOW_MEETING_PLACE"
-"""Names the directory where a job's workers meet, this user's alone, with a path of at most some 90 bytes.
-launch/process/paced_msrun.py, which imports nothing of ours, sets it."""
+"""Variable with the directory of a job's sockets: private to the user, with a path of at most 90 bytes, set by
+launch/process/paced_msrun.py."""
 NAP_S = 0.01
 
 
@@ -31,7 +31,7 @@ class Links:
     """A worker's connections to all others."""
 
     def __init__(self, rank: int, peers: Mapping[int, socket.socket]) -> None:
-        """Take over a connected socket for each other rank."""
+        """Store a connected socket for each other rank."""
         self.rank, self.peers = rank, peers
 
     @classmethod
@@ -41,18 +41,18 @@ class Links:
         Args:
             rank: this worker.
             world: number of workers.
-            directory: where they meet, see MEETING_PLACE.
+            directory: see MEETING_DIRECTORY.
         """
         address = directory / str(rank)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
             listener.listen(world)
-            peers = {lower: reached(directory / str(lower)) for lower in range(rank)}
+            peers = {lower: connect(directory / str(lower)) for lower in range(rank)}
             for peer in peers.values():
                 peer.sendall(RANK.pack(rank))
             for _ in range(rank + 1, world):
                 peer, _ = listener.accept()
-                peers[RANK.unpack(received(peer, RANK.size))[0]] = peer
+                peers[RANK.unpack(receive(peer, RANK.size))[0]] = peer
         address.unlink()
         with contextlib.suppress(OSError):  # not empty, but for the last worker
             directory.rmdir()
@@ -61,13 +61,13 @@ class Links:
         return cls(rank, peers)
 
     def sum(self, x: Array, ranks: Sequence[int], call: int, count: int | None = None) -> Array:
-        """Sum of the arrays `x` of `ranks`, added in their order, so that all have the same to the last bit.
+        """Sum the arrays `x` of `ranks` in their order, so that all have equal results to the last bit.
 
         Args:
             x: float32, of the same shape on all.
-            ranks: this worker among them; all of them call this.
-            call: which of their calls this is; the same on all.
-            count: of the first rows, which alone are sent; what the others become means nothing. None: all.
+            ranks: of the workers that call this, this one among them.
+            call: number of this call in the graphs, the same on all.
+            count: rows to send, from the first; the remaining rows are undefined afterwards. None: all.
         """
         total = np.empty_like(x, order="C")
         sums = total[:count].reshape(-1)
@@ -81,22 +81,22 @@ class Links:
         return total
 
     def gather(self, x: Array, ranks: Sequence[int], call: int) -> Array:
-        """Arrays [n, ...] of `ranks` to [len(ranks) * n, ...], in their order; otherwise as `sum`."""
+        """Gather arrays [n, ...] of `ranks`, in their order, to [len(ranks) * n, ...]; see `sum`."""
         gathered = np.empty((len(ranks), x.size), x.dtype)
 
-        def mesh(start: int, end: int, parts: Sequence[Array]) -> None:
+        def store(start: int, end: int, parts: Sequence[Array]) -> None:
             for row, part in zip(gathered, parts, strict=True):
                 row[start:end] = part
 
-        self._swap(x, ranks, call, mesh)
+        self._swap(x, ranks, call, store)
         return gathered.reshape(len(ranks) * x.shape[0], *x.shape[1:])
 
     def _swap(
         self, x: Array, ranks: Sequence[int], call: int, take: Callable[[int, int, Sequence[Array]], None]
     ) -> None:
-        """Hand some elements after the others to the other ranks; `take` gets those of all ranks."""
+        """Exchange `x` in chunks with the other ranks; `take` receives each chunk of all ranks."""
         flat, peers = np.ascontiguousarray(x).reshape(-1), [rank for rank in ranks if rank != self.rank]
-        self._agree(peers, call, flat.nbytes)
+        self._check_call(peers, call, flat.nbytes)
         step = CHUNK // flat.itemsize
         parts = {rank: np.empty(min(step, flat.size), flat.dtype) for rank in peers}
         for start in range(0, flat.size, step):
@@ -108,17 +108,17 @@ class Links:
             held = [segment if rank == self.rank else parts[rank][: segment.size] for rank in ranks]
             take(start, start + segment.size, held)
 
-    def _agree(self, others: Sequence[int], call: int, size: int) -> None:
-        for rank in others:
+    def _check_call(self, peers: Sequence[int], call: int, size: int) -> None:
+        for rank in peers:
             self.peers[rank].sendall(CALL.pack(call, size))
-        for rank in others:
-            call_of_peer = CALL.unpack(received(self.peers[rank], CALL.size))
+        for rank in peers:
+            call_of_peer = CALL.unpack(receive(self.peers[rank], CALL.size))
             if call_of_peer != (call, size):
                 message = f"worker {rank} is at call {call_of_peer[0]} with {call_of_peer[1]} bytes"
                 raise RuntimeError(f"{message}, worker {self.rank} at call {call} with {size}")
 
 
-def reached(path: Path) -> socket.socket:
+def connect(path: Path) -> socket.socket:
     """Connect to the worker that listens at `path`, waiting until it does."""
     peer = socket.socket(socket.AF_UNIX)
     while True:
@@ -130,7 +130,7 @@ def reached(path: Path) -> socket.socket:
             return peer
 
 
-def received(peer: socket.socket, count: int) -> bytes:
+def receive(peer: socket.socket, count: int) -> bytes:
     """Receive the next `count` bytes from a peer."""
     data = np.empty(count, np.uint8)
     fill(peer, data)

@@ -1,8 +1,8 @@
 """Qwen2, Qwen3 or Llama on one card's share of the heads, for training and for generating.
 
-The tokens of all prompts and completions go through norms and products as one flat list; only
-attention knows rows. A prompt is computed once and shared by the G completions of its group, in
-training as in generation; completions attend to their prompt's keys beside their own.
+The tokens of all prompts and completions go through norms and products as one flat list; only attention
+arranges them in rows. A prompt is computed once and shared by the G completions of its group, in training
+and in generation; completions attend to their prompt's keys and their own.
 
 Shapes: P prompts, G completions of each, S prompt slots (padded on the right), T completion slots,
 N tokens in all, H hidden, V this card's vocabulary, Q and K this card's query and key/value heads,
@@ -20,8 +20,15 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
-from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask, prompt_mask
-from stages.grpo.collectives import AllReduce, Alone, CopyToGroup, Group, SumOverGroup
+from stages.grpo.attention import (
+    attend_with_prompt,
+    attend_within,
+    causal_mask,
+    half_swap,
+    prompt_mask,
+    rotary_table,
+)
+from stages.grpo.collectives import AllReduce, CopyToGroup, Group, Identity, SumOverGroup
 from stages.grpo.memory import MOST_STORED
 from stages.grpo.operators import (
     Lookup,
@@ -38,38 +45,10 @@ from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import parts
 from stages.grpo.token_logits import KeptProbabilities, RecomputedProbabilities
 from stages.models.config import ModelConfig
-from stages.models.families import family_of
-
-
-def rotary_table(model: ModelConfig, positions: int, Q: int, K: int) -> tuple[Tensor, Tensor]:
-    """Cos and signed sin [positions, (Q+2K)*D] of the rotary embedding, for Q query and K key heads.
-
-    rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves of each head and the sign that
-    transformers' rotate_half puts on the swapped part stands in the table; so does the factor 1/sqrt(D)
-    of the queries. Every head has columns of its own: see `outer` for what stretching costs. The K value
-    heads' are 1 and 0: cutting them off first takes longer than leaving them as they are.
-    Source: Su et al. 2021, arXiv:2104.09864, eq. 34; pairing of halves as in GPT-NeoX and Qwen2.
-    """
-    D = model.head_size
-    frequencies = family_of(model).frequencies(model, np.arange(0, D, 2, dtype=np.float64) / D)
-    angles = np.outer(np.arange(positions), frequencies)
-    cos, sin = np.cos(angles), np.sin(angles)
-    scale = np.repeat([D**-0.5, 1.0], [Q * D, K * D])
-    tables = ((np.concatenate([cos, cos], 1), np.ones), (np.concatenate([-sin, sin], 1), np.zeros))
-    wide = [
-        Tensor(np.hstack([np.tile(table, Q + K) * scale, value((positions, K * D))]).astype(np.float32))
-        for table, value in tables
-    ]
-    return wide[0], wide[1]
-
-
-def half_swap(D: int) -> Tensor:
-    """Matrix [D, D] that exchanges the halves of a head: one product instead of two slices and a join."""
-    return Tensor(np.roll(np.eye(D, dtype=np.float32), D // 2, axis=1))
 
 
 def local_ids(ids: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Rows of ids [N] in a card's part of the vocabulary, 0 for others' ids; and 1.0 where it is its own."""
+    """Return rows of ids [N] in a card's part of the vocabulary, 0 for other ids; and 1.0 for its own ids."""
     local = ids - first
     is_local = ops.logical_and(local >= 0, local < count)
     return ops.select(is_local, local, ops.zeros_like(local)), is_local.astype(ms.float32)
@@ -80,10 +59,10 @@ def _zeros(name: str, *shape: int) -> Parameter:
 
 
 class Layer(nn.Cell):
-    """One decoder layer without its attention: what comes before (`project`) and after (`finish`)."""
+    """One decoder layer without its attention: the parts before (`project`) and after (`finish`) it."""
 
     def __init__(self, model: ModelConfig, index: int, model_parallel: int, group: Group | None) -> None:
-        """Zero weights for one card's share.
+        """Create zero weights for one card's share.
 
         Args:
             model: the full model.
@@ -111,15 +90,15 @@ class Layer(nn.Cell):
         self.gate = _zeros(f"{prefix}.gate", F, H)
         self.up = _zeros(f"{prefix}.up", F, H)
         self.down = _zeros(f"{prefix}.down", H, F)
-        self.enter = CopyToGroup(group) if group else Alone()
-        self.leave = SumOverGroup(group) if group else Alone()
+        self.enter = CopyToGroup(group) if group else Identity()
+        self.leave = SumOverGroup(group) if group else Identity()
 
     def project(
         self, x: Tensor, cos: Tensor, sin: Tensor, every: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """X [N, H], cos and sin [N, (Q+2K)*D] to query [N, Q, D] (scaled), key and value [N, K, D].
+        """Project x [N, H] to query [N, Q, D] (scaled), key and value [N, K, D], all rotated.
 
-        `every` (collectives.py): where N is not known to the graph, and so below.
+        cos and sin: [N, (Q+2K)*D]. `every` (collectives.py): only if the graph does not know N; so below.
         """
         Q, K, D = self.Q, self.K, self.D
         y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon), every), self.qkv)
@@ -134,9 +113,9 @@ class Layer(nn.Cell):
         return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
 
     def norm_heads(self, y: Tensor, ones: Tensor) -> Tensor:
-        """Y [N, (Q+2K)*D] with each query and key head normed; values stay.
+        """Normalise each query and key head of y [N, (Q+2K)*D]; values stay.
 
-        The two weights are every card's, which norms its own heads alone: their gradients are summed.
+        All cards hold both weights and normalise only their own heads, so the gradients are summed.
         """
         Q, K, D = self.Q, self.K, self.D
         mean = plain_product((y * y).reshape((-1, D)), ops.full((D, 1), 1 / D, dtype=ms.float32))
@@ -145,15 +124,15 @@ class Layer(nn.Cell):
             (part(factor, 1, 0, Q + K), outer(ones, ops.full((1, K), 1.0, dtype=ms.float32))), 1
         )
         stretched = outer(factor.reshape((-1, 1)), ops.full((1, D), 1.0, dtype=ms.float32)).reshape(y.shape)
-        # Not a parameter itself: what enters a group by a backward pass of its own is read once for all, and
-        # updates of it are not seen (mindspore 2.7.0, CPU).
+        # Concatenated first: a parameter that enters a cell with a backward pass of its own directly is read
+        # only once, and its updates are not seen (mindspore 2.7.0, CPU).
         both = self.enter(ops.concat((self.query_norm, self.key_norm)), None)
         unit_scale = ops.full((K * D,), 1.0, dtype=ms.float32)
         weight = ops.concat((ops.tile(both[:D], (Q,)), ops.tile(both[D:], (K,)), unit_scale))
         return y * stretched * outer(ones, weight.reshape((1, -1)))
 
     def finish(self, x: Tensor, attended: Tensor, every: Tensor | None = None) -> Tensor:
-        """X [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
+        """Compute the layer's output [N, H] from x [N, H] and attended [N, Q*D]."""
         x = x + self.leave(product(attended, self.output), every)
         y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon), every)
         y = product(ops.silu(product(y, self.gate)) * product(y, self.up), self.down)
@@ -167,7 +146,7 @@ class CausalLM(nn.Cell):
         self, model: ModelConfig, positions: int, mesh: Mesh = SINGLE, group: Group | None = None,
         split_embedding: bool = False, split_head: bool = False,
     ) -> None:  # fmt: skip
-        """Zero weights; `load` fills them.
+        """Create zero weights, which `load` fills.
 
         Args:
             model: the full model.
@@ -194,7 +173,7 @@ class CausalLM(nn.Cell):
         )
         self.norm = _zeros("norm", self.H)
         self.head = self.embedding if model.tie_word_embeddings else _zeros("head", self.V, self.H)
-        # Taken now: MindSpore puts prefixes before them once this cell becomes part of another.
+        # Read now: MindSpore adds prefixes once this cell becomes part of another.
         self.names = tuple(parameter.name for parameter in self.trainable_params())
         self.cos, self.sin = rotary_table(model, positions, self.layers[0].Q, self.layers[0].K)
         self.tied, self.lookup = model.tie_word_embeddings, Lookup()
@@ -206,7 +185,7 @@ class CausalLM(nn.Cell):
             self.own_column = Tensor(np.eye(self.cards, dtype=np.float32)[[mesh.model_index]])
 
     def load(self, fused: Mapping[str, NDArray[np.float32]]) -> None:
-        """Take over weights by the names of parameters.parts."""
+        """Load weights by the names of parameters.parts."""
         for name, parameter in zip(self.names, self.trainable_params(), strict=True):
             parameter.set_data(Tensor(np.ascontiguousarray(fused[name])))
 
@@ -216,7 +195,7 @@ class CausalLM(nn.Cell):
         return dict(zip(self.names, values, strict=True))
 
     def embed_and_head(self, ids: Tensor, every: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Ids [N] to [N, H], and the head [V, H] to use with it, so that both have one gradient if tied."""
+        """Embed ids [N] to [N, H]; return also the head [V, H], so that tied weights have one gradient."""
         local, here = local_ids(ids, *self.embedding_ids) if self.split_embedding else (ids, ids)
         if self.tied:
             # Read once: MindSpore copies a parameter for each place of a graph that reads it, if two do.
@@ -226,11 +205,11 @@ class CausalLM(nn.Cell):
         return self.leave(x * here.expand_dims(1), every) if self.split_embedding else x, head
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions [N] to cos and sin [N, (Q+2K)*D]."""
+        """Return cos and sin [N, (Q+2K)*D] of positions [N]."""
         return ops.gather(self.cos, positions, 0), ops.gather(self.sin, positions, 0)
 
     def all_logits(self, x: Tensor, head: Tensor) -> Tensor:
-        """X [N, H] after the last layer to the logits of the whole vocabulary, on every card; no gradient."""
+        """Compute all logits, on every card, from the last layer's x [N, H]; no gradient."""
         x = rms_norm(x, self.norm, self.epsilon)
         logits = product(self.enter(x, None) if self.split_head else x, head)
         if not self.split_head:
@@ -243,24 +222,10 @@ class CausalLM(nn.Cell):
         before: Tensor, target: Tensor, token: Tensor, every_slot: Tensor | None, every_token: Tensor | None,
         temperature: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Log-probability of each token of given completions, and the entropy of its distribution.
+        """Compute log-probabilities and entropies [P*G, T] of the tokens of given completions.
 
-        Args:
-            ids: see packing.packed for this and all up to `every_token`, int32.
-            position: [N].
-            length: [P].
-            prompt: [P, S].
-            completion: [P, G, T-1].
-            slot: [N].
-            before: [M].
-            target: [M].
-            token: [P*G, T].
-            every_slot: `every` (collectives.py) of N rows; None: N is known, and so is M.
-            every_token: of M rows.
-            temperature: divides the logits.
-
-        Returns:
-            logprobs and entropies [P*G, T]; those of padding mean nothing. No gradient through entropies.
+        Both are undefined on padding; entropies have no gradient. All arguments but the temperature, which
+        divides the logits, are the results of packing.packed.
         """
         x, head = self.hidden(ids, position, length, prompt, completion, slot, every_slot)
         most = token.shape[0] * token.shape[1]
@@ -274,7 +239,7 @@ class CausalLM(nn.Cell):
         self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
         every: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Output of the last layer [N, H], and the head, for arguments as of `construct`."""
+        """Compute the last layer's output [N, H], and return the head; arguments as in `construct`."""
         P, S = prompt.shape
         G, T = completion.shape[1], completion.shape[2]
         cos, sin = self.rotary(position)
@@ -287,26 +252,25 @@ class CausalLM(nn.Cell):
             ),
             -1,
         )
-        places = (prompt.reshape((-1,)), completion.reshape((-1,)), slot)
+        slots = (prompt.reshape((-1,)), completion.reshape((-1,)), slot)
         x, head = self.embed_and_head(ids, every)
         for layer in self.layers:
             q, k, v = layer.project(x, cos, sin, every)
-            q_prompt, q = spread(q, *places)
-            k_prompt, k = spread(k, *places)
-            v_prompt, v = spread(v, *places)
+            q_prompt, q = spread(q, *slots)
+            k_prompt, k = spread(k, *slots)
+            v_prompt, v = spread(v, *slots)
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
             attended = attend_with_prompt(q, k, v, keys, values, mask, G)
-            x = layer.finish(x, collect(first, attended, *places), every)
+            x = layer.finish(x, collect(first, attended, *slots), every)
         return x, head
 
     def token_logprobs(
         self, x: Tensor, ids: Tensor, head: Tensor, temperature: float, most: int, every: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Log-probability of ids [M] after the last layer's output x [M, H] by the head, and entropy [M].
+        """Compute log-probabilities of ids [M] after the last layer's output x [M, H], and entropies [M].
 
-        `most`: the largest M, which decides in how many parts the logits are computed.
-
-        Each card knows the log-sum of its part of the vocabulary, and all of them the sum over cards.
+        `most`, the largest M, decides in how many parts the logits are computed. Each card computes the
+        log-sum of its part of the vocabulary; the parts are then summed over the cards.
         Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
         """
         x = rms_norm(x, self.norm if temperature == 1 else self.norm / temperature, self.epsilon)

@@ -1,4 +1,4 @@
-"""Operators as MindSpore's CPU kernels like them: what they are made of decides time and memory.
+"""Operators in the forms that are fast and small on MindSpore's CPU kernels (figures: tests/benchmarks).
 
 A gradient written by hand calls operators, not functions such as ops.full or ops.softmax: the graph compiler
 of 2.7.0 loses some of those ("The pointer[input] is null").
@@ -21,20 +21,18 @@ add_rows = ops.ScatterAdd()  # in place, even to what is no parameter; one threa
 
 
 def outer(column: Tensor, row: Tensor) -> Tensor:
-    """Column [N, 1] times row [1, M]: [N, M].
+    """Multiply column [N, 1] and row [1, M] to [N, M].
 
-    Stands where a broadcast would be shorter: MindSpore's CPU kernels of + - * keep four copies of the
-    result for good and take four times as long when they must stretch an operand (2.7.0); a product is
-    not slower than the memory, neither forward nor backward.
+    Used in place of a broadcast: MindSpore's CPU kernels of + - * take four times as long when they broadcast
+    and keep four copies of the result (2.7.0).
     """
     return plain_product(column, row)
 
 
 def part(x: Tensor, axis: int, start: int, size: int) -> Tensor:
-    """`size` neighbours of `x` along an axis, from `start` on.
+    """Return x[start : start + size] along an axis.
 
-    Stands where x[start : start + size] would be shorter: MindSpore's StridedSlice takes 11 ns an element on
-    one core where its Slice copies rows (2.7.0).
+    MindSpore's StridedSlice takes 11 ns an element on one core; Slice copies rows (2.7.0).
     """
     axis = axis % x.ndim
     after = x.shape[axis + 1 :]
@@ -43,18 +41,18 @@ def part(x: Tensor, axis: int, start: int, size: int) -> Tensor:
 
 
 class Cut(nn.Cell):
-    """Consecutive parts of a tensor along one axis.
+    """Operator that cuts a tensor into consecutive parts along one axis.
 
-    The gradient joins those of the parts; MindSpore's own fills each up with zeros and adds them.
+    The gradient concatenates those of the parts; MindSpore's own pads each with zeros and adds them.
     """
 
     def __init__(self, axis: int) -> None:
-        """Take over the axis."""
+        """Store the axis."""
         super().__init__()
         self.axis = axis
 
     def construct(self, x: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
-        """Parts of `x` that are `sizes` long."""
+        """Cut `x` into parts of the given sizes."""
         parts, start = [], 0
         for size in sizes:
             parts.append(part(x, self.axis, start, size))
@@ -64,7 +62,7 @@ class Cut(nn.Cell):
     def bprop(
         self, x: Tensor, sizes: tuple[int, ...], out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[int, ...]]:
-        """Gradient of `x`."""
+        """Return the gradient of `x`."""
         return ops.concat(dout, self.axis), sizes
 
 
@@ -72,21 +70,21 @@ cut_rows, cut_columns = Cut(0), Cut(-1)
 
 
 class Spread(nn.Cell):
-    """Rows of a list for each slot of prompts and completions, as packing.packed numbers them.
+    """Operator that copies rows of a list to the slots of prompts and completions (packing.packed).
 
-    The gradient takes rows as well: no row stands in two slots whose gradient is not 0. MindSpore's own adds
-    them up one after the other, in three times the time.
+    The gradient is a gather as well, because no row has two slots with a gradient other than 0. MindSpore's
+    own adds all slots one by one, which takes three times as long.
     """
 
     def construct(self, x: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows `prompt` [P*S] and `completion` [P*G*T] of `x` [N, ...], which came from `slot` [N]."""
+        """Return rows `prompt` [P*S] and `completion` [P*G*T] of `x` [N, ...]; `slot` [N] is the inverse."""
         return ops.gather(x, prompt, 0), ops.gather(x, completion, 0)
 
     def bprop(
         self, x: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor, out: tuple[Tensor, Tensor],
         dout: tuple[Tensor, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Gradient of `x`."""
+        """Return the gradient of `x`."""
         return ops.gather(ops.concat(dout), slot, 0), prompt, completion, slot
 
 
@@ -96,14 +94,14 @@ class Collect(nn.Cell):
     def construct(
         self, first: Tensor, second: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor
     ) -> Tensor:
-        """Rows `slot` [N] of what prompts `first` [P*S, ...] and completions `rest` [P*G*T, ...] hold."""
+        """Return rows `slot` [N] of prompts `first` [P*S, ...] and completions `second` [P*G*T, ...]."""
         return ops.gather(ops.concat((first, second)), slot, 0)
 
     def bprop(
         self, first: Tensor, second: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor, out: Tensor,
         dout: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Gradients of both."""
+        """Return the gradients of both."""
         return ops.gather(dout, prompt, 0), ops.gather(dout, completion, 0), prompt, completion, slot
 
 
@@ -111,25 +109,25 @@ spread, collect = Spread(), Collect()
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """X [N, H] with unit root mean square per token, times weight [H]. Source: arXiv:1910.07467, eq. 4."""
+    """Scale x [N, H] to unit root mean square, times weight [H]. Source: arXiv:1910.07467, eq. 4."""
     H = x.shape[1]
     mean = plain_product(x * x, ops.full((H, 1), 1 / H, dtype=ms.float32))
     return x * outer(ops.rsqrt(mean + epsilon), weight.reshape((1, H)))
 
 
 class Softmax(nn.Cell):
-    """Shares along the last axis.
+    """Softmax along the last axis.
 
-    The gradient sums and stretches by products: MindSpore's own takes three times as long, and keeps what it
-    has stretched.
+    The gradient sums and broadcasts by products: MindSpore's own takes three times as long and keeps the
+    broadcast results.
     """
 
     def construct(self, x: Tensor, ones: Tensor) -> Tensor:
-        """Shares of `x` [..., L], and ones [L, 1]."""
+        """Return the softmax of `x` [..., L]; ones: [L, 1]."""
         return shares(x)
 
     def bprop(self, x: Tensor, ones: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient of `x`."""
+        """Return the gradient of `x`."""
         weighted = out * dout
         sums = plain_product(weighted.reshape((-1, x.shape[-1])), ones)
         return weighted - out * product(sums, ones).reshape(out.shape), ones
@@ -139,34 +137,34 @@ _softmax = Softmax()
 
 
 def softmax(x: Tensor) -> Tensor:
-    """Shares of `x` along its last axis."""
+    """Return the softmax of `x` along its last axis."""
     return _softmax(x, ops.full((x.shape[-1], 1), 1.0, dtype=ms.float32))
 
 
 class Lookup(nn.Cell):
-    """Rows of an embedding, and the embedding for a head that is tied to it.
+    """Rows of an embedding, and the embedding itself for a tied head.
 
-    The rows' gradient is added to what the head gave: two gradients of one weight are both kept to the end
-    and then added to a third of its size.
+    The rows' gradient is added to the head's in place; MindSpore keeps both to the end and adds them into a
+    third tensor of the same size.
     """
 
     def construct(self, embedding: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Embedding [V, H] and ids [N] to rows [N, H] and the embedding."""
+        """Return rows ids [N] of the embedding [V, H] as [N, H], and the embedding."""
         return ops.gather(embedding, ids, 0), embedding
 
     def bprop(
         self, embedding: Tensor, ids: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor]:
-        """Gradients of embedding and ids (none)."""
+        """Return the gradients of embedding and ids (none)."""
         return add_rows(dout[1], ids, dout[0]), ops.zeros_like(ids)
 
 
 def ordered_sum(x: Tensor) -> Tensor:
     """Sum all elements of `x` to a scalar, always in the same order, so that runs agree to the last bit.
 
-    MindSpore's ReduceSum cuts a long vector into as many parts as it found fastest by trying: two runs
-    of one program add in different orders (seen with 2.7.0 on a CPU from about 200,000 elements). A product
-    with ones is cut between rows only, and is ten times as fast as a sum over short rows.
+    MindSpore's ReduceSum tries out how many parts of a long vector are fastest, so two runs of one program
+    add in different orders (2.7.0 on a CPU, from about 200,000 elements). A product with ones is cut between
+    rows only, and is ten times as fast as a sum over short rows.
     """
     x = x.reshape((-1,))
     while x.shape[0] > ROW:
@@ -187,8 +185,8 @@ def row_sums(x: Tensor) -> Tensor:
 def square_sum(x: Tensor, pieces: int = 1) -> Tensor:
     """Sum the squares of all elements of `x` [..., W] to a scalar, always in the same order.
 
-    Each row's product with itself: squares of a tensor of a model's size would stay in memory with it. So
-    would the copy that a change of its shape takes; in several pieces (of a matrix) it is a part's.
+    It multiplies each row by itself, because squares of all weights would stay in memory. A matrix in several
+    `pieces` is reshaped piece by piece, so that only one of them is copied at a time.
     """
     products = ops.BatchMatMul(transpose_b=True)
     if pieces == 1:

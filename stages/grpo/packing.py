@@ -1,7 +1,7 @@
-"""The tokens of a batch without its padding: one list for norms and products, and where each stands in a row.
+"""The tokens of a batch without its padding: one list for norms and products, and each token's slot.
 
-Shapes: P prompts of S slots, G completions of each of T slots, of which the last is predicted and never
-read; N slots that are computed and M tokens whose log-probability is wanted, with some padding.
+Shapes: P prompts of S slots, G completions of each of T slots, of which the last is a target but no input; N
+input slots that are computed and M target tokens, both with some padding.
 """
 
 from collections.abc import Callable
@@ -21,28 +21,28 @@ VARY = ("ids", "position", "slot", "before", "target")
 LEAST = 16
 """M is at least all slots by this, so that none of token_logits.pieces is empty."""
 FULL = 0.9
-"""The share of all slots from which on they are all computed."""
+"""All slots are computed if a larger share than this holds tokens."""
 
 
 def compiled(function: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """Compile a function that takes `packed`'s results, as a graph for any N and M (see VARY).
+    """Compile a function of `packed`'s results twice: for any N and M (see VARY), and for full batches.
 
-    A graph whose sizes are known in advance needs 40 us less for each kernel: there is one for whole batches.
+    A graph of fixed size takes 40 us less per kernel.
 
     Args:
-        function: makes it, each time anew.
+        function: returns a new function object at each call.
     """
     static: Callable[..., Any] = ms.jit(function())
     sizes = dict.fromkeys(VARY, Tensor(shape=[None], dtype=ms.int32))
     some: Callable[..., Any] = ms.enable_dynamic(**sizes)(ms.jit(function()))
 
-    def chosen(*inputs: Tensor) -> Any:
+    def run(*inputs: Tensor) -> Any:
         *_, prompt, completion, slot = inputs[:6]
         if slot.size < prompt.size + completion.size:
             return some(*inputs)
         return static(*inputs[: MODEL_INPUTS - 2], None, None, *inputs[MODEL_INPUTS:])
 
-    return chosen
+    return run
 
 
 def packed(
@@ -55,13 +55,13 @@ def packed(
         length: tokens of the prompts [P], at least 1.
         completion: ids [P, G, T].
         tokens: of the completions [P, G], 0 allowed; what comes after them is padding.
-        sizes: N and M, each all slots or more than hold a token.
+        sizes: N and M, each all slots or more than contain a token.
 
     Returns:
         ids and positions of the computed slots [N]; length; the row among these of each prompt slot [P, S]
-        and completion slot [P, G, T-1]; the slot of each row [N]; the row before each wanted token [M]; that
-        token [M]; the wanted token of each completion slot [P*G, T]; `every` (collectives.py) of N and of M
-        rows. Slots of padding lead to padding.
+        and completion slot [P, G, T-1]; the slot of each row [N]; the row before each target [M]; the target
+        ids [M]; the target of each completion slot [P*G, T]; `every` (collectives.py) of N and of M rows.
+        Indices of padding refer to padding.
     """
     (P, S), (G, T) = prompt.shape, completion.shape[1:]
     read, targets = slots(length, S, tokens, T)
@@ -90,7 +90,7 @@ def slots(length: Array, S: int, tokens: Array, T: int) -> tuple[Array, Array]:
 
 
 def sizes(read: Array, targets: Array) -> tuple[int, int]:
-    """N and M where so many slots as are true hold tokens: one more, or all where nearly all do.
+    """Return N and M: one more than the slots with tokens, or all slots if nearly all have tokens.
 
     Args:
         read: [P*S + P*G*(T-1)].

@@ -133,7 +133,6 @@ def train(
         log.append([row])
         if config.checkpoint_every and step % config.checkpoint_every == 0:
             memory.save(step, recent)
-    memory.checkpoints.wait()
     shutil.copyfile(log.path, context.output / log.path.name)
     stopped = "accuracy" if reached(recent, config) else "steps"
     mean = float(np.mean(recent))

@@ -57,15 +57,10 @@ def run(context: Context) -> None:
     resumed, remembered = state.restore(trainer, checkpoints)
     best = Best(**remembered.get("best", {}))
     chief = Chief(context, resumed, job.train) if rank == 0 else None
-    try:
-        last = train(trainer, checkpoints, context.work, resumed, best, chief)
-    except BaseException:
-        checkpoints.abandon()
-        raise
+    last = train(trainer, checkpoints, context.work, resumed, best, chief)
     chosen = best.step if job.train.keep_best else None
     if chosen is not None and chosen != last:
-        checkpoints.wait()
-        trainer.barrier()  # the best step's checkpoint is complete when worker 0 says so
+        trainer.barrier()  # worker 0 has completed the best step's checkpoint
         if not checkpoints.is_complete(chosen):
             remedy = "type the same command again: it goes on from before that step"
             raise InputError(checkpoints.path(chosen), None, "is the best checkpoint, and damaged", remedy)
@@ -74,7 +69,6 @@ def run(context: Context) -> None:
         shard = unfuse(job.model, trainer.policy.model.weights())
     file = context.output / "train" / f"rank_{rank}" / "model.safetensors"
     write_rank(shard, file, job.model.param_init_type)
-    checkpoints.wait()
     peaks = trainer.world.arrays(np.array([peak_memory_gib()], np.float32))
     if chief is not None:
         chief.finish(last, chosen, best, [round(float(peak), 3) for peak in peaks[:, 0]])
@@ -113,7 +107,6 @@ def train(
         step += 1
         result = trainer.step(step)
         if result.learned.problem is not None:
-            checkpoints.wait()
             trainer.barrier()
             good = checkpoints.steps()
             batch = work / f"diverged_step_{step:06d}.jsonl"

@@ -21,18 +21,18 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def role() -> str | None:
-    """MS_WORKER, MS_SCHED, or None when msrun has not started this process."""
+    """Return MS_WORKER, MS_SCHED, or None if msrun has not started this process."""
     return os.environ.get("MS_ROLE")
 
 
 def start(device_target: str = "CPU") -> tuple[int, int]:
-    """Set MindSpore up and, on accelerators, join the other workers; returns (rank, workers).
+    """Set up MindSpore and, on accelerators, join the other workers; return (rank, number of workers).
 
-    msrun starts its scheduler from the same command line: there this call only serves the workers until
-    all have ended, and then ends the process; at once on CPUs, where workers meet by themselves (links.py).
+    msrun starts its scheduler from the same command line: that process serves the workers until all have
+    ended and then exits here; on CPUs, where workers connect by themselves (links.py), at once.
 
     Raises:
-        ConfigError: this installation of MindSpore does not serve `device_target`.
+        ConfigError: this installation of MindSpore does not support `device_target`.
     """
     if role() == "MS_SCHED" and device_target == "CPU":
         sys.exit(0)
@@ -64,11 +64,11 @@ def start(device_target: str = "CPU") -> tuple[int, int]:
 def take_cores() -> int | None:
     """Stay on this worker's cores where several share this machine; before MindSpore starts its threads.
 
-    Each would take all cores otherwise, and threads that wait for work spin in the way of the others. Where
-    a container's time is limited on whichever cores it runs, the kernel goes on choosing them.
+    Otherwise each worker would use all cores, and its waiting threads would spin and block the other workers.
+    If a container's time is limited instead of its cores, the kernel goes on choosing them.
 
     Returns:
-        Threads for its kernels; None: MindSpore's choice.
+        threads for its kernels; None: MindSpore decides.
     """
     workers = int(os.environ.get("MS_WORKER_NUM", "1"))
     if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in LOOPBACK:
@@ -110,9 +110,9 @@ def cpu_quota() -> float | None:
 def reserve_memory() -> None:
     """Let MindSpore put intermediate results of CPU graphs into one block, before a graph runs.
 
-    It takes blocks of 2 GiB otherwise, in whose ends large tensors find no room: with weights of 0.59 GiB its
-    optimizer's step ended at 3.4 instead of 5.0 GiB. What is not used of a block takes no memory, and where
-    the system refuses one of this size MindSpore takes smaller ones.
+    Its default blocks of 2 GiB waste memory on large tensors: with weights of 0.59 GiB, five updates peaked
+    at 5.0 GiB, with one large block at 3.4 GiB. The unused part of a block takes no memory, and if the
+    system refuses one of this size MindSpore allocates smaller ones.
     """
     import mindspore as ms
 
@@ -120,7 +120,7 @@ def reserve_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Give the system what is free: glibc keeps what loading weights and compiling graphs took."""
+    """Return free memory to the system: glibc keeps what loading weights and compiling graphs used."""
     ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -128,7 +128,7 @@ def use_device(target: str) -> None:
     """Compute on `target` from now on.
 
     Raises:
-        ConfigError: this installation of MindSpore does not serve it.
+        ConfigError: this installation of MindSpore does not support it.
     """
     import mindspore as ms
 
