@@ -79,4 +79,4 @@ def test_a_worker_that_has_ended_is_told():
 
 
 def test_calls_may_be_of_more_bytes_than_32_bits_count():
-    together(2, lambda links: links._agree([1 - links.rank], 0, 2**32))
+    together(2, lambda links: links._check_call([1 - links.rank], 0, 2**32))

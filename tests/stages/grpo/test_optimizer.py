@@ -1,5 +1,4 @@
 import itertools
-import math
 from dataclasses import replace
 
 import mindspore as ms
@@ -71,17 +70,6 @@ def test_is_the_same_to_the_last_bit_every_time():
             optimizer.update(Tensor(1e-2, ms.float32), Tensor(step, ms.float32), list(gradients))
         actual.add(b"".join(one.asnumpy().tobytes() for one in (*ours, *optimizer.m, *optimizer.v)))
     assert len(actual) == 1
-
-
-def test_learning_rate_by_hand():
-    rate = {"steps": 11, "num_iterations": 1, "learning_rate": 2.0}
-    config = train_config(**rate, warmup_steps=2, final_share=0.5, schedule="cosine")
-    assert [learning_rate(config, step) for step in (0, 1, 2)] == [1.0, 2.0, 2.0]
-    assert learning_rate(config, 6) == pytest.approx(1 + (1 + math.cos(math.pi / 2)) / 2)
-    assert learning_rate(config, 10) == pytest.approx(1.0)
-    linear = train_config(**rate, warmup_steps=0, final_share=0.0, schedule="linear")
-    assert [learning_rate(linear, step) for step in (0, 5, 10)] == pytest.approx([2.0, 1.0, 0.0])
-    assert learning_rate(train_config(learning_rate=3.0), 99) == 3.0
 
 
 SETTINGS = 200

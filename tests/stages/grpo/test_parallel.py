@@ -33,12 +33,6 @@ class Exchange:
         return self.flat
 
 
-def test_places():
-    mesh = Mesh(data_parallel=2, data_index=1, model_parallel=4, model_index=2)
-    assert mesh.model_ranks == [4, 5, 6, 7] and mesh.data_ranks == [2, 6]
-    assert mesh.rows(6) == slice(3, 6)
-
-
 def test_reshard_puts_rows_and_columns_together():
     random = np.random.default_rng(0)
     full = {"rows": random.random((4, 3)), "columns": random.random((2, 6)), "whole": random.random(5)}

@@ -18,41 +18,6 @@ def draw(uniform, greedy=False, t=5, logits=LOGITS, sampler=None, **rules):
     return ids.asnumpy()
 
 
-def frequencies(**rules):
-    """Shares of the five tokens over 1,000 evenly spread numbers: the distribution itself."""
-    return np.bincount(draw((np.arange(1000) + 0.5) / 1000, **rules), minlength=5) / 1000
-
-
-def test_plain_sampling_follows_the_distribution():
-    np.testing.assert_allclose(frequencies(), np.exp(LOGITS), atol=0.002)
-
-
-def test_temperature_sharpens():
-    expected = np.exp(LOGITS / 0.5) / np.exp(LOGITS / 0.5).sum()
-    np.testing.assert_allclose(frequencies(temperature=0.5), expected, atol=0.002)
-
-
-@pytest.mark.parametrize(
-    ("rules", "stored"),
-    [
-        ({"top_k": 2}, [1, 3]),
-        ({"top_k": 5}, [0, 1, 2, 3, 4]),
-        ({"top_p": 0.75}, [1, 3, 4]),
-        ({"top_p": 0.01}, [1]),
-        ({"min_p": 0.3}, [1, 3, 4]),
-        ({"top_k": 3, "top_p": 0.4}, [1]),
-    ],
-)
-def test_filters_keep_the_likeliest_and_renormalise(rules, stored):
-    expected = np.zeros(5)
-    expected[stored] = np.exp(LOGITS[stored]) / np.exp(LOGITS[stored]).sum()
-    np.testing.assert_allclose(frequencies(**rules), expected, atol=0.002)
-
-
-def test_greedy_ignores_the_number_and_the_filters():
-    assert (draw([0.0, 0.5, 0.999], greedy=True, top_p=0.9) == 1).all()
-
-
 def test_the_ends_of_the_interval_draw_possible_tokens():
     impossible_ends = np.array([-1e9, 0.0, 0.0, -1e9], np.float32)
     largest = uniforms((0,), 1, 1).dtype.type(1 - 2**-22)
@@ -88,11 +53,6 @@ def test_no_weightless_token_is_drawn_at_the_edges_of_blocks():
         [np.linspace(0, 1 - 2**-22, 999), [0.5, np.nextafter(0.5, 0), np.nextafter(0.5, 1)]]
     )
     assert set(draw(numbers, logits=logits[0])) == {3, 4}
-
-
-def test_a_repeated_token_becomes_less_likely():
-    logits, seen = Tensor([[2.0, -2.0, 1.0, -1.0]], ms.float32), Tensor([[1, 1, 0, 0]], ms.float32)
-    np.testing.assert_allclose(penalised(logits, seen, 2.0).asnumpy(), [[1.0, -4.0, 1.0, -1.0]])
 
 
 def test_sampled_tokens_follow_the_exact_probabilities():

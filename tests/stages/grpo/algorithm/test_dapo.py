@@ -5,10 +5,6 @@ from stages.grpo.algorithm import dapo
 REWARDS = np.array([[1, 1], [0, 1], [0, 0], [1, 0], [0, 1]], np.float32)
 
 
-def test_groups_of_equal_rewards_teach_nothing():
-    assert dapo.informative(REWARDS).tolist() == [False, True, False, True, True]
-
-
 def test_the_first_informative_groups_are_chosen():
     assert dapo.choose(REWARDS, 2).tolist() == [1, 3]
 
