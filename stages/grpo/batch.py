@@ -1,4 +1,4 @@
-"""What an update learns from, by name.
+"""Arrays of an update, by name.
 
 Shapes, as suffixes of the fields: P prompts, G completions of each, B = P*G with those of one prompt
 neighbours, S prompt slots, T completion slots; prompts and completions are padded on the right.
@@ -19,7 +19,7 @@ from stages.grpo.parallel import Mesh
 
 @dataclass(frozen=True)
 class Batch:
-    """Prompts, their completions, and what a loss reads of each token; a loss's other fields are None."""
+    """Prompts, completions, and the values of each token that a loss reads; None: not read."""
 
     prompt_PS: NDArray[np.int32]
     """Ids [P, S], int32."""

@@ -1,4 +1,4 @@
-"""Prompts with their ground truths, and ids back to text."""
+"""Prompts with their ground truths, supervised examples, and the decoding of ids."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Prompts:
     """Ground truths."""
 
     def __len__(self) -> int:
-        """R."""
+        """Return R."""
         return len(self.lengths)
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> Prompts:
@@ -46,7 +46,7 @@ class Prompts:
 
     @classmethod
     def join(cls, parts: Sequence[Prompts]) -> Prompts:
-        """Prompts of the same S, one after the other."""
+        """Concatenate prompts of the same S."""
         return cls(
             np.concatenate([part.ids for part in parts]),
             np.concatenate([part.lengths for part in parts]),
@@ -57,7 +57,7 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids to text, and the ids with a meaning of their own."""
+    """Tokenizer and special ids."""
 
     tokenizer: Tokenizer
     special: SpecialIds
@@ -68,19 +68,19 @@ class Vocabulary:
         return cls(load(fetched), special_ids(fetched, model))
 
     def texts(self, ids: NDArray[Any], lengths: NDArray[Any]) -> list[str]:
-        """Text of each row's first `length` ids, without special tokens."""
+        """Decode the first `length` ids of each row, without special tokens."""
         rows = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
         return list(self.tokenizer.decode_batch(rows, skip_special_tokens=True))
 
 
 def true_lengths(ids: NDArray[Any], pad: int) -> NDArray[np.int32]:
-    """Length of each right-padded row [R, L]; a padding id inside a row counts."""
+    """Return the length of each right-padded row [R, L]; a padding id inside a row counts."""
     filled = ids != pad
     return np.where(filled.any(1), ids.shape[1] - filled[:, ::-1].argmax(1), 0).astype(np.int32)
 
 
 def read_prompts(records: Path, vocabulary: Vocabulary) -> Prompts:
-    """Prompts and ground truths of a MindRecord written by the tokenize stage."""
+    """Read prompts and ground truths from a MindRecord of the tokenize stage."""
     columns = read_columns(records, ("prompt_ids", "pretrain_ids"))
     ids, answers = columns["prompt_ids"].astype(np.int32), columns["pretrain_ids"]
     lengths = true_lengths(ids, vocabulary.special.pad)
@@ -106,7 +106,7 @@ class Examples:
     """[R, T], 1 on the answers' tokens; of a conversation, on every turn of the assistant."""
 
     def __len__(self) -> int:
-        """R."""
+        """Return R."""
         return len(self.length)
 
     def without(self, prompts: Prompts) -> Examples:
@@ -120,7 +120,7 @@ class Examples:
 
 
 def read_examples(records: Path) -> Examples:
-    """Examples of a MindRecord with input_ids and labels; each row is a prompt and then an answer."""
+    """Read examples from a MindRecord with input_ids and labels; each row is a prompt and then an answer."""
     columns = read_columns(records, ("input_ids", "labels"))
     ids, learned = columns["input_ids"].astype(np.int32), columns["labels"] != IGNORED
     usable = learned.any(1) & ~learned[:, 0]  # an answer that truncation cut away teaches nothing

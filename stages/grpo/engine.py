@@ -1,4 +1,4 @@
-"""engine=local: the embedded trainer. Every stage is ours."""
+"""engine=local: the embedded trainer."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 
 def memory(run: Sections) -> tuple[RoleMemory, ...]:
-    """Bytes of one worker, per role."""
+    """Estimate the memory of one worker, per role."""
     from stages.grpo.memory import estimate  # here and below: a run with nothing to do need not load it
 
     return estimate(run.model, run.layout, run.train, run.rollout, run.tokenize.max_prompt_length)

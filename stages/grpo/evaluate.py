@@ -90,7 +90,7 @@ def run(context: Context) -> None:
 
 
 def weights(artifact: Path, strategies: Path | None, shape: ModelConfig) -> dict[str, Array]:
-    """Full parameters of an artifact: rank directories in train/, or a Hugging Face directory."""
+    """Read the full parameters of an artifact: rank directories in train/, or a Hugging Face directory."""
     if strategies is not None and (artifact / "train").is_dir():
         return merge_ranks(artifact / "train", strategies / "train_strategy")
     tensors = renamed(open_directory(artifact), shape, artifact)
@@ -106,7 +106,7 @@ def answer(
     reward: RewardConfig,
     seed: int,
 ) -> Answers:
-    """Greedy completions of all prompts, and sampled ones of the first."""
+    """Complete all prompts greedily and the first ones by sampling, and score the completions."""
     from stages.grpo.sampling import uniforms
     from stages.rewards.functions import accuracy_reward
     from stages.rewards.score import check_failures, score
@@ -114,7 +114,7 @@ def answer(
     texts, tokens = complete(greedy, prompts, vocabulary, None)
     scores = score(reward, texts, prompts.solutions, tokens)
     allowed = reward.max_failures
-    if allowed is not None:  # said of a step, which has other numbers
+    if allowed is not None:  # the limit is meant for one training step
         reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))
     check_failures(reward, scores, len(texts), "held-out prompts")
     right = np.array(accuracy_reward(texts, list(prompts.solutions))) > 0
@@ -131,11 +131,11 @@ def answer(
 def complete(
     decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, draws: NDArray[np.float32] | None
 ) -> tuple[list[str], list[int]]:
-    """Texts and tokens of the completions of each prompt, decoder.G of them; draws None: greedy."""
+    """Return texts and lengths of decoder.G completions of each prompt; draws None: greedy."""
     P, G = decoder.P, decoder.G
     texts, tokens = np.empty((len(prompts), G), object), np.empty((len(prompts), G), int)
     by_prompt = None if draws is None else draws.reshape(len(prompts), G, -1)
-    # A batch goes on until its last completion ends: short prompts, whose answers tend to be short, together.
+    # A batch runs until its last completion ends. Short prompts, whose answers tend to be short, go together.
     order = np.argsort(prompts.lengths, kind="stable")
     for start in range(0, len(prompts), P):
         subset = order[start : start + P]
@@ -149,14 +149,14 @@ def complete(
 
 
 def pass_at_k(right: NDArray[np.bool_], k: int) -> float:
-    """Unbiased estimate of the share of prompts that at least one of k attempts solves.
+    """Estimate without bias the share of prompts that at least one of k attempts solves.
 
     Args:
         right: [prompts, n].
         k: attempts, at most n.
 
     Raises:
-        ValueError: fewer than k attempts were made, which tell nothing of k.
+        ValueError: there are fewer than k attempts.
 
     Source: Chen et al. 2021, arXiv:2107.03374, eq. 1 and figure 3 (its numerically stable product).
     """
@@ -173,7 +173,7 @@ def pass_at_k(right: NDArray[np.bool_], k: int) -> float:
 
 
 def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:
-    """result.json."""
+    """Return the content of result.json."""
     accuracies = [float(answers.right.mean()) for answers in (before, after)]
     result: dict[str, Any] = {
         "accuracy_sft": accuracies[0],
@@ -191,12 +191,12 @@ def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:
 
 
 def worked_share(texts: Sequence[str]) -> float:
-    """Share of answers that show their work: more than one line."""
+    """Return the share of answers that show their work: more than one line."""
     return float(np.mean(["\n" in text.strip() for text in texts]))
 
 
 def samples(prompts: Prompts, before: Answers, after: Answers, count: int) -> Iterator[dict[str, Any]]:
-    """Rows of samples.jsonl."""
+    """Yield the rows of samples.jsonl."""
     for i in range(min(count, len(prompts))):
         yield {
             "prompt": prompts.texts[i],

@@ -1,4 +1,4 @@
-"""The policy as it generates: in a layout of its own, fed from the training layout in memory.
+"""Generation in a layout of its own, with weights resharded from the training layout in memory.
 
 Shapes: P prompts, G completions of each, B = P*G, S prompt slots, T completion slots.
 """
@@ -26,12 +26,12 @@ Array = NDArray[Any]
 
 
 class Resharded:
-    """One role's weights, brought over from the policy's layout on demand."""
+    """One role's weights, resharded from the policy's layout on demand."""
 
     def __init__(
         self, model: ModelConfig, policy: RoleModel, target: RoleModel, rank: int, groups: Groups
     ) -> None:
-        """Take over both roles; `target` may be `policy` itself, and then nothing moves."""
+        """Prepare the resharding; nothing moves if `target` is `policy` itself."""
         self.model, self.policy, self.target = model, policy, target
         mesh = policy.mesh
         group = Gather(groups.of(mesh.model_ranks))
@@ -48,7 +48,7 @@ class Resharded:
 
 
 class Generator:
-    """Completes prompts of all workers, each worker computing its own rows."""
+    """Generator of completions; each worker computes its own rows."""
 
     def __init__(
         self, role: RoleModel, config: RolloutConfig, prompts: int, prompt_slots: int,
@@ -73,7 +73,7 @@ class Generator:
         )  # fmt: skip
 
     def sample(self, prompts: Prompts, step: int, attempt: int) -> Completions:
-        """Completions [B, T] of the prompts, the same on every worker and whatever their number."""
+        """Complete the prompts; results [B, T] are the same on every worker, for any number of workers."""
         mesh, G = self.role.mesh, self.config.num_generations
         rows = mesh.rows(len(prompts))
         draws = uniforms((self.seed, step, attempt), len(prompts) * G, self.config.max_tokens)
@@ -84,7 +84,7 @@ class Generator:
 
 
 class GreedyAccuracy:
-    """Share of given prompts that the model answers rightly when it takes the likeliest token each time.
+    """Greedy accuracy on given prompts.
 
     The rules of `config` that change greedy answers (max_tokens, min_tokens, repetition_penalty) apply, as in
     the evaluate stage.
@@ -103,7 +103,7 @@ class GreedyAccuracy:
         workers = self.mesh.data_parallel
         share = -(-len(prompts) // workers)
         rows = np.arange(share) + self.mesh.data_index * share
-        # What does not divide is filled up with the first prompt, and not counted.
+        # Workers without a full share repeat the first prompt, which is not counted.
         self.mine = prompts.take(np.where(rows < len(prompts), rows, 0))
         special = vocabulary.special
         self.decoder = Decoder(role.model, config, share, 1, prompts.ids.shape[1], special.eos, special.pad)
@@ -118,14 +118,14 @@ class GreedyAccuracy:
 
 
 class PromptOrder:
-    """The order in which training prompts come: each epoch in one of its own, none left out."""
+    """Order of the training prompts: another permutation in each epoch."""
 
     def __init__(self, rows: int, seed: int) -> None:
-        """Take over the number of prompts."""
+        """Store the number of prompts."""
         self.rows, self.seed = rows, seed
 
     def take(self, position: int, count: int) -> Array:
-        """Row numbers of the `count` prompts after the first `position`."""
+        """Return the row numbers of the `count` prompts after the first `position`."""
         positions = np.arange(position, position + count)
         epochs = positions // self.rows
         orders = {epoch: self._order(int(epoch)) for epoch in np.unique(epochs)}

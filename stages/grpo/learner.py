@@ -1,4 +1,4 @@
-"""Gradients of a loss over given completions, and the update that follows from them.
+"""Gradients of a loss over given completions, and the update by them.
 
 Shapes as in batch.py, and K sums of a loss.
 """
@@ -29,7 +29,7 @@ class Objective(nn.Cell):
     """The model's log-probabilities of given completions, and a loss over them."""
 
     def __init__(self, model: CausalLM, loss: nn.Cell, temperature: float) -> None:
-        """Take over what to evaluate.
+        """Store model and loss.
 
         Args:
             model: gives log-probabilities and entropies.
@@ -63,7 +63,7 @@ class Update:
 
 
 class Learner:
-    """Trains one model on completions with one loss."""
+    """One model, its loss and its optimizer."""
 
     def __init__(
         self, model: CausalLM, loss: nn.Cell, config: OptimizerConfig, mesh: Mesh, groups: Groups,

@@ -26,7 +26,7 @@ class LogProbs:
     """Log-probabilities of given completions under one role's weights."""
 
     def __init__(self, role: RoleModel, layout: RoleLayout, temperature: float, world: Gather) -> None:
-        """Take over the role; `world` gathers over all workers."""
+        """Prepare the graph; `world` gathers over all workers."""
         self.mesh, self.micro_batches, self.world = role.mesh, layout.micro_batch_num, world
         model = role.model
 
@@ -43,9 +43,9 @@ class LogProbs:
         self.forward = compiled(forward)
 
     def __call__(self, batch: Batch) -> Array:
-        """Log-probabilities [B, T] on every worker, each having computed its own rows of all workers' batch.
+        """Return log-probabilities [B, T] on every worker; each computes its own rows.
 
-        Those of padding mean nothing.
+        They are undefined on padding.
         """
         logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
         P, G, T = logprobs_PGT.shape
@@ -56,6 +56,6 @@ class LogProbs:
 
 
 def gather_rows(world: Gather, mesh: Mesh, rows: Array) -> Array:
-    """Rows [n, ...] of each data-parallel worker to [data_parallel * n, ...], in order, on all workers."""
+    """Gather rows [n, ...] of the data-parallel workers, in order, to [data_parallel * n, ...] everywhere."""
     per_rank = world.arrays(rows)[:: mesh.model_parallel]  # model-parallel workers all have the same rows
     return per_rank.reshape(-1, *rows.shape[1:])

@@ -1,4 +1,4 @@
-"""The losses: policy gradients as the configuration puts them together, and supervised cross-entropy.
+"""The losses: the configured policy gradient, and supervised cross-entropy.
 
 A loss is a cell. Its construct takes the policy's logprob_BT and entropy_BT and then the fields of Batch that
 it reads, by their names; it returns the loss, a scalar, and without gradient [B, K] what it adds up over the
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 def token_weights(mask: Array, loss_type: str, max_tokens: int) -> NDArray[np.float32]:
-    """Factor of each token's loss, so that a plain sum over all tokens is the loss.
+    """Return the factor of each token's loss, so that a plain sum over all tokens is the loss.
 
     Args:
         mask: 1 on the tokens that count [B, T], of all workers together.
@@ -49,7 +49,7 @@ class PolicyLoss(nn.Cell):
     sums = ("loss", "kl", "entropy", "clip_low", "clip_high")
 
     def __init__(self, config: TrainConfig) -> None:
-        """Take over clipping bounds, beta, and whether the policy that sampled is the current one."""
+        """Store the clipping bounds, beta, and whether the sampling policy is the current one."""
         super().__init__()
         self.on_policy = config.num_iterations == 1
         self.sequence_level = config.importance_sampling_level == "sequence"
@@ -62,12 +62,12 @@ class PolicyLoss(nn.Cell):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the policy loss and its per-completion sums (see module docstring).
 
-        old_logprobs_BT is not looked at with num_iterations 1, where it is the policy's own (the ratio is 1,
-        its gradient is that of logprob_BT), nor ref_logprobs_BT when beta is 0.
+        old_logprobs_BT is unused if num_iterations is 1: it is the policy's own (the ratio is 1, its gradient
+        that of logprob_BT). ref_logprobs_BT is unused if beta is 0.
         """
         if self.on_policy:
             old_logprobs_BT = ops.stop_gradient(logprob_BT)
-        # Padding has any logprob; the difference is taken there as 0, so that exp cannot overflow.
+        # logprobs of padding are undefined; the difference there is set to 0, so that exp cannot overflow.
         log_ratio = (logprob_BT - old_logprobs_BT) * mask_BT
         if self.sequence_level:
             log_ratio = gspo.sequence_log_ratio(log_ratio, mask_BT)

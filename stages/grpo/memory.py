@@ -1,4 +1,4 @@
-"""What a run of the local trainer needs in each of its processes; all its roles stay in memory together."""
+"""Memory of one process of the local trainer; all its roles stay in memory together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROCESS = Term("process", GIB // 4, GIB, "Python, MindSpore and its compiled gr
 def estimate(
     model: ModelConfig, layout: LayoutConfig, train: TrainConfig, rollout: RolloutConfig, prompt_tokens: int
 ) -> tuple[RoleMemory, ...]:
-    """train, generate and, where there is one, reference; a process needs their sum.
+    """Estimate train, generate and, if there is one, reference; a process needs their sum.
 
     Args:
         model: the model.

@@ -28,7 +28,7 @@ SCHEMA = {
     "reward_stderr/*": "the same of one reward function",
     "reward_failures": "rewards that could not be computed and counted 0",
     "accuracy": "share of sampled completions that are right (with the reward function accuracy)",
-    "zero_variance_share": "share of sampled groups whose rewards are all equal: they teach nothing",
+    "zero_variance_share": "share of sampled groups whose rewards are all equal, which give no gradient",
     "sampled_groups": "prompts sampled for this step, dynamic sampling's further rounds included",
     "completion_length": "tokens, end token included, mean",
     "completion_length_max": "tokens of the longest completion",
@@ -56,12 +56,12 @@ SCHEMA = {
     "validation_s": "how long that check took; not part of step_s",
 }
 """Every key of the local trainer's metrics.jsonl and what it means; a star stands for a reward function's
-name. Other engines write those of them that their logs tell, and what OUTSIDE names."""
+name. Other engines write those that their logs contain, and those of OUTSIDE."""
 OUTSIDE = {
     "reward_max": "largest reward of the step",
     "reward_min": "smallest reward of the step",
     "prompt_length": "tokens of the prompts, mean",
-    "completion_characters": "characters of the completions, mean, where tokens are not told",
+    "completion_characters": "characters of the completions, mean, where tokens are unknown",
     "overflow": "share of the step's updates that were left out because gradients overflowed",
     "updates": "updates of the step",
 }
@@ -83,15 +83,15 @@ class Clock:
         self.phases[phase] = self.spent(phase) + time.monotonic() - began
 
     def spent(self, phase: str) -> float:
-        """Seconds in one phase so far."""
+        """Return the seconds in one phase so far."""
         return self.phases.get(phase, 0.0)
 
     def seconds(self, phases: Sequence[str]) -> dict[str, float]:
-        """{phase}_s of each of `phases`."""
+        """Return {phase}_s for each phase."""
         return {f"{phase}_s": self.spent(phase) for phase in phases}
 
     def total(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return time.monotonic() - self.began
 
 
@@ -102,8 +102,8 @@ class StepLog:
         """Open the file, dropping what a killed attempt wrote after `last_step`.
 
         Args:
-            path: appended to; made if missing.
-            last_step: the run continues after this step; 0 begins anew.
+            path: appended to; created if missing.
+            last_step: the run continues after this step; 0: a new run.
         """
         self.rows = [row for row in read_rows(path) if row["step"] <= last_step]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a JSONL file; none if it does not exist. A last line cut off by a kill is left out."""
+    """Read the rows of a JSONL file; none if it does not exist. An incomplete last line is left out."""
     if not path.exists():
         return []
     rows: list[dict[str, Any]] = []
@@ -146,7 +146,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def peak_memory_gib() -> float:
-    """Most memory that this process has held so far on its device, GiB (Linux reports KiB)."""
+    """Return the peak memory of this process on its device in GiB (Linux reports KiB)."""
     import mindspore as ms
 
     if ms.get_context("device_target") != "CPU":

@@ -19,7 +19,7 @@ from stages.grpo.config import OptimizerConfig
 from stages.grpo.operators import cut_rows, square_sum
 from stages.grpo.parallel import Mesh
 
-LARGE = 2**25  # elements of a gradient that is clipped, which takes a copy, when the others are gone
+LARGE = 2**25  # elements of a gradient that is clipped, in a copy, after the other gradients are freed
 PIECES = 16  # in which the norm of such a gradient is taken
 
 
@@ -46,7 +46,7 @@ class AdamW(nn.Cell):
         self, parameters: Sequence[Parameter], split: Sequence[bool], config: OptimizerConfig, mesh: Mesh,
         groups: Groups,
     ) -> None:  # fmt: skip
-        """Zero moments.
+        """Create zero moments.
 
         Args:
             parameters: to update, in the order of the gradients.
@@ -83,7 +83,7 @@ class AdamW(nn.Cell):
 
     @ms.jit
     def construct(self, rate: Tensor, step: Tensor, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        """Update the parameters but the last; returns the gradient's global norm, and what clips it.
+        """Update all parameters but the last; return the gradient's global norm and the clipping factor.
 
         Args:
             rate: learning rate, scalar.
@@ -131,7 +131,7 @@ class AdamW(nn.Cell):
         return factor
 
     def rates(self, rate: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rate and epsilon with the bias correction that the operator does not know, and what is in the rate.
+        """Return rate and epsilon with the bias correction that the operator lacks, and the rate's factor.
 
         m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e) with s = sqrt(c2) / c1, which goes into the
         rate, and out of the decay again.

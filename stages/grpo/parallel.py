@@ -1,4 +1,4 @@
-"""The cards of a run: where each stands in a layout, and how weights move between layouts.
+"""The position of each card in a layout, and the transfer of weights between layouts.
 
 Ranks are laid out as MindSpore's strategy files say: device matrix [data_parallel, model_parallel],
 so rank = data_index * model_parallel + model_index.
@@ -32,7 +32,7 @@ class Mesh:
 
     @classmethod
     def of(cls, layout: RoleLayout, rank: int) -> Mesh:
-        """Return the place of `rank` in `layout` (data_parallel x model_parallel only)."""
+        """Return the position of `rank` in `layout` (data_parallel x model_parallel only)."""
         data_index, model_index = divmod(rank, layout.model_parallel)
         return cls(layout.data_parallel, data_index, layout.model_parallel, model_index)
 
@@ -57,15 +57,14 @@ SINGLE = Mesh(data_parallel=1, data_index=0, model_parallel=1, model_index=0)
 
 
 class Reshard:
-    """Carries the policy from the layout that it is trained in to the one that generates, in memory.
+    """In-memory transfer of the policy from the training layout to another one.
 
-    Every worker of a model-parallel group hands its shards to the others (one AllGather of everything,
-    flattened), puts the full tensors together as the source strategy says, and keeps its own part as
-    the target strategy says. Where both are the same, nothing moves.
+    Every worker of a model-parallel group gathers the shards of all others (one AllGather of everything,
+    flattened), assembles the full tensors by the source strategy, and takes its part by the target strategy.
     """
 
     def __init__(self, source: Strategy, target: Strategy, mesh: Mesh, rank: int, gather: Gather) -> None:
-        """Take over the two layouts.
+        """Store both layouts.
 
         Args:
             source: strategy of the training layout.

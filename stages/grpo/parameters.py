@@ -1,8 +1,8 @@
-"""The model's parameters by our names, and by those of checkpoints.
+"""Conversion between the model's fused parameters and the tensors of checkpoints.
 
-Query, key and value are one matrix here: one larger product instead of three. It is put together from a
-card's own rows, so it can be taken apart again without talking to anybody. Gate and up stay two: cutting
-what one product gives in two costs more, forward and above all backward, than the second product.
+Query, key and value are one matrix here: one larger product instead of three. It stacks a card's own rows, so
+no communication is needed to split it again. Gate and up stay separate: cutting the result of one product
+takes longer, above all in the backward pass, than a second product.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AROUND = {HF_EMBEDDING: "embedding", HF_NORM: "norm", HEAD: "head"}
 
 
 def parts(model: ModelConfig) -> dict[str, tuple[str, ...]]:
-    """Our name -> the checkpoint's names whose rows it stacks, in the model's order."""
+    """Return, for each of our parameters, the checkpoint's tensors that it stacks, in the model's order."""
     result: dict[str, tuple[str, ...]] = {}
     for weight in weights_of(model):
         (stored,) = weight.parts

@@ -44,7 +44,7 @@ ARRAYS = {
 
 @dataclass(frozen=True)
 class Learned:
-    """Numbers of a step's updates; arrays have a row for each completion that was learned from."""
+    """Numbers of a step's updates; arrays have a row for each completion that was trained on."""
 
     metrics: dict[str, float]
     problem: str | None
@@ -69,7 +69,7 @@ def step_arrays(sampled: Sampled, learned: Learned, groups: Array) -> dict[str, 
     mask = np.arange(T) < done.lengths[rows, None]
 
     def spread(values: Array) -> Array:
-        """Values of the trained rows as values of all rows."""
+        """Spread the values of the trained rows over all rows, with nan elsewhere."""
         result = np.full((len(trained), *values.shape[1:]), np.nan, np.float32)
         result[rows] = values
         return result
@@ -92,7 +92,7 @@ def step_arrays(sampled: Sampled, learned: Learned, groups: Array) -> dict[str, 
 
 
 class StepRecords:
-    """The files of a run under way, in a directory that survives a kill."""
+    """The files of a running stage, in a directory that survives a kill."""
 
     def __init__(self, work: Path, last_step: int) -> None:
         """Remove what a killed attempt wrote after `last_step`, incomplete files included."""

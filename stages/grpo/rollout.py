@@ -46,7 +46,7 @@ def _cache(name: str, layers: int, *shape: int) -> ParameterTuple:
 
 
 class Decoder(nn.Cell):
-    """Decodes P prompts x G completions with one model's weights."""
+    """Decoder of P prompts x G completions with one model's weights."""
 
     def __init__(
         self, model: CausalLM, config: RolloutConfig, prompts: int, group_size: int, prompt_slots: int,
@@ -127,7 +127,7 @@ class Decoder(nn.Cell):
         return contained.repeat(self.G, 0)
 
     def draw(self, logits: Tensor, uniform: Tensor, greedy: bool, t: Tensor) -> Tensor:
-        """Token t of each completion [B], which counts as seen from now on."""
+        """Draw token t of each completion [B] and mark it as seen."""
         if self.penalty == 1:
             return self.next_token(logits, uniform, greedy, t)
         token = self.next_token(penalised(logits, self.seen, self.penalty), uniform, greedy, t)
@@ -196,7 +196,7 @@ class Decoder(nn.Cell):
         return drawn, ops.logical_or(done, self.ends(drawn))
 
     def attend(self, i: int, q: Tensor, k: Tensor, v: Tensor, slot: Tensor, mask: Tensor) -> Tensor:
-        """Write k and v [B, K, D] into `slot` [1] of layer i's caches; q [B, Q, D] to [B, Q*D]."""
+        """Write k and v [B, K, D] into `slot` [1] of layer i's caches; return attended [B, Q*D]."""
         rows, R, D = self.B * self.K, self.R, self.D
         keys = self.write(self.keys[i], slot, k.reshape((rows, 1, D)))
         values = self.write(self.values[i], slot, v.reshape((rows, 1, D)))

@@ -1,6 +1,6 @@
-"""Rules of training, sft and evaluate, and what the embedded trainer refuses.
+"""Rules of training, sft, evaluate and the embedded trainer.
 
-Plan asks them of a configuration, the stages of what they are handed.
+plan checks them for a configuration, the stages for their inputs.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _cards(run: Training, role: Role) -> Broken:
 
 @TRAINER.row("train.prompts_per_step", "ours: stages/grpo/rollout.py, batch.py", each=ROLES)
 def _shares(run: Training, role: Role) -> Broken:
-    """Each replica takes as many prompts as the others, in micro-batches of equally many."""
+    """Check that prompts divide evenly over replicas and micro-batches."""
     layout, prompts = run.layout.role(role), run.train.prompts_per_step
     parts, key = layout.data_parallel, f"layout.{role}.data_parallel"
     if role != "generate":  # which samples all its prompts at once
@@ -169,7 +169,7 @@ def _shares(run: Training, role: Role) -> Broken:
 
 
 RUN: Rules[Sections] = Rules("local", "ours: stages/grpo")
-"""All of engine=local; what the data leaves is asked again when tokenize has counted it."""
+"""All rules of engine=local; those about the number of rows are checked again after tokenize."""
 RUN.include(TRAINER, lambda run: run)
 RUN.include(SPLIT, lambda run: run.split)
 RUN.must("split.format", be("safetensors", "engine=local reads no other"), "ours: stages/weights/tensors.py")
@@ -181,7 +181,10 @@ def _split_roles(run: Sections) -> Broken:
     missing = [role for role in ROLES if role in roles - set(run.split.roles)]
     if not missing:
         return None
-    return f"lacks {', '.join(missing)}, which {'sft' if run.sft.enabled else 'grpo'} reads", "set it to null"
+    return (
+        f"is missing {', '.join(missing)}, which {'sft' if run.sft.enabled else 'grpo'} reads",
+        "set it to null",
+    )
 
 
 def _train_rows(run: Sections) -> Held | None:

@@ -1,4 +1,4 @@
-"""Prompts with their completions and rewards: what a step learns from, and what its log says of it.
+"""Prompts with their completions and rewards, and the metrics of a step about them.
 
 Shapes: P prompts, G completions of each, B = P*G, T completion slots.
 """
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Sampled:
-    """The same on every worker."""
+    """Prompts, completions and rewards of a step, the same on every worker."""
 
     prompts: Prompts
     completions: Completions
@@ -33,17 +33,17 @@ class Sampled:
 
     @property
     def group_size(self) -> int:
-        """G."""
+        """Completions per prompt, G."""
         return len(self.texts) // len(self.prompts)
 
     @property
     def grouped_rewards(self) -> Array:
-        """[P, G]."""
+        """Rewards by group [P, G]."""
         return self.rewards.total.reshape(len(self.prompts), -1)
 
     @property
     def mask(self) -> NDArray[np.float32]:
-        """1.0 on the completions' tokens, end tokens included [B, T]."""
+        """Mask [B, T]: 1.0 on the completions' tokens, end tokens included."""
         slots = np.arange(self.completions.ids.shape[1])
         return (slots < self.completions.lengths[:, None]).astype(np.float32)
 
@@ -65,7 +65,7 @@ class Sampled:
         )
 
     def metrics(self) -> dict[str, float]:
-        """Rewards and lengths, by the names of metrics.SCHEMA."""
+        """Return metrics of rewards and lengths, by the names of metrics.SCHEMA."""
         rewards, done, groups = self.rewards, self.completions, len(self.prompts)
 
         def mean_and_error(name: str, values: Array, of: str = "") -> dict[str, float]:
@@ -111,8 +111,8 @@ class Sampled:
 def standard_error(sums: Array, counts: Array) -> float:
     """Return the standard error of sum(sums) / sum(counts), from the sums and counts of groups [P].
 
-    Completions of one prompt are alike: only groups are independent draws. Groups without a count tell
-    nothing; 0.0 where fewer than two are left. Source: Cochran 1977, Sampling Techniques, chapter 6
+    Completions of one prompt are correlated: only groups are independent draws. Groups with count 0 are left
+    out; 0.0 if fewer than two are left. Source: Cochran 1977, Sampling Techniques, chapter 6
     (the variance of a ratio, from its residuals).
     """
     sums, counts = sums[counts > 0].astype(np.float64), counts[counts > 0].astype(np.float64)
@@ -123,7 +123,7 @@ def standard_error(sums: Array, counts: Array) -> float:
 
 
 def join(parts: Sequence[Sampled]) -> Sampled:
-    """Several rollouts as one."""
+    """Concatenate several rollouts."""
     if len(parts) == 1:
         return parts[0]
     done, rewards = [part.completions for part in parts], [part.rewards for part in parts]

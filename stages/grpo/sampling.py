@@ -22,10 +22,10 @@ LARGEST = np.float32(1 - 2**-22)  # times a float32 sum still below that sum, ho
 
 
 def uniforms(seed: Sequence[int], completions: int, tokens: int) -> NDArray[np.float32]:
-    """Numbers in [0, 1) for each token of each completion, [completions, tokens].
+    """Return random numbers in [0, 1), [completions, tokens].
 
     Args:
-        seed: what makes this draw unlike all others, for example (seed, step).
+        seed: distinguishes this draw from all others, for example (seed, step).
         completions: of all workers together; each takes its own rows.
         tokens: longest completion.
     """
@@ -34,10 +34,10 @@ def uniforms(seed: Sequence[int], completions: int, tokens: int) -> NDArray[np.f
 
 
 class NextToken(nn.Cell):
-    """Draws one token per row."""
+    """Cell that draws one token per row."""
 
     def __init__(self, config: RolloutConfig, eos: Sequence[int], vocab_size: int) -> None:
-        """Take over the rules.
+        """Store the sampling rules.
 
         Args:
             config: temperature, filters and shortest completion.
@@ -52,13 +52,13 @@ class NextToken(nn.Cell):
         self.block = block_size(vocab_size)
 
     def construct(self, logits: Tensor, uniform: Tensor, greedy: bool, t: Tensor) -> Tensor:
-        """Ids [B], int32.
+        """Draw ids [B], int32.
 
         Args:
             logits: [B, V].
             uniform: [B], in [0, 1).
-            greedy: take the likeliest token and ignore temperature and filters. Compiled in: what the other
-                way needs costs as much as two layers of a small model.
+            greedy: take the likeliest token without temperature and filters. A compile-time constant: sampling
+                takes as long as two layers of a small model.
             t: scalar, tokens that each completion already has.
         """
         if self.config.min_tokens > 0:
@@ -71,7 +71,7 @@ class NextToken(nn.Cell):
         return self.drawn(self.filtered(logits), uniform)
 
     def drawn(self, weights: Tensor, uniform: Tensor) -> Tensor:
-        """Ids [B] where the running sum of weights [B, V] passes uniform [B] times their whole sum.
+        """Return ids [B] at which the running sum of weights [B, V] exceeds uniform [B] times their total.
 
         First the block of the vocabulary, then the token in it: one pass over all weights instead of three.
         """
@@ -91,7 +91,7 @@ class NextToken(nn.Cell):
         return block * W + count(inside <= remaining)
 
     def filtered(self, logits: Tensor) -> Tensor:
-        """Shares [B, V] of what is drawn from; 0 for what top_k, top_p, min_p drop, as transformers does."""
+        """Return probabilities [B, V], 0 for tokens dropped by top_k, top_p or min_p, as in transformers."""
         config = self.config
         if config.top_k is not None and config.top_k < logits.shape[-1]:
             kth = ops.topk(logits, config.top_k)[0][:, -1:]
@@ -122,7 +122,7 @@ def count(true: Tensor) -> Tensor:
 
 
 def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Logits [B, V] with those of tokens that a row has seen made less likely.
+    """Return logits [B, V] in which the tokens that a row has seen are less likely.
 
     Args:
         logits: [B, V].
@@ -137,7 +137,7 @@ def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 
 
 def lengths(ids: NDArray[Any], eos: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Tokens of each completion up to and with its end token, and whether it was cut before one.
+    """Return the tokens of each completion, its end token included, and whether it was cut before one.
 
     Args:
         ids: [B, T].

@@ -1,7 +1,7 @@
 """Rewards of a step, each worker scoring its share.
 
-Did each score all, then a function that draws lots, or a call that takes too long on one worker only, would
-give the replicas different rewards, and their weights would part without a word.
+If each worker scored all completions, a random reward function, or a call that takes too long on one worker,
+would give the replicas different rewards, and their weights would silently diverge.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from stages.weights.strategy.files import Strategy, read_strategy
 
 @dataclass(frozen=True)
 class RoleModel:
-    """One role's weights on this worker and where they belong."""
+    """One role's weights on this worker, with their layout."""
 
     model: CausalLM
     mesh: Mesh

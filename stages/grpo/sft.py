@@ -1,9 +1,8 @@
 """The sft stage: supervised training on whole answers, in one process, until GRPO has something to reward.
 
-A model that is never right gives GRPO no reward to compare, and one that is always right nothing to
-learn. So training stops by a rule: the greedy accuracy on training prompts that were held back
-reaches sft.stop_accuracy, on average over the last sft.stop_checks checks. One check alone jumps by
-0.2 from step to step: stopping at a lucky one hands GRPO a model that is seldom right when sampled.
+GRPO needs a model that is sometimes right and sometimes wrong. Training stops when the greedy accuracy on
+held-out training prompts reaches sft.stop_accuracy on average over the last sft.stop_checks checks: a single
+check varies by 0.2 from step to step.
 
 Shapes: R examples, B of them in a batch, S prompt slots, T answer slots.
 """
@@ -80,7 +79,7 @@ def run(context: Context) -> None:
 
 
 def longest(prompts: Prompts, examples: Examples, max_tokens: int) -> int:
-    """Longest prompt and completion together, in tokens, in checks and in training."""
+    """Return the longest prompt and completion together, in tokens, in checks and in training."""
     checks = prompts.ids.shape[1] + max_tokens
     return int(max(checks, examples.prompt.shape[1] + examples.completion.shape[1]))
 
@@ -88,7 +87,7 @@ def longest(prompts: Prompts, examples: Examples, max_tokens: int) -> int:
 def train(
     context: Context, config: SftConfig, model: CausalLM, examples: Examples, accuracy: Callable[[], float]
 ) -> dict[str, Any]:
-    """Train until the accuracy suffices or the steps are used up; what happened, for result.json."""
+    """Train until the accuracy suffices or the steps are used up; return the values of result.json."""
     from stages.grpo.batch import Batch
     from stages.grpo.collectives import Groups
     from stages.grpo.data import true_lengths
@@ -99,8 +98,8 @@ def train(
 
     is_split = [False] * len(model.names)
     learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), is_split, temperature=1.0)
-    memory = Memory(context, learner)
-    done, recent = memory.restore(deque(maxlen=config.stop_checks))
+    resumption = Resumption(context, learner)
+    done, recent = resumption.restore(deque(maxlen=config.stop_checks))
     log = StepLog(context.work / "metrics.jsonl", done)
     order = itertools.islice(batches(len(examples), config.batch_size, context.seed), done, None)
     step = done
@@ -120,7 +119,7 @@ def train(
             raise InputError(
                 "sft.learning_rate", config.learning_rate,
                 f"step {step}: the loss is {loss} and the gradient's norm {norm}; the last good "
-                f"checkpoint is that of step {memory.last or 'none'}", "lower it",
+                f"checkpoint is that of step {resumption.last or 'none'}", "lower it",
             )  # fmt: skip
         speed = float(mask.sum()) / (time.monotonic() - began)
         row = {"step": step, "time_s": time.time(), "loss": loss, "lr": rate, "grad_norm": norm}
@@ -132,15 +131,15 @@ def train(
             context.progress(step, config.steps, message, "step")
         log.append([row])
         if config.checkpoint_every and step % config.checkpoint_every == 0:
-            memory.save(step, recent)
+            resumption.save(step, recent)
     shutil.copyfile(log.path, context.output / log.path.name)
     stopped = "accuracy" if reached(recent, config) else "steps"
     mean = float(np.mean(recent))
     return {"steps": step, "accuracy_check": mean, "stopped": stopped, "resumed_from": done or None}
 
 
-class Memory:
-    """State that training needs to resume without a gap."""
+class Resumption:
+    """Checkpoints of supervised training."""
 
     def __init__(self, context: Context, learner: Learner) -> None:
         """Find the checkpoints of earlier attempts."""
@@ -162,11 +161,11 @@ class Memory:
         self.last = step
 
     def restore(self, recent: deque[float]) -> tuple[int, deque[float]]:
-        """Go on from the last checkpoint: its step (0 without one) and checks, added to `recent`."""
-        from stages.grpo.state import put_back
+        """Load the last checkpoint; return its step (0 without one) and its checks, added to `recent`."""
+        from stages.grpo.state import load_checkpoint
 
         if self.last:
-            state = put_back(self.shape, self.learner, self.checkpoints.path(self.last), None, 0)
+            state = load_checkpoint(self.shape, self.learner, self.checkpoints.path(self.last), None, 0)
             recent.extend(state["recent"])
         return self.last, recent
 
@@ -178,7 +177,7 @@ def reached(recent: deque[float], config: SftConfig) -> bool:
 
 
 def batches(rows: int, size: int, seed: int) -> Iterator[NDArray[Any]]:
-    """Row numbers of batch after batch: each epoch in an order of its own, without its last, smaller one."""
+    """Yield the row numbers of batches; each epoch has its own order and leaves out an incomplete batch."""
     epoch = 0
     while True:
         order = np.random.default_rng([seed, epoch]).permutation(rows)

@@ -56,8 +56,8 @@ def run(context: Context) -> None:
     )  # fmt: skip
     resumed, remembered = state.restore(trainer, checkpoints)
     best = Best(**remembered.get("best", {}))
-    chief = Chief(context, resumed, job.train) if rank == 0 else None
-    last = train(trainer, checkpoints, context.work, resumed, best, chief)
+    logs = RunLogs(context, resumed, job.train) if rank == 0 else None
+    last = train(trainer, checkpoints, context.work, resumed, best, logs)
     chosen = best.step if job.train.keep_best else None
     if chosen is not None and chosen != last:
         trainer.barrier()  # worker 0 has completed the best step's checkpoint
@@ -70,13 +70,13 @@ def run(context: Context) -> None:
     file = context.output / "train" / f"rank_{rank}" / "model.safetensors"
     write_rank(shard, file, job.model.param_init_type)
     peaks = trainer.world.arrays(np.array([peak_memory_gib()], np.float32))
-    if chief is not None:
-        chief.finish(last, chosen, best, [round(float(peak), 3) for peak in peaks[:, 0]])
-    trainer.barrier()  # nobody leaves while another still writes: msrun ends all when one has ended badly
+    if logs is not None:
+        logs.finish(last, chosen, best, [round(float(peak), 3) for peak in peaks[:, 0]])
+    trainer.barrier()  # msrun ends all workers when one fails: wait until all have written
 
 
 def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | None]:
-    """Prompts to train on, and those for validation.
+    """Split prompts into those to train on and those for validation.
 
     Raises:
         ConfigError: too few are left.
@@ -89,9 +89,9 @@ def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | N
 
 
 def train(
-    trainer: Trainer, checkpoints: Checkpoints, work: Path, resumed: int, best: Best, chief: Chief | None
+    trainer: Trainer, checkpoints: Checkpoints, work: Path, resumed: int, best: Best, logs: RunLogs | None
 ) -> int:
-    """All steps after `resumed`, or until `best` says enough; returns the last one.
+    """Train after step `resumed` until the last step or train.patience; return the last step.
 
     Raises:
         DivergedError: naming step, batch and last good checkpoint.
@@ -110,8 +110,8 @@ def train(
             trainer.barrier()
             good = checkpoints.steps()
             batch = work / f"diverged_step_{step:06d}.jsonl"
-            if chief is not None:
-                chief.keep_batch(batch, result)
+            if logs is not None:
+                logs.keep_batch(batch, result)
             raise DivergedError(
                 step, result.learned.problem, batch, checkpoints.path(good[-1]) if good else None
             )
@@ -121,8 +121,8 @@ def train(
             metrics["validation_accuracy"] = trainer.validate()
             metrics["validation_s"] = time.monotonic() - began
             better = best.see(step, metrics["validation_accuracy"])
-        if chief is not None:
-            chief.log(step, metrics, result)
+        if logs is not None:
+            logs.log(step, metrics, result)
         due = config.checkpoint_every and step % config.checkpoint_every == 0 and step < config.steps
         if due or (better and config.keep_best):
             state.save(trainer, checkpoints, step, vars(best))
@@ -157,12 +157,12 @@ def read_job(context: Context, world: int) -> Job:
     return job
 
 
-MOST_HEARD = 5
-"""Different failures of rewards that are told; a message with a number in it would be new each step."""
+MAX_WARNINGS = 5
+"""Different failures of rewards that are reported; messages with numbers would be new at each step."""
 
 
-class Chief:
-    """Tasks of worker 0: logs during training, results at its end.
+class RunLogs:
+    """Logs and results of a run, written by worker 0.
 
     The logs grow in context.work, which survives a kill, and are copied into the output at the end.
     """
@@ -183,7 +183,7 @@ class Chief:
             self.board.add(row)
         self.trackers = start_trackers(config.loggers, context, self.metrics.path)
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
-        self.heard: set[tuple[str, str]] = set()
+        self.warned: set[tuple[str, str]] = set()
 
     def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
         """Write one step."""
@@ -204,16 +204,16 @@ class Chief:
         self.context.progress(step, self.config.steps, message, "step")
 
     def _warn_of_rewards(self, step: int, result: StepResult) -> None:
-        """Tell at once what a reward function says that it has not said before; then failures are counted."""
+        """Warn of each new failure message of a reward function; repeated ones are only counted."""
         scores = result.sampled.rewards
         for name, message in scores.messages.items():
-            if (name, message) not in self.heard and len(self.heard) < MOST_HEARD:
+            if (name, message) not in self.warned and len(self.warned) < MAX_WARNINGS:
                 count = f"{scores.failures[name]} of {len(result.sampled.texts)} completions of step {step}"
                 self.context.warn(f"reward {name}: no value for {count}, which count 0: {message}")
-            self.heard.add((name, message))
+            self.warned.add((name, message))
 
     def keep_batch(self, file: Path, result: StepResult) -> None:
-        """Write all completions of a step that went wrong."""
+        """Write all completions of a diverged step."""
         rows = result.sampled.rows(int(file.stem[-6:]), len(result.sampled.texts))
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""What a trainer must remember to go on as if it had never stopped, and how to put it back."""
+"""State of a trainer in checkpoints: collection and restoration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
-    """Weights and both moments on this worker, by the names of checkpoints."""
+    """Return weights and both moments on this worker, by the names of checkpoints."""
     model, optimizer = learner.model, learner.optimizer
     sets = {"weights": model.trainable_params(), "adam_m": optimizer.m, "adam_v": optimizer.v}
     return {
@@ -34,7 +34,7 @@ def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
     }
 
 
-def put_back(
+def load_checkpoint(
     shape: ModelConfig, learner: Learner, path: Path, strategy: Strategy | None, rank: int
 ) -> dict[str, Any]:
     """Load weights, moments and the counts of updates from a checkpoint of any layout; return its state.
@@ -54,7 +54,7 @@ def put_back(
 
 
 def save(trainer: Trainer, checkpoints: Checkpoints, step: int, best: Mapping[str, Any]) -> None:
-    """Write a checkpoint; all workers call this. `best` is what validation.Best holds."""
+    """Write a checkpoint; all workers call this. `best`: the fields of validation.Best."""
     sets = learner_sets(trainer.job.model, trainer.learner)
     if trainer.reference is not None and trainer.job.train.ref_model_sync_steps:
         sets["reference"] = unfuse(trainer.job.model, trainer.reference.model.weights())
@@ -63,7 +63,7 @@ def save(trainer: Trainer, checkpoints: Checkpoints, step: int, best: Mapping[st
 
 
 def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, Any]]:
-    """Continue from the newest whole checkpoint, else from train.resume_from.
+    """Restore the newest undamaged checkpoint, else train.resume_from.
 
     Returns:
         its step and state; 0 and nothing without one.
@@ -84,8 +84,8 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
     else:
         path = checkpoints.path(step)
     shape, policy, reference, rank = trainer.job.model, trainer.policy, trainer.reference, trainer.rank
-    state = put_back(shape, trainer.learner, path, policy.strategy, rank)
-    # Another run's reference may have stood still: then there is none to put back.
+    state = load_checkpoint(shape, trainer.learner, path, policy.strategy, rank)
+    # The checkpoint of a run whose reference did not move has none.
     moved = trainer.job.train.ref_model_sync_steps > 0 and (path / "reference").exists()
     if reference is not None and moved:
         reference.model.load(fuse(shape, read_set(path, "reference", reference.strategy, rank)))
@@ -94,5 +94,5 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
         problems = list(check_resumed(trainer.job.train, int(state["step"])))
         if problems:
             raise ConfigError(problems)
-        state["best"] = {}  # a checkpoint of another run, in another directory, on other prompts
+        state["best"] = {}  # of another run, on other prompts
     return int(state["step"]), state

@@ -57,7 +57,7 @@ class Job:
 
 
 def update_metrics(sums: Mapping[str, Array], tokens_P: Array) -> dict[str, float]:
-    """Numbers of an update, by the names of metrics.SCHEMA.
+    """Return the metrics of an update, by the names of metrics.SCHEMA.
 
     Args:
         sums: PolicyLoss.sums over the tokens of each group [P].
@@ -82,7 +82,7 @@ def update_metrics(sums: Mapping[str, Array], tokens_P: Array) -> dict[str, floa
 
 @dataclass(frozen=True)
 class StepResult:
-    """One step's numbers and completions, the same on every worker (but times are its own)."""
+    """One step's metrics and completions, the same on every worker except for times."""
 
     metrics: dict[str, float]
     sampled: Sampled
@@ -92,7 +92,7 @@ class StepResult:
 
 
 class Trainer:
-    """All that one worker holds for GRPO."""
+    """One worker's models, optimizer and data for GRPO."""
 
     def __init__(
         self, job: Job, rank: int, world: int, data: Prompts, vocabulary: Vocabulary,
@@ -119,8 +119,8 @@ class Trainer:
             self.reference.model.load(fuse(job.model, self._shard("reference")))
             self.reference_logprobs = self._logprobs(self.reference, "reference")
             self.to_reference = Resharded(job.model, self.policy, self.reference, rank, self.groups)
-        give_back_memory()  # before the moments and caches, which must not come on top of what loading took
-        # Where both are cut alike there is one copy of the weights, and nothing to carry over.
+        give_back_memory()  # before allocating moments and caches
+        # If both layouts cut the weights alike, they share one copy.
         shared = cut(job.layout.train) == cut(job.layout.generate)
         generating = self.policy if shared else self._role("generate")
         self.resharded = Resharded(job.model, self.policy, generating, rank, self.groups)
@@ -152,7 +152,7 @@ class Trainer:
         return LogProbs(role, self.job.layout.role(name), self.job.rollout.temperature, self.world)
 
     def step(self, step: int) -> StepResult:
-        """One step of GRPO: P prompts, B completions, train.num_iterations updates."""
+        """Take one step of GRPO: P prompts, B completions, train.num_iterations updates."""
         clock, config = Clock(), self.job.train
         sampled = self.sample(step, clock)
         groups = np.arange(len(sampled.prompts))
@@ -178,7 +178,7 @@ class Trainer:
         return StepResult(metrics, sampled, learned, groups)
 
     def sample(self, step: int, clock: Clock) -> Sampled:
-        """Completions of the current policy, scored; as many rollouts as dynamic sampling needs."""
+        """Sample and score completions of the policy, in as many rollouts as dynamic sampling needs."""
         size, limit = self.job.train.prompts_per_step, 1 + self.job.train.resample_rounds
         with clock("reshard"):
             self.resharded.refresh()
@@ -268,7 +268,7 @@ class Trainer:
         self.reference.model.load(mixed)
 
     def validate(self) -> float:
-        """Greedy accuracy of the current policy on the held-out prompts."""
+        """Return the greedy accuracy of the current policy on the held-out prompts."""
         assert self.accuracy is not None
         self.resharded.refresh()
         return self.accuracy()

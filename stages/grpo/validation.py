@@ -1,4 +1,4 @@
-"""When to stop and which step's model to keep, by the accuracy on held-out prompts."""
+"""Early stopping and the choice of the best step, by the accuracy on held-out prompts; divergence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Best:
     """Checks since then."""
 
     def see(self, step: int, accuracy: float) -> bool:
-        """Count a check; True when it is better than all before."""
+        """Count a check; return True if it is better than all before."""
         if accuracy <= self.accuracy:
             self.misses += 1
             return False
@@ -32,7 +32,7 @@ class Best:
 
 
 class DivergedError(StageError):
-    """Training has left the range in which its numbers mean anything."""
+    """Training diverged."""
 
     def __init__(self, step: int, what: str, batch: Path, checkpoint: Path | None) -> None:
         self.step, self.batch, self.checkpoint = step, batch, checkpoint

@@ -22,8 +22,8 @@ LIMIT_GIB, LIMIT_S = 11.0, 20.0
 PROMPTS, GENERATIONS, TOKENS = 2, 4, 32
 TURN = itertools.cycle(range(GENERATIONS))
 OVERRIDES = [
-    "model=qwen2_5_0_5b", "model.source=builtin", "model.variant=base", "dataset=arith", "layout=dp1_mp1_pp1",
-    "dataset.train_rows=64", "dataset.test_rows=8", "sft.enabled=false",
+    "model=qwen2_5_0_5b", "model.source=builtin", "model.hub=null", "model.variant=base", "dataset=arith",
+    "layout=dp1_mp1_pp1", "dataset.train_rows=64", "dataset.test_rows=8", "sft.enabled=false",
     f"rollout.num_generations={GENERATIONS}", f"rollout.max_tokens={TOKENS}", f"rollout.min_tokens={TOKENS}",
     f"train.prompts_per_step={PROMPTS}", "train.steps=2", "train.warmup_steps=0", "train.learning_rate=1e-6",
     "train.beta=0.01", "train.checkpoint_every=0",

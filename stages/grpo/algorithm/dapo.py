@@ -49,6 +49,6 @@ def choose(rewards: Array, size: int) -> NDArray[np.intp]:
 
 
 def without_cut(mask: Array, cut: Array) -> Array:
-    """Mask [B, T] without completions that were cut [B]: an unfinished answer says nothing (section 3.4)."""
+    """Return mask [B, T] without the completions that were cut [B] (section 3.4)."""
     result: Array = mask * ~cut[:, None]
     return result

@@ -55,7 +55,7 @@ def divisor(mask: Array) -> Array:
 
 
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
-    """min(r A, clip(r, low, high) A): no reward for moving further than the bounds.
+    """Return min(r A, clip(r, low, high) A): no reward for moving further than the bounds.
 
     Args:
         ratio: of the policy's probability to that of the policy that sampled, [B, T] or [B, 1].
@@ -69,7 +69,7 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, low: float, high: float)
 
 
 def kl_k3(reference: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
-    """Estimate of KL(policy || reference) per token [B, T]: unbiased and never negative; 0 on padding.
+    """Estimate KL(policy || reference) per token [B, T]: unbiased and never negative; 0 on padding.
 
     Source: DeepSeekMath, eq. 4; Schulman 2020, joschu.net/blog/kl-approx.html (k3).
     """
