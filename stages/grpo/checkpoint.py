@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,17 +32,12 @@ ROLE_OF: dict[str, Role] = {
 """Set of tensors -> the role whose layout they are cut by."""
 
 
-def to_log(text: str) -> None:
-    """Print a warning to this process's log."""
-    print(f"warning: {text}", file=sys.stderr, flush=True)
-
-
 class Checkpoints:
     """The checkpoints of one run, in one directory that all workers see."""
 
     def __init__(
         self, directory: Path, rank: int, world: int, keep: int, strategies: Path | None,
-        barrier: Callable[[], None], least: Callable[[int], int] = int, warn: Callable[[str], None] = to_log,
+        barrier: Callable[[], None], warn: Callable[[str], None], least: Callable[[int], int] = int,
     ) -> None:  # fmt: skip
         """Remove the incomplete checkpoints of a killed attempt.
 

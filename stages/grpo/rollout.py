@@ -96,28 +96,16 @@ class Decoder(nn.Cell):
         if self.penalty != 1:
             self.seen.set_data(Tensor(self._tokens_of_prompts(prompt, length)))
         token, done = self.prefill(Tensor(prompt.astype(np.int32)), Tensor(length), draws[0], greedy)
-        lengths_B, since_BL = Tensor(length.repeat(self.G)), Tensor(self.visible_since(length))
+        lengths_B = Tensor(length.repeat(self.G))
         tokens = [token]
         for t in range(1, self.T):
             if t % CHECK_EVERY == 0 and done.asnumpy().all():
                 break
-            token, done = self.step(token, done, lengths_B, since_BL, Tensor([t], ms.int32), draws[t], greedy)
+            token, done = self.step(token, done, lengths_B, Tensor([t], ms.int32), draws[t], greedy)
             tokens.append(token)
         ids = np.full((self.B, self.T), self.pad, np.int32)
         ids[:, : len(tokens)] = np.stack([token.asnumpy() for token in tokens], 1)
         return Completions(ids, *lengths(ids, self.eos))
-
-    def visible_since(self, length: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return from which token on each completion's slots are visible [B, L]; T for prompt padding.
-
-        Args:
-            length: of the prompts [P].
-        """
-        slots = np.arange(self.S)
-        since = np.empty((self.B, self.L), np.int32)
-        since[:, : self.S] = np.where(slots < length[:, None], 0, self.T).repeat(self.G, 0)
-        since[:, self.S :] = np.arange(1, self.T + 1)
-        return since
 
     def _tokens_of_prompts(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
         """Return 1.0 where a row's prompt contains a token [B, V]."""
@@ -165,8 +153,7 @@ class Decoder(nn.Cell):
 
     @ms.jit
     def step(
-        self, token: Tensor, done: Tensor, length: Tensor, since: Tensor, t: Tensor, uniform: Tensor,
-        greedy: bool,
+        self, token: Tensor, done: Tensor, length: Tensor, t: Tensor, uniform: Tensor, greedy: bool
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Draw token t of each completion.
 
@@ -174,7 +161,6 @@ class Decoder(nn.Cell):
             token: the previous tokens [B].
             done: completions that have ended [B].
             length: of the prompts, once for each completion [B].
-            since: see visible_since [B, L].
             t: 1 or more [1].
             uniform: [B].
             greedy: scalar.
@@ -185,7 +171,9 @@ class Decoder(nn.Cell):
         B, K, L = self.B, self.K, self.L
         cos, sin = self.model.rotary(length + (t - 1))
         slot = t + (self.S - 1)
-        mask = (since > t).astype(ms.float32) * HIDDEN
+        slots = ops.arange(L).reshape((1, L))
+        is_padding = ops.logical_and(slots >= length.reshape((B, 1)), slots < self.S)
+        mask = ops.logical_or(is_padding, slots > slot).astype(ms.float32) * HIDDEN
         mask = ops.broadcast_to(mask.reshape((B, 1, 1, L)), (B, K, self.R, L)).reshape((B * K, self.R, L))
         x, head = self.model.embed_and_head(token)
         for i, layer in enumerate(self.model.layers):

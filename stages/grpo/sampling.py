@@ -57,8 +57,8 @@ class NextToken(nn.Cell):
         Args:
             logits: [B, V].
             uniform: [B], in [0, 1).
-            greedy: take the likeliest token without temperature and filters; fixed at compilation, as sampling
-                takes as long as two layers of a small model.
+            greedy: take the likeliest token, without temperature and filters; constant in a graph, because
+                sampling takes as long as two layers of a small model.
             t: scalar, tokens that each completion already has.
         """
         if self.config.min_tokens > 0:

@@ -52,7 +52,7 @@ def run(context: Context) -> None:
     trainer = Trainer(job, rank, world, training, vocabulary, held_out)
     checkpoints = Checkpoints(
         context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
-        trainer.barrier, trainer.least, context.warn,
+        trainer.barrier, context.warn, trainer.least,
     )  # fmt: skip
     resumed, remembered = state.restore(trainer, checkpoints)
     best = Best(**remembered.get("best", {}))

@@ -29,8 +29,10 @@ def strategies(root, cards):
     return out
 
 
-def opened(root, cards=1, rank=0, keep=2, barrier=lambda: None, **more):
-    return Checkpoints(root / "checkpoints", rank, cards, keep, strategies(root, cards), barrier, **more)
+def opened(root, cards=1, rank=0, keep=2, barrier=lambda: None, warn=print, **more):
+    return Checkpoints(
+        root / "checkpoints", rank, cards, keep, strategies(root, cards), barrier, warn, **more
+    )
 
 
 def sets(step, strategy, rank=0):
