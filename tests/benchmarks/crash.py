@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> bool:
 
 
 def _all(kills: Sequence[tuple[str, float]], root: Path, ready: Path) -> tuple[int, int]:
-    """How many trials failed, and how many kills came before the commit."""
+    """Return the number of failed trials and of kills before the commit."""
     failed = during = 0
     for number, (what, share) in enumerate(kills, start=1):
         place = root / f"{what}-{number}"

@@ -1,4 +1,4 @@
-"""What a benchmark writes: results/NAME.json, of each kind of machine its last figures."""
+"""Results of a benchmark: results/NAME.json with the latest figures of each kind of machine."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Figure:
     """None: could not be measured, for example because the peer is missing."""
     unit: str
     bar: float | None = None
-    """What it is held to; None where nothing is asked."""
+    """Target; None: no target."""
     met: bool | None = None
-    """Whether the bar holds; None without a bar."""
+    """True if the target is met; None without a target."""
 
 
 def at_most(name: str, value: float | None, bar: float, unit: str = "ratio") -> Figure:
-    """A figure that must not exceed its bar; unmeasured is unmet."""
+    """Return a figure that must not exceed its bar; an unmeasured figure does not meet it."""
     return Figure(name, value, unit, bar, value is not None and value <= bar)
 
 
 def at_least(name: str, value: float | None, bar: float, unit: str = "ratio") -> Figure:
-    """A figure that must reach its bar; unmeasured is unmet."""
+    """Return a figure that must reach its bar; an unmeasured figure does not meet it."""
     return Figure(name, value, unit, bar, value is not None and value >= bar)
 
 
 def write(benchmark: str, figures: Sequence[Figure]) -> bool:
-    """Print and keep the figures, beside those of other machines; True when every bar is met."""
+    """Print the figures and store them with those of other machines; return True if every bar is met."""
     RESULTS.mkdir(exist_ok=True)
     file, here = RESULTS / f"{benchmark}.json", machine()
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    elsewhere = [one for one in kept if any(one["machine"][key] != here[key] for key in ("cpu", "cores"))]
+    stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    elsewhere = [one for one in stored if any(one["machine"][key] != here[key] for key in ("cpu", "cores"))]
     values = [*elsewhere, {"machine": here, "figures": [asdict(figure) for figure in figures]}]
     file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     for figure in figures:
@@ -57,7 +57,7 @@ def write(benchmark: str, figures: Sequence[Figure]) -> bool:
 
 
 def machine() -> dict[str, object]:
-    """What the figures were measured on."""
+    """Describe this machine."""
     model = next(
         (
             line.partition(":")[2].strip()

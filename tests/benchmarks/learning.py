@@ -95,7 +95,7 @@ def peer(root: Path, python: str, config: Config) -> Curve:
 
 
 def noise(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How far the means of two samples of accuracies may lie apart by chance, 95 %.
+    """Return the distance of the means of two samples of accuracies that chance exceeds in 5 % of cases.
 
     Welch's interval; the variance of one accuracy is at least that of HELD_OUT answers, each right by chance.
     """
@@ -130,11 +130,11 @@ def verdict(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[Figure]:
     ]
 
 
-def points(side: str, found: Sequence[Curve]) -> list[Figure]:
+def points(side: str, actual: Sequence[Curve]) -> list[Figure]:
     """Every point of the curves."""
     return [
         Figure(f"{side}_seed{seed}_step{step}", accuracy, "share")
-        for seed, curve in enumerate(found)
+        for seed, curve in enumerate(actual)
         for step, accuracy in curve
     ]
 
@@ -148,8 +148,8 @@ def plot(ours: Sequence[Curve], theirs: Sequence[Curve], file: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4))
-    for name, found, colour in (("grpoflow", ours, "tab:blue"), ("TRL", theirs, "tab:orange")):
-        for i, curve in enumerate(found):
+    for name, actual, colour in (("grpoflow", ours, "tab:blue"), ("TRL", theirs, "tab:orange")):
+        for i, curve in enumerate(actual):
             axes.plot(*zip(*curve, strict=True), color=colour, marker="o", label=None if i else name)
     axes.set(xlabel="step", ylabel=f"greedy accuracy on {HELD_OUT} held-out prompts", ylim=(0, 1))
     axes.legend()

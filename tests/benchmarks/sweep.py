@@ -22,26 +22,19 @@ def main(arguments: list[str]) -> bool:
     parser.add_argument("--cards", type=int, default=2, help="of this machine: runs of one card side by side")
     parser.add_argument("--kills", type=int, default=KILLS_BAR)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--measured", type=float, nargs=2, metavar=("SEPARATE_S", "SWEEP_S"),
-        help="do not time, only kill: both were told by a run of this benchmark that did not come to its end",
-    )  # fmt: skip
     options = parser.parse_args(arguments)
     root = Path(tempfile.mkdtemp(prefix="sweep-"))
-    if options.measured:
-        separate, whole = (sweeping.Cost(wall_s, float("nan")) for wall_s in options.measured)
-    else:
-        separate = sweeping.separate(root, GRID)
-        print(f"separate: {separate.wall_s:.1f} s, {separate.cpu_s:.1f} s of processors", flush=True)
-        whole = sweeping.whole(root, GRID, options.cards)
-        print(f"one sweep: {whole.wall_s:.1f} s, {whole.cpu_s:.1f} s of processors", flush=True)
+    separate = sweeping.separate(root, GRID)
+    print(f"separate: {separate.wall_s:.1f} s, {separate.cpu_s:.1f} s of processors", flush=True)
+    whole = sweeping.whole(root, GRID, options.cards)
+    print(f"one sweep: {whole.wall_s:.1f} s, {whole.cpu_s:.1f} s of processors", flush=True)
     chance, failed = random.Random(options.seed), 0
     try:
         if options.kills:
-            place = root / "killed"
-            found = sweeping.killed_trial(place, GRID, whole.wall_s, options.kills, chance, options.cards)
-            print(f"finished artifacts at each kill: {found}", flush=True)
-    except AssertionError:  # the store is kept, to be looked at
+            killed = root / "killed"
+            finished = sweeping.killed_trial(killed, GRID, whole.wall_s, options.kills, chance, options.cards)
+            print(f"finished artifacts at each kill: {finished}", flush=True)
+    except AssertionError:  # the store stays for inspection
         traceback.print_exc()
         failed = 1
     if not failed:
@@ -52,7 +45,7 @@ def main(arguments: list[str]) -> bool:
             at_most("wall_ratio", whole.wall_s / separate.wall_s, RATIO_BAR),
             Figure("sweep_s", whole.wall_s, "s"),
             Figure("separate_runs_s", separate.wall_s, "s"),
-            Figure("cpu_ratio", None if options.measured else whole.cpu_s / separate.cpu_s, "ratio"),
+            Figure("cpu_ratio", whole.cpu_s / separate.cpu_s, "ratio"),
             Figure("stages_of_the_sweep", GRID.expected().total(), "stages"),
             at_least("kills", options.kills, KILLS_BAR, "kills"),
             at_most("killed_sweeps_that_repeated_or_lost_work", failed, 0, "sweeps"),

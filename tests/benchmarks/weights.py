@@ -148,7 +148,7 @@ STEPS = {
 
 
 def _step(name: str, root: Path) -> None:
-    """In a child process: one step of ours; tells wall time and peak memory."""
+    """Run one step of grpoflow in a child process; print wall time and peak memory."""
     began = time.perf_counter()
     STEPS[name](root)
     took = time.perf_counter() - began
@@ -170,11 +170,11 @@ def _child(step: str, root: Path) -> Cost:
     code = "import sys; from pathlib import Path; from tests.benchmarks.weights import _step; "
     code += "_step(sys.argv[1], Path(sys.argv[2]))"
     command = [sys.executable, "-c", code, step, str(root)]
-    return _process(command, REPOSITORY) if step == "convert" else _told(command)
+    return _process(command, REPOSITORY) if step == "convert" else _child_result(command)
 
 
-def _told(command: list[str]) -> Cost:
-    """What the child tells on its last line: [wall_s, peak_gib] of one function."""
+def _child_result(command: list[str]) -> Cost:
+    """Return the last line of the child: [wall_s, peak_gib] of one function."""
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if done.returncode:
         output = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
@@ -199,13 +199,13 @@ def _process(command: list[str], cwd: Path, env: dict[str, str] | None = None) -
 def _split_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]:
     merged = str(root / "strategy" / "merged_ckpt_strategy.ckpt")
     paths = [str(root / "full"), str(root / "peer"), "-", merged]
-    return partial(_told, [options.mindspore_python, "-c", _MINDSPORE, *paths])
+    return partial(_child_result, [options.mindspore_python, "-c", _MINDSPORE, *paths])
 
 
 def _merge_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]:
     merged = str(root / "strategy" / "merged_ckpt_strategy.ckpt")
     paths = [str(root / "ranks"), str(root / "peer"), merged, "-"]
-    return partial(_told, [options.mindspore_python, "-c", _MINDSPORE, *paths])
+    return partial(_child_result, [options.mindspore_python, "-c", _MINDSPORE, *paths])
 
 
 def _convert_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost] | None:
