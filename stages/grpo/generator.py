@@ -94,12 +94,7 @@ class GreedyAccuracy:
         self, role: RoleModel, prompts: Prompts, config: RolloutConfig, vocabulary: Vocabulary, world: Gather
     ) -> None:
         """Allocate the caches for all prompts at once; `world` gathers over all workers."""
-        self.prompts, self.vocabulary, self.world, self.mesh = (
-            prompts,
-            vocabulary,
-            world,
-            role.mesh,
-        )
+        self.prompts, self.vocabulary, self.world, self.mesh = prompts, vocabulary, world, role.mesh
         workers = self.mesh.data_parallel
         share = -(-len(prompts) // workers)
         rows = np.arange(share) + self.mesh.data_index * share

@@ -73,13 +73,8 @@ class Reshard:
             rank: this worker's rank.
             gather: over mesh.model_ranks.
         """
-        self.source, self.target, self.mesh, self.rank, self.gather = (
-            source,
-            target,
-            mesh,
-            rank,
-            gather,
-        )
+        self.source, self.target, self.gather = source, target, gather
+        self.mesh, self.rank = mesh, rank
 
     def __call__(self, shards: Mapping[str, Array]) -> dict[str, Array]:
         """Convert this worker's shards from the source layout to the target layout; all are float32."""
