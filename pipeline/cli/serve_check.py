@@ -69,9 +69,8 @@ def serve_check(options: Namespace) -> int:
     dataset, tokenize = read(DatasetConfig, config["dataset"]), read(TokenizeConfig, config["tokenize"])
     result = json.loads((inputs[0] / "result.json").read_text(encoding="utf-8"))
     rows = held_out(inputs[1], inputs[2], dataset, tokenize)[: result["prompts"]][: options.prompts]
-    questions = [row.prompt for row in rows]
-    answers = _ask(options.program, directory, questions, rollout)
-    _print(list(zip(questions, answers, strict=True))[:SHOWN])
+    answers = _ask(options.program, directory, [row.prompt for row in rows], rollout)
+    _print([(row.prompt, answer) for row, answer in zip(rows, answers, strict=True)][:SHOWN])
     lines = (inputs[0] / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     equal = [json.loads(line)["after"] == answer for line, answer in zip(lines, answers, strict=False)]
     solutions = [ground_truth(row, dataset, tokenize) for row in rows]
