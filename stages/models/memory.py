@@ -1,8 +1,8 @@
-"""Memory of one card, role by role: every term with its formula.
+"""Memory of one card for each role: every term with its formula.
 
 Weights, gradients and optimizer state are exact: their elements come from the layouts that the strategy
-stage writes and split cuts by. What a graph compiler decides, activations above all, is an estimate and a
-range: low counts what the backward pass cannot do without, high the copies that operators commonly keep.
+stage writes. Terms that a graph compiler decides, mainly activations, are estimated as a range: low counts
+what the backward pass requires, high adds the copies that operators usually store.
 No estimate of this module was ever measured on an NPU.
 """
 
@@ -47,7 +47,7 @@ class RoleMemory:
     """Memory that a role needs during its work."""
 
     role: str
-    """train, generate, reference, or reshard: the moment in which weights pass from one to the other."""
+    """train, generate, reference, or reshard: the moment in which weights move between layouts."""
     pipeline_stage: int
     """The stage whose cards need most."""
     terms: tuple[Term, ...]
@@ -63,11 +63,11 @@ class RoleMemory:
         return sum(term.high for term in self.terms if term.place == "card")
 
     def fits(self, bytes_per_card: int) -> Fits:
-        """yes: even the high estimate does; maybe: only the low one."""
+        """Return yes if even the high estimate fits, maybe if only the low one does."""
         return "yes" if self.high <= bytes_per_card else "maybe" if self.low <= bytes_per_card else "no"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for programs."""
+        """Return plain values for `--json`."""
         terms = [
             {
                 "name": term.name,
@@ -95,7 +95,7 @@ class Elements:
     held: int
     """Elements that a card stores, as split writes them into its rank directory."""
     gathered: int
-    """The same before the parallel optimizer cuts it among replicas: what a card computes with."""
+    """Elements before the parallel optimizer divides them among replicas: what a card computes with."""
     layers: int
 
 
@@ -109,7 +109,7 @@ def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tu
     stages = stages_of_layers(model, layout, path)
     counts = [stages.count(stage) for stage in range(layout.pipeline_stage)]
     check_shape(model, layout, path)
-    # One layer of each kind is laid out, and counted as often as a stage has such layers.
+    # Only one layer of each kind is computed, and counted as often as it occurs in a stage.
     kinds = kinds_of_layers(model)
     of_kind = [_card(weights, model, layout) for weights in kinds.weights]
     first, last = (
@@ -128,7 +128,7 @@ def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tu
 
 
 def _card(listed: Sequence[Weight], model: ModelConfig, layout: RoleLayout) -> tuple[int, int]:
-    """Elements of some weights on a card: stored, and before the parallel optimizer cuts them."""
+    """Return the elements of weights on a card: stored, and before the parallel optimizer divides them."""
     held = gathered = 0
     for weight in listed:
         tensor = weight_layout(weight, model, layout)
@@ -144,7 +144,7 @@ def weights(held: int, dtype: str) -> Term:
 
 
 def sized(name: str, held: int, dtype: str) -> Term:
-    """Anything else with as many elements as a card stores of the model."""
+    """Return a term with as many elements as a card stores of the model."""
     return replace(weights(held, dtype), name=name)
 
 
@@ -154,7 +154,7 @@ def exact(name: str, size: int, formula: str, place: Place = "card") -> Term:
 
 
 def token_elements(model: ModelConfig, layout: RoleLayout) -> tuple[float, str]:
-    """Activations of one layer per token on one card, in elements, that its backward pass reads.
+    """Return the elements of one layer's activations per token and card that its backward pass reads.
 
     Residual stream and normed values before attention and before the feed-forward layer (4 hidden);
     queries, keys and values, the attended values; gate, up, activated gate and their product.
@@ -174,7 +174,7 @@ def token_elements(model: ModelConfig, layout: RoleLayout) -> tuple[float, str]:
 
 
 def moments(held: int, dtype: str, on_host: bool) -> Term:
-    """Both moments of mindrlhf's AdamW.
+    """Return the memory of both moments of mindrlhf's AdamW.
 
     AdamWeightDecayOp, the host's, clones bfloat16 parameters as they are; others keep float32.
     """
@@ -209,7 +209,7 @@ def activations(model: ModelConfig, layout: RoleLayout, tokens: int, layers: int
 
 
 def working_set(model: ModelConfig, layout: RoleLayout, tokens: int) -> Term:
-    """Activations of a forward pass alone: those of one layer."""
+    """Return the memory of a forward pass without backward pass: the activations of one layer."""
     per_token, text = token_elements(model, layout)
     formula = f"{tokens:,} tokens x one layer {text} x 2 (bfloat16), at most x 4 (float32); estimate"
     return Term("activations", int(2 * tokens * per_token), int(4 * tokens * per_token), formula)
@@ -232,16 +232,16 @@ def logits(model: ModelConfig, layout: RoleLayout, tokens: int, high: int) -> Te
 
 
 def cache_bytes_per_token(model: ModelConfig, layout: RoleLayout, dtype: str) -> int:
-    """Keys and values of all layers for one token on one card."""
+    """Return the bytes of all layers' keys and values for one token on one card."""
     heads = family_of(model).heads(model)
     cached = heads.cached // (layout.model_parallel if heads.cut else 1)
     return model.num_hidden_layers * cached * ITEM_BYTES[dtype]
 
 
-def warnings(found: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
+def warnings(roles: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
     """Return a warning for each role that may not fit into a card, with its largest term."""
     lines = []
-    for role in found:
+    for role in roles:
         fits = role.fits(device_memory_gib * GIB)
         if fits == "yes":
             continue

@@ -49,13 +49,13 @@ class DeepseekV3Config:
     qk_nope_head_dim: Positive
     """Elements of a query or key head without position."""
     qk_rope_head_dim: Positive
-    """Elements of it with one."""
+    """Elements of a query or key head with position."""
     v_head_dim: Positive
     """Elements of a value head."""
     n_routed_experts: Positive
     n_shared_experts: Positive
     num_experts_per_tok: Positive
-    """Routed experts that see a token."""
+    """Routed experts that process a token."""
     moe_intermediate_size: Positive
     """Width of one expert."""
     first_k_dense_replace: NonNegative
@@ -69,9 +69,9 @@ class DeepseekV3Config:
     norm_topk_prob: bool
     """True if the chosen experts' weights are scaled to the sum 1."""
     rope_factor: PositiveFloat
-    """rope_scaling (YaRN), this and the next five: how far positions are stretched."""
+    """Factor by which YaRN stretches positions; the next five are its other parameters in rope_scaling."""
     rope_original_length: Positive
-    """Positions before that."""
+    """Positions before stretching."""
     rope_beta_fast: PositiveFloat
     rope_beta_slow: PositiveFloat
     rope_mscale: PositiveFloat
@@ -105,15 +105,15 @@ NAMES = replace(
 mindrlhf's, wants."""
 
 
-def _of_heads(heads: int, size: int, first: int, count: int, pairs: bool = False) -> Iterator[Rows]:
-    """`count` rows of each head's `size`, from its row `first` on.
+def _head_rows(heads: int, size: int, first: int, count: int, pairs: bool) -> Iterator[Rows]:
+    """Yield `count` rows of each head, from its row `first`.
 
     Args:
-        heads: how many.
+        heads: number of heads.
         size: rows of a head in the tensor at Hugging Face.
         first: first row of a head that belongs to the parameter.
-        count: rows of a head that do.
-        pairs: positions turn rows 2i and 2i+1 at Hugging Face, i and i + count/2 at mindformers.
+        count: rows of a head that belong to it.
+        pairs: rotary positions turn rows 2i and 2i+1 at Hugging Face, i and i + count/2 in mindformers.
     """
     turns = 2 if pairs else 1
     for head in range(heads):
@@ -124,33 +124,28 @@ def _of_heads(heads: int, size: int, first: int, count: int, pairs: bool = False
 
 def _attention(shape: Shape, i: int) -> Iterator[Weight]:
     """Yield the attention weights; each head's parts with and without position are separate parameters."""
-    extras, hidden, heads = shape.extras, shape.hidden_size, shape.num_attention_heads
-    nope, rope, value, latent = (
-        extras.qk_nope_head_dim,
-        extras.qk_rope_head_dim,
-        extras.v_head_dim,
-        extras.kv_lora_rank,
-    )
-    query, both, queries = nope + rope, nope + value, extras.q_lora_rank
+    extras, hidden, heads = _extras(shape), shape.hidden_size, shape.num_attention_heads
+    nope, rope, value = extras.qk_nope_head_dim, extras.qk_rope_head_dim, extras.v_head_dim
+    queries, latent = extras.q_lora_rank, extras.kv_lora_rank
 
-    def fuse(
-        name: str, part: str, width: int, cut: Cut, heads: int, size: int, first: int, count: int,
+    def part(
+        name: str, stored: str, width: int, cut: Cut, heads: int, size: int, first: int, count: int,
         pairs: bool = False,
     ) -> Weight:  # fmt: skip
-        arrange = functools.partial(_of_heads, heads, size, first, count, pairs)
-        shape = (heads * count, width)
-        return NAMES.fuse(i, f"attention.{name}", (f"self_attn.{part}",), shape, cut, arrange=arrange)
+        arrange = functools.partial(_head_rows, heads, size, first, count, pairs)
+        stored = f"self_attn.{stored}"
+        return NAMES.fuse(i, f"attention.{name}", (stored,), (heads * count, width), cut, arrange=arrange)
 
     yield NAMES.weight(i, "self_attn.q_a_proj", (queries, hidden), Cut.FULL)
     yield NAMES.weight(i, "self_attn.q_a_layernorm", (queries,), Cut.LAYER_NORM)
-    yield fuse("l2q_nope_proj", "q_b_proj", queries, Cut.ROWS, heads, query, 0, nope)
-    yield fuse("l2q_pe_proj", "q_b_proj", queries, Cut.ROWS, heads, query, nope, rope, pairs=True)
+    yield part("l2q_nope_proj", "q_b_proj", queries, Cut.ROWS, heads, nope + rope, 0, nope)
+    yield part("l2q_pe_proj", "q_b_proj", queries, Cut.ROWS, heads, nope + rope, nope, rope, pairs=True)
     shared = "kv_a_proj_with_mqa"
-    yield fuse("kv2l_latent_kv", shared, hidden, Cut.FULL, 1, latent + rope, 0, latent)
-    yield fuse("kv2l_k_pe", shared, hidden, Cut.FULL, 1, latent + rope, latent, rope, pairs=True)
+    yield part("kv2l_latent_kv", shared, hidden, Cut.FULL, 1, latent + rope, 0, latent)
+    yield part("kv2l_k_pe", shared, hidden, Cut.FULL, 1, latent + rope, latent, rope, pairs=True)
     yield NAMES.weight(i, "self_attn.kv_a_layernorm", (latent,), Cut.LAYER_NORM)
-    yield fuse("lkv2kv_k_nope", "kv_b_proj", latent, Cut.ROWS, heads, both, 0, nope)
-    yield fuse("lkv2kv_v", "kv_b_proj", latent, Cut.ROWS, heads, both, nope, value)
+    yield part("lkv2kv_k_nope", "kv_b_proj", latent, Cut.ROWS, heads, nope + value, 0, nope)
+    yield part("lkv2kv_v", "kv_b_proj", latent, Cut.ROWS, heads, nope + value, nope, value)
     yield NAMES.weight(i, "self_attn.o_proj", (hidden, heads * value), Cut.COLUMNS)
 
 
@@ -176,13 +171,14 @@ def _repeated(shape: Shape) -> Mapping[str, str]:
 
 
 _ROPE = {
-    "rope_factor": "factor",
-    "rope_original_length": "original_max_position_embeddings",
     "rope_beta_fast": "beta_fast",
     "rope_beta_slow": "beta_slow",
+    "rope_factor": "factor",
     "rope_mscale": "mscale",
     "rope_mscale_all_dim": "mscale_all_dim",
+    "rope_original_length": "original_max_position_embeddings",
 }
+"""Field of the section -> key of rope_scaling."""
 
 
 def _read(config: Mapping[str, Any]) -> Values | None:
@@ -305,14 +301,7 @@ def _predicting(role: Role, sampling: Values) -> Values:
         "use_past": True,
         "is_dynamic": True,
         "extend_method": "YARN",
-        "scaling_factor": {
-            "beta_fast": shape.rope_beta_fast,
-            "beta_slow": shape.rope_beta_slow,
-            "factor": shape.rope_factor,
-            "mscale": shape.rope_mscale,
-            "mscale_all_dim": shape.rope_mscale_all_dim,
-            "original_max_position_embeddings": shape.rope_original_length,
-        },
+        "scaling_factor": {key: getattr(shape, name) for name, key in _ROPE.items()},
         **sampling,
         "ffn_concat": False,
         "auto_map": {
