@@ -78,7 +78,7 @@ FIXED: Mapping[str, Sequence[Any]] = {
 """Keys of every family -> the values that the networks implement, the usual one first."""
 _ROPE_KEYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 """Keys of a group of rotary parameters, whatever its kind."""
-_OTHER_FILE = "give the config.json of these weights"
+_WRONG_CONFIG = "give the config.json of these weights"
 _COPY = "in a copy of config.json"
 Refusal = tuple[str, str, str]
 """Key, rule and remedy."""
@@ -99,10 +99,10 @@ def refused(config: Mapping[str, Any], family: Family, file: object) -> list[Pro
 def _identity(config: Mapping[str, Any], family: Family) -> Iterator[Refusal]:
     """Check that both keys that identify the model name the same family."""
     if config.get("model_type") not in (None, family.model_type):
-        yield "model_type", f"must be {family.model_type}, the type of {family.architecture}", _OTHER_FILE
+        yield "model_type", f"must be {family.model_type}, the type of {family.architecture}", _WRONG_CONFIG
     listed = config.get("architectures")
     if listed and not (isinstance(listed, list) and family.architecture in listed):
-        yield "architectures", f"must name {family.architecture}", _OTHER_FILE
+        yield "architectures", f"must name {family.architecture}", _WRONG_CONFIG
 
 
 def _keys(config: Mapping[str, Any], family: Family) -> Iterator[Refusal]:
@@ -129,7 +129,7 @@ def _rope(config: Mapping[str, Any], family: Family) -> Iterator[Refusal]:
             for name, rule, remedy in _rope_group(group, family, config.get("rope_theta")):
                 yield f"{key}.{name}", rule, remedy
         else:
-            yield key, "must be an object", _OTHER_FILE
+            yield key, "must be an object", _WRONG_CONFIG
     if len(groups) == 2 and groups["rope_scaling"] != groups["rope_parameters"]:
         rule = "differs from rope_scaling; releases of transformers disagree about which one counts"
         yield "rope_parameters", rule, f"keep one of them {_COPY}"

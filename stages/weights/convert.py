@@ -19,7 +19,7 @@ from stages.weights.config import ConvertConfig, Format
 from stages.weights.names import is_fused, name_map, read_shape, renamed, untrained
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
-from stages.weights.sources import Tensor, open_directory, whole
+from stages.weights.sources import Tensor, as_tensor, open_directory
 from stages.weights.transfer import Progress
 
 NAME_MAP = "name_map.json"
@@ -109,7 +109,7 @@ def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[st
     """
     file = artifact / NAME_MAP
     if not file.is_file():
-        return {name: whole(stored) for name, stored in open_directory(artifact).items()}, None
+        return {name: as_tensor(stored) for name, stored in open_directory(artifact).items()}, None
     dtype, names = _read_name_map(file)
     if names != name_map(model, is_fused(names)):
         raise InputError(file, None, "the name map belongs to another model", "run convert again")

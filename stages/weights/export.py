@@ -18,7 +18,7 @@ from stages.weights.header import StoredTensor, read_header
 from stages.weights.index import INDEX_NAME, unused_index
 from stages.weights.names import is_fused, read_shape
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
-from stages.weights.sources import Tensor, open_directory, whole
+from stages.weights.sources import Tensor, as_tensor, open_directory
 from stages.weights.transfer import Move, Progress, same_data, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
@@ -70,7 +70,7 @@ def export_directory(
     source: Path, reference: Path, out: Path, dtype: Dtype | None = None, progress: Progress | None = None
 ) -> None:
     """Export a complete mindformers directory; `out` appears when complete."""
-    tensors = {name: whole(stored) for name, stored in open_directory(source).items()}
+    tensors = {name: as_tensor(stored) for name, stored in open_directory(source).items()}
     with complete_directory(out) as directory:
         export(tensors, reference, directory, read_shape(reference), dtype, progress=progress)
 
@@ -124,7 +124,7 @@ def _moves(
     repeated = family_of(shape).repeated(shape)
     for name in placed.keys() - of_part.keys():
         stored, original = placed[name][1], repeated.get(name)
-        tensor = whole(stored)
+        tensor = as_tensor(stored)
         if original is not None and same_data(stored, placed[original][1]):
             tensor = of_part[original]
         moves.append(Move(tensor, (_target(tensor, placed[name]),), storage_code(stored.dtype, dtype)))

@@ -14,7 +14,7 @@ from stages.models.family import Weight
 from stages.models.hf_config import described
 from stages.weights.dtypes import FLOATS
 from stages.weights.header import StoredTensor
-from stages.weights.sources import Piece, Tensor, whole
+from stages.weights.sources import Piece, Tensor, as_tensor
 from stages.weights.transfer import same_data
 
 
@@ -122,7 +122,7 @@ def _check(
 def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
     """Return a parameter and the position of its rows in the tensors that it consists of."""
     if weight.arrange is None and len(parts) == 1 and not weight.stacked:
-        return whole(parts[0], weight.name)
+        return as_tensor(parts[0], weight.name)
     dtypes = {part.dtype for part in parts}
     if len(dtypes) > 1:
         rule = "its parts must have one dtype to be fused"

@@ -46,7 +46,7 @@ class Tensor:
     """Stored with shape ()."""
 
 
-def whole(stored: StoredTensor, name: str | None = None) -> Tensor:
+def as_tensor(stored: StoredTensor, name: str | None = None) -> Tensor:
     """Return a tensor that one stored tensor contains completely, optionally under another name."""
     shape = stored.shape or (1,)
     piece = Piece(stored, full_box(shape))

@@ -14,7 +14,7 @@ from stages.weights.convert import converted
 from stages.weights.names import is_fused, read_shape, renamed
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
-from stages.weights.sources import Tensor, open_directory, open_ranks, whole
+from stages.weights.sources import Tensor, as_tensor, open_directory, open_ranks
 from stages.weights.strategy.files import Strategy, read_strategy
 from stages.weights.transfer import Progress
 
@@ -122,7 +122,7 @@ def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:
     """Open a complete checkpoint under mindformers' names, fused if the strategy lists fused parameters."""
     stored = open_directory(source)
     if HF_NORM not in stored:
-        return {name: whole(tensor) for name, tensor in stored.items()}
+        return {name: as_tensor(tensor) for name, tensor in stored.items()}
     directory = source if source.is_dir() else source.parent
     shape = read_shape(directory)
     return renamed(stored, shape, directory, is_fused(strategy.tensors))

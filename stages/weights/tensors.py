@@ -9,7 +9,7 @@ from stages.base.errors import InputError
 from stages.models.config import Dtype
 from stages.weights.dtypes import Array, cast, storage_code
 from stages.weights.outputs import OutputFiles
-from stages.weights.sources import open_directory, open_ranks, whole
+from stages.weights.sources import as_tensor, open_directory, open_ranks
 from stages.weights.strategy.files import Strategy, read_strategy
 from stages.weights.transfer import read_tensor
 
@@ -27,7 +27,7 @@ def load(path: Path) -> dict[str, Array]:
     Raises:
         InputError: naming file and tensor.
     """
-    return {name: read_tensor(whole(stored)) for name, stored in open_directory(path).items()}
+    return {name: read_tensor(as_tensor(stored)) for name, stored in open_directory(path).items()}
 
 
 def merge_ranks(rank_root: Path, strategy: Path) -> dict[str, Array]:

@@ -48,10 +48,10 @@ def weights(root: Path) -> None:
 
 def ckpt(root: Path) -> None:
     from stages.weights.complete import write_complete
-    from stages.weights.sources import open_directory, whole
+    from stages.weights.sources import as_tensor, open_directory
 
     weights(root)
-    tensors = {name: whole(stored) for name, stored in open_directory(root).items()}
+    tensors = {name: as_tensor(stored) for name, stored in open_directory(root).items()}
     write_complete(tensors, dict.fromkeys(tensors, 0), root, file_format="ckpt")
     (root / "model.safetensors").unlink()
 

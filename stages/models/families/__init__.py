@@ -1,4 +1,4 @@
-"""Model families: a module with a FAMILY each. No other file lists them."""
+"""Model families, one module with a FAMILY each; they are discovered, not listed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from stages.base.rules import Broken, Rules, be
 from stages.models.family import Family, Network, Weight
@@ -25,13 +25,7 @@ else:
     FamilyName = Literal[tuple(FAMILIES)]
 
 
-class _OfFamily(Protocol):
-    @property
-    def family(self) -> str:
-        """The family's name."""
-
-
-def family_of(model: _OfFamily) -> Family:
+def family_of(model: Shape) -> Family:
     """Return the family of a model."""
     return FAMILIES[model.family]
 
@@ -46,7 +40,7 @@ def recognised(config: Mapping[str, Any]) -> Family | None:
     return next((family for family in FAMILIES.values() if family.model_type == kind), None)
 
 
-def network_of(model: _OfFamily) -> Network:
+def network_of(model: Shape) -> Network:
     """Return mindformers' network of a model whose family a mindformers-based engine trains."""
     network = family_of(model).network
     assert network is not None  # RULES
@@ -54,17 +48,17 @@ def network_of(model: _OfFamily) -> Network:
 
 
 def weights_of(shape: Shape, qkv_concat: bool = False) -> list[Weight]:
-    """Every parameter that mindformers has of a model, in the model's order."""
+    """Return every parameter of a model in mindformers, in the model's order."""
     return list(family_of(shape).weights(shape, qkv_concat))
 
 
 def parameter_shapes(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[int, ...]]:
-    """Every mindformers parameter and its full shape, in the model's order."""
+    """Return the full shape of every mindformers parameter, in the model's order."""
     return {weight.name: weight.shape for weight in weights_of(shape, qkv_concat)}
 
 
 def tensor_shapes(weights: Iterable[Weight]) -> dict[str, tuple[int, ...]]:
-    """Every tensor at Hugging Face that parameters consist of, and its shape."""
+    """Return the shape of every Hugging Face tensor that parameters consist of."""
     rows: dict[str, int] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for weight in weights:
@@ -115,7 +109,7 @@ def _section(trained: Trained, section: str) -> Broken:
     family = next(option for option in FAMILIES.values() if option.section and option.section.name == section)
     if (getattr(trained.model, section) is None) == (family is not trained_family):
         return None
-    rule = f"is what {family.title} has, and model.family={trained_family.name}"
+    rule = f"is a section of {family.title}, but model.family={trained_family.name}"
     if family is trained_family:
         rule = f"is required with model.family={trained_family.name}"
     return rule, f"give both, or neither; model={family.name} does", None
@@ -153,7 +147,7 @@ def rope_scaling_fault(trained: Trained) -> Broken:
     scaling = trained.model.rope_scaling
     if scaling is None or trained.engine == "local":
         return None
-    rule = "must be null: engines other than local are not told of it"
+    rule = "must be null: only engine=local supports it"
     return rule, "choose engine=local", f"{{factor: {scaling.factor:g}, …}}"
 
 

@@ -7,7 +7,7 @@ from stages.base.errors import InputError
 from stages.weights.ckpt import build_ckpt, read_ckpt
 from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
-from stages.weights.sources import open_directory, whole
+from stages.weights.sources import as_tensor, open_directory
 from stages.weights.split import split_directory
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import (
@@ -84,7 +84,7 @@ def test_reads_what_mindspore_saves(tmp_path, monkeypatch, crc_check):
     mindspore.save_checkpoint(values, str(tmp_path / "model.ckpt"), crc_check=crc_check)
     stored = open_directory(tmp_path / "model.ckpt")
     assert len(stored["weight"].extents) > 1
-    tensors = {name: read_tensor(whole(tensor)) for name, tensor in stored.items()}
+    tensors = {name: read_tensor(as_tensor(tensor)) for name, tensor in stored.items()}
     values = {name: value.astype(np.float32) if name == "half" else value for name, value in ARRAYS.items()}
     assert_same(tensors, values)
 

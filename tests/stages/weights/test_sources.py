@@ -9,7 +9,7 @@ from pipeline.cli import main
 from stages.base.errors import InputError
 from stages.fetch.local import weight_files
 from stages.weights.index import unused_index
-from stages.weights.sources import open_directory, open_rank, whole
+from stages.weights.sources import as_tensor, open_directory, open_rank
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import (
     assert_same,
@@ -38,7 +38,7 @@ def _edit(directory, change):
 
 
 def _values(directory):
-    return {name: read_tensor(whole(stored)) for name, stored in open_directory(directory).items()}
+    return {name: read_tensor(as_tensor(stored)) for name, stored in open_directory(directory).items()}
 
 
 def test_sharded_directory(sharded):

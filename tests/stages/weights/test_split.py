@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stages.base.errors import InputError
 from stages.models.tensor_layout import TensorLayout
 from stages.weights.convert import convert_directory
-from stages.weights.sources import open_directory, open_ranks, whole
+from stages.weights.sources import as_tensor, open_directory, open_ranks
 from stages.weights.split import split, split_directory
 from stages.weights.strategy.files import Strategy, encode_merged
 from stages.weights.strategy.stage import write_strategy
@@ -102,7 +102,7 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
     strategy = Strategy({"w": layout}, 1, layout.cards)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stages.weights.transfer.CHUNK_BYTES", chunk_bytes)
-        tensors = {name: whole(stored) for name, stored in open_directory(folder / "full").items()}
+        tensors = {name: as_tensor(stored) for name, stored in open_directory(folder / "full").items()}
         split(tensors, {folder / "ranks": strategy}, None, None)
         for rank in range(layout.cards):
             (part,) = read_bits(folder / "ranks" / f"rank_{rank}" / "model.safetensors").values()

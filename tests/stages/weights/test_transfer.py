@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.weights.outputs import OutputFiles
-from stages.weights.sources import open_directory, whole
+from stages.weights.sources import as_tensor, open_directory
 from stages.weights.transfer import Move, transfer
 from tests.stages.weights.checkpoints import write_safetensors
 
@@ -15,7 +15,7 @@ from tests.stages.weights.checkpoints import write_safetensors
 def test_error_in_any_thread_stops_all(tmp_path, monkeypatch, threads):
     monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 8)
     write_safetensors(tmp_path / "x.safetensors", {"w": np.arange(4000, dtype=np.uint32)}, "float32")
-    tensor = whole(open_directory(tmp_path)["w"])
+    tensor = as_tensor(open_directory(tmp_path)["w"])
     reports = []
 
     def progress(done, total):
@@ -36,7 +36,7 @@ def test_number_of_threads_does_not_change_the_result(tmp_path, monkeypatch):
     monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 100)
     source = np.random.default_rng(0).integers(0, 2**32, (50, 30), dtype=np.uint32)
     write_safetensors(tmp_path / "x.safetensors", {"w": source}, "float32")
-    tensor = whole(open_directory(tmp_path)["w"])
+    tensor = as_tensor(open_directory(tmp_path)["w"])
     box = (slice(7, 43), slice(3, 21))
     for threads in (1, 8):
         with OutputFiles() as files:
