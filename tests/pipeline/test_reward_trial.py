@@ -28,7 +28,7 @@ def tried(directory, source, *overrides):
     [
         ("def g(c, s): return [1.0]", "reward.functions=mine:f: can't be imported: AttributeError"),
         ("import sys; sys.exit(0)", "can't be imported: SystemExit: 0 (mine.py:1)"),
-        ("def f(c, s): raise KeyError(s[0])", "failed for 24 of 24 answers that it was tried on"),
+        ("def f(c, s): raise KeyError(s[0])", "failed for 24 of 24 trial answers"),
         ("def f(c, s): return [1e39]", "returned 1e+39: times its weight"),
         ("import os\ndef f(c, s): os._exit(3)", "was tried before anything else runs: "),
     ],
@@ -53,7 +53,7 @@ def test_working_reward_is_tried_once(directory, monkeypatch, capsys):
 
 def test_allowed_reward_failures(directory):
     assert tried(directory, "def f(c, s): return [1 / ('boxed' in c[0])]", "reward.max_failures=20")
-    with pytest.raises(ConfigError, match="failed for all 24 answers"):
+    with pytest.raises(ConfigError, match="failed for all 24 trial answers"):
         tried(directory, "def f(c, s): return 1 / 0", "reward.max_failures=20")
 
 
