@@ -5,10 +5,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from launch.machine import checks
 from launch.machine.checks import Check
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
-from pipeline.plan import interpreter
 from stages.base import identity
 from stages.base.engine import Checkout, Engine
 from stages.engines.mindformers.checkout import fits
@@ -59,7 +59,7 @@ def _contracts(engine: Engine, config: Config) -> Iterator[Problem]:
 
 
 def _files(engine: Engine, config: Config) -> Iterator[Problem]:
-    """Yield a problem for each missing directory, interpreter and script, and each missing package."""
+    """Yield a problem for each missing directory, interpreter and script, and for missing packages."""
     settings, section = engine.settings(config), engine.settings_section
     for key in identity.marked(type(settings), identity.Checkout):
         home = getattr(settings, key)
@@ -69,16 +69,29 @@ def _files(engine: Engine, config: Config) -> Iterator[Problem]:
         program = getattr(settings, key, None)
         if program is None or ("/" not in program and settings.env_scripts):  # a script may set PATH
             continue
-        if shutil.which(program) is None:
-            rule = "is no program that can be executed here"
-            yield Problem(f"{section}.{key}", program, rule, "give an interpreter's path")
+        problem = None
+        if (path := shutil.which(program)) is None:
+            problem = "is no program that can be executed here", "give an interpreter's path"
         elif key == "python":
-            yield from interpreter.missing(f"{section}.{key}", program, engine.imports, settings.env)
+            problem = _missing_packages(path, engine.imports, settings.env.get("PYTHONPATH", ""))
+        if problem is not None:
+            yield Problem(f"{section}.{key}", program, *problem)
     for number, script in enumerate(settings.env_scripts):
         if not Path(script).is_file():
-            yield Problem(
-                f"{section}.env_scripts[{number}]", script, "is not a file", "give a script to source"
-            )
+            path = f"{section}.env_scripts[{number}]"
+            yield Problem(path, script, "is not a file", "give a script to source")
+
+
+@functools.cache
+def _missing_packages(python: str, packages: tuple[str, ...], search: str) -> tuple[str, str] | None:
+    """Return rule and remedy if an interpreter does not run or lacks packages; queried once per process."""
+    versions = checks.versions(python, packages, python_path=search)
+    if versions is None:
+        return "does not answer", "give an interpreter of Python 3.10 or 3.11"
+    if missing := [name for name in packages if versions[name] is None]:
+        remedy = "give the interpreter of the engine's environment (docs/install.md), or install it there"
+        return f"has no {' and no '.join(missing)}", remedy
+    return None
 
 
 @functools.cache

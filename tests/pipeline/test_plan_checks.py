@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import sys
 import venv
 from pathlib import Path
 
@@ -377,16 +375,6 @@ def test_a_contract_must_be_the_checkouts(tmp_path, base, setting, home, contrac
     assert (told in capsys.readouterr().err) == (code == 2)
 
 
-@pytest.fixture
-def interpreter(tmp_path, monkeypatch):
-    """An interpreter that appends a line to `queries` whenever it is started."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\necho >> {tmp_path / "queries"}\nexec {sys.executable} "$@"\n')
-    script.chmod(0o755)
-    return script
-
-
 @pytest.mark.parametrize(
     ("base", "setting", "missing"),
     [
@@ -401,18 +389,6 @@ def test_an_interpreter_without_the_engines_packages_is_refused(tmp_path, base, 
     python = tmp_path / "venv" / "bin" / "python"
     assert main(["plan", f"store={tmp_path / 'store'}", *base, f"{setting}={python}"]) == 2
     assert f"{setting}={python}: has no {missing}" in capsys.readouterr().err
-
-
-def test_an_interpreter_is_queried_once_until_it_changes(tmp_path, interpreter):
-    typed = ["plan", f"store={tmp_path / 'store'}", *SEVEN, f"engine.python={interpreter}"]
-
-    def queries():
-        assert main(typed) == 10
-        return len((tmp_path / "queries").read_text().splitlines())
-
-    assert (queries(), queries()) == (1, 1)
-    os.utime(interpreter, (1, 1))
-    assert (queries(), queries()) == (2, 2)
 
 
 def test_packages_on_the_engines_python_path_count(tmp_path):
