@@ -59,13 +59,13 @@ def leaves(values: Mapping[str, Any], cls: type = Config, path: tuple[str, ...] 
 
 def types_of(cls: type) -> dict[str, Any]:
     """Types of a dataclass's fields with their bounds, without a marker around a whole type."""
-    found = {}
+    result = {}
     for name, hint in field_types(cls).items():
         marked = typing.get_origin(hint) is Annotated and isinstance(
             hint.__metadata__[0], NotInIdentity | AbsentWhen
         )
-        found[name] = typing.get_args(hint)[0] if marked else hint
-    return found
+        result[name] = typing.get_args(hint)[0] if marked else hint
+    return result
 
 
 def values_of(leaf: Leaf) -> st.SearchStrategy[Any]:

@@ -114,7 +114,7 @@ def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
     Args:
         name: the stage or the outside engine, with /PART where there are several.
         output: a directory.
-        roots: paths below them are told as below ROOT.
+        roots: paths below them are problem as below ROOT.
         exact: False: numbers, which rest on floating-point sums, count within a tolerance, and texts not.
     """
     parts, values = contents(output, roots, exact)
@@ -124,7 +124,7 @@ def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
     now, known = {name: entry if exact else {**entry, "values": values}}, json.loads(GOLDEN.read_text())
     found = list(problems(now, known))
     if os.environ.get(WRITE):
-        found = [told for told in found if "has no digest" not in told]
+        found = [problem for problem in found if "has no digest" not in problem]
         write({**known, **(now if not found else {})})
     assert found == []
 
@@ -233,7 +233,7 @@ def main() -> int:
     """Write the golden file anew; 1 where that would hide a change."""
     now = {**of_stages(), **of_engines()}
     known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
-    refused = [told for told in problems(now, known) if "has no digest" not in told]
+    refused = [problem for problem in problems(now, known) if "has no digest" not in problem]
     if refused:
         print("\n".join(refused), file=sys.stderr)
         return 1

@@ -1,8 +1,8 @@
 """What plan accepts, the stages accept: any keys changed, and every stage run, or at least begun.
 
-Stages before training run whole. Of training what it refuses is asked, and the functions that lay out its
+Stages before training run whole. Of training what it refuses is modules, and the functions that lay out its
 work run. Of outside engines every file and script of theirs is written, and their stages' own rules are
-asked again of what such a stage reads.
+modules again of what such a stage reads.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ def begin_sft(context):
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(context.inputs["tokenize"] / "sft.mindrecord").without(checked)
-    told = [*SFT.check(config), *EXAMPLES.check(Held(config, len(examples)))]
-    if told:
-        raise ConfigError(told)
+    problems = [*SFT.check(config), *EXAMPLES.check(Held(config, len(examples)))]
+    if problems:
+        raise ConfigError(problems)
     rows = next(batches(len(examples), config.batch_size, context.seed))
     assert len(np.split(examples.mask[rows], config.micro_batch_num)) == config.micro_batch_num
     assert longest(prompts, examples, config.max_tokens) > 0
@@ -195,13 +195,13 @@ def own_problems(engine, config):
     from stages.engines.mindrlhf_one_stage import rules as one_stage
     from stages.engines.mindspeed_rl import rules as mindspeed_rl
 
-    asked = {
+    modules = {
         "mindformers": mindformers,
         "mindrlhf": mindrlhf,
         "mindrlhf_one_stage": one_stage,
         "mindspeed_rl_grpo": mindspeed_rl,
     }
-    module = asked.get(engine)
+    module = modules.get(engine)
     return module.RULES.check(module.Job.from_config(config)) if module is not None else []
 
 

@@ -43,13 +43,13 @@ def without(home, file, text):
         ("mindspeed_rl", MINDSPEED_RL / "window", "667a547"),
     ],
 )
-def test_good_checkouts_are_told_apart(name, home, contract):
+def test_checkouts_are_recognised_by_contract(name, home, contract):
     check = checkouts.check(CHECKOUTS[name], str(home))
     assert (check.status, check.found, check.remedy) == ("ok", f"{home}: {contract}", "")
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "remedy"),
+    ("name", "message", "remedy"),
     [
         ("mindrlhf", "must be a checkout of mindspore-ai/mindrlhf", "engine.mindrlhf_home: a checkout"),
         ("one_stage", "grpo_one_stage.py", "engine.mindrlhf_home: or choose engine=mindrlhf"),
@@ -57,9 +57,9 @@ def test_good_checkouts_are_told_apart(name, home, contract):
         ("mindformers", "run_mindformer.py must be readable", "engine.mindformers_home: clone it"),
     ],
 )
-def test_an_empty_directory_is_none(name, told, remedy, tmp_path):
+def test_an_empty_directory_is_no_checkout(name, message, remedy, tmp_path):
     check = checkouts.check(CHECKOUTS[name], str(tmp_path))
-    assert check.status == "problem" and told in check.found and check.remedy.startswith(remedy)
+    assert check.status == "problem" and message in check.found and check.remedy.startswith(remedy)
 
 
 def test_doctor_checks_a_checkout_like_the_stages(tmp_path, capsys):

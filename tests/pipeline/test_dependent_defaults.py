@@ -55,7 +55,7 @@ def test_a_default_follows_other_keys(typed, key, value):
         "layout.train.model_parallel=1 layout.generate.data_parallel=2",
     ],
 )
-def test_what_is_typed_contradicts(typed):
+def test_contradictory_overrides_are_refused(typed):
     with pytest.raises(ConfigError):
         load(typed.split())
 
@@ -63,7 +63,7 @@ def test_what_is_typed_contradicts(typed):
 @pytest.mark.parametrize(
     "typed", ["train.steps=x", "cards=x", "evaluate.k=null", "layout.train.data_parallel=[]"]
 )
-def test_values_of_a_wrong_type_are_told_as_such(typed):
+def test_values_of_a_wrong_type_are_refused(typed):
     with pytest.raises(ConfigError, match=f"{typed.partition('=')[0]}.*must be"):
         load([typed])
 
@@ -84,7 +84,7 @@ def test_a_path_alone_is_the_dataset(tmp_path):
     assert load([f"dataset.path={at}", "dataset.train_rows=35", "sft.batch_size=8"]).dataset.train_rows == 35
 
 
-def test_a_file_alone_gives_up_test_rows(tmp_path):
+def test_a_file_alone_is_divided_into_train_and_test_rows(tmp_path):
     at = dataset_at(tmp_path, "train") / "train.jsonl"
     assert load([f"dataset.path={at}"]).dataset.test_rows == 1024
     assert load([f"dataset.path={at}", "dataset.test_rows=5"]).dataset.test_rows == 5

@@ -115,7 +115,7 @@ def test_dry_run_writes_a_script_per_node_and_starts_nothing(tmp_path, capsys):
 
 def test_only_the_module_of_the_chosen_engine_is_imported():
     assert all(engines.get(name).name == name for name in engines.MODULES)
-    told = "import sys; from pipeline.config.load import load; load([]); from pipeline import engines\n"
-    told += "print([name for name in engines.MODULES.values() if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    code = "import sys; from pipeline.config.load import load; load([]); from pipeline import engines\n"
+    code += "print([name for name in engines.MODULES.values() if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['stages.grpo.engine']"

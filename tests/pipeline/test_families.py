@@ -46,7 +46,7 @@ CASES = [(family, engine) for family in MODELS for engine in NEEDS]
 
 
 @pytest.mark.parametrize(("family", "engine"), CASES, ids=["-".join(case) for case in CASES])
-def test_plan_says_what_the_page_says(family, engine, tmp_path, capsys):
+def test_plan_agrees_with_the_table_of_the_page(family, engine, tmp_path, capsys):
     cell = rows()[family][[*NEEDS].index(engine)]
     overrides = [f"engine={engine}", f"model={MODELS[family]}", *NEEDS[engine]]
     if family == "deepseek_v3":  # from the user's directory alone: what is in it is not looked at here
@@ -54,27 +54,27 @@ def test_plan_says_what_the_page_says(family, engine, tmp_path, capsys):
     supervised = [*overrides, SFT.get(engine, "engine.sft=mindformers")]
     if cell == "–":
         trained = [one.title for one in FAMILIES.values() if engines.get(engine).trains(one)]
-        with pytest.raises(ConfigError, match=f"engine={engine} trains") as told:
+        with pytest.raises(ConfigError, match=f"engine={engine} trains") as refused:
             load(overrides)
-        assert all(title in str(told.value) for title in trained)
+        assert all(title in str(refused.value) for title in trained)
         return
     named = set(re.findall(r"\w+", cell.removeprefix("no ")))
-    wanted = STAGES if cell == "✓" else STAGES - named if cell.startswith("no ") else named
-    if "sft" in wanted:
+    expected = STAGES if cell == "✓" else STAGES - named if cell.startswith("no ") else named
+    if "sft" in expected:
         overrides = supervised
     else:
         with pytest.raises(ConfigError, match=r"engine\.sft=mindformers: trains Qwen2 models"):
             load(supervised)
     if family == "deepseek_v3":
-        found = {spec.name for spec in plan(load(overrides), lambda path: "x").specs}
+        planned = {spec.name for spec in plan(load(overrides), lambda path: "x").specs}
     else:
         assert main(["plan", "--json", f"store={tmp_path}", *overrides]) in (0, 1, 10)
         listed = json.loads(capsys.readouterr().out)["stages"]
-        found = {one["stage"] for one in listed if one["state"] != "SKIPPED"}
-    assert found == wanted
+        planned = {one["stage"] for one in listed if one["state"] != "SKIPPED"}
+    assert planned == expected
 
 
-def test_the_table_has_every_family_in_both_languages_and_the_weight_tools_know_all():
+def test_the_table_has_every_family_in_both_languages():
     assert rows().keys() == FAMILIES.keys() == MODELS.keys()
     assert {cells[-1] for cells in rows().values()} == {"✓"}
     assert {page for page in PAGES if rows(page) != rows()} == set()

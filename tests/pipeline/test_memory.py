@@ -6,18 +6,18 @@ from stages.grpo import engine as local
 from stages.models.memory import GIB
 
 
-def test_local_roles_are_counted_together_against_the_machine():
+def test_the_roles_of_engine_local_share_the_machines_memory():
     config = load([])
     roles = local.memory(config)
     assert [role.role for role in roles] == ["train", "generate", "reference"]
     assert [role.role for role in local.memory(load(["train.beta=0"]))] == ["train", "generate"]
     assert local.shortage(config, roles, 64 * GIB) == []
-    [told] = local.shortage(config, roles, GIB // 8)
-    assert told.startswith("memory: 2 processes with ") and "do not fit" in told
+    [warning] = local.shortage(config, roles, GIB // 8)
+    assert warning.startswith("memory: 2 processes with ") and "do not fit" in warning
     assert "may not fit" in local.shortage(config, roles, 2 * sum(role.low for role in roles))[0]
 
 
-def test_plan_tells_memory(tmp_path, capsys):
+def test_plan_estimates_memory(tmp_path, capsys):
     overrides = ["engine=mindrlhf", "model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"store={tmp_path}"]
     small = "engine.device_memory_gib=13"
     assert main(["plan", "--json", *overrides, small]) == 10

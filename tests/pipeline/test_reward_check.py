@@ -10,7 +10,6 @@ from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
 from pipeline.plan.reward_check import warnings
-from pipeline.run.run import Run, prepare_plan
 from pipeline.store.store import Store
 from tests.pipeline.test_explain import commit
 
@@ -28,7 +27,7 @@ def planned(*overrides):
     return plan(load(overrides), file_digest)
 
 
-def test_raw_gsm8k_with_a_reward_for_boxes_is_warned_of(tmp_path, capsys):
+def test_a_reward_that_the_prompts_do_not_ask_for_is_a_warning(tmp_path, capsys):
     arguments = ["plan", f"store={tmp_path / 'store'}", *GSM8K]
     assert main([*arguments, "reward=boxed", "--json"]) == 10
     (warning,) = json.loads(capsys.readouterr().out)["warnings"]
@@ -39,7 +38,7 @@ def test_raw_gsm8k_with_a_reward_for_boxes_is_warned_of(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("overrides", [[], GSM8K, [*GSM8K, "reward=boxed", BOX]])
-def test_sound_recipes_give_no_warning(tmp_path, capsys, overrides):
+def test_valid_recipes_give_no_warning(tmp_path, capsys, overrides):
     assert main(["plan", "--json", f"store={tmp_path / 'store'}", *overrides]) == 10
     assert json.loads(capsys.readouterr().out)["warnings"] == []
 
@@ -51,11 +50,11 @@ FORMAT = [
 ]  # fmt: skip
 
 
-def test_mindrlhf_reads_what_its_tokenizer_makes_of_the_stop_token(tmp_path):
+def test_mindrlhf_rewards_text_that_ends_with_a_stop_token(tmp_path):
     store = Store(tmp_path / "store")
-    told = warnings(planned(*FORMAT), store)
+    problems = warnings(planned(*FORMAT), store)
     assert any(
-        one.startswith("reward.functions=format: can't be earned: the token that ends") for one in told
+        one.startswith("reward.functions=format: can't be earned: the token that ends") for one in problems
     )
     assert warnings(planned(*FORMAT, "engine.tokenizer=file"), store) == []
     assert warnings(planned(*FORMAT, "model.variant=base"), store) == []
@@ -69,20 +68,14 @@ def test_mindrlhf_reads_what_its_tokenizer_makes_of_the_stop_token(tmp_path):
         (["engine.contract=32599d0", "model.variant=base"], True),  # padding stays, too
     ],
 )
-def test_the_one_stage_script_reads_it_as_well(tmp_path, overrides, warned):
+def test_the_one_stage_script_does_so_too(tmp_path, overrides, warned):
     one_stage = ["experiment=mindrlhf_one_stage_7b", f"dataset.path={FIXTURE}", "model.path=/models/qwen"]
     prompts = ["train.prompts_per_step=2"]  # a batch: all that 32599d0 takes
-    told = warnings(planned(*one_stage, *prompts, *overrides), Store(tmp_path / "store"))
-    assert any("stays in the text as" in one for one in told) is warned
+    problems = warnings(planned(*one_stage, *prompts, *overrides), Store(tmp_path / "store"))
+    assert any("stays in the text as" in one for one in problems) is warned
 
 
-def test_the_probe_command_knows_it_too(capsys):
-    assert main(["probe", *FORMAT]) == 0  # accuracy is earned
-    (problem,) = json.loads(capsys.readouterr().out)["problems"]
-    assert "stays in the text as '⒠'" in problem
-
-
-def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path):
+def test_a_dataset_in_the_store_is_probed(tmp_path):
     store, overrides = Store(tmp_path / "store"), [*GSM8K, "reward=boxed"]
     store.open()
     spec = planned(*overrides).spec("fetch_dataset")
@@ -98,19 +91,19 @@ def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path):
         ["reward=cosine", "reward.length.correct_by=maths"],
     ],
 )
-def test_slow_and_user_functions_are_left_to_the_probe_command(tmp_path, overrides, monkeypatch):
+def test_slow_and_user_functions_are_not_probed(tmp_path, overrides, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_rewards.py").write_text("raise AssertionError('a plan runs nothing of the user')")
     assert warnings(planned(*overrides), Store(tmp_path)) == []
 
 
-def test_rows_that_are_no_use_are_a_warning_too(tmp_path):
+def test_unusable_rows_are_a_warning(tmp_path):
     overrides = [*GSM8K, "dataset.columns.answer=question"]
     (warning,) = warnings(planned(*overrides), Store(tmp_path))
     assert "gives none of the" in warning
 
 
-def test_looking_imports_no_heavy_package():
+def test_probing_imports_no_heavy_package():
     code = (
         "import sys; from pipeline.run.run import prepare_plan;"
         "from pipeline.plan.reward_check import _probe;"
@@ -126,7 +119,7 @@ def test_a_dataset_that_is_not_fetched_yet_is_reported(tmp_path):
     assert "was not probed" in warning and "from url is not fetched yet" in warning
 
 
-def test_mindspeed_rl_is_judged_by_its_own_template_and_verifiers(tmp_path):
+def test_mindspeed_rl_is_probed_with_its_template_and_verifiers(tmp_path):
     given = [
         "engine=mindspeed_rl",
         "layout=dp2_mp2_pp2",
@@ -136,21 +129,3 @@ def test_mindspeed_rl_is_judged_by_its_own_template_and_verifiers(tmp_path):
     assert warnings(planned(*given), Store(tmp_path)) == []
     (warning,) = warnings(planned(*given, "engine.prompt_type=qwen"), Store(tmp_path))
     assert warning.startswith("engine.verifier_function=base_acc: can't be earned")
-
-
-def test_a_run_is_warned_before_it_starts_and_a_run_with_nothing_to_do_is_not(tmp_path, monkeypatch, capsys):
-    prepared, store = prepare_plan([*GSM8K, "reward=boxed", f"store={tmp_path / 'store'}"])
-    monkeypatch.setattr("launch.machine.environment.problems", list)
-    Run(prepared, store, [])
-    assert "warning: reward.functions=qwen_accuracy: can't be earned" in capsys.readouterr().err
-    Run(prepared, store, [], "point 1")
-    assert "warning" not in capsys.readouterr().err
-    monkeypatch.setattr(Run, "is_complete", lambda self, stage: True)
-    Run(prepared, store, [])
-    assert "warning" not in capsys.readouterr().err
-    code = (
-        "import sys; import pipeline.tasks; seldom = ('cautions', 'reward_check', 'build');"
-        "print([name for name in seldom if f'pipeline.{name}' in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]"]

@@ -1,4 +1,4 @@
-"""Every rule has a configuration that breaks it and a similar one that keeps it."""
+"""Every rule has a configuration that breaking it and a similar one that passes."""
 
 import functools
 import importlib.util
@@ -18,8 +18,8 @@ SEVEN = (*MINDRLHF, "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 def rows():
     """Every rule by its id."""
     tables = (rules.FAMILY, rules.RULES, rules.SECTIONS)
-    asked = [engines.get(name).rules for name in (*engines.MODULES, engines.SUPERVISED)]
-    return {row.id: row for table in (*tables, *asked) for row in table.rows()}
+    engine_rules = [engines.get(name).rules for name in (*engines.MODULES, engines.SUPERVISED)]
+    return {row.id: row for table in (*tables, *engine_rules) for row in table.rows()}
 
 
 @functools.cache
@@ -31,12 +31,14 @@ def problems(overrides):
     return ()
 
 
-@pytest.mark.parametrize(("row", "breaks", "keeps"), CASES, ids=[" ".join(case[1][-2:]) for case in CASES])
-def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(row, breaks, keeps):
-    told = [problem for problem in problems(breaks) if problem.id == row]
-    assert told and all(problem.remedy for problem in told), problems(breaks)
-    assert all(f"({rows()[row].source})" in problem.rule for problem in told)
-    assert problems(keeps) == ()
+@pytest.mark.parametrize(
+    ("row", "breaking", "passing"), CASES, ids=[" ".join(case[1][-2:]) for case in CASES]
+)
+def test_each_rule_has_a_breaking_and_a_passing_configuration(row, breaking, passing):
+    matching = [problem for problem in problems(breaking) if problem.id == row]
+    assert matching and all(problem.remedy for problem in matching), problems(breaking)
+    assert all(f"({rows()[row].source})" in problem.rule for problem in matching)
+    assert problems(passing) == ()
 
 
 NOT_INSTALLED = {
@@ -46,10 +48,10 @@ NOT_INSTALLED = {
 
 
 @pytest.mark.parametrize("row", NOT_INSTALLED)
-def test_what_needs_a_package_says_which(row, monkeypatch):
+def test_a_missing_package_is_named(row, monkeypatch):
     overrides, remedy = NOT_INSTALLED[row]
-    for found, broken in ((object(), []), (None, [(row, remedy)])):
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name, found=found: found)
+    for installed, broken in ((object(), []), (None, [(row, remedy)])):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, installed=installed: installed)
         problems.cache_clear()
         assert [(problem.id, problem.remedy) for problem in problems(overrides)] == broken
     problems.cache_clear()
@@ -58,11 +60,11 @@ def test_what_needs_a_package_says_which(row, monkeypatch):
 def test_a_tokenizer_without_endoftext_is_refused(tmp_path):
     added = {"added_tokens_decoder": {"2": {"content": "</s>"}}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(added))
-    told = problems((*SEVEN, f"model.path={tmp_path}"))
-    assert [problem.id for problem in told] == ["mindrlhf_generation.endoftext"]
+    matching = problems((*SEVEN, f"model.path={tmp_path}"))
+    assert [problem.id for problem in matching] == ["mindrlhf_generation.endoftext"]
 
 
 def test_every_rule_has_a_case_and_a_source():
-    tried = {*(case[0] for case in CASES), *NOT_INSTALLED, "mindrlhf_generation.endoftext"}
-    assert tried == set(rows())
+    tested = {*(case[0] for case in CASES), *NOT_INSTALLED, "mindrlhf_generation.endoftext"}
+    assert tested == set(rows())
     assert [row.id for row in rows().values() if not row.source] == []

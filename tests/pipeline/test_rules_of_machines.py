@@ -1,4 +1,4 @@
-"""What `run` asks of the launcher: as tests/pipeline/test_rules.py, but asked when a run starts."""
+"""Rules of machines, which `run` checks when it starts; the others are in tests/pipeline/test_rules.py."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SSH = (*NODES, "launcher=ssh")
 
 @pytest.fixture
 def shell(tmp_path):
-    """Stands for ssh to this very machine; tests/launch/test_nodes.py asks real ones."""
+    """Return the override for a stand-in of ssh that runs commands on this machine."""
     script = tmp_path / "shell"
     script.write_text(
         '#!/bin/sh\nwhile [ "$1" != here ] && [ "$1" != there ]; do shift; done\nshift\nexec sh -c "$*"\n'
@@ -20,13 +20,13 @@ def shell(tmp_path):
     return f"launcher.ssh=[{script}]"
 
 
-def asked(*overrides):
+def problems_of_machines(*overrides):
     config = load(overrides)
     return list(machines.machines(config, config.engine.container, "engine.container", config.cards))
 
 
 def broken(store, shell):
-    """(what breaks a rule, its path, what is told, what keeps it)."""
+    """(what breaking a rule, its path, what is message, what passing it)."""
     two = (*SSH, "launcher.hosts=[here,there]", shell, f"store={store}")
     return [
         ((*NODES, "launcher=local"), "cards", "needs 2 nodes", (*NODES, "launcher.cards_per_node=4")),
@@ -37,12 +37,12 @@ def broken(store, shell):
     ]
 
 
-def test_what_breaks_each_is_told_what_to_do_and_what_keeps_it_is_not(tmp_path, shell):
-    for breaks, path, told, keeps in broken(tmp_path / "store", shell):
-        found = asked(*breaks)
-        assert any(problem.path == path and told in problem.rule for problem in found), (breaks, found)
-        assert all(problem.remedy for problem in found), found
-        assert asked(*keeps) == [], keeps
+def test_each_rule_has_a_breaking_and_a_passing_configuration(tmp_path, shell):
+    for breaking, path, message, passing in broken(tmp_path / "store", shell):
+        result = problems_of_machines(*breaking)
+        assert any(problem.path == path and message in problem.rule for problem in result), (breaking, result)
+        assert all(problem.remedy for problem in result), result
+        assert problems_of_machines(*passing) == [], passing
 
 
 MINDSPEED_RL = ("engine=mindspeed_rl", "engine.contract=05a90d7", "model=qwen2_5_1_5b")
@@ -54,7 +54,7 @@ SUPERVISED = (
 
 
 @pytest.mark.parametrize(
-    ("overrides", "lacking"),
+    ("overrides", "missing"),
     [
         (("engine=mindrlhf", "engine.mindformers_home=/no/mindformers"), ["/no/mindformers"]),
         ((*MINDSPEED_RL, "engine.mindspeed_rl_home=/no/rl"), ["/no/rl"]),
@@ -62,11 +62,11 @@ SUPERVISED = (
         (("engine=mindrlhf", "engine.python=no_such_python3.10"), ["no_such_python3.10"]),
     ],
 )
-def test_nodes_are_asked_for_what_every_program_of_the_run_needs(tmp_path, shell, overrides, lacking):
+def test_nodes_are_checked_for_the_files_of_every_program(tmp_path, shell, overrides, missing):
     two = ("launcher=ssh", "launcher.cards_per_node=2", "launcher.hosts=[here,there]", shell)
     config = load([*overrides, "layout=dp1_mp2_pp2", *two, f"store={tmp_path / 'store'}"])
-    found = list(machines.machines(config, (), "engine.container", config.cards))
-    assert len(found) == 2 * len(lacking)  # two nodes
+    result = list(machines.machines(config, (), "engine.container", config.cards))
+    assert len(result) == 2 * len(missing)  # two nodes
     for host in ("here", "there"):
-        told = [problem.rule for problem in found if problem.value == host]
-        assert all(any(path in rule for rule in told) for path in lacking), told
+        message = [problem.rule for problem in result if problem.value == host]
+        assert all(any(path in rule for rule in message) for path in missing), message

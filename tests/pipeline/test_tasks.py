@@ -44,8 +44,8 @@ def test_training_stages_occupy_cards(tmp_path):
     luigi.configuration.get_config().set("resources", "cards", "0")
     graph = of("RunGRPO", f"store={tmp_path}").deps()
     taken = {task.task_family: task.resources for task in graph if isinstance(task, tasks.StageTask)}
-    wanted = {"Sft": {"cards": 1}, "Grpo": {"cards": 2}, "Evaluate": {"cards": 1}}
-    assert {name: told for name, told in taken.items() if told} == wanted
+    expected = {"Sft": {"cards": 1}, "Grpo": {"cards": 2}, "Evaluate": {"cards": 1}}
+    assert {name: cards for name, cards in taken.items() if cards} == expected
     assert luigi.configuration.get_config().get("resources", "cards") == "2"
 
 
