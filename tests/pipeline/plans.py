@@ -1,4 +1,4 @@
-"""Configurations with any of their keys changed: types and bounds from the dataclasses, nothing left out."""
+"""Strategies for configurations with changed keys, from the types and bounds of the dataclasses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOREIGN = {
     "sbatch", "master_addr", "mindrlhf_home", "mindformers_home", "msadapter_home", "mindspeed_rl_home",
     "mindspeed_llm_home", "convert_python", "megatron_home", "mindspeed_home", "ray_address",
 }  # fmt: skip
-"""Keys that name what is elsewhere: files, machines, addresses. Tests of their own try these."""
+"""Keys that name files, machines and addresses, which other tests cover."""
 TEXTS = ("", "x", "Answer: ", "ü\n")
 
 
@@ -43,7 +43,7 @@ class Leaf:
 
 
 def leaves(values: Mapping[str, Any], cls: type = Config, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """Every key of plain `values` of `cls` that no other machine decides."""
+    """Yield every key of plain `values` of `cls` that does not depend on the machine."""
     for name, hint in types_of(cls).items():
         if name in FOREIGN or (path == () and name == "launcher"):
             continue
@@ -58,7 +58,7 @@ def leaves(values: Mapping[str, Any], cls: type = Config, path: tuple[str, ...] 
 
 
 def types_of(cls: type) -> dict[str, Any]:
-    """Types of a dataclass's fields with their bounds, without a marker around a whole type."""
+    """Return the types of a dataclass's fields with their bounds, without markers."""
     result = {}
     for name, hint in field_types(cls).items():
         marked = typing.get_origin(hint) is Annotated and isinstance(
@@ -69,7 +69,7 @@ def types_of(cls: type) -> dict[str, Any]:
 
 
 def values_of(leaf: Leaf) -> st.SearchStrategy[Any]:
-    """Values of a key's type within its bounds, most of them near its value or its bounds."""
+    """Return values of a key's type within its bounds, mostly near its value or its bounds."""
     return _of(leaf.hint, leaf.value)
 
 
@@ -118,7 +118,7 @@ def _keeps(number: float, bound: Any) -> bool:
 
 
 def changed(base: Mapping[str, Any], most: int = 6) -> st.SearchStrategy[dict[str, Any]]:
-    """Plain `base` with some keys changed, before nulls are derived."""
+    """Return copies of `base` with some keys changed, before nulls are derived."""
     keys = sorted(leaves(base), key=str)
 
     @st.composite

@@ -1,8 +1,7 @@
-"""What plan accepts, the stages accept: any keys changed, and every stage run, or at least begun.
+"""Stages accept every configuration that plan accepts, whichever keys are changed.
 
-Stages before training run whole. Of training what it refuses is modules, and the functions that lay out its
-work run. Of outside engines every file and script of theirs is written, and their stages' own rules are
-modules again of what such a stage reads.
+Stages before training run completely. Of training, the checks and the functions that divide its work run. For
+outside engines, all files and scripts are written, and the rules of their stages are checked again.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ refused: Counter[bool] = Counter()
 
 
 def accepted(values, store):
-    """The plan; None where it is refused."""
+    """Return the plan, or None if it is refused."""
     try:
         config = read(Config, derive(values))
         problems = rules.check(config)
@@ -73,7 +72,7 @@ def accepted(values, store):
 
 
 def run(planned, root):
-    """Every stage of engine=local as far as it gets without training."""
+    """Run every stage of engine=local as far as possible without training."""
     outputs: dict[str, Path] = {}
     for spec in planned.specs:
         outputs[spec.name] = root / spec.name
@@ -106,7 +105,7 @@ def too_few(planned, tokenized):
 
 
 def begin_sft(context):
-    """Its refusals, its first batch and its rates."""
+    """Run the checks, the first batch and the learning rates of sft."""
     from stages.grpo.config import SftConfig
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
     from stages.grpo.rules import EXAMPLES, SFT, Held
@@ -129,7 +128,7 @@ def begin_sft(context):
 
 
 def begin_grpo(context, workers):
-    """Its refusals, each worker's share of a step, its rates and the shards that it loads."""
+    """Run the checks of grpo, each worker's part of a step, the learning rates and the look-up of shards."""
     from stages.grpo.batch import Batch
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.generator import PromptOrder
@@ -156,7 +155,7 @@ def begin_grpo(context, workers):
 
 
 def begin_evaluate(context):
-    """What is counted at its end."""
+    """Compute the figures of evaluate for made-up answers."""
     from stages.grpo.config import EvaluateConfig
     from stages.grpo.evaluate import pass_at_k
     from stages.rewards.config import RewardConfig
@@ -189,7 +188,7 @@ def examine(values, root):
 
 
 def own_problems(engine, config):
-    """What an outside engine's stage refuses when it begins."""
+    """Return the problems for which an outside engine's stage refuses to start."""
     from stages.engines.mindformers import rules as mindformers
     from stages.engines.mindrlhf import rules as mindrlhf
     from stages.engines.mindrlhf_one_stage import rules as one_stage
