@@ -176,7 +176,7 @@ class StageTask(luigi.Task):
     def resources(self) -> dict[str, int]:
         """Number of cards that the stage occupies, which the scheduler limits."""
         spec = self._run.plan.spec(self.stage)
-        return {"cards": spec.workers} if spec.computes else {}
+        return {"cards": spec.stage.workers} if spec.stage.computes else {}
 
     def requires(self) -> list[StageTask]:
         """Return the tasks of the stages whose artifacts this one reads."""

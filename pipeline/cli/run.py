@@ -93,7 +93,7 @@ def dry_run(options: Namespace) -> int:
     from pipeline.engines import program
 
     planned, store = prepare_plan(options.overrides, options.config_dir, target=target_of(options))
-    if all(spec.program is None for spec in planned.requested):
+    if all(spec.stage.program is None for spec in planned.requested):
         rule = "is for engines that are programs of their own; engine=local has no files to write"
         raise ConfigError([Problem("--dry-run", None, rule, "see grpoflow plan --json for its commands")])
     scripts, ready = program.write_files(planned, store)

@@ -78,7 +78,7 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
         those that are not.
     """
     written, complete = [], True
-    for spec in (spec for spec in plan.requested if spec.program is not None):
+    for spec in (spec for spec in plan.requested if spec.stage.program is not None):
         module, work, inputs = _module(spec), store.work_dir(spec.key), _inputs(spec, store)
         ready = all(store.problem(key) is None for key in spec.inputs.values())
         work.mkdir(parents=True, exist_ok=True)
@@ -97,8 +97,8 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
 
 
 def _module(spec: StageSpec) -> Module:
-    assert spec.program is not None
-    return cast(Module, importlib.import_module(spec.program.module))
+    assert spec.stage.program is not None
+    return cast(Module, importlib.import_module(spec.stage.program.module))
 
 
 def _inputs(spec: StageSpec, store: Store) -> dict[str, Path]:

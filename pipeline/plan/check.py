@@ -59,7 +59,7 @@ def _stages(plan: Plan, planned: Planned) -> Iterator[Problem]:
 
 def _programs(plan: Plan, planned: Planned) -> Iterator[Problem]:
     """Check the checkouts, interpreters and scripts of the programs that this plan runs."""
-    if any(spec.program is not None and spec.name in planned.pending for spec in plan.requested):
+    if any(spec.stage.program is not None and spec.name in planned.pending for spec in plan.requested):
         for engine in engines.chosen(plan.config):
             if engine.programs:
                 yield from checkouts.problems(engine, plan.config)

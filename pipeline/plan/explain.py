@@ -76,9 +76,9 @@ def explain(
                 reason=obstacle or reason,
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
-                cards=spec.workers,
+                cards=spec.stage.workers,
                 command=describe(spec, store, plan.config.launcher),
-                bytes=_bytes(spec, shared) if from_remote else spec.bytes_written,
+                bytes=_bytes(spec, shared) if from_remote else spec.stage.bytes_written,
                 last_duration_s=_last_duration(spec, store, plan.config.model),
             )
         )
@@ -203,6 +203,6 @@ def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
     for name, key in spec.inputs.items():
         if manifest.inputs.get(name) != key.fingerprint:
             changes.append(f"input changed: {name}")
-    if not changes and spec.corrections:
-        changes.append(f"defect corrected: {', '.join(spec.corrections)}")
+    if not changes and spec.stage.corrections:
+        changes.append(f"defect corrected: {', '.join(spec.stage.corrections)}")
     return changes

@@ -15,7 +15,7 @@ from pipeline.fingerprint import fingerprint, without
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.store.store import Key
 from stages import catalog
-from stages.base.graph import Program, Stage
+from stages.base.graph import Stage
 from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES, external_files
 from stages.report.artifacts import READS
@@ -28,6 +28,8 @@ Digest = Callable[[Path], str]
 class StageSpec:
     """One stage of one run, with all that is needed to find its artifact or to run it."""
 
+    stage: Stage
+    """Declaration of the stage, with what is specific to this run."""
     key: Key
     version: int
     config: Mapping[str, Any]
@@ -35,15 +37,6 @@ class StageSpec:
     inputs: Mapping[str, Key]
     external: Mapping[str, str]
     """User's file (as configured) -> SHA-256 of its content."""
-    workers: int
-    computes: bool
-    bytes_written: int | None
-    program: Program | None
-    """External program that does the work; None if grpoflow does it."""
-    reads: tuple[str, ...] = ()
-    """Files of its inputs that the stage reads, besides their manifests; empty for any."""
-    corrections: tuple[str, ...] = ()
-    """Corrected defects that affected earlier artifacts of this configuration."""
 
     @property
     def name(self) -> str:
@@ -176,19 +169,7 @@ def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )
-        specs[stage.name] = StageSpec(
-            Key(stage.name, digits),
-            version,
-            part,
-            inputs,
-            external,
-            stage.workers,
-            stage.computes,
-            stage.bytes_written,
-            stage.program,
-            stage.reads,
-            stage.corrections,
-        )
+        specs[stage.name] = StageSpec(stage, Key(stage.name, digits), version, part, inputs, external)
     return Plan(config, tuple(specs.values()), skipped, engines.notes(config), target, requested)
 
 

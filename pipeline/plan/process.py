@@ -18,26 +18,26 @@ SPEC, PROGRESS = "spec.json", "progress.jsonl"
 
 def disk_shortage(spec: StageSpec, store: Store) -> str | None:
     """Return an error message if the store's disk has too little space for a stage, or None."""
-    if spec.bytes_written is None:
+    if spec.stage.bytes_written is None:
         return None
     existing = next(path for path in (store.root, *store.root.parents) if path.exists())
     free = shutil.disk_usage(existing).free
-    if spec.bytes_written <= free:
+    if spec.stage.bytes_written <= free:
         return None
-    needed = f"{spec.name} writes about {shown_bytes(spec.bytes_written)}"
-    short = shown_bytes(spec.bytes_written - free)
+    needed = f"{spec.name} writes about {shown_bytes(spec.stage.bytes_written)}"
+    short = shown_bytes(spec.stage.bytes_written - free)
     return f"{store.root}: {shown_bytes(free)} free, {needed}, {short} more; {ROOM}"
 
 
 def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """Return the command line that would start a stage."""
-    if spec.program is not None:
+    if spec.stage.program is not None:
         from pipeline.engines import program as outside  # here: not needed with engine=local
 
         return outside.command(spec, store, launcher)
     logs = store.log_dir(spec.key)
     return job.describe(
-        stage_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher
+        stage_command(spec.name, logs), workers=spec.stage.workers, log_dir=logs, launcher=launcher
     )
 
 

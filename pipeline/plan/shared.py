@@ -85,7 +85,7 @@ def _divide(plan: Plan, missing: Sequence[StageSpec], copies: Mapping[str, Copy]
     for spec in reversed(missing):
         copy = copies.get(spec.name)
         if copy is None:
-            needed |= set() if spec.reads else {key.stage for key in spec.inputs.values()}
+            needed |= set() if spec.stage.reads else {key.stage for key in spec.inputs.values()}
         else:
             (pull if spec.name in needed else remote_only)[spec.name] = copy
     return Shared(url, pull, remote_only)

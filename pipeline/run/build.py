@@ -97,7 +97,7 @@ def build(
                 outcome = _run(spec, store, slot, launcher, watcher)
             except OSError as error:  # the disk is full, or the attempt's directory was removed
                 raise StoreError.from_os_error(error, store.root) from error
-            if not spec.computes:  # training reads the user's files only at its start
+            if not spec.stage.computes:  # training reads the user's files only at its start
                 _check_external(spec, store)
             try:
                 store.commit(slot.staging, _manifest(spec, outcome), replaces)
@@ -175,8 +175,8 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
         )
 
     try:
-        if spec.program is None:
-            outcome = stage(spec.name, spec.workers)
+        if spec.stage.program is None:
+            outcome = stage(spec.name, spec.stage.workers)
         else:
             from pipeline.engines import program
 

@@ -33,7 +33,7 @@ def try_rewards(plan: Plan, store: Store) -> bool:
     """
     if all(name in BUILTIN for name in plan.config.reward.functions):
         return True
-    running = [spec for spec in plan.requested if spec.name in READERS and spec.program is None]
+    running = [spec for spec in plan.requested if spec.name in READERS and spec.stage.program is None]
     if all(spec.name not in plan.rebuilt and store.problem(spec.key) is None for spec in running):
         return True
     dataset = plan.spec("fetch_dataset").key

@@ -149,7 +149,7 @@ class Run:
         plan, requested = self.plan, self.plan.requested
         if problems := environment.problems():
             raise EnvironmentProblem("\n".join(problems))
-        starts_engine = not plan.target.is_part or any(spec.program is not None for spec in requested)
+        starts_engine = not plan.target.is_part or any(spec.stage.program is not None for spec in requested)
         if starts_engine and (missing := list(engines.needs(plan.config))):
             raise ConfigError(missing)
         if not label:  # a sweep prints the warnings of all points itself, once each
@@ -157,7 +157,7 @@ class Run:
                 print(f"note: {note}", file=sys.stderr, flush=True)
             for warning in cautions.warnings(plan, self.store):
                 print(f"warning: {warning}", file=sys.stderr, flush=True)
-        if any(spec.computes for spec in requested):
+        if any(spec.stage.computes for spec in requested):
             self._try_rewards()
 
     def _try_rewards(self) -> None:
@@ -219,7 +219,7 @@ class Run:
             state = "pulled"
         else:
             self._ensure_inputs(spec)
-            if spec.computes:
+            if spec.stage.computes:
                 self._try_rewards()
             if "tokenize" in spec.inputs:  # the numbers of rows are known only now
                 check(self.plan, self.store)
@@ -242,7 +242,7 @@ class Run:
     def _ensure_inputs(self, spec: StageSpec) -> None:
         """Pull or build missing inputs, except remote-only ones of which single files can be downloaded."""
         for stage in dict.fromkeys(key.stage for key in spec.inputs.values()):
-            viewed = bool(spec.reads) and self.sharing is not None and self.sharing.may_view(stage)
+            viewed = bool(spec.stage.reads) and self.sharing is not None and self.sharing.may_view(stage)
             if self.sharing is not None and not viewed and self.store.problem(self.plan.spec(stage).key):
                 self._pull_or_build(stage)
 

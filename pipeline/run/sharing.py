@@ -101,9 +101,9 @@ class Sharing:
         """Download the files that a stage reads from remote-only inputs; return input stage -> directory."""
         views = {}
         for key in spec.inputs.values():
-            if spec.reads and self._store.problem(key) is not None:
+            if spec.stage.reads and self._store.problem(key) is not None:
                 copy, views[key.stage] = self.shared.remote_only[key.stage], work / "views" / key.stage
-                names = [name for name in spec.reads if name in copy.manifest.files]
+                names = [name for name in spec.stage.reads if name in copy.manifest.files]
                 download(self._remote, copy, views[key.stage], names)
                 (views[key.stage] / MANIFEST).write_text(json.dumps(asdict(copy.manifest)), encoding="utf-8")
         return views

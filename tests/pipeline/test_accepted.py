@@ -93,7 +93,7 @@ def run(planned, root):
         elif spec.name == "sft":
             begin_sft(context)
         elif spec.name == "grpo":
-            begin_grpo(context, spec.workers)
+            begin_grpo(context, spec.stage.workers)
         elif spec.name == "evaluate":
             begin_evaluate(context)
 
@@ -216,12 +216,14 @@ def test_what_plan_accepts_outside_engines_accept(engine, tmp_path_factory):
         refused[planned is None] += 1
         if planned is None:
             return
-        outside = [spec for spec in planned.specs if spec.program is not None]
+        outside = [spec for spec in planned.specs if spec.stage.program is not None]
         scripts, _ = program.write_files(planned, Store(root))
         assert outside and len(scripts) >= len(outside)
         for spec in outside:
             read_there = json.loads(json.dumps(spec.config))  # as a stage's process reads it
-            assert own_problems(spec.program.name if spec.program else "", read_there) == [], spec.name
+            assert own_problems(spec.stage.program.name if spec.stage.program else "", read_there) == [], (
+                spec.name
+            )
 
     @given(changed(base))
     def begun(values):

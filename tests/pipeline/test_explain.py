@@ -75,7 +75,7 @@ def test_a_missing_package_blocks_all_stages(tmp_path):
 
 def test_a_full_disk_blocks_a_stage_and_everything_downstream(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
-    needed = planned().spec("split").bytes_written
+    needed = planned().spec("split").stage.bytes_written
     assert needed is not None and needed >= planned().config.model.weight_bytes
     store = Store(tmp_path)
     commit(planned().spec("fetch"), store)

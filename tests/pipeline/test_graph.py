@@ -154,9 +154,9 @@ def test_without_sft_grpo_starts_from_split():
 
 
 def test_workers_follow_the_train_layout():
-    assert planned().spec("grpo").workers == 2
-    assert planned("layout=dp1_mp1_pp1").spec("grpo").workers == 1
-    assert {spec.workers for spec in planned().specs if spec.name != "grpo"} == {1}
+    assert planned().spec("grpo").stage.workers == 2
+    assert planned("layout=dp1_mp1_pp1").spec("grpo").stage.workers == 1
+    assert {spec.stage.workers for spec in planned().specs if spec.name != "grpo"} == {1}
 
 
 def test_examples_for_sft_rerun_tokenize_and_everything_downstream(tmp_path):

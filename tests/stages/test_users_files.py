@@ -119,7 +119,7 @@ def stages_of(users, tmp_path, *overrides):
     config = load([*COMMON, f"model.path={users}", *overrides])
     outputs: dict[str, Path] = {}
     for spec in graph.plan(config, digest=lambda path: "0" * 64).specs:
-        ours = spec.program is None and "engine=local" not in overrides
+        ours = spec.stage.program is None and "engine=local" not in overrides
         if spec.name in OURS or (spec.name == "export" and ours):
             continue
         output, work = outputs.setdefault(spec.name, tmp_path / spec.name), tmp_path / f"{spec.name}-work"
@@ -127,12 +127,12 @@ def stages_of(users, tmp_path, *overrides):
         work.mkdir()
         inputs = {name: outputs.get(key.stage, tmp_path / key.stage) for name, key in spec.inputs.items()}
         context = Context(spec.name, spec.config, inputs, output, work, work / "progress")
-        if spec.program is None:
+        if spec.stage.program is None:
             entry(spec.name)(context)
         else:
-            entry(f"{spec.program.module}:prepare")(context)
+            entry(f"{spec.stage.program.module}:prepare")(context)
             upstream_works(work)
-            made_up(spec.program, context)
+            made_up(spec.stage.program, context)
         yield spec.name
 
 
