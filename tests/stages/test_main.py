@@ -16,19 +16,16 @@ def spec(tmp_path):
 
 
 @pytest.mark.parametrize("code", [None, 0, 3])
-def test_a_stage_that_leaves_by_sys_exit_has_failed(spec, code, monkeypatch, capsys):
-    """Whoever calls it: a reward, or a library that thinks the program is its own."""
-
+def test_a_stage_that_calls_sys_exit_has_failed(spec, code, monkeypatch, capsys):
     def leave(context):
         raise SystemExit(code)
 
     monkeypatch.setattr(entry, "entry", lambda name: leave)
     assert entry.main(["grpo", str(spec)]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("error: ") and f"sys.exit({code!r})" in told and "test_main.py:" in told
+    assert "test_main.py:" in capsys.readouterr().err
 
 
-def test_the_scheduler_of_msrun_ends_well(spec, monkeypatch):
+def test_the_scheduler_of_msrun_may_exit(spec, monkeypatch):
     monkeypatch.setenv("MS_ROLE", "MS_SCHED")
 
     def serve(context):
@@ -39,12 +36,12 @@ def test_the_scheduler_of_msrun_ends_well(spec, monkeypatch):
         entry.main(["grpo", str(spec)])
 
 
-@pytest.mark.parametrize(("target", "said"), [("CPU", "done\n"), ("Ascend", "done\ntaken apart\n")])
-def test_graphs_of_a_cpu_are_not_taken_apart_at_the_end(target, said):
+@pytest.mark.parametrize(("target", "output"), [("CPU", "done\n"), ("Ascend", "done\ncleaned up\n")])
+def test_only_on_a_cpu_the_clean_up_is_skipped(target, output):
     program = (
-        "import atexit, sys, types; from stages.__main__ import leave; atexit.register(print, 'taken apart');"
+        "import atexit, sys, types; from stages.__main__ import leave; atexit.register(print, 'cleaned up');"
         f"sys.modules['mindspore'] = types.SimpleNamespace(get_context=lambda _: {target!r});"
         "print('done'); leave(3)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stdout) == (3, said)
+    assert (ended.returncode, ended.stdout) == (3, output)

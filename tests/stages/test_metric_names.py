@@ -1,4 +1,4 @@
-"""One schema for all engines: what their logs are read into has names that the schema explains."""
+"""The schema of metrics explains every name that engines' logs are read into."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def told():
 
 
 @pytest.mark.parametrize("engine", ["mindrlhf", "mindrlhf_one_stage", "mindspeed_rl"])
-def test_every_number_of_an_engine_is_explained(engine):
+def test_every_metric_of_an_engine_is_explained(engine):
     names = told()[engine]
     assert {"step", "reward", "loss", "lr", "step_s"} <= names
     explained = SCHEMA.keys() | OUTSIDE.keys()
@@ -33,5 +33,5 @@ def test_every_number_of_an_engine_is_explained(engine):
     ] == []
 
 
-def test_no_explanation_is_left_over():
+def test_the_schema_has_no_unused_name():
     assert OUTSIDE.keys() == set.union(*told().values()) & OUTSIDE.keys()

@@ -25,14 +25,14 @@ def specs(*overrides):
 
 
 @pytest.mark.parametrize("overrides", ENGINES.values(), ids=ENGINES)
-def test_every_stage_of_every_engine_says_what_its_artifact_must_hold(overrides):
+def test_every_stage_of_every_engine_declares_required_files(overrides):
     for spec in specs(*overrides):
         assert spec.name in STAGES
         assert list(STAGES[spec.name].required_files(spec.config)), spec.name
         assert missing_file(spec.name, spec.config, {"tensorboard/events": 5}) is not None
 
 
-def test_every_rank_counts_and_an_empty_file_does_not():
+def test_each_rank_must_have_files_that_are_not_empty():
     (grpo,) = (spec for spec in specs() if spec.name == "grpo")
     files = {
         "result.json": 9,
@@ -48,7 +48,7 @@ def test_every_rank_counts_and_an_empty_file_does_not():
     assert missing_file("grpo", grpo.config, {**files, "result.json": 0}) == "result.json"
 
 
-def test_what_another_version_wrote_is_looked_at_as_far_as_it_is_known():
+def test_artifacts_of_other_versions_are_checked_as_far_as_possible():
     assert missing_file("grpo", {}, {"tensorboard/events": 5}) == "result.json"
     assert missing_file("grpo", {}, {"result.json": 5}) is None
     assert missing_file("a_stage_of_tomorrow", {}, {}) is None

@@ -1,10 +1,10 @@
-"""What is below model.path stays as it is, byte, mode, owner and time, whichever engine works with it.
+"""No engine changes bytes, modes, owners or times of the files below model.path.
 
-engine=local trains. With others every stage up to the engine's programs runs for real, then each program's
-part is played by what upstream was seen to do to the places that it is told: MindSpeed-RL's converter
+engine=local trains. With other engines, every stage before the engine's programs runs, and each program is
+replaced by what upstream does to the directories that it is given: MindSpeed-RL's converter
 changes the mode of all files below --save-dir, through links, too (MindSpeed-LLM a2c0733b,
-tasks/checkpoint/saver.py:537, training.py:82); mindrlhf opens param_name_map.json beside the weights that
-it loads for writing (utils.py, convert_index_json_total); all make files beside what they read.
+tasks/checkpoint/saver.py:537, training.py:82); mindrlhf opens param_name_map.json next to the weights
+that it loads for writing (utils.py, convert_index_json_total); all write files next to what they read.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ ENGINES = {
     "667a547": (*MINDSPEED_RL, f"engine.mindspeed_rl_home={WINDOWS['667a547']}"),
 }
 OURS = ("report", "evaluate")
-"""Stages of ours that need a trained model, and start no program."""
+"""Stages that need a trained model and start no program."""
 
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory):
-    """A model directory of a user's, with modes and times of its own."""
+    """Create a user's model directory with different modes and times."""
     root = tmp_path_factory.mktemp("users") / "model"
     root.mkdir()
     config = load([*SIZES]).plain()
@@ -76,7 +76,7 @@ def users(tmp_path_factory):
 
 
 def state(root):
-    """Name -> kind, mode, owner, time and bytes of everything below a directory, and of itself."""
+    """Return mode, owner, time and content of a directory and everything below it, by name."""
     found = {}
     for path in (root, *sorted(root.rglob("*"))):
         stat = path.lstat()
@@ -92,7 +92,7 @@ def state(root):
 
 
 def upstream_works(work):
-    """What programs were seen to do to the places that start.json and the rendered files name."""
+    """Do what programs do to the directories that start.json and the rendered files name."""
     told = json.loads((work / START_FILE).read_text())["start"]
     words = told.get("engine", told)["program"]
     given = dict(itertools.pairwise(words)) | dict(
@@ -115,7 +115,7 @@ def upstream_works(work):
 
 
 def stages_of(users, tmp_path, *overrides):
-    """Run each stage in turn and yield its name; programs' results are made up."""
+    """Run each stage and yield its name; results of programs are made up."""
     config = load([*COMMON, f"model.path={users}", *overrides])
     outputs: dict[str, Path] = {}
     for spec in graph.plan(config, digest=lambda path: "0" * 64).specs:
@@ -137,7 +137,7 @@ def stages_of(users, tmp_path, *overrides):
 
 
 def made_up(program, context):
-    """What later stages need of a program that did not run."""
+    """Write what later stages need from a program that did not run."""
     ranks = ["mp_rank_00"]
     if program.name == "mindspeed_rl_convert":
         save_checkpoint(context.work / "mcore", 1, ranks, optimizer=False)
@@ -163,8 +163,8 @@ def test_a_users_model_stays_as_it_is(engine, users, tmp_path):
     assert ("sft" in reached) is (engine == "mindformers")
 
 
-def test_this_would_notice(users, tmp_path):
-    """A link where a converter may write is what changed users' files."""
+def test_a_changed_file_would_be_noticed(users, tmp_path):
+    """A link in a directory that a converter writes to changed users' files."""
     before = state(users)
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf/model.safetensors").symlink_to(users / "model.safetensors")

@@ -1,15 +1,15 @@
 import os
 import socket
-import sys
 
 import pytest
 
-from stages.base.files import open_regular, read_bytes, read_text, shown_bytes
+from stages.base.errors import InputError
+from stages.base.files import open_regular, parse_json, read_json, read_text, shown_bytes, understood
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "directory"])
 def odd(request, tmp_path, monkeypatch):
-    """Something that is no file, and the word for it."""
+    """Return a path that is no regular file, and its kind."""
     path = tmp_path / "odd"
     if request.param == "pipe":
         os.mkfifo(path)
@@ -26,7 +26,7 @@ def odd(request, tmp_path, monkeypatch):
 
 # That each reader asks open_regular: tests/properties/test_files.py puts a pipe in the place of every format.
 @pytest.mark.timeout(30)
-def test_the_kind_is_named(odd):
+def test_only_regular_files_are_opened(odd):
     path, kind = odd
     with pytest.raises(OSError, match=rf"a {kind}, not a file|No such device"):
         open_regular(path)
@@ -42,25 +42,6 @@ def test_files_are_read(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_an_interrupt_while_a_file_is_opened_is_no_error_of_the_file(tmp_path):
-    file = tmp_path / "file"
-    file.write_bytes(b"x")
-
-    def interrupt(frame, event, function):
-        if event == "c_return" and function is open:
-            sys.setprofile(None)
-            raise KeyboardInterrupt
-
-    before = os.listdir("/proc/self/fd")
-    sys.setprofile(interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            read_bytes(file)
-    finally:
-        sys.setprofile(None)
-    assert os.listdir("/proc/self/fd") == before
-
-
 @pytest.mark.parametrize(
     ("count", "text"),
     [
@@ -72,5 +53,28 @@ def test_an_interrupt_while_a_file_is_opened_is_no_error_of_the_file(tmp_path):
         (3 << 50, "3072.0 TiB"),
     ],
 )
-def test_bytes_for_people_are_never_0_of_a_large_unit(count, text):
+def test_sizes_have_the_largest_fitting_unit(count, text):
     assert shown_bytes(count) == text
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"{"])
+def test_malformed_json_is_a_value_error(content, tmp_path):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError):
+        read_json(tmp_path / "file")
+
+
+def test_json_is_read(tmp_path):
+    (tmp_path / "file").write_text('{"ü": [1, null]}', encoding="utf-8")
+    assert read_json(tmp_path / "file") == parse_json(b'{"\xc3\xbc": [1, null]}') == {"ü": [1, None]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda values: values["b"], lambda values: values["a"]["x"], lambda values: values["a"][3],
+     lambda values: int("x"), lambda values: values.nothing],
+)  # fmt: skip
+def test_wrong_values_are_an_error_of_the_file(wrong, tmp_path):
+    with pytest.raises(InputError) as refused, understood(tmp_path, "a list of numbers", "write it again"):
+        wrong(parse_json('{"a": [1]}'))
+    assert (refused.value.problem.path, refused.value.problem.remedy) == (str(tmp_path), "write it again")

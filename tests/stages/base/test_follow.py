@@ -3,7 +3,7 @@ import os
 from stages.base.follow import Follower, Silence
 
 
-def test_lines_come_once_and_whole(tmp_path):
+def test_complete_lines_are_returned_once(tmp_path):
     log = tmp_path / "a.log"
     follower = Follower(log)
     assert follower.lines() == []
@@ -15,7 +15,7 @@ def test_lines_come_once_and_whole(tmp_path):
     assert follower.lines() == []
 
 
-def test_any_log_that_grows_breaks_the_silence(tmp_path):
+def test_a_growing_log_resets_the_time_since_the_last_change(tmp_path):
     silence, log = Silence(tmp_path), tmp_path / "worker_7.log"
 
     def quiet():
@@ -25,13 +25,13 @@ def test_any_log_that_grows_breaks_the_silence(tmp_path):
     assert quiet()
     log.write_text("x")
     assert not quiet() and quiet()
-    os.utime(log, (0, 0))  # touched while Slurm's queue is waited in
+    os.utime(log, (0, 0))  # a job that waits in Slurm's queue touches its log
     assert not quiet() and quiet()
     log.rename(tmp_path / "earlier")
     assert not quiet() and quiet()
 
 
-def test_a_file_that_takes_its_place_is_read_from_its_start(tmp_path):
+def test_a_replaced_file_is_read_from_its_start(tmp_path):
     log = tmp_path / "a.log"
     follower = Follower(log)
     log.write_text("one\ntwo\nhal")
@@ -41,5 +41,5 @@ def test_a_file_that_takes_its_place_is_read_from_its_start(tmp_path):
     assert follower.lines() == [] and not follower.renewed
     log.write_text("three\nfour\nfive\n")
     assert follower.lines() == ["three", "four", "five"] and follower.renewed
-    log.write_text("six\n")  # shorter: begun anew in the same file
+    log.write_text("six\n")  # truncated and written again
     assert follower.lines() == ["six"] and follower.renewed
