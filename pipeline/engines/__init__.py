@@ -70,15 +70,13 @@ def rehearsed(run: Sections) -> dict[str, str | None]:
 
 def needs(config: Config) -> Iterator[Problem]:
     """Yield a problem for each missing requirement that only a run has, not plan or --dry-run."""
-    from pipeline.engines.machines import machines  # here and below: not needed to plan a run on one machine
+    from pipeline.engines import machines  # here and below: not needed to plan a run on one machine
 
     for engine in chosen(config):
         yield from engine.missing(config)
         if engine.programs:
             cards = config.cards if engine.occupied_cards is None else engine.occupied_cards(config)
-            yield from machines(
-                config, engine.settings(config).container, f"{engine.settings_section}.container", cards
-            )
+            yield from machines.problems(config, chosen(config), engine, cards)
 
 
 def notes(config: Config) -> tuple[str, ...]:
@@ -86,6 +84,6 @@ def notes(config: Config) -> tuple[str, ...]:
     lines = [note for engine in chosen(config)[::-1] for note in engine.notes(config)]
     if config.launcher.name == "local":  # nothing to share between nodes
         return tuple(lines)
-    from pipeline.engines.machines import shared
+    from pipeline.engines import machines
 
-    return (*lines, *shared(config))
+    return (*lines, *machines.notes(config, chosen(config)))

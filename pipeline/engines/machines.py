@@ -1,4 +1,4 @@
-"""Checks of the nodes on which an engine's programs run."""
+"""Checks of the nodes on which a run's programs run."""
 
 from __future__ import annotations
 
@@ -7,50 +7,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.nodes import run as launch
-from pipeline import engines
 from pipeline.errors import Problem
+from stages.base.engine import Engine
 from stages.base.identity import on_every_node
 
 if TYPE_CHECKING:
     from pipeline.config.sections import Config
 
 
-def machines(config: Config, container: Sequence[str], path: str, workers: int) -> Iterator[Problem]:
-    """Yield a problem for each missing node, and for each file that a node is missing."""
-    launcher, nodes = config.launcher, len(launch.nodes_of(workers, config.launcher))
+def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: int) -> Iterator[Problem]:
+    """Yield a problem for each missing node, and for each file that a node is missing.
+
+    Args:
+        config: the run's configuration.
+        chosen: all engines of the run.
+        engine: the engine whose programs are started.
+        workers: number of cards that it occupies.
+    """
+    launcher, container = config.launcher, engine.settings(config).container
+    nodes, hosts = len(launch.nodes_of(workers, launcher)), launch.hosts_of(launcher)
     if launcher.name == "local" and nodes > 1:
         rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
         yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
-    if launcher.name == "ssh" and len(launch.hosts_of(launcher)) < nodes:
+    if launcher.name == "ssh" and len(hosts) < nodes:
         rule = f"must name {nodes} machines for {workers} cards"
-        yield Problem(
-            "launcher.hosts",
-            launch.hosts_of(launcher),
-            rule,
-            f"name {nodes} in launcher.hosts or launcher.hosts_file",
-        )
+        remedy = f"name {nodes} in launcher.hosts or launcher.hosts_file"
+        yield Problem("launcher.hosts", hosts, rule, remedy)
     if launcher.name != "local" and container:
         remedy = "name hosts that are inside the containers" if launcher.name == "ssh" else "leave it empty"
-        yield Problem(path, list(container), f"is for launcher=local, not {launcher.name}", remedy)
-    if launcher.name == "ssh" and len(launch.hosts_of(launcher)) >= nodes:  # before hours are spent on inputs
+        rule = f"is for launcher=local, not {launcher.name}"
+        yield Problem(f"{engine.settings_section}.container", list(container), rule, remedy)
+    if launcher.name == "ssh" and len(hosts) >= nodes:  # before hours are spent on inputs
         store = Path(config.store).absolute()
-        for host, problem in launch.missing(launcher, workers, installed(config), store):
+        for host, problem in launch.missing(launcher, workers, _node_paths(config, chosen), store):
             yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
 
 
-def shared(config: Config) -> Iterator[str]:
+def notes(config: Config, chosen: Sequence[Engine]) -> Iterator[str]:
     """Yield a note about the files that the nodes of a run must share."""
     nodes = len(launch.nodes_of(config.cards, config.launcher))
     if nodes < 2 or config.launcher.name == "local" or config.engine.name == "local":
         return
-    required = "".join(f"; each must have {path}" for path in installed(config))
+    required = "".join(f"; each must have {path}" for path in _node_paths(config, chosen))
     yield (
         f"{nodes} nodes: store={config.store} must be one directory for all, because workers read files that "
         f"workers of other nodes write{required}. The nodes are asked before any worker starts"
     )
 
 
-def installed(config: Config) -> list[str]:
+def _node_paths(config: Config, chosen: Sequence[Engine]) -> list[str]:
     """Return the paths that every node of the run must have; an interpreter may be a name."""
-    sections = [engine.settings(config) for engine in engines.chosen(config)]
+    sections = [engine.settings(config) for engine in chosen]
     return list(dict.fromkeys(path for section in sections for path in on_every_node(section)))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipeline import engines
 from pipeline.config.load import load
 from pipeline.engines import machines
 
@@ -22,7 +23,8 @@ def shell(tmp_path):
 
 def problems_of_machines(*overrides):
     config = load(overrides)
-    return list(machines.machines(config, config.engine.container, "engine.container", config.cards))
+    engine = engines.get(config.engine.name)
+    return list(machines.problems(config, engines.chosen(config), engine, config.cards))
 
 
 def broken(store, shell):
@@ -64,8 +66,7 @@ SUPERVISED = (
 )
 def test_nodes_are_checked_for_the_files_of_every_program(tmp_path, shell, overrides, missing):
     two = ("launcher=ssh", "launcher.cards_per_node=2", "launcher.hosts=[here,there]", shell)
-    config = load([*overrides, "layout=dp1_mp2_pp2", *two, f"store={tmp_path / 'store'}"])
-    result = list(machines.machines(config, (), "engine.container", config.cards))
+    result = problems_of_machines(*overrides, "layout=dp1_mp2_pp2", *two, f"store={tmp_path / 'store'}")
     assert len(result) == 2 * len(missing)  # two nodes
     for host in ("here", "there"):
         message = [problem.rule for problem in result if problem.value == host]
