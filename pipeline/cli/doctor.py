@@ -18,7 +18,7 @@ from pipeline import engines
 from pipeline.cli.command import Commands
 from pipeline.config.load import load
 from pipeline.config.sections import Config
-from pipeline.engines.machines import installed as needed
+from pipeline.engines.machines import node_paths
 from pipeline.errors import Exit
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
@@ -84,7 +84,7 @@ def examine(config: Config, online: bool) -> dict[str, list[Check]]:
     if config.launcher.name == "ssh":
         machine += look.hosts(hosts_of(config.launcher), config.launcher.ssh)
         store = Path(config.store).absolute()
-        problems = missing(config.launcher, config.cards, needed(config), store)
+        problems = missing(config.launcher, config.cards, node_paths(config, engines.chosen(config)), store)
         machine += [Check(f"host {host}", "problem", problem) for host, problem in problems]
     if online:
         endpoint = config.fetch.endpoint or os.environ.get("MODELSCOPE_ENDPOINT") or HUB

@@ -39,7 +39,7 @@ def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: 
         yield Problem(f"{engine.settings_section}.container", list(container), rule, remedy)
     if launcher.name == "ssh" and len(hosts) >= nodes:  # before hours are spent on inputs
         store = Path(config.store).absolute()
-        for host, problem in launch.missing(launcher, workers, _node_paths(config, chosen), store):
+        for host, problem in launch.missing(launcher, workers, node_paths(config, chosen), store):
             yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
 
 
@@ -48,14 +48,14 @@ def notes(config: Config, chosen: Sequence[Engine]) -> Iterator[str]:
     nodes = len(launch.nodes_of(config.cards, config.launcher))
     if nodes < 2 or config.launcher.name == "local" or config.engine.name == "local":
         return
-    required = "".join(f"; each must have {path}" for path in _node_paths(config, chosen))
+    required = "".join(f"; each must have {path}" for path in node_paths(config, chosen))
     yield (
         f"{nodes} nodes: store={config.store} must be one directory for all, because workers read files that "
         f"workers of other nodes write{required}. The nodes are asked before any worker starts"
     )
 
 
-def _node_paths(config: Config, chosen: Sequence[Engine]) -> list[str]:
+def node_paths(config: Config, chosen: Sequence[Engine]) -> list[str]:
     """Return the paths that every node of the run must have; an interpreter may be a name."""
     sections = [engine.settings(config) for engine in chosen]
     return list(dict.fromkeys(path for section in sections for path in on_every_node(section)))
