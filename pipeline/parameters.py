@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
 from typing import NoReturn
 
 import luigi
 from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import ConfigError, Exit, Problem
-from pipeline.plan.target import stage_names
+from pipeline.plan.target import Target
 from pipeline.terminal import install_streams
 
 QUOTING = """for example --overrides 'seed=1 train.beta=0.02' or '["seed=1"]'"""
@@ -36,29 +35,20 @@ class OverridesParameter(luigi.Parameter):
         return json.dumps(parsed)
 
 
-class StagesParameter(luigi.OptionalParameter):
-    """Stage names; empty names are refused, because they usually come from an unset shell variable."""
+def parse_target(until: str | None, only: str | None, force: str | None) -> Target:
+    """Return the target of RunGRPO's options; end the process if one contains an empty name.
 
-    def __init__(self, option: str, description: str) -> None:
-        super().__init__(default=None, description=description)
-        self._option = option
-
-    def parse(self, text: str) -> str:
-        """Return `text`; end the process if it contains an empty name."""
-        try:
-            stage_names(self._option, [text])
-        except ConfigError as error:
-            refuse(*error.problems)
-        return text
-
-
-def refuse_empty_options(names: Sequence[str]) -> None:
-    """End the process if an option is empty on the command line, which Luigi would treat as absent."""
+    Luigi treats an empty option as absent, but it usually comes from an unset shell variable.
+    """
     parser = CmdlineParser.get_instance()
     values = vars(parser.known_args) if parser is not None else {}
-    for name in names:
+    for name in ("until", "only", "force"):
         if values.get(name) == "" or values.get(f"RunGRPO_{name}") == "":
             refuse(Problem(f"--{name}", "", "is empty", "name a stage, or omit the option"))
+    try:
+        return Target.parse(until or None, [only] if only else [], [force] if force else [])
+    except ConfigError as error:
+        refuse(*error.problems)
 
 
 def refuse(*problems: Problem) -> NoReturn:

@@ -21,7 +21,7 @@ from luigi.configuration import get_config
 from luigi.rpc import RemoteScheduler, RPCError
 
 from pipeline.errors import REPORTED, Exit
-from pipeline.parameters import OverridesParameter, StagesParameter, refuse_empty_options
+from pipeline.parameters import OverridesParameter, parse_target
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.run import signals
@@ -248,15 +248,13 @@ class RunGRPO(luigi.Task):
 
     overrides: str = OverridesParameter(default="[]", description=OVERRIDES)
     config_dir: str | None = luigi.OptionalParameter(default=None, description=CONFIG_DIR)
-    until: str | None = StagesParameter("--until", UNTIL)
-    only: str | None = StagesParameter("--only", ONLY)
-    force: str | None = StagesParameter("--force", FORCE)
+    until: str | None = luigi.OptionalParameter(default=None, description=UNTIL)
+    only: str | None = luigi.OptionalParameter(default=None, description=ONLY)
+    force: str | None = luigi.OptionalParameter(default=None, description=FORCE)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        refuse_empty_options(("until", "only", "force"))
-        only, force = ([names] if names else [] for names in (self.only, self.force))
-        target = Target.parse(self.until or None, only, force)
+        target = parse_target(self.until, self.only, self.force)
         self._prepared = prepare(self.overrides, self.config_dir, target)
         self._is_reported = False
         if _is_root_task(self.task_family) and self._prepared.is_done():

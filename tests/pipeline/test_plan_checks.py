@@ -336,7 +336,7 @@ def test_a_checkout_of_another_program_is_refused_by_its_name(
         return
     assert main(["plan", f"store={tmp_path / 'store'}", *base, f"{setting}={home}"]) == 2
     message = capsys.readouterr().err
-    rule = "must be a checkout of" if program == expected else f"is a checkout of {program}, must be name of"
+    rule = "must be a checkout of" if program == expected else f"is a checkout of {program}, must be one of"
     assert f"{setting}={home}: {rule}" in message
 
 

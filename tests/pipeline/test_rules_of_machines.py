@@ -28,7 +28,7 @@ def problems_of_machines(*overrides):
 
 
 def broken(store, shell):
-    """(what breaking a rule, its path, what is message, what passing it)."""
+    """Return breaking overrides, path, part of the rule, and passing overrides of each rule."""
     two = (*SSH, "launcher.hosts=[here,there]", shell, f"store={store}")
     return [
         ((*NODES, "launcher=local"), "cards", "needs 2 nodes", (*NODES, "launcher.cards_per_node=4")),
