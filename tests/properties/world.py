@@ -30,6 +30,7 @@ from pipeline.run import build
 from pipeline.run.run import Run
 from pipeline.store import history
 from pipeline.store.store import MANIFEST, Key, Store
+from stages.base.graph import Stage
 
 GRAPH = {"first": (), "second": ("first",), "third": ("first", "second"), "last": ("second", "third")}
 SHARED = ("first", "second")
@@ -51,7 +52,8 @@ def make_plan(point: int) -> Plan:
         inputs = {name: specs[name].key for name in needs}
         digests = {name: key.fingerprint for name, key in inputs.items()}
         digest = fingerprint(stage, 1, {"point": config}, digests, {})
-        specs[stage] = StageSpec(Key(stage, digest), 1, config, inputs, {}, 1, False, None, None)
+        declared = Stage(stage, ())
+        specs[stage] = StageSpec(declared, Key(stage, digest), 1, config, inputs, {})
     return Plan(load(["engine=local"]), tuple(specs.values()), {})
 
 
