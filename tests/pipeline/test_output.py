@@ -206,7 +206,7 @@ LUIGI = [str(Path(sys.executable).with_name("luigi")), "--module", "pipeline"]
         (["Split", "--overrides", 'seed="1'], "--overrides="),
         (["RunGRPO", "--overrides", '["seed=1"'], "--overrides="),
         (["RunGRPO", "--overrides", "[1]"], "--overrides="),
-        (["RunGRPO", "--overrides", "train=null"], "train"),
+        (["RunGRPO", "--overrides", "train=null"], "overrides=train=null: "),
         (["RunGRPO", "--overrides", "model.name=mine"], "model.name=mine: "),
         (["RunGRPO", "--overrides", "seed=\x1b[31m"], "overrides=seed="),
         (["RunGRPO", "--until", ""], "--until="),
