@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
-from pipeline.cli import make_parser
+from pipeline.cli import COMMANDS, make_parsers
 from pipeline.cli.command import OVERRIDES
 from pipeline.config.load import load
 from pipeline.config.sections import Config
@@ -53,7 +53,9 @@ def configuration(language: str) -> str:
 def commands(language: str) -> str:
     """Return the reference of all commands: description, arguments and examples."""
     lines = []
-    for name, parser in parsers().items():
+    order = [*COMMANDS]
+    parsers = make_parsers()[1].items()
+    for name, parser in sorted(parsers, key=lambda item: order.index(item[0].split()[0])):
         lines += [f"## grpoflow {name}", "", _text(parser.description or ""), ""]
         for action in parser._actions:
             if not isinstance(action, argparse._HelpAction) and action.dest not in (
@@ -94,12 +96,6 @@ def examples(parser: argparse.ArgumentParser) -> list[str]:
     return re.findall(
         r"^  (.+)$", (parser.epilog or "").partition("examples:\n")[2].partition("\n\n")[0], re.M
     )
-
-
-def parsers() -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of each command."""
-    actions = make_parser()._actions
-    return next(dict(action.choices) for action in actions if isinstance(action, argparse._SubParsersAction))
 
 
 def _typed(action: argparse.Action) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import difflib
 import gc
 import importlib
 import os
@@ -12,16 +13,22 @@ from typing import Any
 
 from pipeline.terminal import standard_streams
 
-COMMANDS = {
-    "run": "run", "plan": "plan", "rehearse": "rehearse", "sweep": "sweep", "runs": "runs", "show": "runs",
-    "diff": "runs", "report": "runs", "verify": "store", "gc": "store", "ui": "pages", "watch": "pages",
-    "layouts": "layouts", "config": "config", "logs": "logs", "completion": "completion",
-    "doctor": "doctor", "diagnose": "diagnose", "strategy": "weights", "convert": "weights",
-    "split": "weights", "merge": "weights", "reshard": "weights", "export": "export",
-    "serve-check": "serve_check", "tokenize": "dataset", "probe": "dataset",
-    "push": "remote", "pull": "remote", "remote": "remote",
+SECTIONS = {
+    "run": {"run": "run", "plan": "plan", "sweep": "sweep", "rehearse": "rehearse"},
+    "inspect": {
+        "runs": "runs", "show": "runs", "diff": "runs", "logs": "logs", "report": "runs", "watch": "pages",
+        "ui": "pages",
+    },
+    "check": {
+        "config": "config", "layouts": "layouts", "doctor": "doctor", "probe": "dataset",
+        "diagnose": "diagnose", "serve-check": "serve_check",
+    },
+    "store": {"verify": "store", "gc": "store", "push": "remote", "pull": "remote", "remote": "remote"},
+    "weights and data": {"weights": "weights", "tokenize": "dataset"},
+    "shell": {"completion": "completion"},
 }  # fmt: skip
-"""Module of each command."""
+"""Section of the help -> command -> module."""
+COMMANDS = {command: module for section in SECTIONS.values() for command, module in section.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,28 +53,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_flushed(arguments: Sequence[str] | None) -> int:
     try:
-        return _run(arguments)
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
     finally:
         sys.stdout.flush()  # a failure at the interpreter's end could not be reported
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    # import the requested command's module only: fully cached runs must not wait for the reports' libraries
-    requested = COMMANDS.get(arguments[0]) if arguments else None
-    parser = make_parser([requested] if requested else None)
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     if "_ARGCOMPLETE" in os.environ:
         from pipeline.cli.completion import complete
 
-        words = os.environ.get("COMP_LINE", "").split()
-        requested = COMMANDS.get(words[1]) if len(words) > 1 else None
-        complete(make_parser([requested] if requested else None))
-    options, remaining = parser.parse_known_args(arguments)  # argparse accepts no positionals after an option
-    if any(word.startswith("-") or "=" not in word for word in remaining):
-        parser.error(f"unrecognized arguments: {' '.join(remaining)}")
-    options.overrides += remaining
-    if options.run_is_optional and "=" in (options.run or ""):
-        options.run, options.overrides = None, [options.run, *options.overrides]  # RUN was omitted
+        complete(*make_parsers(*os.environ.get("COMP_LINE", "").split()[1:2]))
+    options = _parse(arguments)
     from pipeline.cli.command import read_configuration
     from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory
 
@@ -88,6 +86,37 @@ def _run(arguments: Sequence[str] | None) -> int:
         return Exit.FAILED
 
 
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; exit with 2 if it is invalid."""
+    command = arguments[0] if arguments else ""
+    parser, _ = make_parsers(command)
+    if command and not command.startswith("-") and command not in COMMANDS:
+        parser.error(f"unknown command {command!r}{_suggestion(command)}")
+    options, remaining = parser.parse_known_args(arguments)  # argparse accepts no positionals after an option
+    unknown = [word for word in remaining if word.startswith("-") or "=" not in word]
+    if unknown:
+        known = [name for action in options.parser._actions for name in action.option_strings]
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    options.overrides += remaining
+    if options.run_is_optional and "=" in (options.run or ""):
+        options.run, options.overrides = None, [options.run, *options.overrides]  # RUN was omitted
+    return options
+
+
+def _suggestion(command: str) -> str:
+    """Return a hint for an unknown command: the nearest one, or how to run a stage of that name."""
+    from stages.catalog import STAGES
+
+    hints = [f"to run that stage: grpoflow run --only {command}"] if command in STAGES else []
+    if command in ("convert", "strategy", "split", "merge", "reshard", "export"):
+        hints.append(f"the tool for single files: grpoflow weights {command}")
+    near = difflib.get_close_matches(command, COMMANDS, 1)
+    hints += [f"did you mean {near[0]}?"] if near and not hints else []
+    return "".join(f"; {hint}" for hint in hints)
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises an error if its help cannot be written; argparse ignores that."""
 
@@ -96,24 +125,38 @@ class Parser(argparse.ArgumentParser):
         (file or sys.stdout).write(self.format_help())
 
 
-def make_parser(modules: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """Return the parser with the commands of these modules; None: of all modules."""
+def make_parsers(
+    command: str | None = None,
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and that of each command by its words (`weights split`).
+
+    If `command` is the name of a command, only its module is imported and only its parser exists.
+
+    A run with nothing to do takes a quarter of a second, so it must not import other commands.
+    """
     from pipeline.cli.command import OVERRIDES, Commands
 
     parser: argparse.ArgumentParser = Parser(
         prog="grpoflow",
-        description="GRPO post-training on MindSpore as one cached, declarative graph.",
-        epilog=f"examples:\n  grpoflow plan\n  grpoflow run seed=1 train.beta=0.02\n\n{OVERRIDES}",
+        usage="grpoflow COMMAND [OPTIONS] [KEY=VALUE ...]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in modules or dict.fromkeys(COMMANDS.values()):
-        importlib.import_module(f"{__name__}.{module}").register(Commands(parsers))
-    for command in parsers.choices.values():
-        if any(action.required for action in command._actions):  # then the bare command is no example
-            command.epilog = (command.epilog or "").replace(f"  {command.prog}\n", "", 1)
-        command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
-    return parser
+    parsers = parser.add_subparsers(metavar="COMMAND", required=True, prog="grpoflow", help=argparse.SUPPRESS)
+    commands = Commands(parsers)
+    modules = [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values())
+    for module in modules:
+        importlib.import_module(f"{__name__}.{module}").register(commands)
+    commands.add_overrides()
+    if command not in COMMANDS:
+        from importlib.metadata import version
+
+        parser.add_argument("--version", action="version", version=f"grpoflow {version('grpoflow')}")
+        parser.description = "GRPO post-training on MindSpore as one cached, declarative graph.\n" + "".join(
+            f"\n{title}:\n" + "".join(f"  {name:12} {commands.help[name]}\n" for name in section)
+            for title, section in SECTIONS.items()
+        )
+        parser.epilog = f"examples:\n  grpoflow plan\n  grpoflow run seed=1 train.beta=0.02\n\n{OVERRIDES}"
+    return parser, commands.parsers
 
 
 if __name__ == "__main__":

@@ -53,11 +53,23 @@ class Bounded:
 class Commands:
     """Registry to which each command module adds its parsers."""
 
-    def __init__(self, parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-        self._parsers = parsers
+    def __init__(
+        self, parsers: argparse._SubParsersAction[argparse.ArgumentParser], program: str = "grpoflow"
+    ) -> None:
+        """`program`: the words before a command's name."""
+        self._parsers, self._program = parsers, program
+        self.help: dict[str, str] = {}
+        """Help text of each command."""
+        self.parsers: dict[str, argparse.ArgumentParser] = {}
+        """Parser of each command, including the commands of groups, by its words without the program."""
 
     def add(
-        self, name: str, action: Callable[[Namespace], int], help: str, *examples: str, tidies: bool = False
+        self,
+        name: str,
+        action: Callable[[Namespace], int],
+        help: str,
+        *examples: str,
+        tidies: bool = False,
     ) -> argparse.ArgumentParser:
         """Add a command's parser.
 
@@ -68,17 +80,38 @@ class Commands:
             examples: arguments of example command lines.
             tidies: the command removes incomplete output when it is interrupted by a signal.
         """
-        lines = "".join(f"  grpoflow {name} {example}\n" for example in examples)
+        command = f"  {self._program} {name}"
+        lines = "".join(f"{command} {example}\n" for example in examples)
         parser = self._parsers.add_parser(
             name,
             help=help,
             description=f"{help[0].upper()}{help[1:]}.",
-            epilog=f"examples:\n  grpoflow {name}\n{lines}\n{OVERRIDES}",
+            epilog=f"examples:\n{command}\n{lines}\n{OVERRIDES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         parser.add_argument("--config-dir", type=Path, help="directory with your own config groups")
-        parser.set_defaults(action=action, tidies=tidies, run_is_optional=False)
+        parser.set_defaults(action=action, tidies=tidies, run_is_optional=False, parser=parser)
+        self.help[name] = help
+        self.parsers[parser.prog.partition(" ")[2]] = parser
         return parser
+
+    def group(self, name: str, help: str) -> Commands:
+        """Add a command that has subcommands, and return their registry."""
+        parser = self._parsers.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+        parsers = parser.add_subparsers(metavar="TOOL", required=True)
+        self.help[name] = help
+        tools = Commands(parsers, f"{self._program} {name}")
+        tools.parsers = self.parsers
+        return tools
+
+    def add_overrides(self) -> None:
+        """Add the overrides after all other positional arguments of every command."""
+        for parser in self.parsers.values():
+            if any(action.required for action in parser._actions):  # then the command alone is no example
+                parser.epilog = (parser.epilog or "").replace(f"  {parser.prog}\n", "", 1)
+            parser.add_argument(
+                "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="Hydra overrides"
+            )
 
 
 def add_run(parser: argparse.ArgumentParser, default: str) -> None:
@@ -107,6 +140,12 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         help="rebuild this stage and everything downstream; existing artifacts stay valid until their "
         f"replacements are complete; {again}",
     )
+
+
+def add_deep(parser: argparse.ArgumentParser) -> None:
+    """Add --deep."""
+    help = "hash the content of all files instead of trusting their sizes and modification times"
+    parser.add_argument("--deep", action="store_true", help=help)
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:

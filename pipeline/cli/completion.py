@@ -2,7 +2,7 @@
 
 import argparse
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def completion(options: Namespace) -> int:
     return Exit.DONE
 
 
-def complete(parser: argparse.ArgumentParser) -> None:
+def complete(parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]) -> None:
     """Answer a completion request of the shell, and exit."""
     import argcomplete
 
@@ -47,11 +47,10 @@ def complete(parser: argparse.ArgumentParser) -> None:
         "overrides": overrides, "run": runs, "other": runs, "pin": runs, "unpin": runs,
         "until": stages, "only": stages, "force": stages, "stage": stages, "explain": explained,
     }  # fmt: skip
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    for command in commands.choices.values():
+    for command in commands.values():
         for action in command._actions:
             if action.dest in completers:
-                action.completer = _quiet(completers[action.dest])
+                action.completer = _quiet(completers[action.dest])  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser)
 
 

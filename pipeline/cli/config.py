@@ -21,7 +21,7 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "config",
         config,
-        "print the configuration that a run would have, as YAML, or explain a key of it",
+        "print the configuration of a run as YAML, or explain a key",
         "model=qwen2_5_7b layout=dp1_mp4_pp2 --origin",
         "--explain train.beta",
         "train.beta=0.02 > my.yaml   # then: grpoflow run --config my.yaml",

@@ -38,7 +38,7 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "doctor",
         doctor,
-        "check if this machine can run the engines, with a verdict each (exit 1: the chosen one can't run)",
+        "check if this machine can run the engines (exit 1: not the chosen one)",
         "engine=mindrlhf engine.mindrlhf_home=DIR engine.python=PYTHON",
         "--online --json",
     )

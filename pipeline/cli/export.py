@@ -1,17 +1,12 @@
-"""`grpoflow export`: write a checkpoint or a run's model as a Hugging Face directory."""
+"""`grpoflow weights export RUN`: the model of a run as a Hugging Face directory."""
 
-import re
 import shutil
 import sys
-from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.cli.command import Commands, exported, sections_of, store_of
-from pipeline.cli.weights import add_dtype, byte_progress, warn_unused_index
+from pipeline.cli.command import exported, sections_of
 from pipeline.config.load import without_locations
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
-from pipeline.store import history
 from pipeline.store.attempt import find_all
 from pipeline.store.history import Record
 from stages.base.files import read_json
@@ -21,51 +16,15 @@ from stages.grpo.checkpoint_files import flaw
 from stages.models.config import ModelConfig
 
 
-def register(commands: Commands) -> None:
-    """Add `export`."""
-    parser = commands.add(
-        "export",
-        export,
-        "write a mindformers checkpoint, or a run's model, as a Hugging Face directory",
-        "SRC HF_REFERENCE OUT_DIR",
-        "RUN OUT_DIR --best",
-        tidies=True,
-    )
-    forms = "SRC HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]: a run's id, name, or last"
-    parser.add_argument("names", nargs="+", metavar="NAME", help=forms)
-    parser.add_argument("--best", action="store_true", help="the run's best checkpoint by held-out accuracy")
-    add_dtype(parser)
-
-
-def export(options: Namespace) -> int:
-    """Write a complete mindformers checkpoint, or a run's model, as a Hugging Face directory."""
-    names, overrides = _split_overrides(options.names)
-    if len(names) < 3 and names:
-        options.overrides = [*overrides, *options.overrides]
-        return _export_run(options, names[0], Path(names[1]) if len(names) == 2 else None)
-    if len(names) != 3 or options.best:
-        rule = "takes SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR] [--best]"
-        raise ConfigError([Problem("export", " ".join(names), rule, "see grpoflow export --help")])
-    from stages.weights.export import export_directory
-
-    source, reference, out = map(Path, names)
-    warn_unused_index(reference)
-    with byte_progress("export") as on_progress:
-        export_directory(source, reference, out, options.dtype, on_progress)
-    return Exit.DONE
-
-
-def _export_run(options: Namespace, run: str, out: Path | None) -> int:
-    """Print the path of a run's Hugging Face directory, or copy it to `out` (with --best: the best).
+def export_run(root: Path, record: Record, out: Path | None = None, *, best: bool) -> int:
+    """Print the path of a run's Hugging Face directory, or copy it to `out` (`best`: the best checkpoint's).
 
     Raises:
         StoreError: the run has no exported model, or its best checkpoint was not retained.
     """
-    root = store_of(options).root
-    record = history.find(root, run)
-    if options.best and not (root / record.artifact("grpo")).is_dir():
+    if best and not (root / record.artifact("grpo")).is_dir():
         return _export_checkpoint(root, record, out)
-    if options.best:
+    if best:
         print(f"run {record.id}: {_describe_best(root, record)}", file=sys.stderr)
     exported_directory = exported(root, record)
     if out is None:
@@ -104,7 +63,7 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
 
     if out is None:
         rule = "is required: grpo has not ended, so the store has no exported model yet"
-        raise ConfigError([Problem("OUT", None, rule, f"grpoflow export {record.id} DIR --best")])
+        raise ConfigError([Problem("OUT", None, rule, f"grpoflow weights export {record.id} DIR --best")])
     attempts = find_all(root, record.artifact("grpo"))
     states = sorted(attempts[0].glob("checkpoints/step_*/state.json")) if attempts else []
     best = read_json(states[-1])["best"] if states else {}
@@ -131,9 +90,3 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     print(f"run {record.id}: {accuracy}, the best so far", file=sys.stderr)
     print(out)
     return Exit.DONE
-
-
-def _split_overrides(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate names from KEY=VALUE overrides; a path that contains `=` has a slash before it."""
-    overrides = [name for name in names if re.match(r"[+~]*\w[\w.]*=", name)]
-    return [name for name in names if name not in overrides], overrides

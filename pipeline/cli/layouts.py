@@ -15,7 +15,7 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "layouts",
         layouts,
-        "list every valid layout with its memory, best first (default: cards=8 engine=mindrlhf)",
+        "list all valid layouts with their memory per card, best first",
         "model=qwen2_5_7b cards=8 engine.device_memory_gib=64",
         "model=qwen2_5_72b cards=64 layout.train.recompute=true --json",
         "model=qwen2_5_7b layout=dp1_mp4_pp2 --picture layout.svg",

@@ -23,7 +23,7 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "logs",
         logs,
-        "print the log of a run's failed stage, else of the stage that wrote last",
+        "print the log of a run's failed or latest stage",
         "-f",
         "last grpo --worker 3",
         "grpo -n 50",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from launch.machine import environment
 from pipeline import engines
-from pipeline.cli.command import Commands, add_configuration, add_target, target_of
+from pipeline.cli.command import Commands, add_configuration, add_deep, add_target, target_of
 from pipeline.errors import Exit, RemoteError
 from pipeline.plan import cautions, explain
 from pipeline.plan.graph import Plan
@@ -32,11 +32,7 @@ def register(commands: Commands) -> None:
     add_configuration(parser)
     add_target(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument(
-        "--deep",
-        action="store_true",
-        help="hash your input files again instead of trusting their modification times",
-    )
+    add_deep(parser)
 
 
 def plan(options: Namespace) -> int:

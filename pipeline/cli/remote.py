@@ -29,7 +29,7 @@ HEX = re.compile(r"(?:(\w+)[/-])?([0-9a-f]{6,64})")
 
 def register(commands: Commands) -> None:
     """Add `push`, `pull` and `remote`."""
-    default = "; without arguments, those of this configuration"
+    default = " (default: those of this configuration)"
     for name, action, help, second in (
         (
             "push",
@@ -42,7 +42,7 @@ def register(commands: Commands) -> None:
         parser = commands.add(name, action, help, "last remote=s3://bucket/team", second)
         parser.add_argument("words", nargs="*", metavar="RUN|STAGE|FINGERPRINT", help=WORDS)
         parser.add_argument("--dry-run", action="store_true", help="only show what would be copied")
-    help = "show which of this configuration's artifacts the remote has, and its total numbers"
+    help = "show which of this configuration's artifacts are on the remote"
     parser = commands.add("remote", remote_, help, "status remote=s3://bucket/team")
     parser.add_argument("words", nargs="*", metavar="status", help="the only choice: status")
     parser.add_argument("--json", action="store_true", help="machine-readable output: where each artifact is")

@@ -36,16 +36,17 @@ def register(commands: Commands) -> None:
         help="stages that may run at the same time",
     )
     parser.add_argument(
+        "--render",
         "--dry-run",
         action="store_true",
-        help="write the engine's files and a start script per node, without starting anything",
+        help="only write an external engine's configuration files and a start script per node",
     )
 
 
 def run(options: Namespace) -> int:
     """Build the missing stages with Luigi's command line, same as `luigi --module pipeline`."""
-    if options.dry_run:
-        return dry_run(options)
+    if options.render:
+        return render(options)
     target = target_of(options)
     try:
         begun = begin(options.overrides, options.config_dir, target)
@@ -88,14 +89,14 @@ def _report_unbuilt_stages() -> None:
         run.report_unbuilt("its scheduler gave this run nothing to do")
 
 
-def dry_run(options: Namespace) -> int:
+def render(options: Namespace) -> int:
     """Write an external engine's files and start scripts without starting it."""
     from pipeline.engines import program
 
     planned, store = prepare_plan(options.overrides, options.config_dir, target=target_of(options))
     if all(spec.stage.program is None for spec in planned.requested):
         rule = "is for engines that are programs of their own; engine=local has no files to write"
-        raise ConfigError([Problem("--dry-run", None, rule, "see grpoflow plan --json for its commands")])
+        raise ConfigError([Problem("--render", None, rule, "see grpoflow plan --json for its commands")])
     scripts, ready = program.write_files(planned, store)
     for note in planned.notes:
         print(f"note: {note}")

@@ -29,7 +29,7 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "runs",
         runs,
-        "list the newest runs of the store; pin or name one",
+        "list the newest runs of the store; pin or name them",
         "--pin last",
         "train.beta=0.02 --since 7d   # runs whose configuration has this value",
     )
@@ -42,11 +42,13 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output: all selected runs")
     parser.add_argument("--remote", action="store_true", help="runs recorded on the remote, of all users")
-    parser.add_argument("--pin", metavar="RUN", help="never remove its artifacts with gc")
+    parser.add_argument("--pin", metavar="RUN", help="never remove its artifacts by gc")
     parser.add_argument("--unpin", metavar="RUN", help="remove the pin")
-    parser.add_argument("--name", metavar="RUN=NAME", help="give a run a name; named runs are kept too")
+    parser.add_argument(
+        "--name", metavar="RUN=NAME", help="name a run, which gc then retains; RUN= removes the name"
+    )
 
-    parser = commands.add("show", show, "show one run: settings, state, result, artifacts", "last")
+    parser = commands.add("show", show, "show one run: overrides, state, result, artifacts", "last")
     parser.add_argument("run", metavar="RUN", help="id, beginning of an id, name, or last")
     parser.add_argument(
         "--json", action="store_true", help="machine-readable output, with the entire configuration"
@@ -75,9 +77,11 @@ def runs(options: Namespace) -> int:
         if selector is not None:
             record_event(history.select(read_runs(), selector).id, event)
     if options.name is not None:
-        selector, _, name = options.name.partition("=")
-        if not name:
-            raise ConfigError([Problem("--name", options.name, "must be RUN=NAME")])
+        selector, sign, name = options.name.partition("=")
+        if not sign:
+            raise ConfigError(
+                [Problem("--name", options.name, "must be RUN=NAME, or RUN= to remove the name")]
+            )
         record_event(history.select(read_runs(), selector).id, "named", name=name)
     recorded = list(read_runs().values())
     records = _filter(recorded, filters, options.since)

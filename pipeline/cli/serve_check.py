@@ -27,8 +27,7 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "serve-check",
         serve_check,
-        "load an exported model and answer evaluate's prompts through its chat template (exit 1: it does not "
-        "load, or its accuracy is more than two standard errors from evaluate's)",
+        "check that an exported model reaches evaluate's accuracy in another program (exit 1: it does not)",
         "last --prompts 100 --program vllm",
         "DIR --prompt 'What is 2 + 3?'",
     )

@@ -4,7 +4,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.cli.command import Bounded, Commands, store_of
+from pipeline.cli.command import Bounded, Commands, add_deep, store_of
 from pipeline.config.load import load
 from pipeline.errors import Exit
 from pipeline.store import collect
@@ -17,7 +17,7 @@ def register(commands: Commands) -> None:
     """Add `verify` and `gc`."""
     check = "check every artifact of the store (exit 1: damage found)"
     parser = commands.add("verify", verify, check, "--deep store=/data/store")
-    parser.add_argument("--deep", action="store_true", help="compare every file with its digest")
+    add_deep(parser)
     parser.add_argument(
         "--repair",
         action="store_true",

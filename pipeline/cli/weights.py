@@ -1,4 +1,4 @@
-"""`grpoflow strategy`, `convert`, `split`, `merge` and `reshard`: weight tools that need no store."""
+"""`grpoflow weights`: tools for checkpoints that need no store."""
 
 import argparse
 import contextlib
@@ -8,9 +8,12 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pipeline.cli.command import Commands, values_of
+from pipeline.cli.command import Commands, store_of, values_of
+from pipeline.cli.export import export_run
 from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.store import history
 from pipeline.terminal import console
+from stages.base.files import shown_bytes
 from stages.base.layout import ROLES, RoleLayout
 from stages.base.reader import read
 from stages.models.config import ModelConfig
@@ -18,18 +21,20 @@ from stages.models.layouts import warnings
 from stages.weights.index import unused_index
 
 DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too
+OVERRIDE = re.compile(r"[+~]*\w[\w.]*=")
 RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 MOST_RANKS = 1 << 20
 """Upper limit for --ranks, so that a typo such as 0-9999999 does not fill the memory."""
 
 
 def register(commands: Commands) -> None:
-    """Add the weight tools."""
-    parser = commands.add(
+    """Add `weights` and its tools."""
+    tools = commands.group("weights", "convert, split, merge, reshard or export checkpoints without a store")
+    parser = tools.add(
         "strategy",
         strategy,
         "write MindSpore strategy files from the layout alone",
-        "--out DIR --role train",
+        "--out DIR --role train model=qwen2_5_7b layout=dp1_mp4_pp2",
         tidies=True,
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -37,34 +42,42 @@ def register(commands: Commands) -> None:
     parser.add_argument("--names", choices=("mindformers", "mindrlhf"), default="mindformers")
 
     help_text = "convert a Hugging Face checkpoint to mindformers' parameter names"
-    parser = commands.add("convert", convert, help_text, "SRC_HF_DIR OUT_DIR", tidies=True)
+    parser = tools.add("convert", convert, help_text, "SRC_HF_DIR OUT_DIR", tidies=True)
     _add_paths(parser, "source", "out")
     parser.add_argument("--qkv-concat", action="store_true", help="fuse q, k, v and gate, up")
     _add_format(parser)
-    add_dtype(parser)
+    _add_dtype(parser)
 
     help_text = "split a complete checkpoint into rank directories"
-    parser = commands.add("split", split, help_text, "SRC_DIR STRATEGY OUT_DIR --ranks 0-7", tidies=True)
+    parser = tools.add("split", split, help_text, "SRC_DIR STRATEGY OUT_DIR --ranks 0-7", tidies=True)
     _add_paths(parser, "source", "strategy", "out")
     _add_ranks(parser)
     _add_format(parser)
-    add_dtype(parser)
+    _add_dtype(parser)
 
-    parser = commands.add(
-        "merge",
-        merge,
-        "merge rank directories into a complete checkpoint",
-        "SRC_RANK_DIR STRATEGY OUT_DIR",
-        tidies=True,
-    )
+    help_text = "merge rank directories into a complete checkpoint"
+    parser = tools.add("merge", merge, help_text, "SRC_RANK_DIR STRATEGY OUT_DIR", tidies=True)
     _add_paths(parser, "source", "strategy", "out")
-    add_dtype(parser)
+    _add_dtype(parser)
 
     help_text = "convert rank directories from one layout to another"
-    parser = commands.add("reshard", reshard, help_text, "SRC_RANK_DIR SRC DST OUT_DIR", tidies=True)
+    parser = tools.add("reshard", reshard, help_text, "SRC_RANK_DIR SRC DST OUT_DIR", tidies=True)
     _add_paths(parser, "source", "source_strategy", "target_strategy", "out")
     _add_ranks(parser)
     _add_format(parser)
+
+    parser = tools.add(
+        "export",
+        export,
+        "write a mindformers checkpoint, or the model of a run, as a Hugging Face directory",
+        "SRC_DIR HF_REFERENCE OUT_DIR",
+        "last OUT_DIR --best",
+        tidies=True,
+    )
+    forms = "SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]: a run's id, name, or last"
+    parser.add_argument("names", nargs="+", metavar="NAME", help=forms)
+    parser.add_argument("--best", action="store_true", help="the run's best checkpoint by held-out accuracy")
+    _add_dtype(parser)
 
 
 def _add_paths(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -80,8 +93,7 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", metavar="0-7", help="only these ranks, for example those of one node")
 
 
-def add_dtype(parser: argparse.ArgumentParser) -> None:
-    """Add --dtype."""
+def _add_dtype(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=DTYPES, type=_dtype, help="cast tensors to this type (default: unchanged)"
     )
@@ -106,40 +118,34 @@ def convert(options: Namespace) -> int:
     """Convert a Hugging Face directory to mindformers' parameter names."""
     from stages.weights.convert import convert_directory
 
-    warn_unused_index(options.source)
-    with byte_progress("convert") as on_progress:
+    _warn_unused_index(options.source)
+    with _progress("convert") as on_progress:
         convert_directory(
             options.source, options.out, options.qkv_concat, options.dtype, on_progress, options.format
         )
-    return Exit.DONE
-
-
-def warn_unused_index(directory: Path) -> None:
-    """Warn if a Hugging Face directory has an index of weights that are not read."""
-    if text := unused_index(directory):
-        print(f"warning: {text}", file=sys.stderr)
+    return _report(options.out)
 
 
 def split(options: Namespace) -> int:
     """Split a complete checkpoint into rank directories."""
     from stages.weights.split import split_directory
 
-    warn_unused_index(options.source)
+    _warn_unused_index(options.source)
     ranks = parse_ranks(options.ranks)
-    with byte_progress("split") as on_progress:
+    with _progress("split") as on_progress:
         split_directory(
             options.source, options.strategy, options.out, ranks, options.dtype, on_progress, options.format
         )
-    return Exit.DONE
+    return _report(options.out)
 
 
 def merge(options: Namespace) -> int:
     """Merge rank directories into a complete checkpoint."""
     from stages.weights.complete import merge_directory
 
-    with byte_progress("merge") as on_progress:
+    with _progress("merge") as on_progress:
         merge_directory(options.source, options.strategy, options.out, options.dtype, on_progress)
-    return Exit.DONE
+    return _report(options.out)
 
 
 def reshard(options: Namespace) -> int:
@@ -148,8 +154,40 @@ def reshard(options: Namespace) -> int:
 
     strategies = (options.source_strategy, options.target_strategy)
     ranks = parse_ranks(options.ranks)
-    with byte_progress("reshard") as on_progress:
+    with _progress("reshard") as on_progress:
         reshard_directory(options.source, *strategies, options.out, ranks, on_progress, options.format)
+    return _report(options.out)
+
+
+def export(options: Namespace) -> int:
+    """Write a complete mindformers checkpoint, or a run's model, as a Hugging Face directory."""
+    # NAME takes any number of words, so the overrides are among them; no path begins like an override
+    names = [name for name in options.names if not OVERRIDE.match(name)]
+    options.overrides = [*(name for name in options.names if name not in names), *options.overrides]
+    if len(names) in (1, 2):
+        root = store_of(options).root
+        return export_run(root, history.find(root, names[0]), *map(Path, names[1:]), best=options.best)
+    if len(names) != 3 or options.best:
+        rule = "takes SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR] [--best]"
+        raise ConfigError([Problem("export", " ".join(names), rule, "see grpoflow weights export --help")])
+    from stages.weights.export import export_directory
+
+    source, reference, out = map(Path, names)
+    _warn_unused_index(reference)
+    with _progress("export") as on_progress:
+        export_directory(source, reference, out, options.dtype, on_progress)
+    return _report(out)
+
+
+def _warn_unused_index(directory: Path) -> None:
+    if text := unused_index(directory):
+        print(f"warning: {text}", file=sys.stderr)
+
+
+def _report(out: Path) -> int:
+    """Print what a tool wrote."""
+    files = [file for file in out.rglob("*") if file.is_file()]
+    print(f"{out}: {len(files)} files, {shown_bytes(sum(file.stat().st_size for file in files))}")
     return Exit.DONE
 
 
@@ -176,7 +214,7 @@ def parse_ranks(text: str | None) -> Sequence[int] | None:
 
 
 @contextlib.contextmanager
-def byte_progress(name: str) -> Iterator[Callable[[int, int], None]]:
+def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar in bytes if stderr is a terminal; yields the callback (done, total)."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

@@ -193,7 +193,7 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
         known.state, known.ended = kind, when
         known.failed_stage, known.message = event["stage"], event["message"]
     elif kind == "named":
-        known.name = event["name"]
+        known.name = event["name"] or None
     elif kind in ("pinned", "unpinned"):
         known.pinned = kind == "pinned"
 

@@ -90,7 +90,7 @@ def sourced(directory: Path) -> list[tuple[str, str]]:
 
 def dry_run(store: Path, *overrides: str) -> list[Path]:
     """Type `grpoflow run --dry-run`: the start scripts that it writes. Asserts that nothing is started."""
-    arguments = [sys.executable, "-m", "pipeline.cli", "run", "--dry-run", f"store={store}", *overrides]
+    arguments = [sys.executable, "-m", "pipeline.cli", "run", "--render", f"store={store}", *overrides]
     shown = subprocess.run(arguments, capture_output=True, text=True, cwd=store.parent)
     assert shown.returncode == 0, shown.stderr
     assert living(store) == []

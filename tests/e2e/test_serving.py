@@ -33,7 +33,7 @@ def test_an_exported_model_answers_as_evaluate_saw_it(copy):
 def test_a_directory_of_any_origin_answers_given_prompts(copy, tmp_path):
     pytest.importorskip("transformers")
     out = tmp_path / "out"
-    assert typed("export", "last", str(out), f"store={copy}").stdout == f"{out}\n"
+    assert typed("weights", "export", "last", str(out), f"store={copy}").stdout == f"{out}\n"
     assert (out / "config.json").exists() and not (out / "manifest.json").exists()
     done = typed("serve-check", str(out), "--prompt", QUESTION, "--prompt", "2 + 2")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -53,7 +53,7 @@ def test_a_directory_of_any_origin_answers_given_prompts(copy, tmp_path):
 def test_best_exports_only_the_best_checkpoint(copy, values, is_best):
     (result,) = copy.glob("grpo/*/result.json")
     result.write_text(json.dumps({"steps": 4, **values}))
-    done = typed("export", "last", "--best", f"store={copy}")
+    done = typed("weights", "export", "last", "--best", f"store={copy}")
     assert done.returncode == (0 if is_best else 1)
     if is_best:
         assert Path(done.stdout.strip()) == next(copy.glob("export/*"))
@@ -76,9 +76,9 @@ def test_best_exports_the_best_checkpoint_of_an_unfinished_run(copy, tmp_path):
         (step / "state.json").write_text(state)
     shutil.rmtree(grpo)
 
-    unnamed = typed("export", "last", "--best", f"store={copy}")
+    unnamed = typed("weights", "export", "last", "--best", f"store={copy}")
     assert unnamed.returncode == 2 and "OUT: is required" in unnamed.stderr
-    done = typed("export", "last", str(tmp_path / "out"), "--best", f"store={copy}")
+    done = typed("weights", "export", "last", str(tmp_path / "out"), "--best", f"store={copy}")
     assert done.returncode == 0, done.stderr
     assert "step 2, held-out accuracy 0.750, the best so far" in done.stderr
     exported, expected = (load_file(place / "model.safetensors") for place in (tmp_path / "out", fetched))

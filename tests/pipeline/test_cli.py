@@ -1,4 +1,5 @@
 import functools
+import importlib.metadata
 import json
 import os
 import signal
@@ -9,14 +10,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from pipeline.cli import main
+from pipeline.cli import COMMANDS, main
 from pipeline.store import history
 from stages.weights.sources import rank_directories
 from tests.stages.weights.checkpoints import make_model, write_hf
 
-COMMANDS = ["run", "plan", "rehearse", "layouts", "doctor", "sweep", "watch", "ui", "report", "verify", "gc"]
-COMMANDS += ["runs", "show", "diff", "strategy", "convert", "split", "merge", "reshard", "export", "tokenize"]
-COMMANDS += ["probe", "serve-check"]
+TOOLS = ["strategy", "convert", "split", "merge", "reshard", "export"]
 SHAPE = ["model.hidden_size=8", "model.num_hidden_layers=1", "model.num_attention_heads=2"]
 SHAPE += ["model.num_key_value_heads=2", "model.intermediate_size=16", "model.vocab_size=32"]
 SHAPE += ["model.tie_word_embeddings=false"]
@@ -27,10 +26,12 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [*(name for name in COMMANDS if name != "weights"), *(f"weights {tool}" for tool in TOOLS)]
+)
 def test_every_command_has_help_with_examples(command, capsys):
     with pytest.raises(SystemExit) as exit:
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     assert exit.value.code == 0
     text = capsys.readouterr().out
     assert f"grpoflow {command}" in text.split("examples:")[1]
@@ -112,10 +113,51 @@ def test_every_way_to_start_a_run_checks_keys(command):
     assert (done.returncode, "did you mean train.beta?" in done.stderr) == (2, True), done.stderr
 
 
-def test_an_unknown_command_exits_with_2():
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("nonsense", "unknown command"),
+        ("plna", "did you mean plan?"),
+        ("convert SRC OUT", "grpoflow weights convert"),
+        ("grpo", "grpoflow run --only grpo"),
+        ("report --opne", "did you mean --open?"),
+        ("weights covnert", "convert"),
+    ],
+)
+def test_typos_exit_with_2_and_a_suggestion(words, hint, capsys):
     with pytest.raises(SystemExit) as exit:
-        main(["nonsense"])
+        main(words.split())
     assert exit.value.code == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_missing_argument_is_named_alone(capsys):
+    with pytest.raises(SystemExit):
+        main(["show"])
+    assert capsys.readouterr().err.endswith("required: RUN\n")
+
+
+def test_help_and_version(capsys):
+    for words in (["--help"], ["help"]):
+        with pytest.raises(SystemExit) as exit:
+            main(words)
+        assert exit.value.code == 0
+        text = capsys.readouterr().out
+        assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
+    with pytest.raises(SystemExit):
+        main(["help", "plan"])
+    assert capsys.readouterr().out.startswith("usage: grpoflow plan ")
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"grpoflow {importlib.metadata.version('grpoflow')}\n"
+
+
+def test_a_name_can_be_given_and_removed(tmp_path, capsys):
+    run = "20260101-000000-aaaa"
+    history.record(tmp_path, run, "started", overrides=[], config={}, artifacts={})
+    for name in ("best", ""):
+        assert main(["runs", f"--name={run}={name}", f"store={tmp_path}"]) == 0
+        assert history.find(tmp_path, run).name == (name or None)
 
 
 def test_commands_on_an_absent_store(tmp_path, capsys):
@@ -137,19 +179,33 @@ def tiny_hugging_face(directory):
 def test_the_weight_tools_round_trip(tmp_path):
     source = tiny_hugging_face(tmp_path / "hf")
     p = {name: str(tmp_path / name) for name in ("hf", "ms", "a", "b", "ranks", "other", "merged", "back")}
-    assert main(["strategy", "--out", p["a"], "--role", "train", *SHAPE, "layout.train.data_parallel=2"]) == 0
-    assert main(["strategy", "--out", p["b"], *SHAPE, "layout=dp1_mp1_pp1"]) == 0
-    assert main(["convert", p["hf"], p["ms"]]) == 0
-    assert main(["split", p["ms"], p["a"], p["ranks"]]) == 0
+    assert (
+        main(
+            [
+                "weights",
+                "strategy",
+                "--out",
+                p["a"],
+                "--role",
+                "train",
+                *SHAPE,
+                "layout.train.data_parallel=2",
+            ]
+        )
+        == 0
+    )
+    assert main(["weights", "strategy", "--out", p["b"], *SHAPE, "layout=dp1_mp1_pp1"]) == 0
+    assert main(["weights", "convert", p["hf"], p["ms"]]) == 0
+    assert main(["weights", "split", p["ms"], p["a"], p["ranks"]]) == 0
     assert sorted(rank_directories(tmp_path / "ranks")) == [0, 1, 2, 3]
     cut = load_file(tmp_path / "ranks" / "rank_1" / "model.safetensors")
     wq = source["model.layers.0.self_attn.q_proj.weight"]
     np.testing.assert_array_equal(cut["model.layers.0.attention.wq.weight"], wq[4:])
     wo = source["model.layers.0.self_attn.o_proj.weight"]
     np.testing.assert_array_equal(cut["model.layers.0.attention.wo.weight"], wo[:, 4:])
-    assert main(["reshard", p["ranks"], p["a"], p["b"], p["other"]]) == 0
-    assert main(["merge", p["other"], p["b"], p["merged"]]) == 0
-    assert main(["export", p["merged"], p["hf"], p["back"]]) == 0
+    assert main(["weights", "reshard", p["ranks"], p["a"], p["b"], p["other"]]) == 0
+    assert main(["weights", "merge", p["other"], p["b"], p["merged"]]) == 0
+    assert main(["weights", "export", p["merged"], p["hf"], p["back"]]) == 0
     back = load_file(tmp_path / "back" / "model.safetensors")
     assert back.keys() == source.keys()
     for name, tensor in source.items():
@@ -158,11 +214,20 @@ def test_the_weight_tools_round_trip(tmp_path):
 
 def test_split_writes_only_the_requested_ranks(tmp_path):
     tiny_hugging_face(tmp_path / "hf")
-    assert main(["strategy", "--out", str(tmp_path / "a"), *SHAPE, "layout.train.data_parallel=2"]) == 0
-    arguments = ["split", *(str(tmp_path / name) for name in ("hf", "a", "ranks")), "--ranks", "1,3"]
+    assert (
+        main(["weights", "strategy", "--out", str(tmp_path / "a"), *SHAPE, "layout.train.data_parallel=2"])
+        == 0
+    )
+    arguments = [
+        "weights",
+        "split",
+        *(str(tmp_path / name) for name in ("hf", "a", "ranks")),
+        "--ranks",
+        "1,3",
+    ]
     assert main(arguments) == 0
     assert sorted(rank_directories(tmp_path / "ranks")) == [1, 3]
-    arguments[3] = str(tmp_path / "ckpt")
+    arguments[4] = str(tmp_path / "ckpt")
     assert main([*arguments, "--format", "ckpt"]) == 0
     assert [file.suffix for file in (tmp_path / "ckpt" / "rank_1").iterdir()] == [".ckpt"]
 
@@ -172,7 +237,7 @@ def test_split_writes_only_the_requested_ranks(tmp_path):
     ["", "x", "3-1", "1-", "1,,2", "0-99999999999", "0-9999999", "0-1048575,7", "9" * 5000],
 )
 def test_invalid_or_excessive_ranks_are_refused(text, tmp_path, capsys):
-    assert main(["split", "a", "b", str(tmp_path / "out"), "--ranks", text]) == 2
+    assert main(["weights", "split", "a", "b", str(tmp_path / "out"), "--ranks", text]) == 2
     assert "error: --ranks=" in capsys.readouterr().err
 
 
@@ -183,7 +248,7 @@ def test_strategy_removes_files_of_another_layout(tmp_path):
     for names in ("mindformers", "mindrlhf"):
         for layout in ("dp2_mp2_pp1", "dp1_mp2_pp1"):
             chosen = ["--names", names, f"layout={layout}", *SHAPE]
-            assert main(["strategy", "--out", str(out), *chosen]) == 0
+            assert main(["weights", "strategy", "--out", str(out), *chosen]) == 0
     left = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
     assert left == {
         "ckpt_strategy_rank_0.ckpt", "ckpt_strategy_rank_1.ckpt", "merged_ckpt_strategy.ckpt",
@@ -203,7 +268,15 @@ def test_an_interrupted_tool_removes_its_partial_output(tmp_path, number):
         "stages.weights.convert.convert, stages.weights.convert.read_shape = slow, lambda _: None\n"
         "from pipeline.cli import main; sys.exit(main(sys.argv[1:]))\n"
     )
-    line = [sys.executable, "-c", program, "convert", str(tmp_path), str(tmp_path / "deep" / "out")]
+    line = [
+        sys.executable,
+        "-c",
+        program,
+        "weights",
+        "convert",
+        str(tmp_path),
+        str(tmp_path / "deep" / "out"),
+    ]
     reset = functools.partial(signal.signal, number, signal.SIG_DFL)  # the tests may run under nohup
     tool = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=reset)
     assert tool.stdout is not None and tool.stderr is not None
@@ -222,7 +295,7 @@ def test_a_named_pipe_instead_of_a_file_is_refused(tmp_path, capsys):
         os.mkfifo(tmp_path / name)
     pipe = str(tmp_path / "train.jsonl")
     lines = [["plan", "dataset=gsm8k", f"dataset.path={pipe}", f"dataset.test_path={pipe}"]]
-    lines += [["convert", str(tmp_path), str(tmp_path / "out")], ["serve-check", str(tmp_path)]]
+    lines += [["weights", "convert", str(tmp_path), str(tmp_path / "out")], ["serve-check", str(tmp_path)]]
     lines += [["probe", "dataset=gsm8k", f"dataset.path={pipe}", f"dataset.test_path={pipe}"]]
     for line in lines:
         assert main([*line, f"store={tmp_path / 'store'}"] if line[0] == "plan" else line) in (1, 2), line
@@ -230,7 +303,7 @@ def test_a_named_pipe_instead_of_a_file_is_refused(tmp_path, capsys):
 
 
 def test_a_failed_tool_exits_with_1_and_leaves_nothing(tmp_path, capsys):
-    assert main(["convert", str(tmp_path / "absent"), str(tmp_path / "out")]) == 1
+    assert main(["weights", "convert", str(tmp_path / "absent"), str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err.startswith("error: ")
     assert not (tmp_path / "out").exists()
 

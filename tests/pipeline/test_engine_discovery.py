@@ -41,7 +41,7 @@ def test_plan_has_its_stages_and_rules(grpoflow):
 
 
 def test_doctor_and_dry_run_know_it(grpoflow):
-    code, out, _ = grpoflow("run", "--dry-run")
+    code, out, _ = grpoflow("run", "--render")
     assert code == 0 and "node_0.sh" in out
     _, out, _ = grpoflow("doctor", "--json")
     assert "toy" in json.loads(out)["verdicts"]

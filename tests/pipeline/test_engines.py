@@ -51,7 +51,7 @@ def test_the_plan_shows_the_msrun_line(tmp_path, capsys):
     assert command[:4] == ["msrun", "--worker_num=4", "--local_worker_num=2", "--node_rank=0"]
     program = next(i for i, word in enumerate(command) if word.endswith("main.py"))
     assert "--master_addr=$MASTER_ADDR" in command[:program]
-    cli.main(["run", "--dry-run", f"store={tmp_path}", *arguments])
+    cli.main(["run", "--render", f"store={tmp_path}", *arguments])
     script = Path(capsys.readouterr().out.splitlines()[-2]).read_text()
     assert all(word in script for word in command[program:])
 
@@ -102,7 +102,7 @@ def test_remaining_layers_are_spread_over_pipeline_stages(layers, stages, offset
 
 def test_dry_run_writes_a_script_per_node_and_starts_nothing(tmp_path, capsys):
     arguments = ["engine=mindrlhf", "model=qwen2_5_32b", "layout=dp1_mp8_pp4"]
-    assert cli.main(["run", "--dry-run", f"store={tmp_path}", *arguments]) == 0
+    assert cli.main(["run", "--render", f"store={tmp_path}", *arguments]) == 0
     scripts = [Path(line) for line in capsys.readouterr().out.splitlines() if line.endswith(".sh")]
     assert [script.name for script in scripts] == [f"node_{rank}.sh" for rank in range(4)]
     for rank, script in enumerate(scripts):

@@ -110,7 +110,7 @@ WRONG: list[Any] = [
 def commands(store, *runs):
     """Exit codes of everything that reads the history."""
     lines = [["runs"], ["runs", "--json"], ["gc"], ["show", "last"], ["watch", "--once"], ["report"]]
-    lines += [[word, run] for run in runs for word in ("show", "report", "export", "serve-check")]
+    lines += [[word, run] for run in runs for word in ("show", "report", "serve-check")]
     lines += [[word, run, "--json"] for run in runs for word in ("show", "watch")]
     lines += [["logs", run] for run in runs] + [["diff", run, "last", "--json"] for run in runs]
     lines += [["diff", run, "last"] for run in runs] + [["watch", run, "--once"] for run in runs]

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from pipeline.cli import main, make_parser
+from pipeline.cli import main, make_parsers
 from pipeline.cli.command import Bounded
 
 NUMERIC = ("N", "HOURS", "SECONDS", "DAYS", "PORT")
@@ -13,9 +13,7 @@ NUMERIC = ("N", "HOURS", "SECONDS", "DAYS", "PORT")
 
 def options():
     """Every option and positional of every command, with its command's name."""
-    parser = make_parser()
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    for name, command in commands.choices.items():
+    for name, command in make_parsers()[1].items():
         for action in command._actions:
             yield name, command, action
 
@@ -54,18 +52,18 @@ def below_and_above(bounds):
 @pytest.mark.parametrize(
     ("name", "command", "action"), [pytest.param(*case, id=f"{case[0]}{case[2].dest}") for case in numeric()]
 )
-def test_a_number_out_of_bounds_is_refused_before_anything_happens(
-    name, command, action, monkeypatch, capsys
-):
-    monkeypatch.setattr("pipeline.cli.command.read_configuration", lambda _: pytest.fail("it began"))
+def test_a_number_out_of_bounds_is_refused(name, command, action, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "pipeline.cli.command.read_configuration", lambda _: pytest.fail("the command started")
+    )
     bounds, option = action.type, action.option_strings[-1]
     required = ["RUN"] if name in ("show", "diff") else []
     for value in below_and_above(bounds):
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit:
             main([name, *required, f"{option}={value}"])
-        told = capsys.readouterr()
-        assert ended.value.code == 2 and told.out == ""
-        assert f"argument {'/'.join(action.option_strings)}: {value}: must be" in told.err
+        output = capsys.readouterr()
+        assert exit.value.code == 2 and output.out == ""
+        assert f"argument {'/'.join(action.option_strings)}: {value}: must be" in output.err
     for value in (bounds.least, bounds.most):
         if value is not None:
             assert bounds(str(value)) == value
@@ -82,16 +80,16 @@ def test_an_empty_or_unknown_stage_name_is_refused(command, option, tmp_path, ca
     for value in [*EMPTY, "nosuch", "tokenise"]:
         arguments = [command, option, value, f"store={store}"]
         assert main([*arguments, "--plan"] if command == "sweep" else arguments) == 2, value
-        told = capsys.readouterr()
-        assert told.out == "" or command == "sweep"
-        assert option in told.err and ("no such stage" in told.err or "empty" in told.err)
+        output = capsys.readouterr()
+        assert output.out == "" or command == "sweep"
+        assert option in output.err and ("no such stage" in output.err or "empty" in output.err)
     assert not store.exists()
 
 
 @pytest.mark.parametrize(
     ("command", "option"), [("runs", "--pin"), ("runs", "--unpin"), ("runs", "--name"), ("show", "")]
 )
-def test_an_empty_run_means_no_run(command, option, tmp_path, capsys):
+def test_an_empty_run_id_is_refused(command, option, tmp_path, capsys):
     from pipeline.store import history
 
     history.record(tmp_path, "20260101-000000-aaaa", "started", overrides=[], config={}, artifacts={})

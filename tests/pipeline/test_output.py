@@ -58,7 +58,7 @@ COMMANDS = [
     "HOSTILE", "run --HOSTILE",
     "gc --keep HOSTILE", "diagnose HOSTILE", "runs --pin HOSTILE", "config train.resume_from='HOSTILE'",
     "config --explain HOSTILE",
-    "sweep --plan train.beta=0.1,HOSTILE", "doctor engine.python='HOSTILE'", "convert HOSTILE OUT",
+    "sweep --plan train.beta=0.1,HOSTILE", "doctor engine.python='HOSTILE'", "weights convert HOSTILE OUT",
     "probe dataset.path=HOSTILE",
 ]  # fmt: skip
 
@@ -157,7 +157,7 @@ def environment(root):
 
 @pytest.mark.parametrize(
     "command",
-    ["plan", "config --json", "layouts", "--help", "gc", "convert a b", "completion bash", "doctor"],
+    ["plan", "config --json", "layouts", "--help", "gc", "weights convert a b", "completion bash", "doctor"],
 )
 def test_a_deleted_working_directory_gives_one_message(command, tmp_path):
     gone = tmp_path / "gone"

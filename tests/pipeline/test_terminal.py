@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
-from pipeline.cli import COMMANDS, main, make_parser
+from pipeline.cli import main, make_parsers
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
@@ -83,7 +83,7 @@ def test_json_output_can_be_parsed(command, root, tmp_path, capsys):
 @pytest.mark.parametrize("command", ["rehearse", "doctor", "diagnose", *(one.split()[0] for one in JSON)])
 def test_help_names_json(command, capsys):
     with pytest.raises(SystemExit):
-        make_parser([COMMANDS[command]]).parse_args([command, "--help"])
+        make_parsers(command)[0].parse_args([command, "--help"])
     assert "--json" in capsys.readouterr().out
 
 

@@ -197,7 +197,7 @@ def store(root: Path) -> None:
 
 def read_store(root: Path) -> None:
     """Read the store like verify, gc, runs, show, watch and the web page."""
-    from pipeline.cli import make_parser
+    from pipeline.cli import make_parsers
     from pipeline.store import attempt, collect, history
     from pipeline.store.store import Store
     from pipeline.store.verify import verify
@@ -211,7 +211,7 @@ def read_store(root: Path) -> None:
     opened.manifests("fetch")
     overview(root)
     for words in (["runs"], *(["show", run] for run in records)):
-        options = make_parser(["runs"]).parse_args([*words, f"store={root}"])
+        options = make_parsers("runs")[0].parse_args([*words, f"store={root}"])
         options.action(options)
     for record in records.values():
         console().print(watch.view(record, watch.rows(root, record)))

@@ -85,7 +85,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             },
             external=licence_files(run.model),
             bytes_written=size,
-            skipped=f"{family.title}: model.path is no Hugging Face directory; use grpoflow merge and export"
+            skipped=f"{family.title}: model.path is no Hugging Face directory; see grpoflow weights"
             if foreign
             else None,
         ),

@@ -133,8 +133,10 @@ def test_unused_index(tmp_path):
 
 def test_convert_and_export_read_the_single_file_and_warn(tmp_path, capsys):
     bits = two_sets(tmp_path / "hf")
-    assert main(["convert", str(tmp_path / "hf"), str(tmp_path / "ms")]) == 0
-    assert main(["export", str(tmp_path / "ms"), str(tmp_path / "hf"), str(tmp_path / "back")]) == 0
+    assert main(["weights", "convert", str(tmp_path / "hf"), str(tmp_path / "ms")]) == 0
+    assert (
+        main(["weights", "export", str(tmp_path / "ms"), str(tmp_path / "hf"), str(tmp_path / "back")]) == 0
+    )
     warning = f"warning: {tmp_path / 'hf'}: holds both model.safetensors and"
     assert capsys.readouterr().err.count(warning) == 2
     assert sorted(file.name for file in (tmp_path / "back").glob("model*")) == ["model.safetensors"]
