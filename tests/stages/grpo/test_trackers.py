@@ -93,9 +93,18 @@ def test_swanlab_holds_every_number_at_its_step_and_nothing_of_the_machine(tmp_p
     assert not (run / "files" / "requirements.txt").read_text()
 
 
-def test_tensorboard_holds_every_number_at_its_step_and_time(tmp_path):
+def events(data):
+    """Yield the events of a tfevents file: length, its checksum (8 + 4 bytes), event, its checksum (4)."""
     from tensorboardX.proto.event_pb2 import Event
 
+    start = 0
+    while start < len(data):
+        (length,) = struct.unpack_from("<Q", data, start)
+        yield Event.FromString(data[start + 12 : start + 12 + length])
+        start += 16 + length
+
+
+def test_tensorboard_holds_every_number_at_its_step_and_time(tmp_path):
     program = f"""
 import sys
 from pathlib import Path
@@ -108,13 +117,10 @@ assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     (file,) = tmp_path.glob("*.tfevents.*")
-    data, start, actual = file.read_bytes(), 0, {}
-    while start < len(data):  # length and its checksum (8 + 4 bytes), the event, its checksum (4), again
-        (length,) = struct.unpack_from("<Q", data, start)
-        event = Event.FromString(data[start + 12 : start + 12 + length])
+    actual = {}
+    for event in events(file.read_bytes()):
         for value in event.summary.value:
             actual.setdefault((event.step, event.wall_time), {})[value.tag] = value.simple_value
-        start += 16 + length
     assert actual == {(row["step"], row["time_s"]): numbers(row) for row in ROWS}
 
 

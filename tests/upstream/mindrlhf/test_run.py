@@ -9,7 +9,7 @@ import pytest
 
 from stages.weights.tensors import load
 from tests.e2e.outside import artifact, living, result, rows
-from tests.stages.grpo.test_metrics import events
+from tests.stages.grpo.test_trackers import events
 from tests.upstream.mindrlhf.runs import STEPS
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
