@@ -6,7 +6,6 @@ Layout names need no file: hydra_plugins/grpoflow/layout_names.py provides them.
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import hashlib
 import json
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cache import recall, remember
-from pipeline.config import remote
+from pipeline.config import remote, suggestions
 from pipeline.config.resolvers import RESOLVERS
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
@@ -166,7 +165,7 @@ def _set_values(config: Any, overrides: Sequence[str]) -> None:
 
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override():
-            raise ConfigCompositionException(f"{override.input_line}: one value, not a sweep, is needed here")
+            raise ConfigCompositionException(f"{override.input_line} is several values")
         try:
             OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
         except (ConfigAttributeError, ConfigKeyError) as error:
@@ -180,14 +179,15 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         value = next((o.partition("=")[2] for o in overrides if o.lstrip("+~").startswith(f"{key}=")), None)
         choices = [override for override in overrides if re.fullmatch(r"[a-z_]+=[\w-]+", override)]
         known = flat(compose([choice for choice in choices if not choice.startswith(f"{key}=")], config_dir))
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        return Problem(
-            key, value, "unknown key", f"did you mean {near[0]}?" if near else "see `grpoflow plan --help`"
-        )
+        return Problem(key, value, "unknown key", suggestions.for_key(key, known))
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if choice := re.search(r"Could not (?:find|load) '([^'/]+)/([^']+)'", message):
         options = [line for line in lines[1:] if re.fullmatch(r"[\w.-]+", line)]
-        return Problem(choice.group(1), choice.group(2), "no such choice", f"known: {', '.join(options)}")
+        remedy = suggestions.for_choice(choice.group(1), choice.group(2), options)
+        return Problem(choice.group(1), choice.group(2), "no such choice", remedy)
+    if sweep := re.fullmatch(r"(.*) is several values", message):
+        remedy = f"several values are a sweep: grpoflow sweep {sweep.group(1)}"
+        return Problem("overrides", sweep.group(1), "must have one value per key", remedy)
     return Problem(
         "overrides",
         redact(" ".join(overrides)),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.cli import main
 from pipeline.config import compose as module
+from pipeline.config import suggestions
 from pipeline.config.compose import LABELS, compose, flat
 from pipeline.config.load import load
 from pipeline.config.sections import Config
@@ -228,3 +229,34 @@ def accepted_or_refused(overrides):
 def test_a_deeply_nested_value_is_refused(levels, value):
     with pytest.raises(ConfigError):
         load([f"seed={value(levels)}"])
+
+
+@pytest.mark.parametrize(
+    ("override", "remedy"),
+    [
+        ("train.lr=1e-5", "train.learning_rate"),
+        ("train.kl_coef=0.1", "train.beta"),
+        ("rollout.n=8", "rollout.num_generations"),
+        ("sft.lr=1e-5", "sft.learning_rate"),
+        ("train.batch_size=4", "train.prompts_per_step"),
+        ("max_new_tokens=64", "rollout.max_tokens"),
+        ("epochs=3", "train.steps"),
+        ("gpus=8", "cards"),
+        ("layout=dp3_mp4", "dpN_mpN_ppN"),
+        ("remote=/data/x", "remote=file:///data/x"),
+        ("reward=accuracy", "reward.functions=[accuracy]"),
+        ("model=qwen2.5-7b", "model=qwen2_5_7b"),
+        ("model=Qwen/Qwen2.5-7B", "model.hub.id=Qwen/Qwen2.5-7B"),
+        ("dataset=GSM8K", "dataset=gsm8k"),
+        ("seed=1,2", "grpoflow sweep seed=1,2"),
+    ],
+)
+def test_natural_mistakes_get_the_right_suggestion(override, remedy):
+    assert remedy in problem_of([override], compose).remedy
+
+
+def test_synonyms_are_names_of_keys():
+    names = {key.rpartition(".")[2] for key in flat(compose([]))}
+    assert set(suggestions.SYNONYMS.values()) <= names and not names & {*suggestions.SYNONYMS} - {
+        "batch_size"
+    }

@@ -1,0 +1,77 @@
+"""Remedies for mistyped keys and choices, and for the names that other frameworks use."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from stages.rewards.config import BUILTIN
+
+SYNONYMS = {
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "warmup": "warmup_steps",
+    "grad_clip": "max_grad_norm",
+    "clip_grad": "max_grad_norm",
+    "kl_coef": "beta",
+    "kl_loss_coef": "beta",
+    "clip_ratio": "epsilon_low",
+    "epsilon": "epsilon_low",
+    "n": "num_generations",
+    "group_size": "num_generations",
+    "num_return_sequences": "num_generations",
+    "max_new_tokens": "max_tokens",
+    "max_completion_length": "max_tokens",
+    "max_response_length": "max_tokens",
+    "batch_size": "prompts_per_step",
+    "train_batch_size": "prompts_per_step",
+    "max_steps": "steps",
+    "epochs": "steps",
+    "num_train_epochs": "steps",
+    "ppo_epochs": "num_iterations",
+    "save_steps": "checkpoint_every",
+    "save_freq": "checkpoint_every",
+    "report_to": "loggers",
+    "logger": "loggers",
+    "gpus": "cards",
+    "npus": "cards",
+    "n_gpus_per_node": "cards_per_node",
+    "tp": "model_parallel",
+    "dp": "data_parallel",
+    "pp": "pipeline_stage",
+    "tensor_model_parallel_size": "model_parallel",
+    "pipeline_model_parallel_size": "pipeline_stage",
+}
+"""Last part of a key in Hugging Face, TRL, verl and Megatron -> ours."""
+_SECTIONS = ("train", "rollout", "layout.train")
+"""Sections that are meant if several have the key, most likely first."""
+
+
+def for_key(key: str, known: Iterable[str]) -> str:
+    """Return the remedy for an unknown key."""
+    keys = list(known)
+    section, _, name = key.rpartition(".")
+    name = SYNONYMS.get(name, name)
+    same_name = [path for path in keys if path.rpartition(".")[2] == name]
+    for prefix in (section, *_SECTIONS):
+        for path in same_name:
+            if path.rpartition(".")[0] == prefix:
+                return f"did you mean {path}?"
+    near = same_name[:1] or difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else "see `grpoflow config`"
+
+
+def for_choice(group: str, value: str, choices: Sequence[str]) -> str:
+    """Return the remedy for a choice that a group does not have."""
+    if group == "layout":
+        return "a layout's name has the form dpN_mpN_ppN, for example dp1_mp4_pp2"
+    if group == "remote" and value.startswith(("/", "~", ".")):
+        return f"a directory is remote={Path(value).expanduser().absolute().as_uri()}"
+    if group == "reward" and value in BUILTIN:
+        return f"a reward function is reward.functions=[{value}]"
+    known = f"known: {', '.join(choices)}"
+    if group in ("model", "dataset") and "/" in value:
+        directory = f"a directory is {group}.path=DIR"
+        hub = f"; a repository of the hub is {group}=NAME {group}.hub.id={value}"
+        return f"{directory}{hub if group == 'model' else ''}; {known}"
+    near = difflib.get_close_matches(value.lower().replace(".", "_").replace("-", "_"), choices, n=1)
+    return f"did you mean {group}={near[0]}? {known}" if near else known
