@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -38,8 +39,12 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
+    began = time.monotonic()
     try:
-        entry(arguments[0])(Context.load(Path(arguments[1])))
+        context = Context.load(Path(arguments[1]))
+        entry(arguments[0])(context)
+        function = "" if arguments[0] in STAGES else f"{arguments[0].partition(':')[2]} "  # prepare, collect
+        context.log(f"{function}finished in {time.monotonic() - began:.1f} s")
     except SystemExit as exit:
         if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler, which has served the workers
             raise

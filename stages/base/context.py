@@ -68,9 +68,18 @@ class Context:
         file.write_text(text, encoding="utf-8", errors="backslashreplace")  # unpaired surrogates
 
     def progress(self, step: float, total: float, message: str = "", unit: str = "") -> None:
-        """Append a line to the progress file; call it at most a few times a second."""
+        """Append a line to the progress file and to the log; call it at most a few times a second.
+
+        Of bytes, of which there are many reports, the log gets the last one.
+        """
         with self.progress_file.open("a", encoding="utf-8") as file:
             file.write(progress_line(step, total, message, unit))
+        if unit != "B" or step >= total > 0:
+            self.log(f"{step:g}/{total:g} {unit}: {message}".replace(" :", ":"))
+
+    def log(self, text: str) -> None:
+        """Write a line with the time to the stage's log."""
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.stage}: {text}", flush=True)
 
     def warn(self, text: str) -> None:
         """Show a warning to the user at once."""
