@@ -119,6 +119,14 @@ def test_references_have_every_key_and_every_command():
     assert list(dict.fromkeys(documented)) == [*cli.COMMANDS]
 
 
+def test_the_migration_page_names_keys_that_exist():
+    keys = [*flat(load(["experiment=mindrlhf_7b"]).plain()), "engine.env.NAME"]
+    pattern = r"`((?:train|rollout|engine|layout|tokenize|reward)\.[\w.]+)[`=]"
+    named = re.findall(pattern, read(ROOT / "docs/migration.md"))
+    unknown = [name for name in named if not any(f"{key}.".startswith(f"{name}.") for key in keys)]
+    assert len(named) > 25 and unknown == []
+
+
 def test_broken_links_are_reported(tmp_path):
     (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there">x</a><a href="#here">x</a>')
     (tmp_path / "b.html").write_text('<p id="there"><a href="https://example.com/x">x</a>')
