@@ -81,7 +81,7 @@ def contents(store: Path) -> dict[str, str]:
 
 
 def _digest(file: Path) -> str:
-    """Of a result without what its process took."""
+    """Return the digest of a result without its durations."""
     if file.name != "result.json":
         return file_digest(file)
     values = json.loads(file.read_text())

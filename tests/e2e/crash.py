@@ -30,7 +30,7 @@ def jobs_of(store: Path) -> set[str]:
 
 
 def kill_everything(orchestrator: subprocess.Popen[str], store: Path) -> None:
-    """What kill -9 of the whole tree does: orchestrator and its forks, stage, msrun and its workers."""
+    """Kill a process tree with SIGKILL: orchestrator and its forks, stage, msrun and its workers."""
     forks = psutil.Process(orchestrator.pid).children(recursive=True)
     orchestrator.kill()
     for fork in forks:

@@ -48,7 +48,7 @@ def result(store: Path, stage: str) -> dict:
 
 
 def weights_moved(store: Path, before: str = "fetch", after: str = "export") -> set[float]:
-    """By how many of the stand-ins' steps each weight of a Hugging Face directory differs from another's."""
+    """Return by how many steps of the mock trainer each weight of two models differs."""
     return moved(artifact(store, before), artifact(store, after))
 
 

@@ -43,7 +43,7 @@ class Grid:
 
     @property
     def overrides(self) -> list[str]:
-        """As Hydra takes them."""
+        """Return the overrides in Hydra's form."""
         rates = ",".join(map(str, self.learning_rates))
         return [f"seed={','.join(map(str, self.seeds))}", f"train.learning_rate={rates}"]
 
@@ -54,7 +54,7 @@ class Grid:
         return [[f"seed={seed}", f"train.learning_rate={rate}"] for seed, rate in pairs]
 
     def expected(self) -> Counter[str]:
-        """How often each stage must run."""
+        """Return how often each stage must run."""
         counts = Counter(dict.fromkeys(PER_PREFIX, len(self.seeds)))
         counts.update(dict.fromkeys(("grpo", "evaluate", "export", "report"), len(self.points)))
         counts["strategy"] = 1
@@ -62,7 +62,7 @@ class Grid:
 
 
 def command(store: Path, *overrides: str, cards: int | None = None) -> list[str]:
-    """What a user types for a sweep."""
+    """Return the command line of a sweep."""
     options = [] if cards is None else ["--cards", str(cards)]
     return [sys.executable, "-m", "pipeline", "-m", *options, f"store={store}", *overrides]
 
@@ -82,7 +82,7 @@ def started(stderr: str) -> Counter[str]:
 
 
 def points(store: Path) -> list[dict[str, Any]]:
-    """What the one sweep of a store says of its points."""
+    """Return the points in the record of the only sweep of a store."""
     (file,) = store.glob("sweeps/*/sweep.json")
     return list(json.loads(file.read_text())["points"])
 
@@ -164,7 +164,7 @@ def _nothing_repeated(store: Path, before: dict[str, tuple[int, float]]) -> dict
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took."""
+    """Wall time and processor time of some work."""
 
     wall_s: float
     cpu_s: float
@@ -172,7 +172,7 @@ class Cost:
 
     @classmethod
     def of(cls, work: Callable[[], object]) -> Cost:
-        """Of `work`, whose processes have ended when it returns."""
+        """Measure `work`, whose processes have ended when it returns."""
         began, before = time.monotonic(), os.times()
         work()
         after = os.times()

@@ -35,7 +35,7 @@ def small_disk(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("left_kib", [0, 100, 400])
 def test_a_disk_that_fills_while_grpo_trains(finished, small_disk, left_kib):
-    """It ends with the cause, wherever the disk is full, and the same command goes on once there is room."""
+    """The run fails with the cause wherever the disk is full, and resumes once there is space."""
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     store = Path(shutil.copytree(finished[0], small_disk / "store", symlinks=True))
     for stage in ("grpo", "evaluate", "export", "report"):
@@ -114,7 +114,7 @@ def test_a_port_in_use(without):
 
 @pytest.mark.parametrize(("package", "version"), [("numpy", "2.1.0"), ("safetensors", "0.8.0")])
 def test_a_package_that_is_known_to_break(tmp_path, package, version):
-    """What pip would have installed, seen as pip's metadata tells it."""
+    """The version comes from pip's metadata."""
     shadow = tmp_path / "shadow" / f"{package}-{version}.dist-info"
     shadow.mkdir(parents=True)
     (shadow / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")

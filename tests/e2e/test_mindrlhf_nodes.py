@@ -92,7 +92,7 @@ def test_a_machine_that_does_not_share_the_store_is_refused(store, tmp_path_fact
 @pytest.mark.long
 @pytest.mark.parametrize("requeue", [True, False])
 def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(store, tmp_path_factory, requeue):
-    """By itself, once the machine is back or another one free; where that is not wanted, when typed again."""
+    """The job resumes by itself when a node is available; with --no-requeue, when the command is repeated."""
     slurm = ["launcher=slurm", "launcher.cards_per_node=1", "+engine.env.STANDIN_ONCE=1"]
     slurm += [] if requeue else ["launcher.sbatch=[--no-requeue]"]
     made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)

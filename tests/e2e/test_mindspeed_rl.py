@@ -41,7 +41,7 @@ def run(store, *overrides):
 
 
 def weights_moved(store, start="fetch"):
-    """By how many units in the last place each weight of the exported model differs from another's."""
+    """Return by how many units in the last place each weight of two exported models differs."""
     return moved(artifact(store, start), artifact(store, "export"))
 
 

@@ -30,7 +30,7 @@ def on_nodes(directory, count, layout):
 
 
 def raylet(store, node):
-    """Of a run of this store."""
+    """Return the raylet of a run of this store."""
     (found,) = (
         process
         for process in map(psutil.Process, living(store))
@@ -40,7 +40,7 @@ def raylet(store, node):
 
 
 def said(store):
-    """What the last attempt's program and its workers say."""
+    """Return the logs of the last attempt's program and its workers."""
     logs = sorted(store.glob(".logs/grpo-*/attempt_*/worker_0.log"))
     return logs[-1].read_text() if logs else ""
 

@@ -37,12 +37,12 @@ class Machines:
         ip("link", "set", f"{TAG}_v{number}", "down")
 
     def own_disk(self, number: int, directory: Path) -> None:
-        """What the machine sees at `directory` is a disk of its own."""
+        """Mount a separate disk at `directory` of the machine."""
         mount = ["mount", "-t", "tmpfs", "none", str(directory)]
         subprocess.run(["nsenter", "-m", "-t", str(self.daemons[number].pid), *mount], check=True)
 
     def mend(self, number: int) -> None:
-        """It is back."""
+        """Reconnect the machine."""
         ip("link", "set", f"{TAG}_v{number}", "up")
 
 

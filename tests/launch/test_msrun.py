@@ -43,7 +43,7 @@ print("looks", len(looks), time.monotonic() - began)
 
 
 def test_msrun_pauses_between_polls(tmp_path):
-    """Its own waiting loop would take a whole core from them."""
+    """Without the pause msrun's waiting loop would use a whole core."""
     program, counted = tmp_path / "worker.py", tmp_path / "msrun.py"
     program.write_text("import time; time.sleep(2)")
     counted.write_text(COUNTED)

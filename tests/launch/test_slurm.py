@@ -66,7 +66,7 @@ def test_the_script_requests_nodes_and_may_be_requeued(tmp_path):
 @pytest.mark.long  # in the default suite, what decides it: test_scripts.py
 @pytest.mark.slurm
 def test_a_requeued_job_resumes(running, tmp_path):
-    """As after preemption; the queue is waited in, and what the first start left running is ended."""
+    """After preemption the job waits in the queue, and processes of the first start are killed."""
     logs = tmp_path / "logs"
 
     def requeue():

@@ -24,7 +24,7 @@ def manifest_of(key: Key, **values: Any) -> Manifest:
 
 
 def required(stage: str, config: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, bytes]:
-    """What `files` lack of an artifact of the stage: files of weights without any, a few bytes elsewhere."""
+    """Return the required files of a stage that are not in `files`: empty weights, otherwise a few bytes."""
     more: dict[str, bytes] = {}
     while (lack := missing_file(stage, config, dict.fromkeys([*files, *more], 1))) is not None:
         name = lack.partition(" or ")[0].replace("*", "x")

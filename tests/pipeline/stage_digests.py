@@ -101,7 +101,7 @@ def digest(values: Any) -> str:
 
 
 def part(file: Path) -> Any:
-    """What of a file must not change unnoticed."""
+    """Return the part of a file that must not change unnoticed."""
     if file.name.endswith(".mindrecord.db"):
         with sqlite3.connect(file) as index:
             return list(index.iterdump())
@@ -219,7 +219,7 @@ def problems(now: Mapping[str, Mapping[str, Any]], known: Mapping[str, Mapping[s
 
 
 def close(found: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether two entries hold the same numbers, but for the order in which they were added up."""
+    """Return True if two entries have the same numbers up to the order of summation."""
     pairs = zip(found.get("values", ()), before.get("values", ()), strict=True)
     return all(math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for one, other in pairs)
 

@@ -115,7 +115,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         self.send_error(404)
 
     def log_message(self, *_):
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

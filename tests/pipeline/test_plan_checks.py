@@ -29,7 +29,7 @@ SHAPE = ("hidden_size=16", "num_hidden_layers=2", "intermediate_size=32", "vocab
 
 
 def refused(store, *overrides):
-    """What plan says; nothing is left behind that counts."""
+    """Return plan's errors; check that it left nothing behind."""
     with pytest.raises(ConfigError) as caught:
         prepare_plan([f"store={store}", *overrides])
     assert not [path for path in store.glob("*") if path.is_dir()]
@@ -62,7 +62,7 @@ def typed(root):
 
 
 def fetched(root, tmp_path):
-    """What the stage says to the same directory."""
+    """Return the stage's error about the same directory."""
     output = tmp_path / "fetched"
     output.mkdir()
     fetch_model(shape(root), fetch(), output, tmp_path)
@@ -168,7 +168,7 @@ def test_the_vocabulary_must_hold_the_tokenizers_tokens(directory, tmp_path):
 
 @pytest.mark.parametrize("rows", [8000, 10500, 10**9])
 def test_more_rows_than_distinct_questions_are_refused(rows, tmp_path):
-    """Of 10,692 with two addends about a sixth is held out."""
+    """There are 10,692 questions with two addends, of which about a sixth is held out."""
     few = ["dataset.arith.max_addends=2", f"dataset.train_rows={rows}", "dataset.test_rows=16"]
     if rows == 8000:
         prepare_plan([f"store={tmp_path / 'store'}", *few])
@@ -186,7 +186,7 @@ def test_engine_local_needs_the_local_launcher(launcher, tmp_path):
 
 
 def checkpoint(directory, step):
-    """What train.resume_from may name; its weights."""
+    """A checkpoint for train.resume_from, and its weights."""
     weights = directory / "weights" / "rank_0" / "model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(bytes(range(200)))

@@ -11,7 +11,7 @@ HOSTILE = "report.title='a b; $(rm -rf ~) <script>alert(1)</script> \"q\"'"
 
 
 def written(points):
-    """What sweep.json holds."""
+    """Return the content of sweep.json."""
     values = {"id": "0123abcd", "overrides": ["seed=0,1"], "started": 12.0, "written": 20.0}
     return {**values, "points": [asdict(point) for point in points]}
 

@@ -14,7 +14,7 @@ from pipeline.store import history
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """As in a process of their own."""
+    """Reset Luigi's registries, as in a new process."""
     monkeypatch.setattr(tasks, "_runs", {})
     luigi.task_register.Register.clear_instance_cache()
 

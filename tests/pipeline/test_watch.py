@@ -118,7 +118,7 @@ def test_a_running_run_is_preferred_to_newer_dead_ones(store):
 
 
 def test_a_run_with_a_running_stage_is_preferred(store, training_lock):
-    """In a sweep all runs start together and wait for each other."""
+    """All runs of a sweep start together, but not all have a running stage."""
     history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
                    artifacts={"grpo": "grpo/fedcba9876543210"})  # fmt: skip
     held = [leases.take(store, run) for run in (RUN, "20260103-000000-cccc")]

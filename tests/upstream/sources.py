@@ -44,7 +44,7 @@ class Source:
 
     @property
     def home(self) -> Path:
-        """Its directory in ./upstream."""
+        """Directory in ./upstream."""
         return UPSTREAM / self.name
 
 
@@ -79,12 +79,12 @@ class Environment:
 
     @property
     def home(self) -> Path:
-        """Its directory in ./upstream."""
+        """Directory in ./upstream."""
         return UPSTREAM / f"venv-{self.name}"
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """Interpreter of the environment."""
         return self.home / "bin" / "python"
 
 

@@ -48,7 +48,7 @@ def boolean(text):
 
 
 def check(config):
-    """As tools/register/template.py does, and the constructors behind what it passes on."""
+    """Check the configuration as tools/register/template.py and the constructors behind it do."""
     for section, names in KEYS.items():
         for key in config[section] if section else config:
             if key not in names.split():

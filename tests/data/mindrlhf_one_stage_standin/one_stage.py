@@ -88,7 +88,7 @@ def experience(version, score):
 
 
 def load(directory, rank):
-    """As mindformers' load_distributed_checkpoint: the newest .ckpt of the rank's directory."""
+    """Load the newest .ckpt of the rank's directory, like mindformers' load_distributed_checkpoint."""
     import mindspore
 
     (file,) = (directory / f"rank_{rank}").glob("*.ckpt")

@@ -145,7 +145,7 @@ class Run:
             left.unlink()
 
     def check_experts(self):
-        """What a DeepSeek-V3 asks for besides: experts in each model file, vLLM's variable."""
+        """Check what only DeepSeek-V3 needs: experts in each model file, vLLM's variable."""
         assert "deepseek" in self.rl["model_name"]
         for role in (self.actor, self.reference, self.infer):
             model = yaml.safe_load(Path(role["model_config"]).read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ class Run:
         return self.layout["data_parallel"] * self.layout["model_parallel"] * self.layout["pipeline_stage"]
 
     def load(self, directory):
-        """This rank's slices of a Hugging Face or flat directory, with the files mindrlhf leaves in it."""
+        """Load this rank's slices of a Hugging Face or flat directory; write the files that mindrlhf writes."""
         if self.rl["load_ckpt_format"] == "ckpt":
             import mindspore
 
@@ -190,7 +190,7 @@ class Run:
         return name
 
     def reload(self, train, reference):
-        """As reload_ckpt: everything hangs on meta.json."""
+        """Resume from the checkpoint that meta.json names, like reload_ckpt."""
         for root in (train, train.parent / "optimizer", reference):
             os.environ["LOCAL_DEFAULT_PATH"] = str(root)  # mindformers leaves a record there, and says so
             record = root / "resume_record"

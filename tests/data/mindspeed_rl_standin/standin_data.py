@@ -51,7 +51,7 @@ def preprocess(config, home, *, head):
 
 
 def fill(template, question):
-    """What the policy sees, in the pieces that are encoded one by one."""
+    """Return the text that the policy sees, in the pieces that are encoded separately."""
     pieces = [("format_system", template.get("default_system")), ("format_user", question)]
     thought = ["<think>\n\n</think>\n\n"] if template.get("template_class") == "ReasoningTemplate" else []
     return [

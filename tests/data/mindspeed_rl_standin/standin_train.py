@@ -60,7 +60,7 @@ def bundles(npus, cpus):
 
 @ray.remote(num_cpus=0)
 class Scheduler:
-    """Where MindSpore's workers meet; like upstream's, it reads RANK, which its own variables lack."""
+    """The scheduler of MindSpore's workers; like upstream's, it reads RANK from its own environment."""
 
     def __init__(self):
         self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -133,7 +133,7 @@ def figures(iteration, divergence, options, verifiers, head):
 
 @ray.remote
 class Worker:
-    """What runs on one NPU."""
+    """The program of one NPU."""
 
     def __init__(self, role, network, rank, world, options):
         self.role, self.network, self.rank, self.options = role, network, rank, options

@@ -21,7 +21,7 @@ CODES = {
 
 @dataclass
 class Fault:
-    """What is done to requests, and to how many tries of each."""
+    """A manipulation of requests, and the number of tries of each request that it affects."""
 
     kind: str
     tries: int
@@ -32,7 +32,7 @@ class Fault:
     """So many requests pass first."""
 
     def spoils(self, request: str) -> bool:
-        """Whether this one is spoiled: the first tries of each are."""
+        """Return True if the fault affects this try."""
         self.seen[request] += 1
         hit = self.seen[request] <= self.tries and self.seen.total() > self.after
         self.spoiled += hit

@@ -154,7 +154,7 @@ def test_full_disk_during_a_push_is_reported(file_team, monkeypatch):
 
 
 def test_renewed_credentials_are_read_again(tmp_path, monkeypatch):
-    """As a process has it that goes on for weeks, and pushes what its run commits."""
+    """A process that runs for weeks pushes each artifact that its run commits."""
     key, secret = list(servers.CREDENTIALS.values())[:2]
     for name in servers.CREDENTIALS:
         monkeypatch.delenv(name)

@@ -31,7 +31,7 @@ def started(what, team, key):
 
 
 def lasts_s(what, team, key):
-    """How long a process takes from its first line to its end."""
+    """Return the seconds from the first line of a process to its end."""
     process = started(what, team, key)
     began = time.monotonic()
     process.wait()

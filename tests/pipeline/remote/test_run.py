@@ -193,7 +193,7 @@ def test_forced_stages_are_not_pulled(run, tmp_path):
 
 
 def test_report_declares_all_files_it_reads():
-    """What is brought for a report alone must be enough for it."""
+    """If only the report is missing, only its declared files are downloaded."""
     sources = (Path(artifacts.__file__).parent).glob("*.py")
     read = re.findall(
         r'\.(?:rows|_json)\([^)]*"(\w+\.jsonl?)"', "".join(file.read_text() for file in sources)
@@ -229,7 +229,7 @@ def test_refused_manifest_does_not_affect_other_artifacts(run, tmp_path, capsys)
 
 @pytest.fixture
 def only_from_there(monkeypatch):
-    """From now on, a stage that is built fails."""
+    """Make every further build of a stage fail."""
 
     def fails(spec, *ignored):
         raise AssertionError(f"{spec.name} is built")

@@ -124,7 +124,7 @@ def test_transformers_find_the_exported_template(directories, tmp_path):
 
 
 def test_training_an_exported_model_further_adds_no_second_suffix(directories, tmp_path):
-    """Its template adds the suffix already; training renders with what lies beside it."""
+    """The exported template adds the suffix, and training renders with the exported settings."""
     out = tmp_path / "out"
     shutil.copytree(directories["qwen2"], out)
     settings = tokenize(**RECIPES["openr1_math"])

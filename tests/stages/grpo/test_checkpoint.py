@@ -36,7 +36,7 @@ def opened(root, cards=1, rank=0, keep=2, barrier=lambda: None, warn=print, **mo
 
 
 def sets(step, strategy, rank=0):
-    """This worker's share of weights and moments that differ from step to step."""
+    """Return this worker's shards of weights and moments, which differ from step to step."""
     full = {
         name: small.weights(MODEL, seed=step + i) for i, name in enumerate(("weights", "adam_m", "adam_v"))
     }

@@ -12,7 +12,7 @@ from stages.grpo.links import CHUNK, Links
 
 
 def together(world, work):
-    """What each of `world` linked workers makes of work(links)."""
+    """Return the results of work(links) of `world` linked workers."""
 
     def run(rank):
         time.sleep(0.02 * (world - rank))  # who is looked for comes last

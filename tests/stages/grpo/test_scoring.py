@@ -46,7 +46,7 @@ def drawing(monkeypatch):
 
 
 def shared(config, texts, size):
-    """What each of so many workers gets."""
+    """Return the share of each worker."""
     world, actual = World(size), {}
     lengths = np.arange(len(texts)) + 1
 

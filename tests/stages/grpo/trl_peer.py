@@ -70,7 +70,7 @@ def build(batch, settings, case):
 
 
 def inputs(batch, case):
-    """What GRPOTrainer computes its loss from: prompts padded on the left, one row per completion."""
+    """Return the inputs of the loss of GRPOTrainer: prompts padded on the left, one row per completion."""
     P, G, T = batch["completion"].shape
     S = batch["prompt"].shape[1]
     prompt, mask = np.zeros((P, S), np.int64), np.zeros((P, S), np.int64)

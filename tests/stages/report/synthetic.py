@@ -175,7 +175,7 @@ def make_run(root: Path, config: Mapping[str, Any] = CONFIG) -> dict[str, Path]:
 
 
 def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
-    """What a sweep's page is drawn from: `count` points over beta and seed.
+    """Return the inputs of a sweep's page: `count` points over beta and seed.
 
     All share fetch, and each two grpo's artifact; the last but one has failed and the last is invalid.
     Any text of `hostile` (value, message, command) stands in place of the usual one.

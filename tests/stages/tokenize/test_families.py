@@ -57,7 +57,7 @@ def with_think(directory):
 
 
 def beginning_with(directory, token):
-    """As Llama 3's: the tokenizer itself puts a begin token before a text."""
+    """Return a tokenizer that, like Llama 3's, adds a begin token."""
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     template = processors.TemplateProcessing(
         f"{token} $A", special_tokens=[(token, tokenizer.token_to_id(token))]

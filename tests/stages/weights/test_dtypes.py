@@ -10,7 +10,7 @@ SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, 1.0, 65504.0, 65520.0, 3.4e38, 1
 
 
 def _nearest_bf16(value):
-    """By search among the two neighbours, in float64 (no bit tricks)."""
+    """Find the nearest bfloat16 by comparing both neighbours in float64 (no bit operations)."""
     exponent = np.frexp(np.float64(value))[1]
     scale = 2.0 ** (int(exponent) - 8)  # 8 bits of precision
     quotient = np.float64(value) / scale

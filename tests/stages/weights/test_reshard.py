@@ -79,7 +79,7 @@ def test_optimizer_states_are_sharded_as_their_parameters(tmp_path, with_weights
 
 @pytest.mark.parametrize("role", [None, "train", "generate", "reference"])
 def test_rank_directories_as_mindrlhf_saves_them(tmp_path, role):
-    """Its prefixes and file names; the newest of several checkpoints is read, not the last by name."""
+    """Names are mindrlhf's; the newest of several checkpoints is read, not the last by name."""
     model = make_model()
     write_ranks_of(tmp_path, model, model_parallel=2)
     write_strategy(model, make_layout(model_parallel=2), tmp_path / "saved_strategy", role=role)

@@ -18,7 +18,7 @@ FAMILIES = {"qwen2": {"qkv_has_bias": True}, "llama3": {"qkv_has_bias": False}}
 
 @pytest.mark.parametrize("case", sorted(OWN.glob("*.json")), ids=lambda file: file.stem)
 def test_it_is_what_the_front_end_writes(checkout, interpreter, case, tmp_path):
-    """For every layout in tests/data, of both families; and the file there is what it writes."""
+    """MindSpore compiles the networks of all layouts in tests/data, and the files there are its output."""
     values = json.loads(case.read_text())
     golden_family = values["model"].pop("family", "qwen2")
     models = {family: {**values["model"], **keys} for family, keys in FAMILIES.items()}
@@ -36,6 +36,6 @@ def test_it_is_what_the_front_end_writes(checkout, interpreter, case, tmp_path):
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
 def test_qwen3_has_no_network_that_the_front_end_would_compile(checkout, family):
-    """Why the test above has no Qwen3: its networks are for inference, and cut by hand."""
+    """Qwen3 is not in the test above because its networks are for inference and sharded by hand."""
     file = checkout("mindformers-051d65f") / f"mindformers/models/{family}/modeling_{family}.py"
     assert 'raise NotImplementedError("Train mode is not supported' in file.read_text(encoding="utf-8")

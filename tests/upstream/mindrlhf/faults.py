@@ -120,7 +120,7 @@ def _network(width):
 
 
 def completions(settings):
-    """How many completions of each prompt differ, when MindFormers generates for these replicas."""
+    """Return how many different completions MindFormers generates per prompt with these replicas."""
     from mindrlhf.configs.grpo_configs import VllmMode
     from mindrlhf.trainer.spmd import grpo_experience_maker as making
     from mindrlhf.worker.infer_worker import InferWorker
@@ -160,7 +160,7 @@ def packs(settings):
 
 
 def text(settings):
-    """What the tokenizer that the rendered files choose makes of ids, and what it pads packs with."""
+    """Return the text that the configured tokenizer decodes from ids, and its padding id."""
     tokenizer = _tokenizer(settings)
     decoded = tokenizer.decode([np.array(ids) for ids in settings["ids"]], skip_special_tokens=True)
     return {"text": decoded, "eos": tokenizer.eos_token_id, "largest": max(tokenizer.get_vocab().values())}

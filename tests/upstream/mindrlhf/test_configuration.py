@@ -32,7 +32,7 @@ def grpo_config(home, text, directory):
 
 
 def values(made, rendered):
-    """What stands in its objects under the keys that were rendered."""
+    """Return the values of upstream's objects under the rendered keys."""
     if not isinstance(rendered, dict):
         return made
     of = made.get if isinstance(made, dict) else lambda key: getattr(made, key)

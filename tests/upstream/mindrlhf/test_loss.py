@@ -102,7 +102,7 @@ def test_loss_and_gradient_norm_are_trls(case, checkout, interpreter, tmp_path):
 
 
 def run(config, mindrlhf, mindformers, python):
-    """What mindrlhf computes, in a process of its own under msrun."""
+    """Return the results of mindrlhf in its own process under msrun."""
     place = config.parents[1]
     shim.write_answers(place / "answers.json", [])
     paths = {"PYTHONPATH": f"{mindrlhf}:{mindformers}"}

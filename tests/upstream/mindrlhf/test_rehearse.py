@@ -26,7 +26,7 @@ def recipe(tmp_path, checkout, interpreter):
 
 
 def told_of(out, state=None):
-    """What the report of a rehearsal says that printed `out`, of the proofs in a state."""
+    """Return the proofs of one state in the report of a rehearsal that printed `out`."""
     report = json.loads((Path(out.rpartition("=")[2].strip()).parent / "report.json").read_text())
     return {proof["what"]: proof["told"] for proof in report["proofs"] if state in (None, proof["state"])}
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 
 
 def check_finished(store, updates=2):
-    """What a run leaves: metrics of each step, completions, event files, weights that moved."""
+    """Check the outputs of a run: metrics of each step, completions, event files, changed weights."""
     steps = rows(store, "grpo")
     assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
     for row in steps:

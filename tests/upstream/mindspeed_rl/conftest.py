@@ -36,7 +36,7 @@ class Window:
 
     @property
     def overrides(self):
-        """What names it to grpoflow, with what stands in for an NPU."""
+        """Return the overrides of a checkout with replacements for the NPU."""
         return [
             "engine=mindspeed_rl",
             f"engine.mindspeed_rl_home={self.home}",
@@ -46,7 +46,7 @@ class Window:
         ]
 
     def standin(self, root):
-        """What names the stand-in of the same window to grpoflow instead, with upstream's templates."""
+        """Return the overrides of the mock of the same version, with upstream's templates."""
         home = Path(shutil.copytree(HOME, root / "checkouts"))
         own = home / WINDOWS[self.version].name
         templates = "configs/model/templates.json"

@@ -58,7 +58,7 @@ def encode(home: Path, tokenizer: str, name: str, questions: list[str]) -> list[
 
 
 def line(values: dict[str, float], iteration: int, steps: int) -> str:
-    """What is logged of an iteration."""
+    """Return the log line of an iteration."""
     loggers: Any = import_module("mindspeed_rl.utils.loggers")
     return str(loggers.Loggers("line").handle_msg(values, "INFO", iteration, steps))
 
@@ -76,13 +76,13 @@ def meet(variables: dict[str, str]) -> int:
 
 
 def free_port() -> int:
-    """Of the machine on which the launcher runs."""
+    """Return a free port of the machine on which the launcher runs."""
     launcher: Any = import_module("mindspeed_rl.workers.scheduler.launcher_ms")
     return int(launcher.RayActorGroupMs._get_free_port())
 
 
 def report(asked: Callable[[], Any]) -> Any:
-    """Its answer, or how it failed."""
+    """Return its result or its failure."""
     try:
         return asked()
     except Exception:

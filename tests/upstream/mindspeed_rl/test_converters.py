@@ -36,7 +36,7 @@ LAYOUTS = {
 
 
 def make_model(config, directory, dtype):
-    """As fetch leaves it: random bfloat16 weights and a config.json, modes of a user's own.
+    """Write a model like fetch: random bfloat16 weights and config.json, with a user's file modes.
 
     Args:
         config: a recipe.

@@ -41,7 +41,7 @@ def read_rows(stem):
 
 
 def make_inputs(config, root):
-    """As fetch leaves a model and fetch_dataset its rows."""
+    """Write a model like fetch and rows like fetch_dataset."""
     inputs = {stage: root / stage for stage in ("fetch", "fetch_dataset")}
     for directory in inputs.values():
         directory.mkdir()

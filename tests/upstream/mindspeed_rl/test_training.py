@@ -35,7 +35,7 @@ def mended(window, root):
 
 
 def assert_stopped_at(stop, logs):
-    """Its workers came to initialize_megatron, after the data set was built, and no further."""
+    """Check that the workers reached initialize_megatron, after the dataset was built, and no further."""
     (log,) = logs.glob(".logs/grpo-*/attempt_1/worker_0.log")
     said = log.read_text()
     assert stop in said and "in train\n    actor_worker.wait_all_ref_objs_run_over()" in said

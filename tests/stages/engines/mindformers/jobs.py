@@ -14,6 +14,6 @@ PATHS: Paths = paths_of(Path("/run"), Path("/records"))
 
 @functools.lru_cache(64)  # composing takes a second
 def job_of(*overrides: str) -> Job:
-    """Of engine=mindrlhf, which knows every layout that mindformers knows."""
+    """Return a job of engine=mindrlhf, which has all layouts that mindformers has."""
     fixed = ["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen"]
     return job(load([*fixed, *overrides]))

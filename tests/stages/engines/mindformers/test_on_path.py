@@ -24,7 +24,7 @@ def cpu():
 
 
 def _python(code, tmp_path, **more):
-    """What a process prints that has ON_PATH, and a package `upstream` beside it."""
+    """Return the output of a process with ON_PATH and a package `upstream` on its path."""
     (tmp_path / "upstream.py").write_text("value = 1\n")
     environment = {**os.environ, "PYTHONPATH": f"{shim.ON_PATH}{os.pathsep}{tmp_path}", **more}
     done = subprocess.run(

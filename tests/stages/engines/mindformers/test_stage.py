@@ -59,7 +59,7 @@ def cards(context):
 
 
 def checkpoint(context, step, ranks=None):
-    """What mindformers saves after a step: each weight plus that many, Adam's moments, counters."""
+    """Write a checkpoint like mindformers after a step: weights plus the step, Adam moments, counters."""
     start = load_complete(context.work / "weights")
     for rank in ranks or range(cards(context)):
         held = shares(start, MODEL.num_hidden_layers, degrees(context), rank)

@@ -18,7 +18,7 @@ GOLDEN = HOME.parent / "mindrlhf_one_stage_golden"
 
 
 def fields(version):
-    """Of the stand-in's dataclass: written down apart from the code under test."""
+    """Return the fields of the mock's dataclass, which are independent of the code under test."""
     source = ast.parse((HOME / version / "mindrlhf/configs/grpo_configs.py").read_text())
     (cls,) = (node for node in source.body if isinstance(node, ast.ClassDef))
     return {
