@@ -42,15 +42,15 @@ def test_every_contract_of_every_engine_is_there():
 @pytest.mark.parametrize("contract", MINDSPEED_RL)
 def test_mindspeed_rl_gets_what_doctor_asks_for(contract):
     pins = columns()[contract]
-    asked = {name: wanted for name, wanted, _ in mindspeed_rl.KNOWN[contract].packages}
-    assert [name for name in PINNED if pins[name] not in SpecifierSet(asked[name])] == []
+    requested = {name: expected for name, expected, _ in mindspeed_rl.KNOWN[contract].packages}
+    assert [name for name in PINNED if pins[name] not in SpecifierSet(requested[name])] == []
     variables = runtime_env(job_of(*SEVEN, f"engine.contract={contract}"))["env_vars"]
     assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]
 
 
 def test_mindrlhf_gets_what_doctor_asks_for():
-    for name, wanted, _ in mindrlhf.KNOWN.packages:
-        assert f"{name}{wanted}" in PARTS["mindrlhf"]
+    for name, expected, _ in mindrlhf.KNOWN.packages:
+        assert f"{name}{expected}" in PARTS["mindrlhf"]
     assert "vllm-0.8.4.dev0" in PARTS["mindrlhf"] and "vllm_mindspore-0.3.0" in PARTS["mindrlhf"]
 
 

@@ -57,12 +57,12 @@ def _all(kills: Sequence[tuple[str, float]], root: Path, ready: Path) -> tuple[i
     """Return the number of failed trials and of kills before the commit."""
     failed = during = 0
     for number, (what, share) in enumerate(kills, start=1):
-        place = root / f"{what}-{number}"
-        place.mkdir()
+        path = root / f"{what}-{number}"
+        path.mkdir()
         try:
             chain = what == "chain"
-            hit = crash.chain_trial(ready, place, share) if chain else crash.trial(ready, place, what, share)
-            shutil.rmtree(place)
+            hit = crash.chain_trial(ready, path, share) if chain else crash.trial(ready, path, what, share)
+            shutil.rmtree(path)
             during, outcome = during + hit, "ok"
         except AssertionError:
             traceback.print_exc()

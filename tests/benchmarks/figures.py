@@ -46,7 +46,9 @@ def write(benchmark: str, figures: Sequence[Figure]) -> bool:
     RESULTS.mkdir(exist_ok=True)
     file, here = RESULTS / f"{benchmark}.json", machine()
     stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    elsewhere = [one for one in stored if any(one["machine"][key] != here[key] for key in ("cpu", "cores"))]
+    elsewhere = [
+        item for item in stored if any(item["machine"][key] != here[key] for key in ("cpu", "cores"))
+    ]
     values = [*elsewhere, {"machine": here, "figures": [asdict(figure) for figure in figures]}]
     file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     for figure in figures:
@@ -90,10 +92,10 @@ def wall_s(
     done = subprocess.run(
         list(command), cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
     )
-    took = time.perf_counter() - began
+    seconds = time.perf_counter() - began
     if done.returncode not in (0, allowed):
         raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return took
+    return seconds
 
 
 def paired_medians(runs: int, *sides: object) -> list[float]:
@@ -101,7 +103,7 @@ def paired_medians(runs: int, *sides: object) -> list[float]:
     times: list[list[float]] = [[] for _ in sides]
     for number in range(runs + 1):
         for side, measured in zip(sides, times, strict=True):
-            took = side()  # type: ignore[operator]
+            seconds = side()  # type: ignore[operator]
             if number:  # the first round warms caches
-                measured.append(took)
+                measured.append(seconds)
     return [statistics.median(measured) for measured in times]

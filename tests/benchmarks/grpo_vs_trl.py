@@ -116,9 +116,9 @@ def beside(
 
 def summary(steps: Sequence[dict[str, float]], peak: float) -> dict[str, float]:
     """Medians over the steps: whole, generating, and all else (log-probabilities, gradients, update)."""
-    whole = statistics.median(step["step_s"] for step in steps)
+    complete = statistics.median(step["step_s"] for step in steps)
     rollout = statistics.median(step["rollout_s"] for step in steps)
-    return {"step_s": whole, "rollout_s": rollout, "rest_s": whole - rollout, "peak_memory_gib": peak}
+    return {"step_s": complete, "rollout_s": rollout, "rest_s": complete - rollout, "peak_memory_gib": peak}
 
 
 def overrides(shape: dict[str, int], workers: int) -> list[str]:

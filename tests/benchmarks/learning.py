@@ -46,9 +46,11 @@ def main(arguments: list[str]) -> bool:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
-        ours, theirs = curves(Path(directory), options.trl_python, range(options.seeds))
-    plot(ours, theirs, RESULTS / "learning.svg")
-    return write("learning", [*verdict(ours, theirs), *points("ours", ours), *points("trl", theirs)])
+        actual, reference = curves(Path(directory), options.trl_python, range(options.seeds))
+    plot(actual, reference, RESULTS / "learning.svg")
+    return write(
+        "learning", [*verdict(actual, reference), *points("ours", actual), *points("trl", reference)]
+    )
 
 
 def curves(root: Path, trl_python: str | None, seeds: Sequence[int]) -> tuple[list[Curve], list[Curve]]:
@@ -59,18 +61,18 @@ def curves(root: Path, trl_python: str | None, seeds: Sequence[int]) -> tuple[li
     )
     (root / "start").mkdir()
     export(weights, root / "fetch", root / "start", start.model, None)
-    ours, theirs = [], []
+    actual, reference = [], []
     for seed in seeds:
         config = compose([*CONFIG, f"seed={seed}"])
         rows = metrics(run(root, "grpo", config))
         checks = [(row["step"], row["validation_accuracy"]) for row in rows if "validation_accuracy" in row]
-        ours.append(checks)
+        actual.append(checks)
         if trl_python:
-            theirs.append(peer(root, trl_python, config))
+            reference.append(peer(root, trl_python, config))
     # Both start from the same weights, and greedy decoding is the same: TRL's first check is ours, too.
     return [
-        [*other[:1], *curve] for curve, other in zip(ours, theirs or [[]] * len(ours), strict=True)
-    ], theirs
+        [*second[:1], *curve] for curve, second in zip(actual, reference or [[]] * len(actual), strict=True)
+    ], reference
 
 
 def peer(root: Path, python: str, config: Config) -> Curve:
@@ -117,16 +119,16 @@ def verdict(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[Figure]:
             at_most("difference", None, 0.0, "share"),
             at_least("ours_gain", None, 0.1, "share"),
         ]
-    others, begin = [curve[-1][1] for curve in theirs], theirs[0][0][1]
-    difference = statistics.mean(last) - statistics.mean(others)
+    remaining, begin = [curve[-1][1] for curve in theirs], theirs[0][0][1]
+    difference = statistics.mean(last) - statistics.mean(remaining)
     return [
         Figure("accuracy_at_the_start", begin, "share"),
         *figures,
-        Figure("trl_accuracy", statistics.mean(others), "share"),
+        Figure("trl_accuracy", statistics.mean(remaining), "share"),
         Figure("difference", difference, "share"),
-        at_most("difference_without_sign", abs(difference), noise(last, others), "share"),
+        at_most("difference_without_sign", abs(difference), noise(last, remaining), "share"),
         at_least("ours_gain", statistics.mean(last) - begin, 0.1, "share"),
-        at_least("trl_gain", statistics.mean(others) - begin, 0.1, "share"),
+        at_least("trl_gain", statistics.mean(remaining) - begin, 0.1, "share"),
     ]
 
 

@@ -72,17 +72,17 @@ def _measure(root: Path, source: Path, tokenizer: Path, options: argparse.Namesp
     peaks = {suffix: _peak_gib(root, suffix, source, tokenizer) for suffix in FILE_TYPES}
     memory = [Figure(f"{PEAK}_{suffix}", peak, "GiB") for suffix, peak in peaks.items()]
     memory = [at_most(PEAK, max(peaks.values()), PEAK_BAR_GIB, "GiB"), *memory]
-    ours = partial(_fresh, root, partial(_ours, root, source, tokenizer))
+    actual = partial(_fresh, root, partial(_ours, root, source, tokenizer))
     if options.mindrlhf is None:
-        (took,) = paired_medians(RUNS, ours)
-        return [at_least("whole_ratio", None, WHOLE_BAR), encoded, *memory, Figure("whole_s", took, "s")]
-    theirs = partial(_fresh, root, partial(_theirs, root, source, tokenizer, options))
-    took, peer = paired_medians(RUNS, ours, theirs)
+        (seconds,) = paired_medians(RUNS, actual)
+        return [at_least("whole_ratio", None, WHOLE_BAR), encoded, *memory, Figure("whole_s", seconds, "s")]
+    reference = partial(_fresh, root, partial(_theirs, root, source, tokenizer, options))
+    seconds, peer = paired_medians(RUNS, actual, reference)
     return [
-        at_least("whole_ratio", peer / took, WHOLE_BAR),
+        at_least("whole_ratio", peer / seconds, WHOLE_BAR),
         encoded,
         *memory,
-        Figure("whole_s", took, "s"),
+        Figure("whole_s", seconds, "s"),
         Figure("whole_peer_s", peer, "s"),
     ]
 

@@ -77,12 +77,12 @@ def main(arguments: list[str]) -> bool:
 def _measure(root: Path, options: argparse.Namespace) -> list[Figure]:
     small, costs, ratio = _prepare(root, "1_5b", 1, options.layers), {}, {}
     for step, peer in (("convert", _convert_peer), ("split", _split_peer), ("merge", _merge_peer)):
-        theirs = peer(small, options)
-        sides = [partial(_child, step, small), *([theirs] if theirs else [])]
+        reference = peer(small, options)
+        sides = [partial(_child, step, small), *([reference] if reference else [])]
         measured = _in_turn(options.runs, [small / "out", small / "peer"], *sides)
         costs[step] = measured[0]
-        ratio[step] = measured[1].wall_s / measured[0].wall_s if theirs else None
-        if theirs:
+        ratio[step] = measured[1].wall_s / measured[0].wall_s if reference else None
+        if reference:
             costs[f"{step}_peer"] = measured[1]
     figures = [
         at_least("convert_ratio", ratio["convert"], CONVERT_BAR),
@@ -120,12 +120,12 @@ def _prepare(root: Path, size: str, shards: int, layers: int | None) -> Path:
         name = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors" if shards > 1 else "model.safetensors"
         chosen = shapes[shard * len(shapes) // shards : (shard + 1) * len(shapes) // shards]
         file = OutputFile(
-            folder / "hf" / name, [(one, "BF16", shape) for one, shape in chosen], {"format": "pt"}
+            folder / "hf" / name, [(item, "BF16", shape) for item, shape in chosen], {"format": "pt"}
         )
         for offset in range(file.offset(chosen[0][0]), file.size, len(block)):
             file.pwrite(block[: file.size - offset], offset)
         file.close()
-        weight_map |= {one: name for one, _ in chosen}
+        weight_map |= {item: name for item, _ in chosen}
     if shards > 1:
         index = {"metadata": {}, "weight_map": weight_map}
         (folder / "hf" / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -151,8 +151,8 @@ def _step(name: str, root: Path) -> None:
     """Run one step of grpoflow in a child process; print wall time and peak memory."""
     began = time.perf_counter()
     STEPS[name](root)
-    took = time.perf_counter() - began
-    print(json.dumps([took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]))
+    seconds = time.perf_counter() - began
+    print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]))
 
 
 _MINDSPORE = """
@@ -189,11 +189,11 @@ def _process(command: list[str], cwd: Path, env: dict[str, str] | None = None) -
         child = subprocess.Popen(command, cwd=cwd, env=env, stdout=log, stderr=log)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
-        took = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         if child.returncode:
             log.seek(0)
             raise RuntimeError(f"{command}: exit code {child.returncode}\n{log.read()[-2000:].decode()}")
-    return Cost(took, usage.ru_maxrss / 2**20)
+    return Cost(seconds, usage.ru_maxrss / 2**20)
 
 
 def _split_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]:
@@ -242,7 +242,7 @@ def _in_turn(runs: int, outputs: list[Path], *sides: Callable[[], Cost]) -> list
     for path in outputs:
         _remove(path)
     return [
-        Cost(statistics.median(one.wall_s for one in side), max(one.peak_gib for one in side))
+        Cost(statistics.median(item.wall_s for item in side), max(item.peak_gib for item in side))
         for side in costs
     ]
 
@@ -276,8 +276,8 @@ def _copy(root: Path) -> Cost:
 
 def _remove(path: Path) -> None:
     if path.exists():
-        for one in [path, *path.rglob("*")]:  # MindSpore leaves files of mode 0400
-            one.chmod(0o700)
+        for item in [path, *path.rglob("*")]:  # MindSpore leaves files of mode 0400
+            item.chmod(0o700)
         shutil.rmtree(path)
 
 

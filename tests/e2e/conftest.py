@@ -92,11 +92,11 @@ def once(factory, name, build):
     Nobody may change it: a test that runs something in it takes a copy.
     """
     base = factory.getbasetemp()
-    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once-{name}"
-    store, ended = place / "store", place / "ended.json"
-    with FileLock(f"{place}.lock"):
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once-{name}"
+    store, ended = path / "store", path / "ended.json"
+    with FileLock(f"{path}.lock"):
         if not ended.exists():
-            place.mkdir()
+            path.mkdir()
             ended.write_text(json.dumps(asdict(build(store))))
     return store, Finished(**json.loads(ended.read_text()))
 

@@ -132,7 +132,7 @@ def killed_trial(
     store, errors = place / "store", place / "stderr"
     store.parent.mkdir(parents=True, exist_ok=True)
     line = command(store, *CHEAPEST, *grid.overrides, cards=cards)
-    found: list[int] = []
+    result: list[int] = []
     before: dict[str, tuple[int, float]] = {}
     for _ in range(kills):
         with errors.open("w") as stderr:
@@ -142,17 +142,17 @@ def killed_trial(
         crash.kill_everything(process, store)
         assert list(verify(Store(store), deep=True)) == []
         before = _nothing_repeated(store, before)
-        found.append(len(before))
+        result.append(len(before))
     done = run(store, *CHEAPEST, *grid.overrides, cards=cards)
     assert done.exit_code == 0, done.stderr
-    assert sum(started(done.stderr).values()) == grid.expected().total() - found[-1]
+    assert sum(started(done.stderr).values()) == grid.expected().total() - result[-1]
     _nothing_repeated(store, before)
     assert {point["state"] for point in points(store)} == {"finished"}
     assert len(points(store)) == len(grid.points)
     assert count(store) == grid.expected()
     assert list(verify(Store(store), deep=True)) == []
     shutil.rmtree(place)
-    return found
+    return result
 
 
 def _nothing_repeated(store: Path, before: dict[str, tuple[int, float]]) -> dict[str, tuple[int, float]]:

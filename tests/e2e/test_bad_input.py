@@ -21,15 +21,15 @@ from tests.e2e.conftest import command, run
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 2 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
+    path = tmp_path / "disk"
+    path.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)], capture_output=True
     )
     if mounted.returncode != 0:
         pytest.skip(f"needs the right to mount: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
 
 
 @pytest.mark.long
@@ -45,8 +45,8 @@ def test_a_disk_that_fills_while_grpo_trains(finished, small_disk, left_kib):
     with contextlib.suppress(OSError):  # a neighbour's; training writes meanwhile
         filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (left_kib << 10)))
     assert training.wait(timeout=240) == 1
-    said = (small_disk / "stderr").read_text()
-    assert "disk full; free space" in said or "No space left" in said, said
+    message = (small_disk / "stderr").read_text()
+    assert "disk full; free space" in message or "No space left" in message, message
     assert not list(store.glob("grpo/*/manifest.json"))
     filler.unlink()
     done = run(store)
@@ -102,10 +102,10 @@ def test_a_store_of_somebody_else(mode):
 
 def test_a_port_in_use(without):
     store = without("report", "export", "evaluate", "grpo")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
         failed = run(store, f"launcher.master_port={port}")
     assert failed.exit_code == 1
     assert f"launcher.master_port={port}: cannot be bound on 127.0.0.1" in failed.stderr

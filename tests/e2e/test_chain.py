@@ -52,9 +52,9 @@ def test_split_really_splits_and_generate_really_differs(finished):
 
     store = finished[0]
     (split,), (sft,) = (list((store / stage).glob("[0-9a-f]*")) for stage in ("split", "sft"))
-    whole = read_header(next((store / "fetch").glob("[0-9a-f]*/model.safetensors"))).tensors
+    complete = read_header(next((store / "fetch").glob("[0-9a-f]*/model.safetensors"))).tensors
     name = "model.layers.0.attention.wq.weight"
-    full = whole["model.layers.0.self_attn.q_proj.weight"].shape
+    full = complete["model.layers.0.self_attn.q_proj.weight"].shape
     for rank in (0, 1):
         for root in (split, sft):
             shard = read_header(root / "train" / f"rank_{rank}" / "model.safetensors").tensors[name]
@@ -68,8 +68,10 @@ def test_in_a_store_that_moved_nothing_is_started_and_the_result_still_told(fini
     again = run(copy)
     assert again.exit_code == 0
     assert again.started == []
-    told = {**finished[1].result, "run": again.result["run"]}
-    assert again.result == {name: value.replace(str(finished[0]), str(copy)) for name, value in told.items()}
+    output = {**finished[1].result, "run": again.result["run"]}
+    assert again.result == {
+        name: value.replace(str(finished[0]), str(copy)) for name, value in output.items()
+    }
     assert manifests(copy) == before
 
 
@@ -115,20 +117,20 @@ def test_a_grpo_killed_with_all_its_workers_goes_on_to_the_same_last_bit(finishe
     assert again.started == ["grpo"]
     assert list((store / ".work").iterdir()) == []
     assert list(verify(Store(store), deep=True)) == []
-    resumed, whole = (next((place / "grpo").glob("[0-9a-f]*")) for place in (store, finished[0]))
+    resumed, complete = (next((path / "grpo").glob("[0-9a-f]*")) for path in (store, finished[0]))
     result = json.loads((resumed / "result.json").read_text())
     assert result["resumed_from"] >= 1
     assert len(result["peak_memory_gib"]) == 2  # of both workers
-    rows, wanted = (
-        [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
-        for place in (resumed, whole)
+    rows, expected = (
+        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for path in (resumed, complete)
     )
     same = ("step", "reward", "loss", "kl", "entropy", "grad_norm", "completion_length")
-    assert [[row[key] for key in same] for row in rows] == [[row[key] for key in same] for row in wanted]
+    assert [[row[key] for key in same] for row in rows] == [[row[key] for key in same] for row in expected]
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     for rank in (0, 1):
         weights = f"train/rank_{rank}/model.safetensors"
-        assert (resumed / weights).read_bytes() == (whole / weights).read_bytes()
+        assert (resumed / weights).read_bytes() == (complete / weights).read_bytes()
 
 
 @pytest.mark.parametrize(  # SIGTERM in the default suite: test_sweep.py

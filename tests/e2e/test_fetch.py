@@ -80,8 +80,8 @@ def test_a_model_is_fetched_once_and_then_no_request_is_made(hub, tmp_path, cont
     assert store.problem(plan.spec("fetch").key) is None
     assert fetch(arguments) == artifact
     assert not hub.requests
-    told = b"".join(file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
-    assert TOKEN.encode() not in told
+    output = b"".join(file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
+    assert TOKEN.encode() not in output
 
 
 def test_how_a_model_is_fetched_does_not_change_what_it_is(hub, tmp_path):

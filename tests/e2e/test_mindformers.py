@@ -58,9 +58,9 @@ def test_a_killed_run_resumes_and_grpo_starts_from_its_result(tmp_path, alpaca):
     assert done.exit_code == 0, done.stderr
     assert living(store) == []
     assert result(store, "sft")["resumed_from"] == [6, 1]
-    told = rows(store, "sft")
-    assert [row["step"] for row in told] == list(range(1, STEPS + 1))
-    assert told[4] | {"time_s": 0} == {
+    output = rows(store, "sft")
+    assert [row["step"] for row in output] == list(range(1, STEPS + 1))
+    assert output[4] | {"time_s": 0} == {
         "step": 5, "time_s": 0, "loss": 1.2, "step_s": 0.05, "tokens_per_s": 16 * 128 / 0.05,
         "lr": pytest.approx(5e-6), "grad_norm": 5.5, "overflow": 0.0,
     }  # fmt: skip

@@ -53,7 +53,7 @@ def model(mindrlhf_prepared, tmp_path):
 
 def overrides(model):
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-    cheap = [one for one in CHEAP if one.startswith(("dataset.", "rollout."))]
+    cheap = [item for item in CHEAP if item.startswith(("dataset.", "rollout."))]
     return [
         "experiment=mindrlhf_deepseek_v3", "dataset=arith", f"model.path={model}", *cheap,
         *[f"model.{name}={value}" for name, value in SHAPE.items()], f"model.vocab_size={vocabulary}",
@@ -78,10 +78,10 @@ def test_it_is_trained_and_its_rank_files_are_imported(model, tmp_path):
     for rank in (0, 1):
         (file,) = (grpo / "train" / f"rank_{rank}").glob("policy_model_rank_*.safetensors")
         after = load_file(file)
-        for name, whole in before.items():
-            part = whole if "norm" in name else np.split(whole, 2)[rank]
-            found = after[f"grpo_model_train.policy_model.model.{name}"]
-            np.testing.assert_array_equal(found, part + np.float32(STEPS * 2.0**-10))
+        for name, complete in before.items():
+            part = complete if "norm" in name else np.split(complete, 2)[rank]
+            result = after[f"grpo_model_train.policy_model.model.{name}"]
+            np.testing.assert_array_equal(result, part + np.float32(STEPS * 2.0**-10))
     config = yaml.safe_load((grpo / "configs" / "finetune.yaml").read_text())
     assert config["moe_config"]["expert_num"] == 4
     assert not (grpo / "train_strategy").exists()

@@ -48,9 +48,9 @@ def test_a_lost_machine_is_named_and_the_run_resumes(store, tmp_path_factory, co
         first = begin(store, *settings)
         wait_for_hanging(first, store, count)
         made.cut(1)
-        _, told = first.communicate(timeout=240)
+        _, output = first.communicate(timeout=240)
         assert first.returncode == 1
-        assert "node 10.77.0.2 ended with exit code 255 (ssh lost it)" in told
+        assert "node 10.77.0.2 ended with exit code 255 (ssh lost it)" in output
         made.mend(1)
         done = run(store, *settings)
     assert done.exit_code == 0, done.stderr
@@ -107,13 +107,13 @@ def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(store, tmp_path
             time.sleep(0.2)
         if requeue:
             nodes.mend(1)
-            _, told = job.communicate(timeout=300)
+            _, output = job.communicate(timeout=300)
         else:
-            _, told = job.communicate(timeout=120)
+            _, output = job.communicate(timeout=120)
             assert job.returncode == 1
-            assert "Node failure on node1" in told
+            assert "Node failure on node1" in output
             nodes.mend(1)  # Slurm sees it a minute later
             done = run(store, *slurm)
-            told = done.stderr
-        assert (job.returncode if requeue else done.exit_code) == 0, told
+            output = done.stderr
+        assert (job.returncode if requeue else done.exit_code) == 0, output
     resumed_and_whole(store)

@@ -51,11 +51,11 @@ def moved(old, new):
 
     before, after = load(old), load(new)
     assert before.keys() == after.keys()
-    found = set()
+    result = set()
     for name, value in before.items():
         bits = (after[name].view(np.int32) - value.view(np.int32)).ravel()
-        found |= set(bits.tolist())
-    return found
+        result |= set(bits.tolist())
+    return result
 
 
 @pytest.fixture(scope="module")

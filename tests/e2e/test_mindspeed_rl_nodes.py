@@ -59,10 +59,10 @@ def test_a_node_lost_midway_is_named_and_the_run_goes_on(tmp_path, count, layout
         assert time.monotonic() < deadline
         time.sleep(0.1)
     raylet(store, 1).kill()
-    told = first.communicate(timeout=120)[1]
+    output = first.communicate(timeout=120)[1]
     assert first.returncode == 1
     # told by itself, or, when the trainer notices first, by the first node
-    assert re.search(r"error: (lost: )?node 127\.0\.0\.3 ", told), told
+    assert re.search(r"error: (lost: )?node 127\.0\.0\.3 ", output), output
     assert living(store) == []
     done = run(store, *nodes)
     assert done.exit_code == 0, done.stderr

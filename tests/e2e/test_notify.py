@@ -7,7 +7,7 @@ __all__ = ["hook"]  # a fixture
 def test_a_finished_run_is_told_with_its_result(hook, copy):
     done = typed("run", f"store={copy}", *CHEAP, GRPOFLOW_WEBHOOK=hook.url)
     assert done.returncode == 0, done.stderr
-    ((_, told),) = hook.heard
-    assert told["state"] == "finished" and f"run={told['id']} " in done.stdout
-    shown = f"accuracy_grpo={told['result']['accuracy_grpo']:.4f}"
-    assert shown in done.stdout and "gain" in told["text"]
+    ((_, output),) = hook.heard
+    assert output["state"] == "finished" and f"run={output['id']} " in done.stdout
+    shown = f"accuracy_grpo={output['result']['accuracy_grpo']:.4f}"
+    assert shown in done.stdout and "gain" in output["text"]

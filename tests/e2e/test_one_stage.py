@@ -40,10 +40,10 @@ def test_a_failed_run_begins_again_and_its_result_is_exported_and_evaluated(tmp_
     assert done.exit_code == 0, done.stderr
     assert living(store) == []
     assert weights_moved(store) == {float(STEPS)}
-    told = rows(store, "grpo")
-    assert [row["step"] for row in told] == list(range(1, STEPS + 1))
-    assert [row["reward"] for row in told] == [step / 128 for step in range(1, STEPS + 1)]
-    assert told[3] | {"time_s": 0} == {
+    output = rows(store, "grpo")
+    assert [row["step"] for row in output] == list(range(1, STEPS + 1))
+    assert [row["reward"] for row in output] == [step / 128 for step in range(1, STEPS + 1)]
+    assert output[3] | {"time_s": 0} == {
         "step": 4, "time_s": 0, "reward": 4 / 128, "completion_characters": 20.5, "loss": 1.25, "lr": 2e-6,
         "overflow": 0.0, "updates": 32.0, "step_s": 1.5 + 32 * 0.5,
     }  # fmt: skip
@@ -60,9 +60,9 @@ def test_older_versions_take_one_batch_a_step(tmp_path, version):
     done = run_plain(store, *ONE_STAGE, of(version), "train.prompts_per_step=1")
     assert done.exit_code == 0, done.stderr
     assert weights_moved(store) == {96.0}
-    told = rows(store, "grpo")
-    assert [row["step"] for row in told] == list(range(1, 97))
-    assert ("reward" in told[0]) is (version == "875f92b")
+    output = rows(store, "grpo")
+    assert [row["step"] for row in output] == list(range(1, 97))
+    assert ("reward" in output[0]) is (version == "875f92b")
     assert result(store, "grpo")["contract"] == version
 
 

@@ -81,6 +81,6 @@ def test_best_exports_the_best_checkpoint_of_an_unfinished_run(copy, tmp_path):
     done = typed("weights", "export", "last", str(tmp_path / "out"), "--best", f"store={copy}")
     assert done.returncode == 0, done.stderr
     assert "step 2, held-out accuracy 0.750, the best so far" in done.stderr
-    exported, expected = (load_file(place / "model.safetensors") for place in (tmp_path / "out", fetched))
+    exported, expected = (load_file(path / "model.safetensors") for path in (tmp_path / "out", fetched))
     assert exported.keys() == expected.keys()
     assert all(np.array_equal(exported[name], expected[name]) for name in expected)

@@ -102,9 +102,9 @@ def test_kinds_of_chips(tools, name, only_910, status):
 )
 def test_cards_of_an_unknown_table_are_counted(tools, listed, status):
     installed(tools, "| something | else |", listed)
-    found = statuses(8, 58)
-    assert found["devices"] == status
-    assert set(found.values()) <= {status, "unknown"}
+    result = statuses(8, 58)
+    assert result["devices"] == status
+    assert set(result.values()) <= {status, "unknown"}
 
 
 def test_a_missing_or_broken_npu_smi_is_a_problem(tools):

@@ -119,29 +119,29 @@ def restored(case, target):
 @pytest.mark.parametrize("case", sorted((LOGS / "failed").iterdir()), ids=lambda case: case.name)
 def test_failures_are_recognised(case, tmp_path):
     failure, log = EXPECTED[case.name]
-    found = diagnose(restored(case, tmp_path / "logs"))
-    assert found.first is not None
-    assert (found.first.failure.name if found.first.failure else None) == failure
-    assert found.culprit is not None and found.culprit.name == log
-    assert found.known == (failure is not None)
+    result = diagnose(restored(case, tmp_path / "logs"))
+    assert result.first is not None
+    assert (result.first.failure.name if result.first.failure else None) == failure
+    assert result.culprit is not None and result.culprit.name == log
+    assert result.known == (failure is not None)
 
 
 def test_every_entry_of_the_table_has_a_log():
     assert set(EXPECTED) == {case.name for case in (LOGS / "failed").iterdir()}
-    assert {name for name, _ in EXPECTED.values()} - {None} == {one.name for one in failures()}
+    assert {name for name, _ in EXPECTED.values()} - {None} == {item.name for item in failures()}
 
 
 @pytest.mark.parametrize("case", sorted((LOGS / "healthy").iterdir()), ids=lambda case: case.name)
 def test_healthy_logs_raise_no_alarm(case):
-    found = diagnose(case)
-    assert found.logs
-    assert found.first is None, found.lines()
+    result = diagnose(case)
+    assert result.logs
+    assert result.first is None, result.lines()
 
 
 def test_the_failed_worker_is_told_apart_from_those_that_waited(tmp_path):
-    found = diagnose(restored(LOGS / "failed" / "npu_hccl_timeout", tmp_path / "logs"))
-    assert found.absent == (2,)
-    assert any("waited for: worker 2" in line for line in found.lines())
+    result = diagnose(restored(LOGS / "failed" / "npu_hccl_timeout", tmp_path / "logs"))
+    assert result.absent == (2,)
+    assert any("waited for: worker 2" in line for line in result.lines())
 
 
 def test_of_several_causes_the_earliest_counts(tmp_path):
@@ -161,10 +161,10 @@ def test_without_time_stamps_the_modification_time_counts(tmp_path):
 def test_an_unknown_error_is_reported_as_unknown(tmp_path):
     text = "Traceback (most recent call last):\n  File \"x.py\", line 1\nKeyError: 'lr'\n"
     (tmp_path / "stage.log").write_text(f"all well\n{text}")
-    found = diagnose(tmp_path)
-    assert not found.known and found.first is not None
-    assert (found.first.line, found.first.text) == (4, "KeyError: 'lr'")
-    assert found.lines()[0] == "diagnosis: not known; the first error is KeyError: 'lr'"
+    result = diagnose(tmp_path)
+    assert not result.known and result.first is not None
+    assert (result.first.line, result.first.text) == (4, "KeyError: 'lr'")
+    assert result.lines()[0] == "diagnosis: not known; the first error is KeyError: 'lr'"
 
 
 def test_of_several_attempts_the_newest_is_read(tmp_path):

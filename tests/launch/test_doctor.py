@@ -23,10 +23,10 @@ GIB = 2**30
 
 
 def test_versions_of_another_interpreter():
-    found = checks.versions(sys.executable, ["numpy", "no-such-distribution"])
-    assert found is not None
-    assert (found["numpy"], found["no-such-distribution"]) == (version("numpy"), None)
-    assert checks.python_version(found["python"] or "").status == "ok"
+    result = checks.versions(sys.executable, ["numpy", "no-such-distribution"])
+    assert result is not None
+    assert (result["numpy"], result["no-such-distribution"]) == (version("numpy"), None)
+    assert checks.python_version(result["python"] or "").status == "ok"
     assert checks.versions("/no/such/python", []) is None
     assert checks.versions("/bin/false", []) is None
 
@@ -51,15 +51,15 @@ def test_versions_of_another_interpreter():
     ],
 )
 def test_windows(name, have, status):
-    known = [one for one in mindrlhf.KNOWN.packages + mindrlhf.VLLM if one[0] == name]
+    known = [item for item in mindrlhf.KNOWN.packages + mindrlhf.VLLM if item[0] == name]
     [check] = checks.packages(known, {name: have}.get, "python")
     assert check.status == status
     assert (name in check.remedy) == (status == "problem")
 
 
 def test_pythons():
-    found = [checks.python_version(one).status for one in ("3.9.18", "3.10.0", "3.11.9", "3.12.1")]
-    assert found == ["problem", "ok", "ok", "problem"]
+    result = [checks.python_version(item).status for item in ("3.9.18", "3.10.0", "3.11.9", "3.12.1")]
+    assert result == ["problem", "ok", "ok", "problem"]
 
 
 def test_the_engines_python_is_not_grpoflows(tmp_path, monkeypatch):
@@ -163,7 +163,7 @@ def test_versions_differ_between_contracts_of_mindspeed_rl():
     have = {"transformers": "4.48.2", "ray": "2.42.1", "mindspore": "2.7.0", "safetensors": "0.8.0"}
 
     def wrong(contract):
-        known = [one for one in mindspeed_rl.KNOWN[contract].packages if one[0] in have]
+        known = [item for item in mindspeed_rl.KNOWN[contract].packages if item[0] in have]
         return {check.name for check in checks.packages(known, have.get, "python") if check.status != "ok"}
 
     assert wrong("667a547") == {"safetensors"}

@@ -20,7 +20,7 @@ def test_the_pinned_versions_are_accepted():
     ],
 )
 def test_versions_known_to_break_are_reported(package, version, told):
-    found = problems({**GOOD, package: version}.get)
-    assert len(found) == 1
-    assert found[0].startswith(told)
-    assert "pip install" in found[0]
+    result = problems({**GOOD, package: version}.get)
+    assert len(result) == 1
+    assert result[0].startswith(told)
+    assert "pip install" in result[0]

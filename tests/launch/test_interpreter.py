@@ -81,25 +81,25 @@ def test_ray_node_runs_with_the_configured_interpreter(wrapper, program, tmp_pat
     begun = replace(start_of(program, str(wrapper), 1), ray=Ray(None, None, (), 5.0))
     launcher = local_launcher()
     nodes_run.write(begun, launcher, tmp_path / "scripts", tmp_path / "logs")
-    said = tmp_path / "said"
+    message = tmp_path / "said"
     executable(tmp_path / "empty/ray", "")  # no program: as if Ray were not installed
     (tmp_path / "scripts/ray_node.py").write_text(
         f"import os, sys, subprocess\nsplit = sys.argv.index('--', sys.argv.index('--') + 1)\n"
-        f"open({str(said)!r}, 'w').write(os.environ['WRAPPED'])\n"
+        f"open({str(message)!r}, 'w').write(os.environ['WRAPPED'])\n"
         "sys.exit(subprocess.run(sys.argv[split + 1:]).returncode)\n"
     )
     done = run((tmp_path / "scripts/node_0.sh").read_text())
     assert done.returncode == 0, done.stderr
-    assert said.read_text() == "yes" and done.stdout.splitlines()[-1].startswith(f"yes {sys.executable}")
+    assert message.read_text() == "yes" and done.stdout.splitlines()[-1].startswith(f"yes {sys.executable}")
     assert nodes_run.first_line(begun, launcher)[0] == str(wrapper)
 
 
 def test_a_broken_interpreter_is_named(program, tmp_path):
     node = Node(0, 0)
     broken = executable(tmp_path / "broken", "#!/bin/sh\nexit 3\n")
-    for named, told in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):
+    for named, output in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):
         done = run(script(start_of(program, named, 0), node, [node], tmp_path / "logs"))
-        assert done.returncode == 1 and told in done.stderr and named in done.stderr
+        assert done.returncode == 1 and output in done.stderr and named in done.stderr
 
 
 def test_nodes_share_its_directory(program, wrapper, tmp_path):

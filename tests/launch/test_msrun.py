@@ -16,10 +16,10 @@ LOCAL = local_launcher(timeout_s=120, grace_s=2)
 
 
 def test_a_port_in_use_is_an_error_with_a_remedy():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
         with pytest.raises(LaunchError, match=rf"launcher.master_port={port}: cannot be bound .* null"):
             job.find_port("127.0.0.1", port)
     assert job.find_port("127.0.0.1", None) > 1023
@@ -59,8 +59,8 @@ def test_msrun_pauses_between_polls(tmp_path):
         command, env=job.msrun_environment(PYTHON, environment), capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (told,) = (line for line in done.stdout.splitlines() if line.startswith("looks "))
-    looks, seconds = int(told.split()[1]), float(told.split()[2])
+    (output,) = (line for line in done.stdout.splitlines() if line.startswith("looks "))
+    looks, seconds = int(output.split()[1]), float(output.split()[2])
     assert 10 <= looks <= seconds / PAUSE_S
 
 

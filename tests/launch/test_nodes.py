@@ -92,8 +92,8 @@ def test_a_machine_without_the_shared_directory_is_refused_before_the_start(two,
     with pytest.raises(ProcessFailed) as failure:
         run(tmp_path, replace(begun, python_path=(str(home),)), launcher(two))
     directory = tmp_path / "launch"
-    (told,) = [line for line in failure.value.tail if line.startswith("error: ")]
-    assert told.startswith(f"error: node 10.77.0.2: {directory}: must be one directory for all nodes")
+    (output,) = [line for line in failure.value.tail if line.startswith("error: ")]
+    assert output.startswith(f"error: node 10.77.0.2: {directory}: must be one directory for all nodes")
     assert not list((tmp_path / "logs").glob("worker_*.log")) and living(tmp_path) == []
     assert not list(directory.glob(".shared-*"))
 
@@ -106,8 +106,8 @@ def test_every_machine_is_checked_for_missing_files(two, tmp_path):
     paths = [sys.executable, str(home / "checkout")]
     assert nodes_run.missing(launcher(two), 2, paths, store / "to" / "be" / "made") == []
     two.own_disk(1, home)
-    told = nodes_run.missing(launcher(two), 2, paths, store)
-    assert told == [("10.77.0.2", f"{home}/checkout: must exist on every node, at the same path")]
+    output = nodes_run.missing(launcher(two), 2, paths, store)
+    assert output == [("10.77.0.2", f"{home}/checkout: must exist on every node, at the same path")]
     nobody = replace(launcher(two), hosts=(two.addresses[0], "10.77.0.99"))
     options = ("-o", "ConnectTimeout=2")
     ((host, what),) = nodes_run.missing(replace(nobody, ssh=(*nobody.ssh, *options)), 2, [], store)

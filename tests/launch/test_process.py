@@ -146,16 +146,16 @@ def test_a_killed_process_leaves_no_child_and_a_later_start_lives_on(tmp_path, g
 
 
 def test_other_jobs_are_left_alone(tmp_path):
-    other = subprocess.Popen(
+    second = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
         env={**os.environ, tree.JOB_VARIABLE: f"{tmp_path}-other"},
     )
     try:
         assert tree.end_job(str(tmp_path), grace_s=0.0) == []
-        assert living(other.pid)
+        assert living(second.pid)
     finally:
-        other.kill()
-        other.wait()
+        second.kill()
+        second.wait()
 
 
 def test_tail_survives_bytes_that_are_not_text(tmp_path):

@@ -84,31 +84,31 @@ def run(directory, begun, settings, poll=lambda: None):
 
 
 def of_job(directory):
-    found = []
+    result = []
     for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if each.environ().get(JOB_VARIABLE, "").split("@")[0] == str(directory):
-                found.append(each.pid)
-    return found
+                result.append(each.pid)
+    return result
 
 
 def in_sessions(sessions):
-    found = []
+    result = []
     for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if os.getsid(each.pid) in sessions and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each)
-    return found
+                result.append(each)
+    return result
 
 
 def listening(sessions):
     """Addresses at which anybody of these sessions waits for connections."""
-    found = set()
+    result = set()
     for each in in_sessions(sessions):
         with contextlib.suppress(psutil.Error):
-            found |= {at.laddr.ip for at in each.net_connections("inet") if at.status == psutil.CONN_LISTEN}
-    assert found
-    return found
+            result |= {at.laddr.ip for at in each.net_connections("inet") if at.status == psutil.CONN_LISTEN}
+    assert result
+    return result
 
 
 def wait_until(condition, seconds=60):
@@ -132,21 +132,21 @@ def foreign(tmp_path_factory):
     command += ["--node-ip-address=127.0.0.8", f"--temp-dir=/tmp/ray-foreign-{os.getpid()}", *OPTIONS]
     command += ["--disable-usage-stats", "--include-dashboard=false", '--resources={"NPU": 1}']
     with (directory / "log").open("wb") as log:
-        theirs = subprocess.Popen(command, stdout=log, stderr=log)
+        reference = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         yield "127.0.0.8:26379"
-        assert theirs.poll() is None
+        assert reference.poll() is None
     finally:
-        theirs.terminate()
-        theirs.wait(20)
+        reference.terminate()
+        reference.wait(20)
         subprocess.run(["rm", "-rf", f"/tmp/ray-foreign-{os.getpid()}"], check=True)
 
 
 @pytest.mark.long
 def test_two_nodes_run_a_program_and_leave_nothing(foreign, tmp_path):
-    said = run(tmp_path, start(tmp_path, 2), several(tmp_path, 2))
-    assert "ray: 2 of 2 NPUs are registered\n" in said
-    assert "cards at ['127.0.0.2', '127.0.0.3']" in said
+    message = run(tmp_path, start(tmp_path, 2), several(tmp_path, 2))
+    assert "ray: 2 of 2 NPUs are registered\n" in message
+    assert "cards at ['127.0.0.2', '127.0.0.3']" in message
     (line,) = [
         text for text in (tmp_path / "launch/node_0.sh").read_text().splitlines() if "RAY_DIR=" in text
     ]
@@ -156,8 +156,8 @@ def test_two_nodes_run_a_program_and_leave_nothing(foreign, tmp_path):
 
 @pytest.mark.long
 def test_an_existing_cluster_is_used_and_left_running(foreign, tmp_path):
-    said = run(tmp_path, start(tmp_path, 1, address=foreign), local_launcher())
-    assert "cards at ['127.0.0.8']" in said
+    message = run(tmp_path, start(tmp_path, 1, address=foreign), local_launcher())
+    assert "cards at ['127.0.0.8']" in message
     again = run(tmp_path, start(tmp_path, 1, 4, address=foreign), local_launcher())
     assert "begins at 3" in again
 
@@ -168,8 +168,8 @@ def test_a_missing_node_is_named(tmp_path):
     begun = start(tmp_path, 2)
     with pytest.raises(ProcessFailed) as failure:
         run(tmp_path, replace(begun, ray=replace(begun.ray, wait_timeout_s=20.0)), settings)
-    told = "error: after 20 s 1 of 2 NPUs are registered; missing: 127.0.0.9"
-    assert told in failure.value.tail, failure.value.tail
+    output = "error: after 20 s 1 of 2 NPUs are registered; missing: 127.0.0.9"
+    assert output in failure.value.tail, failure.value.tail
     assert counted(tmp_path) == 0
 
 
@@ -227,8 +227,8 @@ def test_two_clusters_on_one_machine_are_independent(tmp_path):
 @pytest.mark.long
 def test_a_slurm_job_starts_ray(tmp_path, tmp_path_factory):
     with cluster(tmp_path_factory.mktemp("slurm")):
-        said = run(tmp_path, start(tmp_path, 2), local_launcher(name="slurm", grace_s=8))
-    assert "cards at ['127.0.0.1', '127.0.0.1']" in said
+        message = run(tmp_path, start(tmp_path, 2), local_launcher(name="slurm", grace_s=8))
+    assert "cards at ['127.0.0.1', '127.0.0.1']" in message
 
 
 @pytest.fixture(scope="module")

@@ -37,18 +37,18 @@ def test_it_exits_with_0_when_the_first_node_has_ended(first, tmp_path):
         assert started.poll() is None
     assert (tmp_path / "ray").stat().st_mode & 0o777 == 0o700
     first.close()
-    said, _ = started.communicate(timeout=20)
-    assert (started.returncode, said) == (0, "")
+    message, _ = started.communicate(timeout=20)
+    assert (started.returncode, message) == (0, "")
     assert not (tmp_path / "ray").exists()
     assert "MASTER_PORT" not in (tmp_path / "seen").read_text()  # a trainer's own variable
 
 
 def test_it_fails_when_its_own_ray_ends(first, tmp_path):
     started = node(tmp_path, first.getsockname()[1], "bash", "-c", "echo no port; exit 3")
-    said, _ = started.communicate(timeout=20)
+    message, _ = started.communicate(timeout=20)
     log = tmp_path / "ray_second" / "ray_start.txt"
-    told = f"error: Ray on node second ended with exit code 3, see {log}\n"
-    assert (started.returncode, said, log.read_text()) == (1, told, "no port\n")
+    output = f"error: Ray on node second ended with exit code 3, see {log}\n"
+    assert (started.returncode, message, log.read_text()) == (1, output, "no port\n")
 
 
 @pytest.mark.parametrize(("seconds", "starts"), [(1.3, ray_node.STARTS), (0, 1)])
@@ -77,19 +77,19 @@ def test_an_address_without_an_answer_is_named(first, tmp_path):
     port = first.getsockname()[1]
     first.close()
     started = node(tmp_path, port, "false", timeout_s=1.0)
-    said, _ = started.communicate(timeout=20)
-    assert (started.returncode, said) == (1, f"error: Ray at 127.0.0.1:{port} does not answer after 1 s\n")
+    message, _ = started.communicate(timeout=20)
+    assert (started.returncode, message) == (1, f"error: Ray at 127.0.0.1:{port} does not answer after 1 s\n")
 
 
 def test_a_directory_of_another_user_is_refused(first, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "ray").symlink_to(tmp_path / "elsewhere")
     started = node(tmp_path, first.getsockname()[1], "true")
-    said, _ = started.communicate(timeout=20)
-    assert started.returncode == 1 and said == f"error: {tmp_path}/ray belongs to another user\n"
+    message, _ = started.communicate(timeout=20)
+    assert started.returncode == 1 and message == f"error: {tmp_path}/ray belongs to another user\n"
 
 
 def test_missing_ray_is_an_error(first, tmp_path):
     started = node(tmp_path, first.getsockname()[1], "no-such-ray", "start")
-    said, _ = started.communicate(timeout=20)
-    assert said.startswith(f"error: no-such-ray is not installed next to {sys.executable}, nor on PATH=")
+    message, _ = started.communicate(timeout=20)
+    assert message.startswith(f"error: no-such-ray is not installed next to {sys.executable}, nor on PATH=")

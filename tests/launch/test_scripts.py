@@ -140,8 +140,8 @@ def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
     model.mkdir()
     (model / "weights").symlink_to(tmp_path / "elsewhere")
     node = Node(0, 2)
-    whole = replace(start, program=(start.program[0], f"--load={model}", f"--save={tmp_path}/to_be_made"))
-    text = script(whole, node, [node], tmp_path / "logs")
+    complete = replace(start, program=(start.program[0], f"--load={model}", f"--save={tmp_path}/to_be_made"))
+    text = script(complete, node, [node], tmp_path / "logs")
     (tmp_path / "rlhf").rmdir()
     for argument in ("check", ""):
         done = run(text, argument, HOSTNAME="n2")
@@ -154,8 +154,8 @@ def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
     (tmp_path / "rlhf").mkdir()
     (tmp_path / "elsewhere").touch()
     assert run(text, "check").stderr == "" and run(text, "check").stdout == ""
-    other = run(text, "check", SHARED=f"{tmp_path}/.shared-never-made")
-    assert other.returncode == 1 and f"{tmp_path}: must be one directory for all nodes" in other.stderr
+    second = run(text, "check", SHARED=f"{tmp_path}/.shared-never-made")
+    assert second.returncode == 1 and f"{tmp_path}: must be one directory for all nodes" in second.stderr
 
 
 def test_the_virtual_environment_of_grpoflow_does_not_leak():

@@ -78,8 +78,8 @@ def test_a_requeued_job_resumes(running, tmp_path):
             subprocess.run(["scontrol", "requeue", number], check=True)
 
     run(tmp_path, "stay", on_poll=requeue)
-    told = [line.rpartition(": ")[2] for line in (logs / "start.log").read_text().splitlines()]
-    assert "PENDING" in told[1:] and told[-1] == "COMPLETED"
+    output = [line.rpartition(": ")[2] for line in (logs / "start.log").read_text().splitlines()]
+    assert "PENDING" in output[1:] and output[-1] == "COMPLETED"
     for rank in (0, 1):
         assert "goes on" in (logs / f"worker_{rank}.log").read_text()
         (earlier,) = (logs / "earlier").glob(f"worker_{rank}-*.log")

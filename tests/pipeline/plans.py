@@ -49,9 +49,11 @@ def leaves(values: Mapping[str, Any], cls: type = Config, path: tuple[str, ...] 
             continue
         below = values[name]
         options = (hint, *typing.get_args(hint))
-        nested = [one for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)]
+        nested = [item for item in options if isinstance(item, type) and dataclasses.is_dataclass(item)]
         if nested and isinstance(below, Mapping):
-            fits = [one for one in nested if set(below) == {field.name for field in dataclasses.fields(one)}]
+            fits = [
+                item for item in nested if set(below) == {field.name for field in dataclasses.fields(item)}
+            ]
             yield from leaves(below, fits[0], (*path, name))
         elif not nested:
             yield Leaf((*path, name), hint, below)
@@ -78,8 +80,8 @@ def _of(hint: Any, near: Any) -> st.SearchStrategy[Any]:
     if origin is Annotated:
         return st.sampled_from(list(_bounded(arguments[0], arguments[1:], near)) or [near])
     if origin in (types.UnionType, typing.Union):
-        inner = [one for one in arguments if one is not type(None)]
-        return st.one_of(st.none(), *(_of(one, near) for one in inner))
+        inner = [item for item in arguments if item is not type(None)]
+        return st.one_of(st.none(), *(_of(item, near) for item in inner))
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin is tuple:
@@ -95,17 +97,17 @@ def _of(hint: Any, near: Any) -> st.SearchStrategy[Any]:
 
 
 def _bounded(hint: Any, bounds: tuple[Any, ...], near: Any) -> Iterator[Any]:
-    whole = hint is int
-    numbers: list[Any] = [0, 1, 2, 3, 4, 7, 8] if whole else [0.0, 1e-6, 0.25, 0.5, 1.0, 1.5]
+    complete = hint is int
+    numbers: list[Any] = [0, 1, 2, 3, 4, 7, 8] if complete else [0.0, 1e-6, 0.25, 0.5, 1.0, 1.5]
     if typing.get_origin(hint) is tuple:
         return
     if isinstance(near, (int, float)) and not isinstance(near, bool):
-        numbers += [near, near - 1, near + 1, near * 2, near // 2] if whole else [near, near / 2, near * 2]
+        numbers += [near, near - 1, near + 1, near * 2, near // 2] if complete else [near, near / 2, near * 2]
     for bound in bounds:
         numbers += [getattr(bound, name) for name in ("ge", "le", "gt", "lt") if hasattr(bound, name)]
     for number in dict.fromkeys(numbers):
         if all(_keeps(number, bound) for bound in bounds) and abs(number) < 10_000:
-            yield int(number) if whole else float(number)
+            yield int(number) if complete else float(number)
 
 
 def _keeps(number: float, bound: Any) -> bool:

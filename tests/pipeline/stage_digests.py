@@ -65,7 +65,7 @@ def of_stages() -> dict[str, dict[str, Any]]:
     from stages.base.context import Context
     from tests.pipeline.test_accepted import BEFORE_TRAINING, TINY
 
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         made = load(("engine=local", *TINY, *WEIGHTS))
@@ -81,9 +81,9 @@ def of_stages() -> dict[str, dict[str, Any]]:
             entry(spec.name)(Context(spec.name, config, inputs, output, root, root / "progress.jsonl"))
             files = [file for file in sorted(output.rglob("*")) if file.is_file()]
             parts = {file.relative_to(output).as_posix(): part(file) for file in files}
-            found[spec.name] = {"version": STAGES[spec.name].version, "digest": digest(parts)}
-        found["report"] = {"version": STAGES["report"].version, "digest": digest(_report(root))}
-    return found
+            result[spec.name] = {"version": STAGES[spec.name].version, "digest": digest(parts)}
+        result["report"] = {"version": STAGES["report"].version, "digest": digest(_report(root))}
+    return result
 
 
 def _report(root: Path) -> str:
@@ -122,11 +122,11 @@ def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
     version = PROGRAMS[stage] if stage in PROGRAMS else STAGES[stage].version
     entry = {"version": version, "digest": digest(parts)}
     now, known = {name: entry if exact else {**entry, "values": values}}, json.loads(GOLDEN.read_text())
-    found = list(problems(now, known))
+    result = list(problems(now, known))
     if os.environ.get(WRITE):
-        found = [problem for problem in found if "has no digest" not in problem]
-        write({**known, **(now if not found else {})})
-    assert found == []
+        result = [problem for problem in result if "has no digest" not in problem]
+        write({**known, **(now if not result else {})})
+    assert result == []
 
 
 def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str, Any], list[float]]:
@@ -151,8 +151,8 @@ def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str
             values += numbers(read) if name in ("metrics.jsonl", "result.json") else []
         elif file.suffix == ".safetensors" and not exact:
             tensors = sorted(tensors_of(file).items())
-            parts[name] = [[key, str(one.dtype), one.shape] for key, one in tensors]
-            values += [float(np.abs(one).mean()) for _, one in tensors]
+            parts[name] = [[key, str(item.dtype), item.shape] for key, item in tensors]
+            values += [float(np.abs(item).mean()) for _, item in tensors]
         else:
             parts[name] = part(file)
     return parts, values
@@ -161,24 +161,24 @@ def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str
 def plain(value: Any) -> Any:
     """JSON without what is measured."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items() if not MEASURED.fullmatch(key)}
-    return [plain(one) for one in value] if isinstance(value, list) else value
+        return {key: plain(item) for key, item in value.items() if not MEASURED.fullmatch(key)}
+    return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 def kinds(value: Any) -> Any:
     """JSON with types in the place of values."""
     if isinstance(value, dict):
-        return {key: kinds(one) for key, one in value.items()}
+        return {key: kinds(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [kinds(one) for one in value]
+        return [kinds(item) for item in value]
     return "number" if isinstance(value, (int, float)) else type(value).__name__
 
 
 def numbers(value: Any) -> list[float]:
     """The numbers in JSON, by keys."""
     if isinstance(value, (dict, list)):
-        below = [one for _, one in sorted(value.items())] if isinstance(value, dict) else value
-        return [number for one in below for number in numbers(one)]
+        below = [item for _, item in sorted(value.items())] if isinstance(value, dict) else value
+        return [number for item in below for number in numbers(item)]
     return [float(value)] if isinstance(value, (int, float)) else []
 
 
@@ -208,20 +208,20 @@ def of_engines() -> dict[str, dict[str, Any]]:
 
 def problems(now: Mapping[str, Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Outputs that changed while their version did not, and golden digests that are out of date."""
-    for name, found in now.items():
+    for name, result in now.items():
         before = known.get(name)
-        if before is None or found["version"] > before["version"]:
-            yield f"{name}: version {found['version']} has no digest; run {COMMAND}"
-        elif found["version"] < before["version"]:
-            yield f"{name}: version {found['version']} was {before['version']}: versions only rise"
-        elif found["digest"] != before["digest"] or not close(found, before):
-            yield f"{name}: its output changed, its version {found['version']} did not; {REMEDY}"
+        if before is None or result["version"] > before["version"]:
+            yield f"{name}: version {result['version']} has no digest; run {COMMAND}"
+        elif result["version"] < before["version"]:
+            yield f"{name}: version {result['version']} was {before['version']}: versions only rise"
+        elif result["digest"] != before["digest"] or not close(result, before):
+            yield f"{name}: its output changed, its version {result['version']} did not; {REMEDY}"
 
 
 def close(found: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Return True if two entries have the same numbers up to the order of summation."""
     pairs = zip(found.get("values", ()), before.get("values", ()), strict=True)
-    return all(math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for one, other in pairs)
+    return all(math.isclose(item, second, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for item, second in pairs)
 
 
 def write(entries: Mapping[str, Any]) -> None:

@@ -52,16 +52,16 @@ def test_failed_attempt_leaves_only_checkpoints(tmp_path):
 
 def test_two_live_attempts_share_no_files(tmp_path):
     store = Store(tmp_path)
-    with attempt(store, KEY) as one, attempt(store, KEY) as two:
-        assert is_held(one.work) and is_held(two.work)
-        assert {one.work, one.logs, one.staging}.isdisjoint({two.work, two.logs, two.staging})
-        for slot in (one, two):
+    with attempt(store, KEY) as item, attempt(store, KEY) as two:
+        assert is_held(item.work) and is_held(two.work)
+        assert {item.work, item.logs, item.staging}.isdisjoint({two.work, two.logs, two.staging})
+        for slot in (item, two):
             (slot.staging / "result.json").write_text("content")
         store.commit(two.staging, manifest_of(KEY))
         two.done()
-        assert (one.staging / "result.json").read_text() == "content"
-        store.commit(one.staging, manifest_of(KEY))  # loses, and finds the other's artifact
-        one.done()
+        assert (item.staging / "result.json").read_text() == "content"
+        store.commit(item.staging, manifest_of(KEY))  # loses, and finds the other's artifact
+        item.done()
     assert store.problem(KEY, deep=True) is None
     assert list((tmp_path / ".work").iterdir()) == []
 
@@ -80,10 +80,10 @@ def test_concurrent_attempts_use_different_slots(tmp_path):
     successors = [context.Process(target=_hold, args=(tmp_path, barrier, slots)) for _ in range(4)]
     for successor in successors:
         successor.start()
-    taken = sorted(slots.get(timeout=60) for _ in successors)
+    used = sorted(slots.get(timeout=60) for _ in successors)
     for successor in successors:
         successor.join()
-    assert taken == [KEY.flat, *(f"{KEY.flat}+{number}" for number in range(1, 4))]
+    assert used == [KEY.flat, *(f"{KEY.flat}+{number}" for number in range(1, 4))]
 
 
 def test_checking_a_lock_does_not_occupy_its_slot(tmp_path):

@@ -26,9 +26,9 @@ CHECKOUTS = {
 
 def without(home, file, text):
     """Drop a text from a file."""
-    whole = (home / file).read_text()
-    assert text in whole
-    (home / file).write_text(whole.replace(text, ""))
+    complete = (home / file).read_text()
+    assert text in complete
+    (home / file).write_text(complete.replace(text, ""))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_checkout_of_mindformers(version, status, one_stage, tmp_path):
     home = Path(shutil.copytree(MINDFORMERS, tmp_path / "home"))
     assert checkouts.check(CHECKOUTS["mindformers"], str(home)).status == "ok"
     (home / "setup.py").write_text(f"setup(\n    name='mindformers',\n    version='{version}',\n)\n")
-    checks = [checkouts.check(one, str(home)) for one in (CHECKOUTS["mindformers"], SUPERVISED)]
+    checks = [checkouts.check(item, str(home)) for item in (CHECKOUTS["mindformers"], SUPERVISED)]
     assert {check.status for check in checks} == {status} and version in checks[0].found
     assert checkouts.check(OLD_MINDFORMERS, str(home)).status == one_stage
 

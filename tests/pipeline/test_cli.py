@@ -96,8 +96,8 @@ def test_commands_import_neither_luigi_nor_numpy_at_start():
     names = ("run", "plan", "store", "runs", "pages", "diagnose")
     modules = f"sys, {', '.join(f'pipeline.cli.{name}' for name in names)}"
     code = f"import {modules}; print([m for m in {heavy} if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_commands_on_an_absent_store(tmp_path, capsys):
 
 def tiny_hugging_face(directory):
     """Write a one-layer Qwen2 of the shape SHAPE; return its tensors."""
-    sizes = {one.removeprefix("model.").partition("=")[0]: one.partition("=")[2] for one in SHAPE[:-1]}
+    sizes = {item.removeprefix("model.").partition("=")[0]: item.partition("=")[2] for item in SHAPE[:-1]}
     model = make_model(torch_dtype="float32", **{name: int(size) for name, size in sizes.items()})
     return {name: bits.view(np.float32) for name, bits in write_hf(directory, model).items()}
 

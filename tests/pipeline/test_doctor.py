@@ -53,7 +53,7 @@ def test_rehearsal_packages_do_not_affect_an_engine_s_verdict(tmp_path, capsys):
 
 def test_verdicts():
     good, bad, dark = (Check("x", status, "") for status in ("ok", "problem", "unknown"))
-    assert [verdict(one) for one in ([good], [good, dark], [dark, bad])] == [
+    assert [verdict(item) for item in ([good], [good, dark], [dark, bad])] == [
         "ready",
         "ready as far as known",
         "not ready",

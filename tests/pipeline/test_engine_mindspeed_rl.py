@@ -42,15 +42,17 @@ def test_inputs_of_each_stage():
 
 
 def changed(*overrides):
-    before, after = ({spec.name: spec.key for spec in one.specs} for one in (planned(), planned(*overrides)))
+    before, after = (
+        {spec.name: spec.key for spec in item.specs} for item in (planned(), planned(*overrides))
+    )
     return {name for name, key in after.items() if before[name] != key}
 
 
 def test_only_keys_that_a_stage_reads_are_fingerprinted(tmp_path):
-    places = ["engine.python=/x/python", "engine.convert_python=/y/python", "engine.ray_dashboard_port=8260"]
-    places += ["+engine.convert_env.A=1", "+engine.runtime_env.HCCL_SOCKET_IFNAME=eth0", "engine.workers=2"]
-    places += ["engine.ray_address=10.0.0.1:6379", "engine.cpus_per_npu=2", "engine.device_memory_gib=30"]
-    assert changed(*places, f"engine.mindspeed_llm_home={tmp_path}") == set()
+    paths = ["engine.python=/x/python", "engine.convert_python=/y/python", "engine.ray_dashboard_port=8260"]
+    paths += ["+engine.convert_env.A=1", "+engine.runtime_env.HCCL_SOCKET_IFNAME=eth0", "engine.workers=2"]
+    paths += ["engine.ray_address=10.0.0.1:6379", "engine.cpus_per_npu=2", "engine.device_memory_gib=30"]
+    assert changed(*paths, f"engine.mindspeed_llm_home={tmp_path}") == set()
     after_grpo = {"grpo", "export", "evaluate", "report"}
     assert changed("engine.gpu_memory_utilization=0.5") == after_grpo
     assert changed("layout.generate.model_parallel=1") == after_grpo

@@ -60,17 +60,17 @@ def test_the_plan_shows_the_msrun_line(tmp_path, capsys):
 def test_grpo_starts_from_the_tables_stage(form):
     config = load(overrides(form))
     spec = plan(config, file_digest).spec("grpo")
-    found = spec.inputs.get("weights")
-    assert (found.stage if found else None) == STARTS_FROM[form]
+    result = spec.inputs.get("weights")
+    assert (result.stage if result else None) == STARTS_FROM[form]
     if form != "local":
         assert config.convert.materialize is (form != "hf_safetensors")
         assert config.convert.format == config.split.format == ("ckpt" if form == "ckpt" else "safetensors")
 
 
 def test_without_a_checkout_the_newest_contract_is_assumed():
-    found = plan(load(["engine=mindrlhf"]), file_digest)
-    assert found.config.engine.contract == "e8a8fc1"
-    assert any("contract e8a8fc1 is assumed; run refuses" in note for note in found.notes)
+    result = plan(load(["engine=mindrlhf"]), file_digest)
+    assert result.config.engine.contract == "e8a8fc1"
+    assert any("contract e8a8fc1 is assumed; run refuses" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("version", ["e8a8fc1", "0cd087455"])
@@ -83,8 +83,8 @@ def test_paths_of_an_engine_are_not_fingerprinted(tmp_path):
     base = plan(load(["engine=mindrlhf"]), file_digest).spec("grpo").key
     moved = ["engine.python=/x/python", "engine.container=[docker,exec,x]", "engine.env_scripts=[/a.sh]"]
     assert plan(load(["engine=mindrlhf", *moved]), file_digest).spec("grpo").key == base
-    other = plan(load(["engine=mindrlhf", "engine.contract=0cd087455"]), file_digest).spec("grpo").key
-    assert other != base
+    second = plan(load(["engine=mindrlhf", "engine.contract=0cd087455"]), file_digest).spec("grpo").key
+    assert second != base
 
 
 def test_an_engine_has_a_default_reward():
@@ -96,8 +96,8 @@ def test_an_engine_has_a_default_reward():
 @pytest.mark.parametrize(("layers", "stages", "offset"), [(28, 8, 4), (48, 32, 16), (7, 2, 1), (28, 4, 0)])
 def test_remaining_layers_are_spread_over_pipeline_stages(layers, stages, offset):
     model = [f"model.num_hidden_layers={layers}", f"layout=dp1_mp1_pp{stages}", "train.prompts_per_step=64"]
-    found = load(["engine=mindrlhf", *model]).layout.train.offset
-    assert sum(found) == offset and len(found) == (stages if offset else 0)
+    result = load(["engine=mindrlhf", *model]).layout.train.offset
+    assert sum(result) == offset and len(result) == (stages if offset else 0)
 
 
 def test_dry_run_writes_a_script_per_node_and_starts_nothing(tmp_path, capsys):

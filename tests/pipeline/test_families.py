@@ -53,7 +53,7 @@ def test_plan_agrees_with_the_table_of_the_page(family, engine, tmp_path, capsys
         overrides = [*(DEEPSEEK if engine == "mindrlhf" else overrides), "model.path=/models/it"]
     supervised = [*overrides, SFT.get(engine, "engine.sft=mindformers")]
     if cell == "–":
-        trained = [one.title for one in FAMILIES.values() if engines.get(engine).trains(one)]
+        trained = [item.title for item in FAMILIES.values() if engines.get(engine).trains(item)]
         with pytest.raises(ConfigError, match=f"engine={engine} trains") as refused:
             load(overrides)
         assert all(title in str(refused.value) for title in trained)
@@ -70,7 +70,7 @@ def test_plan_agrees_with_the_table_of_the_page(family, engine, tmp_path, capsys
     else:
         assert main(["plan", "--json", f"store={tmp_path}", *overrides]) in (0, 1, 10)
         listed = json.loads(capsys.readouterr().out)["stages"]
-        planned = {one["stage"] for one in listed if one["state"] != "SKIPPED"}
+        planned = {item["stage"] for item in listed if item["state"] != "SKIPPED"}
     assert planned == expected
 
 

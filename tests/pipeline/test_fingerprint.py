@@ -55,7 +55,7 @@ def test_corrections_change_only_wrong_artifacts(line, monkeypatch):
     now = {spec.name: spec.key for spec in plan(config, lambda path: "x").specs}
     without = graph.stages(config)
     monkeypatch.setattr(
-        graph, "stages", lambda config: tuple(replace(one, corrections=()) for one in without)
+        graph, "stages", lambda config: tuple(replace(item, corrections=()) for item in without)
     )
     before = {spec.name: spec.key for spec in plan(config, lambda path: "x").specs}
     changed = {name for name in now if now[name] != before[name]}
@@ -106,14 +106,14 @@ def test_canonical_json_refuses_nan():
 @pytest.fixture
 def reads(monkeypatch):
     """Files that were read for their digests."""
-    found: list[Path] = []
+    result: list[Path] = []
 
     def reading(path):
-        found.append(path)
+        result.append(path)
         return file_digest(path)
 
     monkeypatch.setattr(pipeline.fingerprint, "file_digest", reading)
-    return found
+    return result
 
 
 def test_digests_are_cached_until_the_file_changes(tmp_path, monkeypatch, reads):

@@ -111,23 +111,23 @@ def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path):
 
 def test_the_same_files_elsewhere_are_the_same_inputs(tmp_path):
     identities = []
-    for place in ("a", "b"):
-        (tmp_path / place).mkdir()
+    for path in ("a", "b"):
+        (tmp_path / path).mkdir()
         for name in ("train", "test"):
-            (tmp_path / place / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
-        specs = planned("dataset=gsm8k", f"dataset.path={tmp_path / place}").specs
+            (tmp_path / path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
+        specs = planned("dataset=gsm8k", f"dataset.path={tmp_path / path}").specs
         identities.append([spec.key.fingerprint for spec in specs])
     assert identities[0] == identities[1]
 
 
 def test_the_files_of_a_users_reward_are_fingerprinted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    mine, beside = tmp_path / "mine.py", tmp_path / "beside.py"
+    mine, sibling = tmp_path / "mine.py", tmp_path / "beside.py"
     mine.write_text("import beside\n\ndef f(completions, solutions):\n    return [0.0]\n")
-    beside.write_text("A = 1\n")
+    sibling.write_text("A = 1\n")
     own = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
     before = {spec.name: spec.key for spec in planned(*own).specs}
-    for file, text in ((beside, "A = 2\n"), (mine, "import beside\nf = beside.A\n")):
+    for file, text in ((sibling, "A = 2\n"), (mine, "import beside\nf = beside.A\n")):
         file.write_text(text)
         after = {spec.name: spec.key for spec in planned(*own).specs}
         assert {name for name in after if before[name] != after[name]} == {
@@ -137,7 +137,7 @@ def test_the_files_of_a_users_reward_are_fingerprinted(tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    for file in (mine, beside):
+    for file in (mine, sibling):
         file.rename(elsewhere / file.name)
     assert {spec.name: spec.key for spec in planned(*own).specs} == before
     assert planned("sft.enabled=false").spec("grpo").external == {}

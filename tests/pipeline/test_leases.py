@@ -58,12 +58,12 @@ def test_lock_file_that_cannot_be_created_is_reported(tmp_path):
 
 
 def test_lock_is_released_although_a_fork_has_its_file_open(file):
-    ours, theirs = os.pipe()
+    actual, reference = os.pipe()
     with leases.locked(file, file.parent):
         child = os.fork()
         if not child:
-            os.close(theirs)
-            os.read(ours, 1)  # until the parent closes it
+            os.close(reference)
+            os.read(actual, 1)  # until the parent closes it
             os._exit(0)
     with leases.locked(file, file.parent, wait=False) as held:
         second = os.fork()
@@ -73,5 +73,5 @@ def test_lock_is_released_although_a_fork_has_its_file_open(file):
         os.waitpid(second, 0)
         with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)
-    os.close(theirs)
+    os.close(reference)
     os.waitpid(child, 0)

@@ -54,7 +54,7 @@ def test_mindrlhf_rewards_text_that_ends_with_a_stop_token(tmp_path):
     store = Store(tmp_path / "store")
     problems = warnings(planned(*FORMAT), store)
     assert any(
-        one.startswith("reward.functions=format: can't be earned: the token that ends") for one in problems
+        item.startswith("reward.functions=format: can't be earned: the token that ends") for item in problems
     )
     assert warnings(planned(*FORMAT, "engine.tokenizer=file"), store) == []
     assert warnings(planned(*FORMAT, "model.variant=base"), store) == []
@@ -72,7 +72,7 @@ def test_the_one_stage_script_does_so_too(tmp_path, overrides, warned):
     one_stage = ["experiment=mindrlhf_one_stage_7b", f"dataset.path={FIXTURE}", "model.path=/models/qwen"]
     prompts = ["train.prompts_per_step=2"]  # a batch: all that 32599d0 takes
     problems = warnings(planned(*one_stage, *prompts, *overrides), Store(tmp_path / "store"))
-    assert any("stays in the text as" in one for one in problems) is warned
+    assert any("stays in the text as" in item for item in problems) is warned
 
 
 def test_a_dataset_in_the_store_is_probed(tmp_path):

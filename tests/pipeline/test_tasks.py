@@ -32,8 +32,8 @@ def test_every_stage_is_a_documented_luigi_task():
 
 def test_runs_with_the_same_fingerprint_share_a_task(tmp_path):
     store = f"store={tmp_path}"
-    split, same, other = (of("Split", store, more) for more in ("seed=0", "evaluate.k=2", "seed=1"))
-    assert split.task_id == same.task_id != other.task_id
+    split, same, second = (of("Split", store, more) for more in ("seed=0", "evaluate.k=2", "seed=1"))
+    assert split.task_id == same.task_id != second.task_id
     graph = of("RunGRPO", store).deps()
     assert split.task_id in {task.task_id for task in graph}
     (shown,) = (task.to_str_params() for task in graph if task.task_family == "Split")
@@ -43,9 +43,9 @@ def test_runs_with_the_same_fingerprint_share_a_task(tmp_path):
 def test_training_stages_occupy_cards(tmp_path):
     luigi.configuration.get_config().set("resources", "cards", "0")
     graph = of("RunGRPO", f"store={tmp_path}").deps()
-    taken = {task.task_family: task.resources for task in graph if isinstance(task, tasks.StageTask)}
+    used = {task.task_family: task.resources for task in graph if isinstance(task, tasks.StageTask)}
     expected = {"Sft": {"cards": 1}, "Grpo": {"cards": 2}, "Evaluate": {"cards": 1}}
-    assert {name: cards for name, cards in taken.items() if cards} == expected
+    assert {name: cards for name, cards in used.items() if cards} == expected
     assert luigi.configuration.get_config().get("resources", "cards") == "2"
 
 

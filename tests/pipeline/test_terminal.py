@@ -28,8 +28,8 @@ def root(tmp_path_factory):
             commit_spec(Store(root), spec, {"file": spec.name}, started=100.0, ended=107.5)
     artifacts = {spec.name: str(spec.key) for spec in specs}
     for number, run in enumerate(("20261122-080000-aaaa", "20261122-090000-bbbb"), 1):
-        told = {"config": {"train": {"learning_rate": number / 1000}}, "artifacts": artifacts}
-        history.record(root, run, "started", overrides=[LONG], **told)
+        output = {"config": {"train": {"learning_rate": number / 1000}}, "artifacts": artifacts}
+        history.record(root, run, "started", overrides=[LONG], **output)
         history.record(root, run, "finished", result={"accuracy_sft": 0.25, "accuracy_grpo": 0.5})
     return root
 
@@ -75,8 +75,8 @@ JSON = ("verify", "verify --deep", "gc", "remote status", "runs", "show last", "
 
 @pytest.mark.parametrize("command", JSON)
 def test_json_output_can_be_parsed(command, root, tmp_path, capsys):
-    place = [f"remote={tmp_path.as_uri()}"] if command.startswith("remote") else []
-    assert main([*command.split(), "--json", f"store={root}", *place]) in (0, 10)
+    path = [f"remote={tmp_path.as_uri()}"] if command.startswith("remote") else []
+    assert main([*command.split(), "--json", f"store={root}", *path]) in (0, 10)
     json.loads(capsys.readouterr().out)
 
 

@@ -172,10 +172,10 @@ def test_the_command_line_does_not_show_the_token(ui):
 
 
 def test_a_port_in_use_is_refused(tmp_path, capsys):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = str(used.getsockname()[1])
         assert main(["ui", "--port", port, f"store={tmp_path}"]) == 2
     assert f"--port={port}" in capsys.readouterr().err
 

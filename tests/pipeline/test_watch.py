@@ -174,20 +174,20 @@ def test_watch_follows_a_run_to_its_end(store, training_lock, event, code):
 
 def test_watch_refreshes_a_terminal(store, training_lock):
     held = leases.take(store, RUN)
-    ours, theirs = pty.openpty()
-    process = watching(store, stdout=theirs)
-    os.close(theirs)
+    actual, reference = pty.openpty()
+    process = watching(store, stdout=reference)
+    os.close(reference)
     seen = b""
     while b"5/25" not in seen:
-        seen += os.read(ours, 4096)
+        seen += os.read(actual, 4096)
     lines(store / ".logs" / f"grpo-{DIGITS}" / "progress.jsonl",
           {"time_s": time.time(), "step": 6, "total": 25, "unit": "step", "message": ""})  # fmt: skip
     while b"6/25" not in seen:
-        seen += os.read(ours, 4096)
+        seen += os.read(actual, 4096)
     history.record(store, RUN, "finished", result={})
     assert process.wait(timeout=30) == 0
     held.release()
-    os.close(ours)
+    os.close(actual)
     assert b"\x1b[" in seen
 
 

@@ -227,8 +227,8 @@ def checkpoint(root: Path) -> None:
     for name in ("weights", "adam_m", "adam_v"):
         file = root / name / "rank_0" / "model.safetensors"
         write_rank({"a": np.ones((2, 2), np.float32)}, file, None)
-        told = {"bytes": file.stat().st_size, "sha256": digest(file)}
-        listed[file.relative_to(root).as_posix()] = told
+        output = {"bytes": file.stat().st_size, "sha256": digest(file)}
+        listed[file.relative_to(root).as_posix()] = output
     state = {"step": 3, "updates": 3, "position": 12, "best": {}, "files": listed}
     (root / STATE).write_text(json.dumps(state))
 
@@ -262,11 +262,11 @@ def meta(root: Path) -> None:
 
     for part, prefix in (("train", "policy_model"), ("reference", "reference")):
         for rank in range(2):
-            place = root / part / f"rank_{rank}"
+            path = root / part / f"rank_{rank}"
             for step in (1, 2):
-                file = place / f"{prefix}_rank_{rank}-0_{step}.safetensors"
+                file = path / f"{prefix}_rank_{rank}-0_{step}.safetensors"
                 write_rank({"a": np.ones((2, 2), np.float32)}, file, None)
-            (place / "meta.json").write_text(
+            (path / "meta.json").write_text(
                 json.dumps({"last_epoch": 0, "last_step": 2, "last_ckpt_file": file.name})
             )
 
@@ -304,8 +304,8 @@ def logs(root: Path) -> None:
 def read_logs(root: Path) -> object:
     from launch.diagnose.diagnosis import diagnose
 
-    found = diagnose(root)
-    return found.lines(), found.to_json()
+    result = diagnose(root)
+    return result.lines(), result.to_json()
 
 
 FORMATS: dict[str, Format] = {

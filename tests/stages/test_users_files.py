@@ -77,24 +77,24 @@ def users(tmp_path_factory):
 
 def state(root):
     """Return mode, owner, time and content of a directory and everything below it, by name."""
-    found = {}
+    result = {}
     for path in (root, *sorted(root.rglob("*"))):
         stat = path.lstat()
         content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-        found[str(path.relative_to(root))] = (
+        result[str(path.relative_to(root))] = (
             stat.st_mode,
             stat.st_uid,
             stat.st_gid,
             stat.st_mtime_ns,
             content,
         )
-    return found
+    return result
 
 
 def upstream_works(work):
     """Do what programs do to the directories that start.json and the rendered files name."""
-    told = json.loads((work / START_FILE).read_text())["start"]
-    words = told.get("engine", told)["program"]
+    output = json.loads((work / START_FILE).read_text())["start"]
+    words = output.get("engine", output)["program"]
     given = dict(itertools.pairwise(words)) | dict(
         word.split("=", 1) for word in words if word.startswith("--") and "=" in word
     )
@@ -119,8 +119,8 @@ def stages_of(users, tmp_path, *overrides):
     config = load([*COMMON, f"model.path={users}", *overrides])
     outputs: dict[str, Path] = {}
     for spec in graph.plan(config, digest=lambda path: "0" * 64).specs:
-        ours = spec.stage.program is None and "engine=local" not in overrides
-        if spec.name in OURS or (spec.name == "export" and ours):
+        actual = spec.stage.program is None and "engine=local" not in overrides
+        if spec.name in OURS or (spec.name == "export" and actual):
             continue
         output, work = outputs.setdefault(spec.name, tmp_path / spec.name), tmp_path / f"{spec.name}-work"
         output.mkdir()

@@ -33,9 +33,9 @@ def test_deepseek_v3_is_converted_as_by_mindformers(checkout, tmp_path, capsys):
     run(sys.executable, script, *arguments, env={"PYTHONPATH": str(home)})
     convert_directory(tmp_path / "hf", tmp_path / "ours", False, None)
     assert f"model.layers.{model.num_hidden_layers}.* is left out" in capsys.readouterr().err
-    theirs, ours = load(tmp_path / "theirs"), load(tmp_path / "ours")
+    reference, actual = load(tmp_path / "theirs"), load(tmp_path / "ours")
     layer = f"model.layers.{model.num_hidden_layers}."
-    trained = {name for name in theirs if not name.startswith((layer, "model.mtp_"))}
-    assert ours.keys() == trained and len(theirs) > len(trained)
+    trained = {name for name in reference if not name.startswith((layer, "model.mtp_"))}
+    assert actual.keys() == trained and len(reference) > len(trained)
     for name in trained:
-        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+        np.testing.assert_array_equal(actual[name], reference[name], err_msg=name)

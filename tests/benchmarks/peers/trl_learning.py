@@ -47,7 +47,7 @@ def main(settings_file, result_file):
     with open(settings_file, encoding="utf-8") as file:
         settings = json.load(file)
     tokenizer = transformers.AutoTokenizer.from_pretrained(settings["model"], padding_side="left")
-    train, rollout, kept = settings["train"], settings["rollout"], -settings["held_out"]
+    train, rollout, retained = settings["train"], settings["rollout"], -settings["held_out"]
     size = train["prompts_per_step"] * rollout["num_generations"]
     with tempfile.TemporaryDirectory() as directory:
         args = trl.GRPOConfig(
@@ -84,10 +84,10 @@ def main(settings_file, result_file):
         )  # fmt: skip
         rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: settings["rates"][step])
         checks = Checks(
-            settings["texts"][kept:], settings["solutions"][kept:], settings["every"], rollout["max_tokens"],
-            tokenizer,
+            settings["texts"][retained:], settings["solutions"][retained:], settings["every"],
+            rollout["max_tokens"], tokenizer,
         )  # fmt: skip
-        data = {"prompt": settings["texts"][:kept], "solution": settings["solutions"][:kept]}
+        data = {"prompt": settings["texts"][:retained], "solution": settings["solutions"][:retained]}
         trainer = trl.GRPOTrainer(
             model,
             [reward(name) for name in settings["functions"]],
@@ -99,7 +99,7 @@ def main(settings_file, result_file):
         )
         trainer.train()
     result = {
-        "versions": {one.__name__: one.__version__ for one in (trl, transformers, torch)},
+        "versions": {item.__name__: item.__version__ for item in (trl, transformers, torch)},
         "checks": checks.found,
     }
     with open(result_file, "w", encoding="utf-8") as file:
@@ -111,7 +111,7 @@ def reward(name):
     score = functions.ITEM_REWARDS[name]
 
     def scored(completions, solution, **_):
-        return [score(*one) for one in zip(completions, solution, strict=True)]
+        return [score(*item) for item in zip(completions, solution, strict=True)]
 
     scored.__name__ = name
     return scored

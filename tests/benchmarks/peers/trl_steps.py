@@ -87,7 +87,7 @@ def main(settings_file, result_file):
     lengths = trainer._metrics["train"]["completions/mean_length"]
     assert all(length == T for length in lengths), lengths
     result = {
-        "versions": {one.__name__: one.__version__ for one in (trl, transformers, torch)},
+        "versions": {item.__name__: item.__version__ for item in (trl, transformers, torch)},
         "steps": trainer.steps,
         "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }

@@ -160,7 +160,7 @@ class Run:
         return self.layout["data_parallel"] * self.layout["model_parallel"] * self.layout["pipeline_stage"]
 
     def load(self, directory):
-        """Load this rank's slices of a Hugging Face or flat directory; write the files that mindrlhf writes."""
+        """Load this rank's slices of a model directory; write the files that mindrlhf writes."""
         if self.rl["load_ckpt_format"] == "ckpt":
             import mindspore
 

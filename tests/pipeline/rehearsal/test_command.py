@@ -40,19 +40,19 @@ def _rehearse(tmp_path, *arguments):
 
 
 def _place(tmp_path):
-    (place,) = (tmp_path / "store" / ".rehearsals").iterdir()
-    return place
+    (path,) = (tmp_path / "store" / ".rehearsals").iterdir()
+    return path
 
 
 def test_what_passes_ends_in_a_line_for_programs_and_leaves_two_reports(tmp_path, capsys):
     assert _rehearse(tmp_path) == 0
-    out, place = capsys.readouterr().out, _place(tmp_path)
+    out, path = capsys.readouterr().out, _place(tmp_path)
     assert out.splitlines()[-1] == (
-        f"rehearsal passed proven=1 failed=0 unproven=1 report={place / 'report.md'}"
+        f"rehearsal passed proven=1 failed=0 unproven=1 report={path / 'report.md'}"
     )
-    assert json.loads((place / "report.json").read_text())["passed"] is True
-    assert "| data read | proven | 4 prompts |" in (place / "report.md").read_text()
-    assert not (place / "scratch").exists()
+    assert json.loads((path / "report.json").read_text())["passed"] is True
+    assert "| data read | proven | 4 prompts |" in (path / "report.md").read_text()
+    assert not (path / "scratch").exists()
 
 
 def test_one_failure_fails_it_and_what_it_left_stays(tmp_path, capsys, monkeypatch):
@@ -61,9 +61,9 @@ def test_one_failure_fails_it_and_what_it_left_stays(tmp_path, capsys, monkeypat
     assert (
         capsys.readouterr().out.splitlines()[-1].startswith("rehearsal failed proven=1 failed=1 unproven=1")
     )
-    place = _place(tmp_path)
-    assert (place / "scratch" / "local" / "left").exists()
-    assert r"nan \| \<b\>" in (place / "report.md").read_text()  # a model's words are not rendered
+    path = _place(tmp_path)
+    assert (path / "scratch" / "local" / "left").exists()
+    assert r"nan \| \<b\>" in (path / "report.md").read_text()  # a model's words are not rendered
 
 
 def test_an_error_that_the_pipeline_reports_is_a_failed_proof(tmp_path, capsys, monkeypatch):
@@ -111,10 +111,10 @@ def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(tmp_path, caps
 
 
 def test_keep_wants_an_empty_directory_and_leaves_it(tmp_path, capsys):
-    kept = tmp_path / "kept"
-    assert _rehearse(tmp_path, "--keep", str(kept)) == 0
-    assert (kept / "local" / "left").exists()
-    assert _rehearse(tmp_path, "--keep", str(kept)) == 2
+    retained = tmp_path / "kept"
+    assert _rehearse(tmp_path, "--keep", str(retained)) == 0
+    assert (retained / "local" / "left").exists()
+    assert _rehearse(tmp_path, "--keep", str(retained)) == 2
     assert "--keep" in capsys.readouterr().err
 
 

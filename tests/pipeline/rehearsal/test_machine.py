@@ -19,7 +19,7 @@ from tests.upstream.mindrlhf.rehearsals import write_inputs
     ],
 )
 def test_special_ids_must_be_tokens_of_the_tokenizer(tmp_path, ids, unknown):
-    recipe = [one for one in write_inputs(tmp_path) if "_token_id" not in one]
+    recipe = [item for item in write_inputs(tmp_path) if "_token_id" not in item]
     file = tmp_path / "model" / "config.json"
     config = json.loads(file.read_text())
     file.write_text(json.dumps({**config, "vocab_size": 152064}))

@@ -41,15 +41,15 @@ def test_push_and_pull_between_stores(settings, capsys):
     assert capsys.readouterr().out.count(": is there\n") == 3
     assert main(["remote", "status", *settings["theirs"]]) == 0
     assert "in all: 3 artifacts, 0 runs" in capsys.readouterr().out
-    _, theirs = prepare_plan(settings["theirs"])
+    _, reference = prepare_plan(settings["theirs"])
     digits = specs["strategy"].key.fingerprint[:12]
     assert main(["pull", "convert", digits, "--dry-run", *settings["theirs"]]) == 0
-    assert capsys.readouterr().out.count("would be pulled") == 2 and not theirs.root.exists()
+    assert capsys.readouterr().out.count("would be pulled") == 2 and not reference.root.exists()
     assert main(["pull", "convert", digits, *settings["theirs"]]) == 0
-    assert [theirs.problem(specs[name].key) for name in specs] == ["never run", None, None]
+    assert [reference.problem(specs[name].key) for name in specs] == ["never run", None, None]
     assert main(["pull", "fetch", "split", *settings["theirs"]]) == 1  # split is nowhere
     output = capsys.readouterr().out
-    assert "is not at file://" in output and theirs.problem(specs["fetch"].key) is None
+    assert "is not at file://" in output and reference.problem(specs["fetch"].key) is None
 
 
 def test_run_of_another_store_is_pulled_by_name(settings, capsys):
@@ -60,8 +60,8 @@ def test_run_of_another_store_is_pulled_by_name(settings, capsys):
     history.record(mine.root, run, "named", name="baseline")
     assert main(["push", "last", *settings["mine"]]) == 0
     assert main(["pull", "baseline", *settings["theirs"]]) == 0
-    theirs = Store(mine.root.with_name("theirs"))
-    assert all(theirs.problem(spec.key, deep=True) is None for spec in specs.values())
+    reference = Store(mine.root.with_name("theirs"))
+    assert all(reference.problem(spec.key, deep=True) is None for spec in specs.values())
     with pytest.raises(SystemExit):
         main(["pull", "--nothing", *settings["theirs"]])
     assert main(["pull", "nothing", *settings["theirs"]]) == 2

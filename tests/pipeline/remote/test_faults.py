@@ -204,9 +204,9 @@ def test_server_with_an_unknown_host_key_is_refused(tmp_path, monkeypatch):
         monkeypatch.setattr(Remote, "_system", lambda remote: opened.append(remote) or real(remote))
         with pytest.raises(RemoteError, match="is not in known_hosts"):
             push(team.remote, team.mine, KEY)
-        other = (home / ".ssh" / "id_ed25519.pub").read_text().split()[:2]
+        second = (home / ".ssh" / "id_ed25519.pub").read_text().split()[:2]
         address = host.rpartition("@")[2].replace("127.0.0.1", "[127.0.0.1]")
-        (home / ".ssh" / "known_hosts").write_text(" ".join([address, *other]) + "\n")
+        (home / ".ssh" / "known_hosts").write_text(" ".join([address, *second]) + "\n")
         with pytest.raises(RemoteError, match="another key than in known_hosts"):
             push(team.remote, team.mine, KEY)
         assert len(opened) == 2  # once each: another try changes nothing

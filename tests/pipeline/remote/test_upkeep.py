@@ -232,12 +232,12 @@ def test_command_lists_before_deleting_and_respects_the_grace_period(file_team, 
 def test_runs_of_all_stores(file_team, capsys):
     first = ran(file_team, KEY)
     where = [f"remote={file_team.remote.url}", f"store={file_team.theirs.root}"]
-    theirs = history.new_run_id()
-    history.record(file_team.theirs.root, theirs, "started", overrides=["seed=9"], config={}, artifacts={})
-    records.publish(file_team.remote, file_team.theirs, theirs)
-    assert main(["runs", "--remote", "--pin", first, "--name", f"{theirs}=ours", *where]) == 0
+    reference = history.new_run_id()
+    history.record(file_team.theirs.root, reference, "started", overrides=["seed=9"], config={}, artifacts={})
+    records.publish(file_team.remote, file_team.theirs, reference)
+    assert main(["runs", "--remote", "--pin", first, "--name", f"{reference}=ours", *where]) == 0
     out = capsys.readouterr().out
-    assert re.search(rf"{first}.*pinned", out) and re.search(rf"{theirs}.*seed=9.*ours", out)
+    assert re.search(rf"{first}.*pinned", out) and re.search(rf"{reference}.*seed=9.*ours", out)
     assert history.runs(file_team.mine.root)[first].pinned is False  # another store is not changed
 
 

@@ -64,12 +64,12 @@ def test_a_function_is_a_row_and_may_show_another_value():
     def _halves(run):
         return "in halves", "cut it", run.batch // 2
 
-    whole = Rules[tuple[Run, ...]]("runs")
-    whole.include(rules, lambda runs: runs[0] if runs else None)
-    (problem,) = whole.check((Run(),))
+    complete = Rules[tuple[Run, ...]]("runs")
+    complete.include(rules, lambda runs: runs[0] if runs else None)
+    (problem,) = complete.check((Run(),))
     assert (problem.id, problem.value) == ("table.halves", 4)
-    assert whole.check(()) == [] and whole.check((Run(4),)) == []
-    assert [row.id for row in whole.rows()] == ["table.halves"]
+    assert complete.check(()) == [] and complete.check((Run(4),)) == []
+    assert [row.id for row in complete.rows()] == ["table.halves"]
 
 
 def test_names_are_unique_and_refer_to_earlier_rows():

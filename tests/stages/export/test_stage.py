@@ -51,9 +51,9 @@ def test_generation_config_has_training_ids_and_evaluates_sampling(tmp_path):
     }
     write(tmp_path / "generation_config.json", base)
     ids = {"bos_token_id": None, "eos_token_id": [7, 8], "pad_token_id": 9, "kept": 1}
-    found = generation(tmp_path, IDS, greedy(28), sampled=True)
+    result = generation(tmp_path, IDS, greedy(28), sampled=True)
     drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": 28}
-    assert found == ids | drawn
+    assert result == ids | drawn
     rollout = dataclasses.replace(
         greedy(28), temperature=0.6, top_k=5, top_p=0.9, min_p=0.1, repetition_penalty=1.2, min_tokens=3
     )

@@ -60,8 +60,8 @@ def asked(tokenizer, question, **told):
 def check(directories, tokenizers, family, question, settings):
     assume(question.strip() and (settings["chat_template"] or settings.get("enable_thinking") is None))
     encoder = make_encoder(directories[family], None, dataset(solution="answer"), tokenize(**settings))
-    found = asked(tokenizers[family], question, chat_template=chat_template(encoder))
-    assert found == prompt_of(encoder, question)
+    result = asked(tokenizers[family], question, chat_template=chat_template(encoder))
+    assert result == prompt_of(encoder, question)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama3"])
@@ -103,10 +103,10 @@ def exported_compat(directories, tmp_path_factory):
     encoder = make_encoder(out, None, dataset(), tokenize(**RECIPES["arith"] | COMPAT))
     write_tokenizer(encoder, out)
     write_template(chat_template(encoder), out)
-    theirs = transformers.AutoTokenizer.from_pretrained(out)
+    reference = transformers.AutoTokenizer.from_pretrained(out)
     usual = transformers.AutoTokenizer.from_pretrained(directories["qwen2"])
-    assert theirs("#### 2")["input_ids"] != usual("#### 2")["input_ids"]
-    return theirs
+    assert reference("#### 2")["input_ids"] != usual("#### 2")["input_ids"]
+    return reference
 
 
 def test_transformers_find_the_exported_template(directories, tmp_path):
@@ -115,12 +115,12 @@ def test_transformers_find_the_exported_template(directories, tmp_path):
     encoder = make_encoder(out, None, dataset(), tokenize(**RECIPES["arith"]))
     before = prompt_of(encoder, "Tom has 3")
     write_template(chat_template(encoder), out)
-    theirs = transformers.AutoTokenizer.from_pretrained(out)
-    assert asked(theirs, "Tom has 3") == before == theirs("Tom has 3\n")["input_ids"]
+    reference = transformers.AutoTokenizer.from_pretrained(out)
+    assert asked(reference, "Tom has 3") == before == reference("Tom has 3\n")["input_ids"]
     settings = json.loads((out / "tokenizer_config.json").read_text())
-    assert settings["chat_template"] == theirs.chat_template  # for readers that know no file of its own
+    assert settings["chat_template"] == reference.chat_template  # for readers that know no file of its own
     with pytest.raises(Exception, match="bare questions"):
-        theirs.apply_chat_template([{"role": "system", "content": "S"}])
+        reference.apply_chat_template([{"role": "system", "content": "S"}])
 
 
 def test_training_an_exported_model_further_adds_no_second_suffix(directories, tmp_path):
@@ -141,13 +141,13 @@ def test_training_an_exported_model_further_adds_no_second_suffix(directories, t
 def test_a_conversation_keeps_its_system_message_and_each_question_gets_the_suffix(directories):
     settings = tokenize(**RECIPES["openr1_math"])
     template = chat_template(make_encoder(directories["qwen2"], None, dataset(), settings))
-    theirs = transformers.AutoTokenizer.from_pretrained(directories["qwen2"])
+    reference = transformers.AutoTokenizer.from_pretrained(directories["qwen2"])
     turns = [{"role": "system", "content": "S"}, {"role": "user", "content": "a"}]
     turns += [{"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
-    text = theirs.apply_chat_template(turns, chat_template=template, tokenize=False)
+    text = reference.apply_chat_template(turns, chat_template=template, tokenize=False)
     suffix = RECIPES["openr1_math"]["prompt_suffix"]
     assert text.startswith("<|im_start|>system\nS<|im_end|>") and text.count("system") == 1
-    assert [f"user\n{said}{suffix}<|im_end|>" in text for said in "ac"] == [True, True]
+    assert [f"user\n{message}{suffix}<|im_end|>" in text for message in "ac"] == [True, True]
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))

@@ -116,9 +116,9 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             return self._json(404, {"Message": "no such file"})
         tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        expected = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         same = self.headers.get("If-Range", tag) == tag
-        start = int(wanted[1]) if wanted and self.hub.ranges and same else 0
+        start = int(expected[1]) if expected and self.hub.ranges and same else 0
         if start and start >= len(content):
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{len(content)}")

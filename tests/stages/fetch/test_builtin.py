@@ -37,8 +37,8 @@ def test_the_seed_decides_and_more_layers_leave_the_others_as_they_were(tmp_path
     assert all((value == first[name]).all() for name, value in written(tmp_path).items())
     deeper = written(tmp_path, num_hidden_layers=3)
     assert all((deeper[name] == value).all() for name, value in first.items())
-    other = written(tmp_path, seed=1)
-    assert (other["model.embed_tokens.weight"] != first["model.embed_tokens.weight"]).any()
+    second = written(tmp_path, seed=1)
+    assert (second["model.embed_tokens.weight"] != first["model.embed_tokens.weight"]).any()
 
 
 @pytest.mark.parametrize(("dtype", "code"), [("bfloat16", "BF16"), ("float16", "F16")])

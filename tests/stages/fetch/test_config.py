@@ -16,8 +16,8 @@ def test_the_shipped_datasets_are_sound():
 
 def test_files_of_a_directory_and_of_a_pair(tmp_path):
     assert split_files(dataset(path=str(FIXTURE))) == (FIXTURE / "train.jsonl", FIXTURE / "test.jsonl")
-    one, two = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    assert split_files(dataset(path=str(one), test_path=str(two))) == (one, two)
+    item, two = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    assert split_files(dataset(path=str(item), test_path=str(two))) == (item, two)
 
 
 def test_external_files_are_those_that_the_stages_read(tmp_path):

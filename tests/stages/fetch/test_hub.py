@@ -40,7 +40,9 @@ def tiny(hub):
 
 
 def take(*patterns):
-    return lambda files, origin: [found for pattern in patterns for found in matching(files, pattern, origin)]
+    return lambda files, origin: [
+        result for pattern in patterns for result in matching(files, pattern, origin)
+    ]
 
 
 def download(hub, tmp_path, select=None, revision="master", progress=lambda done, total: None, **changes):
@@ -83,14 +85,14 @@ def test_a_killed_download_is_resumed(tiny, tmp_path):
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    kept = partial.stat().st_size
-    assert 100_000 < kept < len(WEIGHTS)
+    retained = partial.stat().st_size
+    assert 100_000 < retained < len(WEIGHTS)
     tiny.bytes_per_s = 0
     tiny.requests.clear()
     got = download(tiny, tmp_path)
     assert (got.root / "model.safetensors").read_bytes() == WEIGHTS
     (resumed,) = [seen for seen in tiny.downloads() if seen.file == "model.safetensors"]
-    assert resumed.range == f"bytes={kept}-"
+    assert resumed.range == f"bytes={retained}-"
 
 
 @pytest.mark.parametrize("listed", [{"Sha256": "0" * 64}, {"Size": len(WEIGHTS) + 1}])
@@ -237,10 +239,10 @@ def test_a_password_in_the_endpoint_is_never_shown(tiny, tmp_path, monkeypatch, 
 def test_the_files_are_those_that_the_modelscope_package_itself_downloads(tiny, tmp_path, monkeypatch):
     modelscope = pytest.importorskip("modelscope")
     monkeypatch.setenv("MODELSCOPE_HOME", str(tmp_path / "home"))
-    theirs = modelscope.snapshot_download(
+    reference = modelscope.snapshot_download(
         NAME, revision="master", local_dir=str(tmp_path / "theirs"), endpoint=tiny.url, token="x"
     )
     got = download(tiny, tmp_path, take("*", "deep/*"))
     for path in FILES:
-        with open(os.path.join(theirs, path), "rb") as file:
+        with open(os.path.join(reference, path), "rb") as file:
             assert file.read() == (got.root / path).read_bytes()

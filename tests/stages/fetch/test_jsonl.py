@@ -17,8 +17,8 @@ def read_bytes(tmp_path, *lines):
 def test_what_is_written_is_read_back(tmp_path):
     rows = [("How many?\nTwo lines", "#### 1"), ("é 数 \u2028", "x")]
     write_rows(tmp_path / "a.jsonl", rows, COLUMNS)
-    found = list(read_lines(tmp_path / "a.jsonl", COLUMNS))
-    assert found == [Row(1, *rows[0]), Row(2, *rows[1])]
+    result = list(read_lines(tmp_path / "a.jsonl", COLUMNS))
+    assert result == [Row(1, *rows[0]), Row(2, *rows[1])]
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_what_is_written_is_read_back(tmp_path):
     ],
 )
 def test_a_bad_line_is_named_by_number_and_reason(tmp_path, line, reason):
-    _, found = read_bytes(tmp_path, GOOD, line, GOOD)
-    assert isinstance(found[1], BadLine)
-    assert found[1].line == 2
-    assert reason in found[1].reason
-    assert [entry.line for entry in found] == [1, 2, 3]
+    _, result = read_bytes(tmp_path, GOOD, line, GOOD)
+    assert isinstance(result[1], BadLine)
+    assert result[1].line == 2
+    assert reason in result[1].reason
+    assert [entry.line for entry in result] == [1, 2, 3]
 
 
 def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path):
-    _, found = read_bytes(tmp_path, b"\xef\xbb\xbf" + GOOD + b"\r", GOOD + b"\r")
-    assert found == [Row(1, "a", "b"), Row(2, "a", "b")]
+    _, result = read_bytes(tmp_path, b"\xef\xbb\xbf" + GOOD + b"\r", GOOD + b"\r")
+    assert result == [Row(1, "a", "b"), Row(2, "a", "b")]
 
 
 def test_the_tolerated_share_decides(tmp_path):
@@ -56,8 +56,8 @@ def test_the_tolerated_share_decides(tmp_path):
     with pytest.raises(InputError) as caught:
         check_file(path, COLUMNS, max_bad_share=0.2)
     assert str(caught.value).startswith(f"{path}:2: not JSON")
-    found = check_file(path, COLUMNS, max_bad_share=0.25)
-    assert (found.rows, found.bad, found.listed[0].line) == (3, 1, 2)
+    result = check_file(path, COLUMNS, max_bad_share=0.25)
+    assert (result.rows, result.bad, result.listed[0].line) == (3, 1, 2)
 
 
 def test_a_missing_and_an_empty_file_are_errors(tmp_path):

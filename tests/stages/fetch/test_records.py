@@ -38,8 +38,8 @@ def write(directory, name, rows):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
 def test_every_file_type_gives_the_same_rows(tmp_path, name):
     rows = [{"problem": f"é {i}\n", "answer": str(i), "level": i} for i in range(20)]
-    found = list(read_lines(write(tmp_path, name, rows), ColumnsConfig("problem", "answer")))
-    assert found == [Row(i + 1, f"é {i}\n", str(i)) for i in range(20)]
+    result = list(read_lines(write(tmp_path, name, rows), ColumnsConfig("problem", "answer")))
+    assert result == [Row(i + 1, f"é {i}\n", str(i)) for i in range(20)]
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
@@ -72,10 +72,10 @@ def test_an_array_reads_as_the_json_library_reads_it_wherever_blocks_end(rows, b
         patch.setattr(records, "BLOCK", block)
         path = Path(directory) / "a.json"
         path.write_text(json.dumps(rows, indent=indent, ensure_ascii=False), "utf-8", "surrogatepass")
-        found = list(read_records(path))
+        result = list(read_records(path))
     expected = json.loads(json.dumps(rows))
-    assert [entry.line for entry in found] == list(range(1, len(rows) + 1))
-    for entry, value in zip(found, expected, strict=True):
+    assert [entry.line for entry in result] == list(range(1, len(rows) + 1))
+    for entry, value in zip(result, expected, strict=True):
         if isinstance(value, dict):
             assert entry == Record(entry.line, value)
         else:
@@ -151,11 +151,11 @@ def test_a_line_without_end_is_one_bad_line_and_fills_no_memory(tmp_path, end):
             file.write("[[]," * (1 << 18))  # 100 MiB, which as values take gigabytes
         file.write(end + (good if end else ""))
     tracemalloc.start()
-    found = list(read_records(path))
+    result = list(read_records(path))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found[1] == BadLine(2, TOO_LONG)
-    assert [one.line for one in found if isinstance(one, Record)] == ([1, 3] if end else [1])
+    assert result[1] == BadLine(2, TOO_LONG)
+    assert [item.line for item in result if isinstance(item, Record)] == ([1, 3] if end else [1])
     assert peak < 5 * LARGEST
 
 

@@ -24,9 +24,9 @@ def test_the_shipped_models_name_both_variants(size):
     shipped = values("model", f"qwen2_5_{size}")
     name = f"Qwen/Qwen2.5-{size.replace('_', '.').upper()}"
     for variant, expected in (("base", name), ("instruct", f"{name}-Instruct")):
-        found = read(ModelConfig, sourced(shipped | {"variant": variant}), "model")
-        assert (found.source, found.hub_id) == ("modelscope", expected)
-        assert MODEL.check(found) == []
+        result = read(ModelConfig, sourced(shipped | {"variant": variant}), "model")
+        assert (result.source, result.hub_id) == ("modelscope", expected)
+        assert MODEL.check(result) == []
     assert read(ModelConfig, sourced(shipped | {"path": "/x"}), "model").source == "local"
 
 
@@ -76,7 +76,7 @@ def test_what_may_change_is_warned_of():
         source_warnings(model(source="modelscope", hub=HUB | {"revision": "v1.0"}), dataset(path=None)) == []
     )
     unknown = {"train": {"name": "https://h/x", "sha256": None}, "test": None}
-    found = source_warnings(model(), dataset(path=None, files=unknown))
-    assert [problem.path for problem in found] == ["dataset.files.train.sha256"]
+    result = source_warnings(model(), dataset(path=None, files=unknown))
+    assert [problem.path for problem in result] == ["dataset.files.train.sha256"]
     rows = dataset(path=None, source="modelscope", files=FILES, hub=ROWS | {"revision": "main"})
     assert [problem.path for problem in source_warnings(model(), rows)] == ["dataset.hub.revision"]

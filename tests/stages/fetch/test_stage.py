@@ -61,9 +61,9 @@ def test_a_local_model_may_bring_its_tokenizer_or_take_another(tmp_path):
     assert {file.name for file in own.iterdir()} == FILES
     assert (own / "model.safetensors").is_symlink()
     assert (own / "vocab.json").is_symlink()
-    other = fetch(tmp_path, arith_values(), name="donor", vocab_size=300)
-    mixed = fetch(tmp_path, name="mixed", tokenizer_path=str(other), **local)
-    assert (mixed / "vocab.json").read_bytes() == (other / "vocab.json").read_bytes()
+    second = fetch(tmp_path, arith_values(), name="donor", vocab_size=300)
+    mixed = fetch(tmp_path, name="mixed", tokenizer_path=str(second), **local)
+    assert (mixed / "vocab.json").read_bytes() == (second / "vocab.json").read_bytes()
     assert not (mixed / "vocab.json").is_symlink()
 
 

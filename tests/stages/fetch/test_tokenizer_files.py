@@ -53,8 +53,8 @@ def test_tokenizer_json_is_built_from_vocabulary_and_merges(trained, tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     tokenizer_files.take(trained, target)
-    kept = Tokenizer.from_file(str(tmp_path / "kept.json"))
-    assert load(target).encode(SAMPLE).ids == kept.encode(SAMPLE).ids
+    retained = Tokenizer.from_file(str(tmp_path / "kept.json"))
+    assert load(target).encode(SAMPLE).ids == retained.encode(SAMPLE).ids
 
 
 def test_vocabulary_and_merges_are_taken_out_of_tokenizer_json(trained, tmp_path):
@@ -92,17 +92,17 @@ def test_missing_or_malformed_files_are_named(tmp_path):
 @pytest.mark.parity
 def test_ids_and_chat_template_equal_those_of_transformers(trained):
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoTokenizer.from_pretrained(trained)
-    ours = load(trained)
+    reference = transformers.AutoTokenizer.from_pretrained(trained)
+    actual = load(trained)
     for text in (*TEXTS, SAMPLE, "a\n\n b  c\t1234 #####", "", " ", "ﬁ ①"):
-        assert theirs(text)["input_ids"] == ours.encode(text).ids, text
-    assert (theirs.pad_token, theirs.eos_token) == ("<|endoftext|>", "<|im_end|>")
+        assert reference(text)["input_ids"] == actual.encode(text).ids, text
+    assert (reference.pad_token, reference.eos_token) == ("<|endoftext|>", "<|im_end|>")
     turns = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
-    rendered = theirs.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    rendered = reference.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     assert rendered == (
         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n"
     )
-    rendered = theirs.apply_chat_template(turns[1:], tokenize=False)
+    rendered = reference.apply_chat_template(turns[1:], tokenize=False)
     assert rendered == (
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
     )
@@ -112,7 +112,7 @@ def test_ids_and_chat_template_equal_those_of_transformers(trained):
 @pytest.mark.parity
 def test_our_template_renders_what_qwens_own_does(trained):
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoTokenizer.from_pretrained(trained)
+    reference = transformers.AutoTokenizer.from_pretrained(trained)
     template = json.loads((QWEN / "tokenizer_config.json").read_text())["chat_template"]
     for turns in (
         [{"role": "user", "content": "U"}],
@@ -124,5 +124,5 @@ def test_our_template_renders_what_qwens_own_does(trained):
     ):
         for prompt in (True, False):
             arguments = {"tokenize": False, "add_generation_prompt": prompt}
-            expected = theirs.apply_chat_template(turns, chat_template=template, **arguments)
-            assert theirs.apply_chat_template(turns, **arguments) == expected
+            expected = reference.apply_chat_template(turns, chat_template=template, **arguments)
+            assert reference.apply_chat_template(turns, **arguments) == expected

@@ -73,8 +73,8 @@ def test_two_workers_write_and_any_layout_reads(tmp_path):
     for store in reversed(both):  # worker 0 completes the checkpoint
         full = save(store, 5, rank=store.rank)
     assert both[1].steps() == [5]
-    one = opened(tmp_path, 1)
-    actual = read_set(one.path(5), "adam_v", read_strategy(one.strategies / "train_strategy"), 0)
+    item = opened(tmp_path, 1)
+    actual = read_set(item.path(5), "adam_v", read_strategy(item.strategies / "train_strategy"), 0)
     for key, array in full["adam_v"].items():
         np.testing.assert_array_equal(actual[key], array)
 

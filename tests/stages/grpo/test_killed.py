@@ -74,11 +74,11 @@ def test_five_kills_change_nothing_and_the_best_stays(tmp_path):
     assert code == 0, messages
     again = json.loads((output / "result.json").read_text(encoding="utf-8"))
     assert again.pop("resumed_from") and not result.pop("resumed_from")
-    for one in (again, result):
-        one.pop("peak_memory_gib")  # of processes that did unlike shares of the work
+    for item in (again, result):
+        item.pop("peak_memory_gib")  # of processes that did unlike shares of the work
     assert again == result
     assert files(output) == completions
-    for row, other in zip(metrics(output), expected[0], strict=True):
-        assert {name: row.get(name) for name in SAME} == {name: other.get(name) for name in SAME}
+    for row, second in zip(metrics(output), expected[0], strict=True):
+        assert {name: row.get(name) for name in SAME} == {name: second.get(name) for name in SAME}
     for name, array in load(output / "train" / "rank_0" / "model.safetensors").items():
         np.testing.assert_array_equal(array, expected[1][name], err_msg=name)

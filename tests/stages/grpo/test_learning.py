@@ -15,8 +15,8 @@ def test_learns_as_much_as_trl_does(tmp_path):
     python = os.environ.get("GRPOFLOW_TRL_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import trl, datasets"], capture_output=True, check=False).returncode:
         pytest.skip("no TRL; set GRPOFLOW_TRL_PYTHON to an interpreter that can import it")
-    (ours,), (theirs,) = curves(tmp_path, python, [0])
-    begin = theirs[0][1]
+    (actual,), (reference,) = curves(tmp_path, python, [0])
+    begin = reference[0][1]
     assert 0.2 < begin < 0.8  # there is something to learn
-    assert ours[-1][1] > begin + 0.1 and theirs[-1][1] > begin + 0.1
-    assert abs(ours[-1][1] - theirs[-1][1]) < 0.1
+    assert actual[-1][1] > begin + 0.1 and reference[-1][1] > begin + 0.1
+    assert abs(actual[-1][1] - reference[-1][1]) < 0.1

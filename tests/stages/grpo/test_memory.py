@@ -70,6 +70,6 @@ def test_what_an_update_needs_grows_with_workers_and_micro_batches():
 
 def test_more_micro_batches_take_less():
     _, actual = roles("layout.train.micro_batch_num=2")
-    _, whole = roles()
+    _, complete = roles()
     halves = 2 * actual["train"]["activations"].low
-    assert abs(halves - whole["train"]["activations"].low) <= 1  # whole bytes
+    assert abs(halves - complete["train"]["activations"].low) <= 1  # whole bytes

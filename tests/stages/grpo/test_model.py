@@ -53,14 +53,14 @@ def transformers_twin(model, weights):
 def test_logprobs_equal_transformers(shape, capsys):
     model, P, S, G, T = small.model_config(**SHAPES[shape]), 8, 9, 3, 7
     weights = small.weights(model)
-    ours = CausalLM(model, positions=S + T)
-    ours.load(fuse(model, weights))
+    actual = CausalLM(model, positions=S + T)
+    actual.load(fuse(model, weights))
     twin, torch = transformers_twin(model, weights)
     prompt, length = small.prompts(model, P, S)
     completion = np.random.default_rng(1).integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
     got, entropy = (
         values.asnumpy().reshape(P, G, T)
-        for values in ours(*Batch(prompt, length, completion).tensors(), 0.7)
+        for values in actual(*Batch(prompt, length, completion).tensors(), 0.7)
     )
     largest = 0.0
     for p in range(P):
@@ -80,12 +80,12 @@ def test_logprobs_equal_transformers(shape, capsys):
 def test_cached_decoding_equals_the_full_forward():
     """Each token is the one that the training forward's distribution gives at the number drawn for it."""
     model, P, S, G, T = small.model_config(), 3, 6, 4, 10
-    ours = CausalLM(model, positions=S + T)
-    ours.load(fuse(model, small.weights(model)))
+    actual = CausalLM(model, positions=S + T)
+    actual.load(fuse(model, small.weights(model)))
     prompt, length = small.prompts(model, P, S)
     draws = uniforms((3,), P * G, T)
-    done = Decoder(ours, small.rollout_config(), P, G, S, eos=(1,), pad=0).generate(prompt, length, draws)
-    logits = every_logit(ours, prompt, length, done.ids.reshape(P, G, T)).astype(np.float64)
+    done = Decoder(actual, small.rollout_config(), P, G, S, eos=(1,), pad=0).generate(prompt, length, draws)
+    logits = every_logit(actual, prompt, length, done.ids.reshape(P, G, T)).astype(np.float64)
     cumulative = np.cumsum(np.exp(logits - logits.max(-1, keepdims=True)), -1)
     cumulative /= cumulative[..., -1:]
     checked = 0
@@ -108,20 +108,20 @@ def every_logit(network, prompt, length, completion):
 
     logits = forward(*Batch(prompt, length, completion).tensors()[:6]).asnumpy()
     first = logits[: P * S].reshape(P, S, -1)[np.arange(P), length - 1]
-    rest = logits[P * S :].reshape(P * G, T - 1, -1)
-    return np.concatenate([np.repeat(first, G, 0)[:, None], rest], 1)
+    remaining = logits[P * S :].reshape(P * G, T - 1, -1)
+    return np.concatenate([np.repeat(first, G, 0)[:, None], remaining], 1)
 
 
 def test_padding_of_prompts_changes_nothing():
     model, P, S, G, T = small.model_config(num_hidden_layers=1), 4, 6, 2, 5
-    ours = CausalLM(model, positions=S + 3 + T)
-    ours.load(fuse(model, small.weights(model)))
+    actual = CausalLM(model, positions=S + 3 + T)
+    actual.load(fuse(model, small.weights(model)))
     prompt, length = small.prompts(model, P, S)
     completion = np.random.default_rng(1).integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
     wider = np.pad(prompt, ((0, 0), (0, 3)), constant_values=50)
-    short = ours(*Batch(prompt, length, completion).tensors(), 1.0)[0].asnumpy()
+    short = actual(*Batch(prompt, length, completion).tensors(), 1.0)[0].asnumpy()
     np.testing.assert_allclose(
-        ours(*Batch(wider, length, completion).tensors(), 1.0)[0].asnumpy(), short, atol=2e-5
+        actual(*Batch(wider, length, completion).tensors(), 1.0)[0].asnumpy(), short, atol=2e-5
     )
 
 

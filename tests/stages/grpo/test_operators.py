@@ -12,7 +12,7 @@ from stages.grpo.operators import Cut, Lookup, ordered_sum, softmax, square_sum
 def test_parts_are_neighbours_and_their_gradients_lie_side_by_side(axis):
     x = np.random.default_rng(0).standard_normal((6, 7, 5)).astype(np.float32)
     sizes = (1, x.shape[axis] - 3, 2)
-    places = np.cumsum(sizes)[:-1]
+    paths = np.cumsum(sizes)[:-1]
     cut = Cut(axis)
     factors = (2.0, 0.0, 5.0)  # the middle part is not used
 
@@ -25,9 +25,9 @@ def test_parts_are_neighbours_and_their_gradients_lie_side_by_side(axis):
     def parts(x):
         return cut(x, sizes)
 
-    for part, expected in zip(parts(ms.Tensor(x)), np.split(x, places, axis), strict=True):
+    for part, expected in zip(parts(ms.Tensor(x)), np.split(x, paths, axis), strict=True):
         np.testing.assert_array_equal(part.asnumpy(), expected)
-    expected = [np.full_like(p, f) for p, f in zip(np.split(x, places, axis), factors, strict=True)]
+    expected = [np.full_like(p, f) for p, f in zip(np.split(x, paths, axis), factors, strict=True)]
     np.testing.assert_array_equal(ms.grad(loss)(ms.Tensor(x)).asnumpy(), np.concatenate(expected, axis))
 
 
@@ -52,9 +52,11 @@ def test_a_tied_head_and_its_embedding_have_one_gradient_that_follows_updates():
     for factor in (1, 2):
         model.embedding.set_data(Tensor(table * factor))
         logits = table[ids] @ table.T
-        wanted = 2 * logits.T @ table[ids]
-        np.add.at(wanted, ids, 2 * logits @ table)
-        np.testing.assert_allclose(gradient(Tensor(ids)).asnumpy(), wanted * factor**3, rtol=1e-4, atol=1e-4)
+        expected = 2 * logits.T @ table[ids]
+        np.add.at(expected, ids, 2 * logits @ table)
+        np.testing.assert_allclose(
+            gradient(Tensor(ids)).asnumpy(), expected * factor**3, rtol=1e-4, atol=1e-4
+        )
 
 
 def test_the_gradient_of_shares_is_that_of_mindspore_s_own():
@@ -67,9 +69,9 @@ def test_the_gradient_of_shares_is_that_of_mindspore_s_own():
     def theirs(x):
         return (ops.softmax(x, -1) * factor).sum()
 
-    actual, wanted = (ms.jit(ms.value_and_grad(function))(x) for function in (ours, theirs))
-    for one, other in zip(actual, wanted, strict=True):
-        np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-5, atol=1e-6)
+    actual, expected = (ms.jit(ms.value_and_grad(function))(x) for function in (ours, theirs))
+    for item, second in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(item.asnumpy(), second.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
 total, squares = ms.jit(ordered_sum), ms.jit(square_sum)

@@ -27,10 +27,10 @@ def test_equals_torch(max_grad_norm, large, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr("stages.grpo.optimizer.LARGE", large)
     monkeypatch.setattr("stages.grpo.optimizer.PIECES", 2)
-    ours = parameters()
+    actual = parameters()
     config = train_config(weight_decay=0.1, max_grad_norm=max_grad_norm)
-    optimizer = AdamW(ours, [False, False], config, SINGLE, Groups(1))
-    twins = [torch.nn.Parameter(torch.from_numpy(parameter.asnumpy().copy())) for parameter in ours]
+    optimizer = AdamW(actual, [False, False], config, SINGLE, Groups(1))
+    twins = [torch.nn.Parameter(torch.from_numpy(parameter.asnumpy().copy())) for parameter in actual]
     groups = [{"params": twins[:1], "weight_decay": 0.1}, {"params": twins[1:], "weight_decay": 0.0}]
     twin = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95), eps=1e-8)
     for step in range(1, 5):
@@ -45,11 +45,11 @@ def test_equals_torch(max_grad_norm, large, monkeypatch):
         if max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(twins, max_grad_norm)
         twin.step()
-        for parameter, wanted in zip(ours, twins, strict=True):
-            np.testing.assert_allclose(parameter.asnumpy(), wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+        for parameter, expected in zip(actual, twins, strict=True):
+            np.testing.assert_allclose(parameter.asnumpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
     for moments, key in ((optimizer.m, "exp_avg"), (optimizer.v, "exp_avg_sq")):
-        for moment, wanted in zip(moments, twins, strict=True):
-            stored = twin.state[wanted][key].numpy()
+        for moment, expected in zip(moments, twins, strict=True):
+            stored = twin.state[expected][key].numpy()
             np.testing.assert_allclose(moment.asnumpy(), stored, rtol=1e-5, atol=1e-6)
 
 
@@ -68,7 +68,7 @@ def test_is_the_same_to_the_last_bit_every_time():
             moment.set_data(Tensor(np.zeros(moment.shape, np.float32)))
         for step in (1.0, 2.0):
             optimizer.update(Tensor(1e-2, ms.float32), Tensor(step, ms.float32), list(gradients))
-        actual.add(b"".join(one.asnumpy().tobytes() for one in (*ours, *optimizer.m, *optimizer.v)))
+        actual.add(b"".join(item.asnumpy().tobytes() for item in (*ours, *optimizer.m, *optimizer.v)))
     assert len(actual) == 1
 
 

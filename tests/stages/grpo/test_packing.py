@@ -27,14 +27,14 @@ LENGTH, TOKENS = np.array([5, 1, 3]), np.array([[4, 1], [0, 2], [3, 3]])
 
 @pytest.mark.parametrize("spare", [(1, 1), (4, 3), (None, None)])
 def test_every_token_is_read_once_where_it_belongs_and_leads_back(spare):
-    read, wanted = slots(LENGTH, S, TOKENS, T)
+    read, expected = slots(LENGTH, S, TOKENS, T)
     N, M = (
-        real.sum() + more if more else len(real) for real, more in zip((read, wanted), spare, strict=True)
+        real.sum() + more if more else len(real) for real, more in zip((read, expected), spare, strict=True)
     )
     ids, position, length, prompt, completion, slot, before, target, token, *every = packed(
         PROMPT, LENGTH, COMPLETION, TOKENS, (N, M)
     )
-    for rows, size, real in zip(every, (N, M), (read, wanted), strict=True):
+    for rows, size, real in zip(every, (N, M), (read, expected), strict=True):
         np.testing.assert_array_equal(rows, [min(row, size - 1) for row in range(len(real))])
     assert len(ids) == len(position) == len(slot) == N and len(before) == len(target) == M
     assert length is LENGTH and len(set(slot)) == N
@@ -58,8 +58,8 @@ def test_every_token_is_read_once_where_it_belongs_and_leads_back(spare):
 def test_sizes_leave_one_slot_of_padding_unless_hardly_any_would_be_saved():
     full = 0
     for tokens in np.random.default_rng(1).integers(0, 1081, 200):
-        read, wanted = (np.arange(n) < tokens * n // 1080 for n in (1440, 1080))
-        held, shape = (read.sum(), wanted.sum()), sizes(read, wanted)
+        read, expected = (np.arange(n) < tokens * n // 1080 for n in (1440, 1080))
+        held, shape = (read.sum(), expected.sum()), sizes(read, expected)
         if held[0] > FULL * 1440 or held[1] > FULL * 1080:
             assert shape == (1440, 1080)
             full += 1
@@ -78,10 +78,10 @@ def test_micro_batches_are_equal_shares_of_a_worker_s_prompts():
     )
     parts = batch.micro_batches(Mesh(2, 1, 1, 0), 2)
     assert [part.tolist() for part in parts] == [[4, 5], [6, 7]]
-    taken = batch.take(np.array([6, 1]))
+    used = batch.take(np.array([6, 1]))
     for name in shapes:
         expected = [18, 19, 20, 3, 4, 5] if name in rows else [6, 1]
-        np.testing.assert_array_equal(getattr(taken, name), getattr(batch, name)[expected], err_msg=name)
+        np.testing.assert_array_equal(getattr(used, name), getattr(batch, name)[expected], err_msg=name)
 
 
 def test_loss_gradient_and_logprobs_are_those_without_packing():
@@ -101,7 +101,7 @@ def test_loss_gradient_and_logprobs_are_those_without_packing():
 
     def learn(part):
         (loss, *_), gradients = grad(*part.tensors("weight_BT"))
-        return float(loss.asnumpy()), np.concatenate([one.asnumpy().reshape(-1) for one in gradients])
+        return float(loss.asnumpy()), np.concatenate([item.asnumpy().reshape(-1) for item in gradients])
 
     loss, gradient = learn(full)
     parts = [learn(batch.take(prompts)) for prompts in batch.micro_batches(SINGLE, 2)]

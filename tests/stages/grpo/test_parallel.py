@@ -55,13 +55,13 @@ def test_there_and_back_again_is_exact_on_four_cards(tmp_path):
     """Training dp2 mp2 to generating dp4 (and mp2 with a whole embedding), and back to where it came from."""
     model = small.model_config(tie_word_embeddings=False)
     full = small.weights(model)
-    places = {
+    paths = {
         "train": ["layout=dp2_mp2_pp1"],
         "data4": ["layout=dp4_mp1_pp1"],
         "whole_embedding": ["layout=dp2_mp2_pp1", "layout.train.vocab_emb_dp=true"],
     }
     layouts, strategies = {}, {}
-    for name, overrides in places.items():
+    for name, overrides in paths.items():
         layouts[name] = compose(overrides).layout.train
         write_strategy(model, layouts[name], tmp_path / name)
         strategies[name] = read_strategy(tmp_path / name)
@@ -73,7 +73,7 @@ def test_there_and_back_again_is_exact_on_four_cards(tmp_path):
         result = []
         for rank in range(4):
             mesh = Mesh.of(layouts[source], rank)
-            exchange = Exchange([held[one] for one in mesh.model_ranks])
+            exchange = Exchange([held[item] for item in mesh.model_ranks])
             move = Reshard(strategies[source], strategies[target], mesh, rank, exchange)
             result.append(move(held[rank]))
         return result

@@ -29,7 +29,7 @@ VARIANTS = {
 
 def sometimes(completions, solutions):
     """Equal rewards for groups of long completions; the number 1.1 is not exact in binary."""
-    return [1.0 if len(one) < 20 else 0.0 for one in completions]
+    return [1.0 if len(item) < 20 else 0.0 for item in completions]
 
 
 @pytest.fixture(scope="module", params=VARIANTS)

@@ -92,8 +92,8 @@ def test_rules_give_the_distribution_that_transformers_samples_from(rules):
     model, numbers = small.model_config(), 4000
     twin, torch = transformers_twin(model, small.weights(model))
     prompt, length = small.prompts(model, 6, 9)
-    others = {key: value for key, value in rules.items() if key != "repetition_penalty"}
-    sampler = NextToken(small.rollout_config(**others), (1,), model.vocab_size)
+    remaining = {key: value for key, value in rules.items() if key != "repetition_penalty"}
+    sampler = NextToken(small.rollout_config(**remaining), (1,), model.vocab_size)
     for ids, count in zip(prompt, length, strict=True):
         ids = torch.tensor(ids[:count])[None].long()
         answer = twin.generate(

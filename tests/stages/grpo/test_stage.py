@@ -105,12 +105,14 @@ def test_weights_are_stored_as_param_init_type_says_and_computed_in_float32(plai
     """bfloat16 between stages halves the files; the numbers of training are the same to the last digit."""
     rounded = of_dtype("bfloat16", tmp_path)
     for (rows, stored, exported), code in ((plain, "F32"), (rounded, "BF16")):
-        assert {one.dtype for one in read_header(exported).tensors.values()} == {"BF16"}  # as it was fetched
-        assert {one.dtype for one in read_header(stored).tensors.values()} == {code}
+        assert {item.dtype for item in read_header(exported).tensors.values()} == {
+            "BF16"
+        }  # as it was fetched
+        assert {item.dtype for item in read_header(stored).tensors.values()} == {code}
         assert len(rows) == 2
-    for row, other in zip(plain[0], rounded[0], strict=True):
+    for row, second in zip(plain[0], rounded[0], strict=True):
         for key in ("reward", "loss", "kl", "grad_norm", "entropy"):
-            assert row[key] == other[key], key
+            assert row[key] == second[key], key
     assert plain[2].read_bytes() == rounded[2].read_bytes()
     exact, near = load(plain[1]), load(rounded[1])
     for name, array in exact.items():
@@ -131,6 +133,6 @@ def test_a_damaged_checkpoint_costs_its_steps_and_changes_nothing(tmp_path):
     messages = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
     assert "step_000002 is damaged: adam_m/rank_0/model.safetensors has sha256" in messages[0]
     assert messages[1] == "going on from step 1"
-    for row, other in zip(metrics(output), rows, strict=True):
+    for row, second in zip(metrics(output), rows, strict=True):
         for key in ("loss", "reward", "grad_norm", "entropy"):
-            assert row[key] == other[key], (row["step"], key)
+            assert row[key] == second[key], (row["step"], key)

@@ -51,7 +51,7 @@ def test_wandb_holds_every_number_at_its_step(tmp_path):
     actual = {}
     for record in wandb_records(run):
         items = {
-            "/".join(one.nested_key) or one.key: json.loads(one.value_json) for one in record.history.item
+            "/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item
         }
         if items:
             actual[items["_step"]] = {name: value for name, value in items.items() if name[0] != "_"}
@@ -210,9 +210,9 @@ def test_a_killed_attempts_logger_ends_and_keeps_nothing(tmp_path):
     class Recorder:
         add = staticmethod(seen.append)
 
-    for said, stored in ((b"", False), (process.END, True)):
+    for message, stored in ((b"", False), (process.END, True)):
         reading, writing = os.pipe()
-        os.write(writing, said)
+        os.write(writing, message)
         os.close(writing)
         assert process.follow(Recorder(), metrics, reading) is stored
     assert seen == [ROWS[0]] * 2

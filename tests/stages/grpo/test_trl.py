@@ -129,11 +129,11 @@ def compare(family, batch, theirs, name):
     prefix = f"{name}/gradient/"
     expected = {key[len(prefix) :]: value for key, value in theirs.items() if key.startswith(prefix)}
     assert gradients.keys() == expected.keys()
-    whole = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in expected.values()))
-    assert whole > 0.01  # there is something to compare
+    complete = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in expected.values()))
+    assert complete > 0.01  # there is something to compare
     for key, array in expected.items():
         # Of a gradient that is 0 but for rounding (key biases), no digit need agree.
-        scale = max(float(np.abs(array).max()), 1e-3 * whole)
+        scale = max(float(np.abs(array).max()), 1e-3 * complete)
         assert np.abs(gradients[key] - array).max() <= 1e-5 * scale, key
 
 
@@ -154,11 +154,11 @@ KEPT = [(family, name) for family, cases in FAMILIES.items() for name in cases]
     [pytest.param(*case, marks=pytest.mark.long) if case[1] in LONG else case for case in KEPT],
 )
 def test_equals_what_trl_made_of_the_kept_batch(family, name):
-    kept = golden(family)
-    assert json.loads(str(kept["settings"]))["cases"][name] == json.loads(
+    retained = golden(family)
+    assert json.loads(str(retained["settings"]))["cases"][name] == json.loads(
         json.dumps(trl_case({**DEFAULTS, **CASES[name]}))
     )
-    compare(family, kept, kept, name)
+    compare(family, retained, retained, name)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -129,10 +129,10 @@ def assert_same_training(
     expected,
     keys=("reward", "reward_stderr", "loss", "kl", "kl_stderr", "entropy", "grad_norm", "completion_length"),
 ):
-    for row, other in zip(actual[0], expected[0], strict=True):
+    for row, second in zip(actual[0], expected[0], strict=True):
         for key in keys:
             np.testing.assert_allclose(
-                row[key], other[key], rtol=2e-4, atol=2e-5, err_msg=f"{key}, step {row['step']}"
+                row[key], second[key], rtol=2e-4, atol=2e-5, err_msg=f"{key}, step {row['step']}"
             )
     for name, array in expected[1].items():
         np.testing.assert_allclose(actual[1][name], array, atol=2e-4, err_msg=name)
@@ -177,9 +177,9 @@ def test_two_runs_that_nothing_interrupts_are_the_same_to_the_last_bit(one, tmp_
     again = trained(tmp_path, [*ONE, *SEVERAL, "layout.train.micro_batch_num=2"])
     measured = ("time_s", "_per_s", "reshard_s", "rollout_s", "reward_s", "reference_s", "train_s", "step_s",
                 "peak_memory_gib")  # fmt: skip
-    for row, other in zip(again[0], one[0], strict=True):
-        stored = [key for key in other if not key.endswith(measured)]
-        assert {key: row[key] for key in stored} == {key: other[key] for key in stored} and len(stored) > 20
+    for row, second in zip(again[0], one[0], strict=True):
+        stored = [key for key in second if not key.endswith(measured)]
+        assert {key: row[key] for key in stored} == {key: second[key] for key in stored} and len(stored) > 20
     for name, array in one[1].items():
         np.testing.assert_array_equal(again[1][name], array, err_msg=name)
 

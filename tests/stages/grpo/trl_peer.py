@@ -20,7 +20,9 @@ from datasets import Dataset
 def main(batch_file, result_file):
     batch = dict(np.load(batch_file))
     settings = json.loads(str(batch["settings"]))
-    result = {"made_by": ", ".join(f"{one.__name__} {one.__version__}" for one in (trl, transformers, torch))}
+    result = {
+        "made_by": ", ".join(f"{item.__name__} {item.__version__}" for item in (trl, transformers, torch))
+    }
     for name, case in settings["cases"].items():
         trainer = build(batch, settings, case)
         loss = trainer._compute_loss(trainer.model, inputs(batch, case))

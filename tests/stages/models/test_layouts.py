@@ -11,11 +11,11 @@ EMBEDDING = "model.tok_embeddings.embedding_weight"
 
 def _tensor(name, model=None, **layout):
     (stage,) = parameter_layouts(model or make_model(), make_layout(**layout))
-    found = stage[name]
+    result = stage[name]
     return (
-        *map(list, (found.dev_matrix, found.tensor_map)),
-        found.opt_weight_shard_step,
-        found.opt_weight_shard_size,
+        *map(list, (result.dev_matrix, result.tensor_map)),
+        result.opt_weight_shard_step,
+        result.opt_weight_shard_size,
     )
 
 

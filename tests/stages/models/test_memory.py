@@ -51,11 +51,11 @@ def test_activations_by_hand():
     """hidden 32, 8 heads of 4, 4 key-value heads, intermediate 48, 10 tokens."""
     model, layout = make_model(), make_layout(model_parallel=2)
     layer = 4 * 32 + (2 * 32 + 2 * 16 + 4 * 48) // 2
-    kept = activations(model, layout, tokens=10, layers=3, in_flight=2)
-    assert (kept.low, kept.high) == (2 * 10 * 6 * layer, 4 * 10 * 6 * layer)
+    retained = activations(model, layout, tokens=10, layers=3, in_flight=2)
+    assert (retained.low, retained.high) == (2 * 10 * 6 * layer, 4 * 10 * 6 * layer)
     again = activations(model, replace(layout, recompute=True), tokens=10, layers=3, in_flight=2)
     assert again.low == 2 * 10 * (6 * 32 + layer)
-    assert not kept.exact and "estimate" in kept.formula
+    assert not retained.exact and "estimate" in retained.formula
     sequence = activations(model, replace(layout, use_seq_parallel=True), tokens=10, layers=1, in_flight=1)
     assert sequence.low == 2 * 10 * (4 * 32 + 2 * 32 + 2 * 16 + 4 * 48) // 2
 

@@ -72,8 +72,8 @@ def test_a_page_has_no_console_error_follows_the_colour_scheme_and_needs_no_scri
     bare.write_text(re.sub("<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
     seen = {}
     for name, shown in (("light", page), ("dark", page), ("bare", bare)):
-        said = browse(shown, f"--screenshot={tmp_path / name}.png", dark=name == "dark").stderr
-        assert "CONSOLE" not in said, said
+        message = browse(shown, f"--screenshot={tmp_path / name}.png", dark=name == "dark").stderr
+        assert "CONSOLE" not in message, message
         seen[name], shades = pixels(tmp_path / f"{name}.png")
         assert shades > 100, "an empty page has few shades"
     assert seen["light"] > 200 and seen["dark"] < 70
@@ -199,10 +199,11 @@ def test_a_thousand_points_are_paged_and_all_can_be_reached(thousand, browse):
     """
     seen = browse(probed(thousand, measure), "--dump-dom")
     assert "CONSOLE" not in seen.stderr, seen.stderr
-    found = " ".join(str(number) for number in (77, *range(770, 780)))
+    result = " ".join(str(number) for number in (77, *range(770, 780)))
     assert re.findall("<title>(.*?)</title>", seen.stdout)[0].split(" | ") == [
         "1 to 50 of 1000", "1000 reached, 50 at once, 951 to 1000 of 1000", "1 to 50 of 1000: 0 49",
-        f"1 to 11 of 11: {found}", "no row has these words", "1 to 1000 of 1000, 1000 rows", "few nodes", "0",
+        f"1 to 11 of 11: {result}", "no row has these words", "1 to 1000 of 1000, 1000 rows", "few nodes",
+        "0",
     ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ def test_the_file_is_self_contained_and_names_every_rank_with_its_bytes():
     texts = [node.text for node in root.iter(TEXT)]
     assert [f"rank {rank}" in texts for rank in range(5)] == [True] * 4 + [False]
     assert "stage 0: embedding, layers 0–1" in texts and "stage 1: layers 2–3, norm, head" in texts
-    assert sum(one.endswith("MiB") for one in texts) == 4
+    assert sum(item.endswith("MiB") for item in texts) == 4
     assert "--ink:" in text and "var(--ink)" in text and "http" not in text.replace(root.tag[1:-4], "")
 
 

@@ -56,9 +56,9 @@ def test_the_picture_agrees_with_the_strategy_files(dp, mp, pp, cp, shard_size):
     per_stage = len(drawn.cards) // pp
     for card in drawn.cards:
         tensors = stages[card.rank // per_stage]
-        held = {name: one for name, one in tensors.items() if name.endswith("w1.weight")}
-        for name, one in held.items():
-            part = slice_of(one, (rows, 64), card.rank)[0]
+        held = {name: item for name, item in tensors.items() if name.endswith("w1.weight")}
+        for name, item in held.items():
+            part = slice_of(item, (rows, 64), card.rank)[0]
             assert (part.start, part.stop) == pytest.approx(
                 (rows * card.start / BAR_W, rows * (card.start + card.width) / BAR_W)
             ), (card.rank, name)

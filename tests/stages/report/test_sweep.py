@@ -52,10 +52,10 @@ def test_a_run_has_the_same_colour_in_every_figure():
 
 def test_shared_stages_count_once():
     given = sweep_of(8)
-    took = {name: each["ended"] - each["started"] for name, each in given["manifests"].items()}
-    uses = [took.get(name, 0) for point in given["sweep_points"] for name in point.artifacts.values()]
+    seconds = {name: each["ended"] - each["started"] for name, each in given["manifests"].items()}
+    uses = [seconds.get(name, 0) for point in given["sweep_points"] for name in point.artifacts.values()]
     page = check(render(**given), scripts=1)
-    total, more = duration(sum(took.values())), duration(sum(uses) - sum(took.values()))
+    total, more = duration(sum(seconds.values())), duration(sum(uses) - sum(seconds.values()))
     assert f"ran once: {total} of stages in all, {more} more if each point had run alone" in page.text
 
 

@@ -121,9 +121,9 @@ def test_a_penalty_is_no_reward_to_be_earned():
     config = tokenize("gsm8k")
     for functions in (("accuracy", "soft_overlong"), ("cosine",)):
         reward = RewardConfig(functions, (1.0,) * len(functions), length)
-        found = probe(GSM8K, config, reward, sample_rows(GSM8K, config, seed=0))
-        assert (found.problems, found.earnable) == ((), True)
+        result = probe(GSM8K, config, reward, sample_rows(GSM8K, config, seed=0))
+        assert (result.problems, result.earnable) == ((), True)
     alone = RewardConfig(("soft_overlong",), (1.0,), length)
-    found = probe(GSM8K, config, alone, sample_rows(GSM8K, config, seed=0))
-    assert not found.earnable
-    assert [problem.value for problem in found.problems] == ["empty, wrong, cut off"]
+    result = probe(GSM8K, config, alone, sample_rows(GSM8K, config, seed=0))
+    assert not result.earnable
+    assert [problem.value for problem in result.problems] == ["empty, wrong, cut off"]

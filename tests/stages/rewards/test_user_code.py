@@ -45,12 +45,12 @@ def test_a_module_and_its_local_imports_are_included(place):
     )
     (place / "deep" / "__init__.py").write_text("import at_package\n")
     write(place, at_package="")
-    found = names("mine:f")
-    assert sorted(found) == sorted(
+    result = names("mine:f")
+    assert sorted(result) == sorted(
         ["mine.py", "helper.py", "lazy.py", "by_name.py", "__init__.py", "inner.py", "sibling.py", "other.py",
          "at_package.py"]
     )  # fmt: skip
-    assert names("mine:f", "mine:g") == found
+    assert names("mine:f", "mine:g") == result
 
 
 def test_other_directories_on_the_path_are_included_but_not_installed_packages(place, monkeypatch):

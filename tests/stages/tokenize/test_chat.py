@@ -69,14 +69,14 @@ def test_json_in_a_template_is_not_escaped_as_html():
 
 @pytest.mark.parametrize("kind", ["file", "named", "plain", "none"])
 def test_where_a_template_is_found(tmp_path, kind):
-    text, other = "{{ messages[0].content }}!", "wrong"
-    listed = [{"name": "tool_use", "template": other}, {"name": "default", "template": text}]
-    stored = {"file": other, "named": listed, "plain": text, "none": None}[kind]
+    text, second = "{{ messages[0].content }}!", "wrong"
+    listed = [{"name": "tool_use", "template": second}, {"name": "default", "template": text}]
+    stored = {"file": second, "named": listed, "plain": text, "none": None}[kind]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": stored}))
     if kind == "file":
         (tmp_path / "chat_template.jinja").write_text(text)
-    found = load_template(tmp_path, SPECIAL).render([Turn("user", "hi")])
-    assert found == (CHATML.render([Turn("user", "hi")]) if kind == "none" else "hi!")
+    result = load_template(tmp_path, SPECIAL).render([Turn("user", "hi")])
+    assert result == (CHATML.render([Turn("user", "hi")]) if kind == "none" else "hi!")
 
 
 def test_a_malformed_template_is_named(tmp_path):

@@ -105,10 +105,10 @@ def test_padding_is_on_the_right():
 @pytest.mark.parametrize("system", ["You are a helpful assistant.", "Be brief."])
 def test_the_chat_template_gives_the_ids_of_transformers(system):
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoTokenizer.from_pretrained(QWEN)
+    reference = transformers.AutoTokenizer.from_pretrained(QWEN)
     encode = encoder(QWEN, chat_template=True, system_prompt=system, prompt_suffix="\nThink.")
     for question in ("How many?", "\n\nTwo lines\n", " 12 + 3 é"):
         (row,), _ = encode.encode([Row(1, question, "#### 1")], with_answers=False)
         turns = [{"role": "system", "content": system}, {"role": "user", "content": question + "\nThink."}]
-        expected = theirs.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+        expected = reference.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
         assert row.prompt == list(expected)

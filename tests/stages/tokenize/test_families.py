@@ -100,9 +100,9 @@ def test_enable_thinking_needs_a_template_that_uses_it(directory):
 
 def test_the_begin_token_stands_before_texts_and_in_the_template(directory):
     beginning_with(directory, "<|endoftext|>")
-    found = ours(directory, TURNS, True)
+    result = ours(directory, TURNS, True)
     begin = Tokenizer.from_file(str(directory / "tokenizer.json")).token_to_id("<|endoftext|>")
-    assert found == theirs(directory, TURNS, True) and found.index(begin) == 0 and found.count(begin) == 1
+    assert result == theirs(directory, TURNS, True) and result.index(begin) == 0 and result.count(begin) == 1
     plain = make_encoder(directory, None, dataset(), tokenize("arith"))
     (row,), _ = plain.encode([Row(1, "1+1", "2\n#### 2")], with_answers=True)
     transformers = pytest.importorskip("transformers")

@@ -44,10 +44,10 @@ def test_a_ground_truth_is_never_cut(tmp_path, directory, over_long):
     path = write_lines(tmp_path / "rows.jsonl", *rows_of(*pairs))
     with pytest.raises(InputError) as failure:
         tokenized(directory, path, over_long=over_long)
-    told = str(failure.value)
+    output = str(failure.value)
     for part in (f"{path}:2", "'answer'", "20 tokens", "tokenize.seq_length=12", "2 of 3 rows"):
-        assert part in told
-    assert "set tokenize.seq_length=31" in told
+        assert part in output
+    assert "set tokenize.seq_length=31" in output
     assert not (tmp_path / "out" / "rows.mindrecord").exists()
     card = tokenized(directory, path, over_long=over_long, seq_length=31)
     assert (card["rows_out"], card["truncated"]) == (3, {})
@@ -105,12 +105,12 @@ def test_every_ground_truth_is_written_or_its_row_recorded(directory, suffix, ke
         ledger = path.parent / "out" / "rows.dropped.jsonl"
         dropped = {json.loads(line)["line"] for line in ledger.open()} if ledger.exists() else set()
         ids = read_columns(path.parent / "out" / "rows.mindrecord", ["prompt_ids", "pretrain_ids"])
-    kept = [pair for line, pair in enumerate(pairs, start=1) if line not in dropped]
+    retained = [pair for line, pair in enumerate(pairs, start=1) if line not in dropped]
     assert len(dropped) == sum(card["dropped"].values())
     decode = encoder.tokenizer.decode_batch
     for column, texts in (
-        ("prompt_ids", [question + "\n" for question, _ in kept]),
-        ("pretrain_ids", [truth.strip() if marked else truth for _, truth in kept]),
+        ("prompt_ids", [question + "\n" for question, _ in retained]),
+        ("pretrain_ids", [truth.strip() if marked else truth for _, truth in retained]),
     ):
         lengths = true_lengths(ids[column], encoder.ids.pad)
         stored = [row[:length].tolist() for row, length in zip(ids[column], lengths, strict=True)]

@@ -84,10 +84,10 @@ LARGE = {
 def test_mindspore_reads_back_what_was_written(tmp_path, columns, page):
     file = tmp_path / "a.mindrecord"
     ours(file, columns, page)
-    found = read(file, columns, shuffle=False)
+    result = read(file, columns, shuffle=False)
     for name, values in columns.items():
-        assert (np.array([row[name] for row in found]) == values).all()
-        assert found[0][name].dtype == values.dtype
+        assert (np.array([row[name] for row in result]) == values).all()
+        assert result[0][name].dtype == values.dtype
 
 
 def test_shards_and_shuffling_find_every_row_once(tmp_path):

@@ -23,11 +23,11 @@ def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):
 )
 def test_rows_come_back_in_order(tmp_path, rows, length, dtype):
     file, columns = write(tmp_path, rows, length, dtype=dtype)
-    found = read_columns(file, ["labels", "prompt_ids"])
+    result = read_columns(file, ["labels", "prompt_ids"])
     for name, values in columns.items():
-        assert found[name].dtype == np.dtype(dtype)
-        assert (found[name] == values).all()
-        assert found[name].shape == values.shape
+        assert result[name].dtype == np.dtype(dtype)
+        assert (result[name] == values).all()
+        assert result[name].shape == values.shape
 
 
 def test_small_data_makes_small_files_that_the_group_can_read(tmp_path):
@@ -67,8 +67,8 @@ def test_a_directory_can_be_moved_but_a_file_cannot_be_renamed(tmp_path):
 def test_the_index_of_another_file_is_refused_before_the_reader_crashes(tmp_path):
     first, _ = write(tmp_path / "one", 300)
     for rows, length in ((200, 8), (300, 9)):
-        other, _ = write(tmp_path / f"other{rows}_{length}", rows, length)
-        shutil.copy(f"{other}.db", f"{first}.db")
+        second, _ = write(tmp_path / f"other{rows}_{length}", rows, length)
+        shutil.copy(f"{second}.db", f"{first}.db")
         with pytest.raises(InputError, match="does not belong to"):
             read_columns(first, ["labels"])
 

@@ -58,7 +58,7 @@ def check(directory, source, kind, over_long, rows):
             return
         ledger = output / f"{source.stem}.dropped.jsonl"
         lost = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
-        found = {stem: check_pair(output / f"{stem}.mindrecord") for stem in cards}
+        result = {stem: check_pair(output / f"{stem}.mindrecord") for stem in cards}
     assert cards[source.stem]["rows_in"] == rows
     for stem, card in cards.items():
         mine = [entry for entry in lost if entry["file"] == f"{stem}.mindrecord"]
@@ -66,7 +66,7 @@ def check(directory, source, kind, over_long, rows):
         assert len(mine) == sum(card["dropped"].values())
         assert len({entry["line"] for entry in mine}) == len(mine)
         assert all(1 <= entry["line"] <= rows and entry["reason"] for entry in mine)
-        assert card["records"] == found[stem]
+        assert card["records"] == result[stem]
         if kind != "text":
             assert card["records"] == card["rows_out"] <= count_rows([source])
 

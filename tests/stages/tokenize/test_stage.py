@@ -84,12 +84,12 @@ def test_every_turn_of_the_assistant_is_learnt_and_no_other(tmp_path):
     read = read_examples(output / "sft.mindrecord")
     for row in range(2):
         learnt = columns["labels"][row] != -100
-        whole = [*read.prompt[row][: read.length[row]], *read.completion[row]]
-        kept = [*[0.0] * read.length[row], *read.mask[row]]
-        pairs = [(i, k) for i, k in zip(whole, kept, strict=True) if k]
+        complete = [*read.prompt[row][: read.length[row]], *read.completion[row]]
+        retained = [*[0.0] * read.length[row], *read.mask[row]]
+        pairs = [(i, k) for i, k in zip(complete, retained, strict=True) if k]
         assert [i for i, _ in pairs] == columns["input_ids"][row][learnt].tolist()
         end = np.flatnonzero(learnt)[-1] + 1
-        assert whole[:end] == columns["input_ids"][row][:end].tolist()
+        assert complete[:end] == columns["input_ids"][row][:end].tolist()
     assert read.mask[0].sum() > read.mask[1].sum()
 
 

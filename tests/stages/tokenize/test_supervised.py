@@ -65,9 +65,9 @@ def test_an_instruction_with_input_is_one_question(tmp_path):
         {"instruction": "Hello", "input": "", "output": "Hi", "text": "ignored"},
         {"instruction": "Hello", "output": "Hi"},
     ]
-    found = [row.turns for row in read(tmp_path, *rows, kind="alpaca")]
-    assert found[0] == (Turn("user", "Add.\n1 2"), Turn("assistant", "3"))
-    assert found[1] == found[2] == (Turn("user", "Hello"), Turn("assistant", "Hi"))
+    result = [row.turns for row in read(tmp_path, *rows, kind="alpaca")]
+    assert result[0] == (Turn("user", "Add.\n1 2"), Turn("assistant", "3"))
+    assert result[1] == result[2] == (Turn("user", "Hello"), Turn("assistant", "Hi"))
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_an_instruction_with_input_is_one_question(tmp_path):
     ],
 )
 def test_a_row_that_is_no_conversation_is_named(tmp_path, kind, row, reason):
-    (found,) = read(tmp_path, row, kind=kind)
-    assert found.line == 1
-    assert reason in found.reason
+    (result,) = read(tmp_path, row, kind=kind)
+    assert result.line == 1
+    assert reason in result.reason
 
 
 def test_a_system_turn_of_its_own_wins(directory):
@@ -114,11 +114,11 @@ def test_files_hold_one_id_more_and_every_row_left_out_is_named(tmp_path, direct
     source.write_text(json.dumps([short, long, chatty, {"instruction": "x"}]))
     card = tokenize_path(encoder(directory, "alpaca", over_long=over_long), source, tmp_path / "out")["rows"]
     columns = read_columns(tmp_path / "out" / "rows.mindrecord", ["input_ids", "labels"])
-    kept = 2 if over_long == "truncate" else 1
+    retained = 2 if over_long == "truncate" else 1
     assert {name: (values.shape, values.dtype.name) for name, values in columns.items()} == dict.fromkeys(
-        ("input_ids", "labels"), ((kept, 201), "int32")
+        ("input_ids", "labels"), ((retained, 201), "int32")
     )
-    assert card["rows_in"] == 4 == kept + sum(card["dropped"].values())
+    assert card["rows_in"] == 4 == retained + sum(card["dropped"].values())
     assert card["truncated"] == ({"input_ids": 1} if over_long == "truncate" else {})
     ledger = (tmp_path / "out" / "rows.dropped.jsonl").read_text().splitlines()
     lost = {entry["line"]: entry["reason"] for entry in map(json.loads, ledger)}
@@ -136,7 +136,7 @@ def test_files_hold_one_id_more_and_every_row_left_out_is_named(tmp_path, direct
 @pytest.mark.parity
 def test_ids_and_mask_are_those_of_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoTokenizer.from_pretrained(QWEN)
+    reference = transformers.AutoTokenizer.from_pretrained(QWEN)
     # transformers tells what the assistant says only where a template marks it
     content = "message['content'] + '<|im_end|>'"
     marked = CHAT_TEMPLATE.replace(
@@ -152,8 +152,8 @@ def test_ids_and_mask_are_those_of_transformers(tmp_path):
         (example,), _ = encode(encode_with, [Conversation(number, tuple(turns))])
         messages = [{"role": "system", "content": "Be brief."}]
         messages += [{"role": turn.role, "content": turn.content} for turn in turns]
-        assert example.ids == theirs.apply_chat_template(messages, return_dict=False)
-        expected = theirs.apply_chat_template(
+        assert example.ids == reference.apply_chat_template(messages, return_dict=False)
+        expected = reference.apply_chat_template(
             messages, chat_template=marked, return_dict=True, return_assistant_tokens_mask=True
         )
         assert [int(label != -100) for label in example.labels] == expected["assistant_masks"]

@@ -22,10 +22,10 @@ def test_building_and_loading_give_the_same_ids(directory):
 
 
 def test_leaving_out_hash_merges_splits_the_marker_only(directory):
-    ours, theirs = build(directory), build(directory, drop_hash_merges=True)
-    assert ours.encode("####").tokens == ["####"]
-    assert theirs.encode("####").tokens == ["#"] * 4
-    assert theirs.encode("Tom has 3").ids == ours.encode("Tom has 3").ids
+    actual, reference = build(directory), build(directory, drop_hash_merges=True)
+    assert actual.encode("####").tokens == ["####"]
+    assert reference.encode("####").tokens == ["#"] * 4
+    assert reference.encode("Tom has 3").ids == actual.encode("Tom has 3").ids
 
 
 def test_the_version_line_is_no_merge_but_other_hash_lines_are(tmp_path):
@@ -94,8 +94,8 @@ def test_qwens_own_files_give_qwens_ids():
 @pytest.mark.parity
 def test_gsm8k_ids_equal_those_of_transformers():
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoTokenizer.from_pretrained(QWEN)
-    ours = build(QWEN)
+    reference = transformers.AutoTokenizer.from_pretrained(QWEN)
+    actual = build(QWEN)
     rows = [json.loads(line) for line in (GSM8K / "test.jsonl").read_text().splitlines()[:300]]
     texts = [row[key] for row in rows for key in ("question", "answer")]
-    assert [entry.ids for entry in ours.encode_batch(texts)] == theirs(texts)["input_ids"]
+    assert [entry.ids for entry in actual.encode_batch(texts)] == reference(texts)["input_ids"]

@@ -78,7 +78,8 @@ def write_safetensors(
     file: Path, bits: dict[str, np.ndarray], dtype: str, metadata: dict[str, str] | None = None
 ) -> None:
     entries = {
-        name: {"dtype": dtype, "shape": list(one.shape), "data": one.tobytes()} for name, one in bits.items()
+        name: {"dtype": dtype, "shape": list(item.shape), "data": item.tobytes()}
+        for name, item in bits.items()
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     safetensors.serialize_file(entries, str(file), metadata or {"format": "pt"})
@@ -88,8 +89,8 @@ def read_bits(file: Path) -> dict[str, np.ndarray]:
     """Read with the safetensors library; elements as unsigned integers of their width."""
     width = {"F32": np.uint32, "BF16": np.uint16, "F16": np.uint16, "I64": np.uint64, "I32": np.uint32}
     return {
-        name: np.frombuffer(bytes(one["data"]), width[one["dtype"]]).reshape(one["shape"])
-        for name, one in safetensors.deserialize(file.read_bytes())
+        name: np.frombuffer(bytes(item["data"]), width[item["dtype"]]).reshape(item["shape"])
+        for name, item in safetensors.deserialize(file.read_bytes())
     }
 
 
@@ -119,7 +120,7 @@ def write_hf(directory: Path, model: ModelConfig, shards: int = 1, seed: int = 0
         chosen = names[shard * len(names) // shards : (shard + 1) * len(names) // shards]
         write_safetensors(directory / file, {name: bits[name] for name in chosen}, model.torch_dtype)
         weight_map |= dict.fromkeys(chosen, file)
-    index = {"metadata": {"total_size": sum(one.nbytes for one in bits.values())}, "weight_map": weight_map}
+    index = {"metadata": {"total_size": sum(item.nbytes for item in bits.values())}, "weight_map": weight_map}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
     return bits
 

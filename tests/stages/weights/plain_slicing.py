@@ -12,9 +12,9 @@ def rank_part(full: np.ndarray, layout: TensorLayout, rank: int) -> np.ndarray:
     split_places = []
     for dimension, axis in enumerate(layout.tensor_map):
         if axis >= 0:
-            place = len(layout.dev_matrix) - 1 - axis
-            split_places.append(place)
-            part = np.split(part, layout.dev_matrix[place], axis=dimension)[coordinates[place][mine]]
+            path = len(layout.dev_matrix) - 1 - axis
+            split_places.append(path)
+            part = np.split(part, layout.dev_matrix[path], axis=dimension)[coordinates[path][mine]]
     if layout.opt_weight_shard_size:
         peers = [
             card

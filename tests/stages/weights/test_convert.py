@@ -51,18 +51,18 @@ def test_fused_tensors_by_hand(tmp_path):
     model = make_model(qkv_concat=True)  # 8 query heads, 4 key-value heads of 4 rows
     bits = write_hf(tmp_path / "hf", model)
     convert_directory(tmp_path / "hf", tmp_path / "ms", True, None)
-    found = read_bits(tmp_path / "ms" / "model-00001-of-00001.safetensors")
+    result = read_bits(tmp_path / "ms" / "model-00001-of-00001.safetensors")
     layer = "model.layers.2"
     for kind in ("weight", "bias"):
-        q, k, v = (bits[f"{layer}.self_attn.{one}_proj.{kind}"] for one in "qkv")
+        q, k, v = (bits[f"{layer}.self_attn.{item}_proj.{kind}"] for item in "qkv")
         rows = []
         for head in range(4):
             rows += [q[8 * head : 8 * head + 8], k[4 * head : 4 * head + 4], v[4 * head : 4 * head + 4]]
-        np.testing.assert_array_equal(found[f"{layer}.attention.w_qkv.{kind}"], np.concatenate(rows))
+        np.testing.assert_array_equal(result[f"{layer}.attention.w_qkv.{kind}"], np.concatenate(rows))
     gate, up = bits[f"{layer}.mlp.gate_proj.weight"], bits[f"{layer}.mlp.up_proj.weight"]
     expected = np.stack([gate, up], axis=1).reshape(96, 32)
-    np.testing.assert_array_equal(found[f"{layer}.feed_forward.w_gate_hidden.weight"], expected)
-    assert f"{layer}.attention.wq.weight" not in found
+    np.testing.assert_array_equal(result[f"{layer}.feed_forward.w_gate_hidden.weight"], expected)
+    assert f"{layer}.attention.wq.weight" not in result
 
 
 def test_materialised_stage_casts(tmp_path):
@@ -70,12 +70,12 @@ def test_materialised_stage_casts(tmp_path):
     bits = write_hf(tmp_path / "hf", model, shards=2)
     run(_context(tmp_path, model, materialize=True, dtype="bfloat16"))
     files = json.loads((tmp_path / "out" / "param_name_map.json").read_text())
-    found = read_bits(tmp_path / "out" / files["model.norm_out.weight"])["model.norm_out.weight"]
+    result = read_bits(tmp_path / "out" / files["model.norm_out.weight"])["model.norm_out.weight"]
     values, exact = (
-        (found.astype(np.uint32) << 16).view(np.float32),
+        (result.astype(np.uint32) << 16).view(np.float32),
         bits["model.norm.weight"].view(np.float32),
     )
-    assert found.dtype == np.uint16
+    assert result.dtype == np.uint16
     np.testing.assert_allclose(values, exact, rtol=2**-8)
 
 

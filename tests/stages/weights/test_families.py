@@ -79,7 +79,7 @@ def add_next(directory, model):
     hidden = model.hidden_size
     shapes = {f"{layer}{name}.weight": (hidden,) for name in ("enorm", "hnorm", "shared_head.norm")}
     shapes |= {f"{layer}eh_proj.weight": (hidden, 2 * hidden)}
-    shapes |= {name.replace(last, layer): one.shape for name, one in bits.items() if name.startswith(last)}
+    shapes |= {name.replace(last, layer): item.shape for name, item in bits.items() if name.startswith(last)}
     added = random_bits(shapes, "bfloat16", seed=1)
     added[f"{layer}embed_tokens.weight"] = bits["model.embed_tokens.weight"]
     added[f"{layer}shared_head.head.weight"] = bits["lm_head.weight"]
@@ -114,14 +114,14 @@ def test_heads_are_cut_in_two_and_positions_turn_halves(tmp_path):
     model, hf = make_model(**MODELS["deepseek_v3"]), tmp_path / "hf"
     write(hf, model)
     convert_directory(hf, tmp_path / "complete", False, None)
-    stored, found = load(hf), load(tmp_path / "complete")
+    stored, result = load(hf), load(tmp_path / "complete")
     query = stored["model.layers.2.self_attn.q_b_proj.weight"].reshape(8, 12, 20)
     turned = np.concatenate([query[:, 8::2], query[:, 9::2]], axis=1)
     attention = "model.layers.2.attention"
-    assert np.array_equal(found[f"{attention}.l2q_nope_proj.weight"], query[:, :8].reshape(64, 20))
-    assert np.array_equal(found[f"{attention}.l2q_pe_proj.weight"], turned.reshape(32, 20))
+    assert np.array_equal(result[f"{attention}.l2q_nope_proj.weight"], query[:, :8].reshape(64, 20))
+    assert np.array_equal(result[f"{attention}.l2q_pe_proj.weight"], turned.reshape(32, 20))
     experts = [stored[f"model.layers.2.mlp.experts.{i}.down_proj.weight"] for i in range(8)]
-    assert np.array_equal(found["model.layers.2.feed_forward.routed_experts.ffn.w2.weight"], experts)
+    assert np.array_equal(result["model.layers.2.feed_forward.routed_experts.ffn.w2.weight"], experts)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -139,16 +139,16 @@ def test_there_and_back_is_exact(tmp_path, name):
         split_directory(tmp_path / "complete", own / "strategy", own / "ranks")
         merge_directory(own / "ranks", own / "strategy", own / "merged")
         export_directory(own / "merged", hf, own / "back")
-        found = read_bits(own / "back" / "model.safetensors")
-        assert found.keys() == source.keys()
-        assert all(np.array_equal(found[key], array) for key, array in source.items())
+        result = read_bits(own / "back" / "model.safetensors")
+        assert result.keys() == source.keys()
+        assert all(np.array_equal(result[key], array) for key, array in source.items())
     moved = tmp_path / "moved"
     reshard_directory(
         *(tmp_path / path for path in ("mp2/ranks", "mp2/strategy", "mp4_pp2_offset/strategy")), moved
     )
     for rank in moved.iterdir():
-        wanted = tmp_path / "mp4_pp2_offset/ranks" / rank.name / "model.safetensors"
-        assert (rank / "model.safetensors").read_bytes() == wanted.read_bytes()
+        expected = tmp_path / "mp4_pp2_offset/ranks" / rank.name / "model.safetensors"
+        assert (rank / "model.safetensors").read_bytes() == expected.read_bytes()
 
 
 def test_another_architecture_is_refused_with_both_names(tmp_path):
@@ -159,9 +159,9 @@ def test_another_architecture_is_refused_with_both_names(tmp_path):
 
 def test_positions_and_heads_that_config_json_says_otherwise(tmp_path):
     config = write(tmp_path / "hf", make_model(**MODELS["llama3"]))
-    with pytest.raises(ConfigError, match=r"model\.rope_scaling: disagrees") as told:
+    with pytest.raises(ConfigError, match=r"model\.rope_scaling: disagrees") as output:
         check_config(config, make_model(family="llama3", head_dim=8), tmp_path)
-    assert {problem.path for problem in told.value.problems} == {"model.head_dim", "model.rope_scaling"}
+    assert {problem.path for problem in output.value.problems} == {"model.head_dim", "model.rope_scaling"}
     yarn = config | {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}
     with pytest.raises(ConfigError, match="yarn"):
         check_config(yarn, make_model(family="llama3"), tmp_path)

@@ -125,7 +125,7 @@ def test_checkpoints_saved_without_redundancy(tmp_path):
     for rank in range(4):
         file = tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors"
         bits = sorted(read_bits(file).items())
-        kept = {name: array for i, (name, array) in enumerate(bits) if i % 2 == rank // 2}
-        write_safetensors(file, kept, "bfloat16", metadata)
+        retained = {name: array for i, (name, array) in enumerate(bits) if i % 2 == rank // 2}
+        write_safetensors(file, retained, "bfloat16", metadata)
     _merge(tmp_path)
     assert_same(read_directory(tmp_path / "out"), _source(tmp_path))

@@ -54,11 +54,11 @@ def test_reshard_is_split_under_the_other_layout(tmp_path, transform_checkpoints
         _assert_same_ranks(out, target / "ranks")
         if dtype == "bfloat16" and (first, second) in WITH_MINDSPORE:
             merged = [str(path / "strategy" / "merged_ckpt_strategy.ckpt") for path in (source, target)]
-            theirs = tmp_path / f"ms_{first}_to_{second}"
+            reference = tmp_path / f"ms_{first}_to_{second}"
             transform_checkpoints(
-                str(source / "ranks"), str(theirs), "t", *merged, output_format="safetensors"
+                str(source / "ranks"), str(reference), "t", *merged, output_format="safetensors"
             )
-            _assert_same_ranks(out, theirs)
+            _assert_same_ranks(out, reference)
 
 
 @pytest.mark.parametrize("with_weights", [True, False])

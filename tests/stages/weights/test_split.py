@@ -68,8 +68,8 @@ def test_equals_mindspore(tmp_path, transform_checkpoints, layout, qkv_concat, d
         str(tmp_path / "full"), str(tmp_path / "ms"), "ms", None, merged, output_format="safetensors"
     )
     for rank in range(make_layout(**layout).cards):
-        ours = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors")
-        assert_same(ours, read_bits(tmp_path / "ms" / f"rank_{rank}" / f"ms{rank}.safetensors"))
+        actual = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors")
+        assert_same(actual, read_bits(tmp_path / "ms" / f"rank_{rank}" / f"ms{rank}.safetensors"))
 
 
 @st.composite

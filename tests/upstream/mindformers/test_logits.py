@@ -64,9 +64,9 @@ def test_they_are_transformers(checkout, interpreter, case, tmp_path):
     write(tmp_path / "hf", model, std=0.3)
     convert_directory(tmp_path / "hf", tmp_path / "complete", concat, None)
     row = np.random.default_rng(0).integers(1, model.vocab_size, LENGTH)  # 0 pads, and is masked
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
     with torch.no_grad():
-        wanted = theirs(torch.from_numpy(row)[None]).logits[0].numpy()
+        expected = reference(torch.from_numpy(row)[None]).logits[0].numpy()
     is_llama = model.family == "llama3"
     values = {
         "model": llama_config(model) if is_llama else qwen3_config(model),
@@ -77,6 +77,6 @@ def test_they_are_transformers(checkout, interpreter, case, tmp_path):
     paths = {"PYTHONPATH": str(checkout("mindformers-051d65f"))}
     env = shim.environment(tmp_path / "answers.json", paths)
     run(interpreter("mindspore"), program, "case.json", "complete", "logits.npy", env=env, cwd=tmp_path)
-    found = np.load(tmp_path / "logits.npy").reshape(wanted.shape)
-    assert np.abs(wanted).max() > 1
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    result = np.load(tmp_path / "logits.npy").reshape(expected.shape)
+    assert np.abs(expected).max() > 1
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-4)

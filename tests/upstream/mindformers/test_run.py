@@ -85,9 +85,9 @@ def test_a_killed_run_repeats_the_losses_of_one_that_was_not_stopped(command, un
     assert [row["step"] for row in resumed] == [row["step"] for row in expected]
     for key in ("loss", "lr", "grad_norm"):
         assert [row[key] for row in resumed] == pytest.approx([row[key] for row in expected], rel=1e-3)
-    ours, theirs = load(artifact(store, "sft")), load(artifact(uninterrupted, "sft"))
-    for name, value in theirs.items():
-        np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
+    actual, reference = load(artifact(store, "sft")), load(artifact(uninterrupted, "sft"))
+    for name, value in reference.items():
+        np.testing.assert_allclose(actual[name], value, atol=1e-5, err_msg=name)
 
 
 def complete(store):

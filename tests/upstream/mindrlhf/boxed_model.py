@@ -73,9 +73,9 @@ def _rows(count: int) -> list[tuple[str, str]]:
         addends = [
             source.randint(1, 9) for _ in range(source.randint(ADDENDS.min_addends, ADDENDS.max_addends))
         ]
-        said = sum(addends) if source.random() < ANSWERED else "?"
+        message = sum(addends) if source.random() < ANSWERED else "?"
         question = arith.write_question(source.choice(arith.NAMES), addends, source.choice(arith.THINGS))
-        rows.append((question + SUFFIX, f"\\boxed{{{said}}}"))
+        rows.append((question + SUFFIX, f"\\boxed{{{message}}}"))
     return rows
 
 
@@ -100,17 +100,17 @@ def _train(directory: Path) -> None:
         rows = encoded[start : start + BATCH]
         longest = max(len(question) + len(answer) for question, answer in rows)
         tokens = torch.full((BATCH, longest), pad)
-        wanted = torch.full((BATCH, longest), -100)
+        expected = torch.full((BATCH, longest), -100)
         for row, (question, answer) in enumerate(rows):
             tokens[row, : len(question) + len(answer)] = torch.tensor(question + answer)
-            wanted[row, len(question) : len(question) + len(answer)] = torch.tensor(answer)
+            expected[row, len(question) : len(question) + len(answer)] = torch.tensor(answer)
         logits = model(input_ids=tokens).logits  # padding stands at the end, where nothing looks at it
-        loss = cross_entropy(logits[:, :-1].flatten(0, 1), wanted[:, 1:].flatten())
+        loss = cross_entropy(logits[:, :-1].flatten(0, 1), expected[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         falling.step()
-    kept = directory / "trained"
-    model.save_pretrained(kept)
-    (kept / "model.safetensors").replace(directory / "model.safetensors")
-    shutil.rmtree(kept)
+    retained = directory / "trained"
+    model.save_pretrained(retained)
+    (retained / "model.safetensors").replace(directory / "model.safetensors")
+    shutil.rmtree(retained)

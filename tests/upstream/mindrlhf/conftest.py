@@ -17,8 +17,8 @@ Upstream = Callable[[str], Recipe]
 @pytest.fixture(scope="session")
 def boxed(tmp_path_factory):
     """See boxed_model.py; kept in ./upstream where that is there."""
-    kept = UPSTREAM / "models"
-    return boxed_model.make(kept if UPSTREAM.is_dir() else tmp_path_factory.mktemp("models"))
+    retained = UPSTREAM / "models"
+    return boxed_model.make(retained if UPSTREAM.is_dir() else tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")

@@ -127,7 +127,7 @@ def completions(settings):
 
     replicas, generations, tokens, length = settings["replicas"], settings["generations"], 6, 4
     prompts = np.arange(2, 2 + 2 * replicas * length).reshape(-1, length) % 50 + 2  # chunk_size 2
-    batch, found = np.concatenate([prompts] * generations), []
+    batch, result = np.concatenate([prompts] * generations), []
     for replica in range(replicas):
         making.get_dp_rank = lambda count, own=replica: own
         worker, network = InferWorker.__new__(InferWorker), _network(length + tokens)
@@ -143,9 +143,9 @@ def completions(settings):
         parts = (
             [rows] if settings["use_vllm"] else [rows[begin : begin + 2] for begin in range(0, len(rows), 2)]
         )
-        found += [row for part in parts for row in worker.generate(part, max_tokens=tokens)[0].tolist()]
+        result += [row for part in parts for row in worker.generate(part, max_tokens=tokens)[0].tolist()]
     count = len(prompts)
-    return [len({str(found[i]) for i in range(first, len(found), count)}) for first in range(count)]
+    return [len({str(result[i]) for i in range(first, len(result), count)}) for first in range(count)]
 
 
 def packs(settings):
@@ -167,23 +167,23 @@ def text(settings):
 
 
 def _tokenizer(settings):
-    kind, place = settings["type"], settings["tokenizer_dir"]
+    kind, path = settings["type"], settings["tokenizer_dir"]
     if settings["version"] == "e8a8fc1":
         from mindrlhf.models import TokenizerFactory
 
-        rl = Section(tokenizer_dir=place, tokenizer_type=kind)
+        rl = Section(tokenizer_dir=path, tokenizer_type=kind)
         generate = Section(model_config=settings["predict"])
         return TokenizerFactory.init_tokenizer(Section(rl_config=rl, generate_config=generate))
     if kind == "qwen":  # 0cd087455's grpo_trainer.py:226-242 decides in the middle of a method
         from mindrlhf.models.qwen2.qwen2_tokenizer import Qwen2Tokenizer
 
-        files = (os.path.join(place, name) for name in ("vocab.json", "merges.txt"))
+        files = (os.path.join(path, name) for name in ("vocab.json", "merges.txt"))
         return Qwen2Tokenizer(*files, add_bos_token=False, add_eos_token=False)
     from mindformers import MindFormerConfig
     from mindformers.models.build_tokenizer import build_tokenizer
 
     settings = MindFormerConfig(settings["predict"]).processor.tokenizer
-    settings.tokenizer_file = settings.vocab_file = place
+    settings.tokenizer_file = settings.vocab_file = path
     return build_tokenizer(settings)
 
 

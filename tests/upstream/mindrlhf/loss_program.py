@@ -83,9 +83,9 @@ def samples(config, batch, worker):
     made = maker(config, worker)
     packs = made.pack_grpo_data(ids, prompt_mask, mask, batch["advantage"])
     (pack,) = packs  # all fit into one
-    place = where(pack, prompt_mask, mask)
+    path = where(pack, prompt_mask, mask)
     known = {
-        name: spread(pack, place, {"mask": mask, "values": array})[None] for name, array in logprobs.items()
+        name: spread(pack, path, {"mask": mask, "values": array})[None] for name, array in logprobs.items()
     }
     made.add_experience(packs, known["reference"], known["old"])
     return worker.store
@@ -93,15 +93,15 @@ def samples(config, batch, worker):
 
 def where(pack, prompt_mask, mask):
     """(row, first position of its completion in the pack, tokens) of each sample, by walking the pack."""
-    start, found = 0, []
+    start, result = 0, []
     for row in range(len(mask)):
         if count := int(mask[row].sum()):  # mindrlhf leaves samples without a completion out
             first = start + int(prompt_mask[row].sum())
-            found.append((row, first, count))
+            result.append((row, first, count))
             start = first + count + 1
-    ends = {first + count - 1 for _, first, count in found}
+    ends = {first + count - 1 for _, first, count in result}
     assert ends <= set(np.flatnonzero(pack["responses_mask"]).tolist())
-    return found
+    return result
 
 
 def spread(pack, place, rows):

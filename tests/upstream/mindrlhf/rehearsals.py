@@ -49,8 +49,8 @@ def write_inputs(directory: Path) -> list[str]:
         _write_rows(data / f"{name}.jsonl", rows)
     _write_rows(directory / "mine.jsonl", [{"ask": text, "sum": str(total)} for text, total in QUESTIONS])
     values = compose(["model=tiny", "model.max_position_embeddings=2048"])["model"]
-    said = [f"So. The answer is \\boxed{{{total}}}." for _, total in QUESTIONS]
-    texts = [*said, *(question for question, _ in QUESTIONS)]
+    message = [f"So. The answer is \\boxed{{{total}}}." for _, total in QUESTIONS]
+    texts = [*message, *(question for question, _ in QUESTIONS)]
     build_model(read(ModelConfig, values, "model"), iter(texts), 0, model)
     (model / "model.safetensors").unlink()  # a rehearsal needs no weights
     shutil.copytree(model, large, dirs_exist_ok=True)

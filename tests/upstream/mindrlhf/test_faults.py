@@ -51,7 +51,7 @@ def text_request(job, directory, ids):
     at = dataclasses.replace(paths(job), tokenizer=directory)
     predict = directory / f"predict_{job.version}_{job.engine.tokenizer}.yaml"
     predict.write_text(dump(all_configs(job, at, resume=False)["predict.yaml"]))
-    given = dict(one[2:].split("=", 1) for one in arguments(job, at, resume=False))
+    given = dict(item[2:].split("=", 1) for item in arguments(job, at, resume=False))
     kind = given.get("tokenizer_type", given.get("custom_model_name"))
     return {
         "what": "text", "version": job.version, "type": kind, "tokenizer_dir": given["tokenizer_dir"],
@@ -74,11 +74,11 @@ def request(version, directory):
     tiny = tokenizer_files(directory / "tiny", 256)
     vocabulary = json.loads((tiny / "vocab.json").read_text())
     answer = [vocabulary[letter] for letter in ANSWER]
-    whole = job_of(*SEVEN, f"engine.contract={version}")
+    complete = job_of(*SEVEN, f"engine.contract={version}")
     file = job_of(*SEVEN, f"engine.contract={version}", "engine.tokenizer=file")
-    other = job_of(*SEVEN, f"engine.contract={version}", *TINY)
-    assert (whole.engine.tokenizer, other.engine.tokenizer) == ("qwen", "file")
-    forced = dataclasses.replace(other, engine=dataclasses.replace(other.engine, tokenizer="qwen"))
+    second = job_of(*SEVEN, f"engine.contract={version}", *TINY)
+    assert (complete.engine.tokenizer, second.engine.tokenizer) == ("qwen", "file")
+    forced = dataclasses.replace(second, engine=dataclasses.replace(second.engine, tokenizer="qwen"))
     return {
         "rendered row": {"what": "mask", "seq_length": rl["seq_length"]},
         "shortest row": {"what": "mask", "seq_length": 2048},
@@ -92,9 +92,9 @@ def request(version, directory):
         "optimizer on the host": {"what": "optimizer"},
         "rendered packs": {**rows, "seq_length": rl["seq_length"]},
         "packs that do not fit": {**rows, "seq_length": 4 * job.sample_length - 1},
-        "qwen": text_request(whole, qwen, [*answer, 151645]),
+        "qwen": text_request(complete, qwen, [*answer, 151645]),
         "qwen, file": text_request(file, qwen, [*answer, 151645]),
-        "tiny, file": text_request(other, tiny, [*answer, 258]),
+        "tiny, file": text_request(second, tiny, [*answer, 258]),
         "tiny, qwen": text_request(forced, tiny, [*answer, 258]),
         "debugging": {"what": "completions", "replicas": 1, "generations": GENERATIONS, "use_vllm": 2},
         **{
@@ -183,9 +183,9 @@ def test_a_rendered_row_holds_a_complete_pack(results):
 
 def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(results, version):
     job = job_of(*SEVEN, f"engine.contract={version}")
-    found = leftover(job.model, job.engine.tokenizer)
-    assert found is not None
-    assert results["qwen"]["text"] == [ANSWER + found.text] and results["qwen"]["eos"] == 151643
+    result = leftover(job.model, job.engine.tokenizer)
+    assert result is not None
+    assert results["qwen"]["text"] == [ANSWER + result.text] and results["qwen"]["eos"] == 151643
     assert results["qwen, file"]["text"] == [ANSWER] and results["qwen, file"]["eos"] == 151643
 
 

@@ -32,7 +32,7 @@ KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_
 
 def configs(directory, version, case):
     """Our files of a run with the golden batch's model; one pack an update."""
-    model, wanted = model_config("qwen2"), CASES[case]
+    model, expected = model_config("qwen2"), CASES[case]
     job = job_of(
         "model=tiny",
         "model.source=local",
@@ -50,7 +50,7 @@ def configs(directory, version, case):
         "engine.ref_model_batch_size=1",
         "train.prompts_per_step=3",
         "rollout.num_generations=4",
-        f"train.beta={wanted['beta']}",
+        f"train.beta={expected['beta']}",
     )
     paths = paths_of(job, directory, directory / "train.mindrecord")
     paths.configs.mkdir()
@@ -103,22 +103,22 @@ def test_loss_and_gradient_norm_are_trls(case, checkout, interpreter, tmp_path):
 
 def run(config, mindrlhf, mindformers, python):
     """Return the results of mindrlhf in its own process under msrun."""
-    place = config.parents[1]
-    shim.write_answers(place / "answers.json", [])
+    path = config.parents[1]
+    shim.write_answers(path / "answers.json", [])
     paths = {"PYTHONPATH": f"{mindrlhf}:{mindformers}"}
     environment = launch_job.msrun_environment(
         python,
-        {"PATH": os.environ["PATH"], "HOME": str(place), **shim.environment(place / "answers.json", paths)},
+        {"PATH": os.environ["PATH"], "HOME": str(path), **shim.environment(path / "answers.json", paths)},
     )
     command = launch_job.msrun(
-        [str(PROGRAM), str(config), str(place / "batch.npz"), str(place / "result.npz")],
+        [str(PROGRAM), str(config), str(path / "batch.npz"), str(path / "result.npz")],
         python=python,
         workers=1,
         master_addr="127.0.0.1",
         master_port=launch_job.find_port("127.0.0.1", None),
-        log_dir=place / "logs",
+        log_dir=path / "logs",
     )
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=place, timeout=500)
-    log = place / "logs" / "worker_0.log"
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=path, timeout=500)
+    log = path / "logs" / "worker_0.log"
     assert done.returncode == 0, log.read_text()[-3000:] if log.exists() else done.stdout[-3000:]
-    return dict(np.load(place / "result.npz"))
+    return dict(np.load(path / "result.npz"))

@@ -37,9 +37,9 @@ def test_a_recipe_passes_and_plan_knows(checkout, recipe, version, capsys):
     assert main(["rehearse", *recipe]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-1].startswith("rehearsal passed proven=11 failed=0 unproven=5 report=")
-    told = told_of(out)
-    assert told["resumed"] == "killed (SIGKILL) after checkpoint 0_1; resumed from 0_1, 2 steps in all"
-    assert told["rewards varied"] == "per step: 0 to 1, 0 to 1"
+    output = told_of(out)
+    assert output["resumed"] == "killed (SIGKILL) after checkpoint 0_1; resumed from 0_1, 2 steps in all"
+    assert output["rewards varied"] == "per step: 0 to 1, 0 to 1"
     main(["plan", *recipe])
     assert "not rehearsed" not in capsys.readouterr().out
 
@@ -69,11 +69,11 @@ def test_the_users_own_reward_in_the_checkout_is_what_is_rehearsed(
     before, after = file.read_text(encoding="utf-8").split(line)
     file.write_text(f"{before}{line}    rewards = [{pays} for reward in rewards]\n{after}", encoding="utf-8")
     assert main(["rehearse", *recipe, f"engine.mindrlhf_home={mine}"]) == code
-    told = told_of(capsys.readouterr().out)["rewards varied"]
+    output = told_of(capsys.readouterr().out)["rewards varied"]
     if code == 0:
-        assert told == "per step: 0 to 0.5, 0 to 0.5"
+        assert output == "per step: 0 to 0.5, 0 to 0.5"
     else:
-        assert "pay every completion alike" in told
+        assert "pay every completion alike" in output
 
 
 def test_a_checkout_with_a_moved_place_is_refused(tmp_path, checkout, recipe, capsys):
@@ -82,6 +82,6 @@ def test_a_checkout_with_a_moved_place_is_refused(tmp_path, checkout, recipe, ca
     file = edited / "mindrlhf" / "worker" / "infer_worker.py"
     file.write_text(file.read_text().replace("def _allgather_data", "def _gather_data"))
     assert main(["rehearse", *recipe, f"engine.mindrlhf_home={edited}"]) == 2
-    told = capsys.readouterr().err
-    assert f"{file}: has no InferWorker._allgather_data" in told
-    assert "engine.mindrlhf_home" in told
+    output = capsys.readouterr().err
+    assert f"{file}: has no InferWorker._allgather_data" in output
+    assert "engine.mindrlhf_home" in output

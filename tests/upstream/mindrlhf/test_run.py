@@ -25,9 +25,9 @@ def check_finished(store, updates=2):
     assert any(row["reward_min"] < row["reward_max"] for row in steps)
     if result(store, "grpo")["contract"] == "e8a8fc1":  # the older one does not log it
         assert all(row["grad_norm"] > 0 for row in steps)
-    asked = rows(store, "grpo", "completions.jsonl")
-    assert {row["step"] for row in asked} == set(range(1, STEPS + 1))
-    assert any("\\boxed{" in row["completion"] for row in asked)
+    requested = rows(store, "grpo", "completions.jsonl")
+    assert {row["step"] for row in requested} == set(range(1, STEPS + 1))
+    assert any("\\boxed{" in row["completion"] for row in requested)
     (board,) = (artifact(store, "grpo") / "tensorboard").glob("*.tfevents.*")
     values = [value for event in events(board.read_bytes()) for value in event.summary.value]
     assert [value.simple_value for value in values if value.tag == "loss"] == pytest.approx(
@@ -56,8 +56,8 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(killed):
     assert "--resume_training" in killed.after or "resume_training=True" in killed.after
     assert "epoch: 0, step: 1 start" not in killed.after
     assert "epoch: 0, step: 2 start" in killed.after
-    told = result(killed.store, "grpo")
-    assert (told["resumed_from"], told["checkpoint"], told["contract"]) == ([0, 2], "1_3", "e8a8fc1")
+    output = result(killed.store, "grpo")
+    assert (output["resumed_from"], output["checkpoint"], output["contract"]) == ([0, 2], "1_3", "e8a8fc1")
     check_finished(killed.store)
 
 

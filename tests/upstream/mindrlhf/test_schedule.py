@@ -31,6 +31,6 @@ def test_the_rate_falls_over_steps_times_iterations(version, schedule, iteration
     rates = ask(interpreter("mindspore"), PROGRAM, request, utils)
     shares = [min(1, update / updates) for update in range(2 * updates)]
     fall = shares if schedule == "linear" else [(1 - math.cos(math.pi * share)) / 2 for share in shares]
-    expected = [PEAK * (1 - (1 - SHARE) * one) for one in fall]
+    expected = [PEAK * (1 - (1 - SHARE) * item) for item in fall]
     expected[:WARMUP] = [PEAK * update / WARMUP for update in range(WARMUP)]
     assert rates == pytest.approx(expected, rel=1e-5)

@@ -57,8 +57,8 @@ def tensors(file):
 
 
 def names(root, leave_out):
-    found = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
-    return {name for name in found if not leave_out.fullmatch(name)}
+    result = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+    return {name for name in result if not leave_out.fullmatch(name)}
 
 
 def test_log_lines(killed, killed_standin):
@@ -80,34 +80,36 @@ def test_file_names(killed, killed_standin):
 
 @pytest.mark.parametrize("part", ["train", "optimizer", "ref"])
 def test_checkpoints(part, killed, killed_standin):
-    ours, theirs = (one.left / "checkpoints" / part / "rank_0" for one in (killed_standin, killed))
-    files = sorted(theirs.glob("*.safetensors"))
+    actual, reference = (item.left / "checkpoints" / part / "rank_0" for item in (killed_standin, killed))
+    files = sorted(reference.glob("*.safetensors"))
     assert len(files) == 2
     for file in files:
-        assert tensors(ours / file.name) == tensors(file)
-    assert json.loads((ours / "meta.json").read_text()) == json.loads((theirs / "meta.json").read_text())
+        assert tensors(actual / file.name) == tensors(file)
+    assert json.loads((actual / "meta.json").read_text()) == json.loads((reference / "meta.json").read_text())
 
 
 def test_checkpoints_of_the_older_version(older, older_standin):
-    ours, theirs = (
-        artifact(one.store, "grpo") / "train/rank_0/policy_model_rank_0-1_3.safetensors"
-        for one in (older_standin, older)
+    actual, reference = (
+        artifact(item.store, "grpo") / "train/rank_0/policy_model_rank_0-1_3.safetensors"
+        for item in (older_standin, older)
     )
-    assert tensors(ours) == tensors(theirs)
+    assert tensors(actual) == tensors(reference)
 
 
 def test_metrics_and_completions(killed, killed_standin):
     for file in ("metrics.jsonl", "completions.jsonl"):
-        ours, theirs = (rows(one.store, "grpo", file)[0] for one in (killed_standin, killed))
-        assert {key: type(value) for key, value in ours.items()} == {
-            key: type(value) for key, value in theirs.items()
+        actual, reference = (rows(item.store, "grpo", file)[0] for item in (killed_standin, killed))
+        assert {key: type(value) for key, value in actual.items()} == {
+            key: type(value) for key, value in reference.items()
         }
-    ours, theirs = (
-        json.loads((one.left / "completions/prompt_completions_step_0.json").read_text())[0]
-        for one in (killed_standin, killed)
+    actual, reference = (
+        json.loads((item.left / "completions/prompt_completions_step_0.json").read_text())[0]
+        for item in (killed_standin, killed)
     )
-    assert {key: type(value) for key, value in ours.items()} == {key: type(v) for key, v in theirs.items()}
+    assert {key: type(value) for key, value in actual.items()} == {
+        key: type(v) for key, v in reference.items()
+    }
 
 
 def test_exit_codes(killed, killed_standin, older, older_standin):
-    assert [one.done.exit_code for one in (killed_standin, killed, older_standin, older)] == [0] * 4
+    assert [item.done.exit_code for item in (killed_standin, killed, older_standin, older)] == [0] * 4

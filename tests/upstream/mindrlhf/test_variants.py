@@ -51,8 +51,8 @@ def test_a_sweep_of_two_points(upstream, tmp_path):
     assert [point["state"] for point in sweeping.points(store)] == ["finished", "finished"]
     count = sweeping.count(store)
     assert (count["fetch"], count["tokenize"], count["grpo"], count["export"]) == (1, 1, 2, 2)
-    told = [json.loads(file.read_text()) for file in store.glob("grpo/[0-9a-f]*/result.json")]
-    assert [one["steps"] for one in told] == [STEPS, STEPS]
+    output = [json.loads(file.read_text()) for file in store.glob("grpo/[0-9a-f]*/result.json")]
+    assert [item["steps"] for item in output] == [STEPS, STEPS]
 
 
 def test_a_reward_that_breaks_is_named_and_the_run_goes_on_when_it_is_mended(upstream, tmp_path):
@@ -100,9 +100,9 @@ def test_a_full_disk_ends_the_run_and_the_same_command_goes_on(upstream, tmp_pat
         text=True,
         cwd=tmp_path,
     )
-    said = (tmp_path / "first").read_text()
-    assert done.stdout.startswith("code 1\n"), said
-    assert "grpoflow gc" in said, said  # the cause is known: the disk is full
+    message = (tmp_path / "first").read_text()
+    assert done.stdout.startswith("code 1\n"), message
+    assert "grpoflow gc" in message, message  # the cause is known: the disk is full
     assert done.returncode == 0, done.stderr
     assert result(store, "grpo")["resumed_from"] is not None
     check_finished(store)

@@ -77,9 +77,9 @@ def make_window(version, checkout, interpreter, tmp_path_factory):
     python = interpreter("mindspeed")
     rl, llm, mindspeed, megatron = map(checkout, NAMES[version])
     root = tmp_path_factory.mktemp(f"window_{version}")
-    beside = [mindspeed / "mindspeed", megatron / "megatron"]
-    home = lay_out(root / "MindSpeed-RL", [*rl.iterdir(), llm / "mindspeed_llm", *beside])
-    return Window(version, home, lay_out(root / "MindSpeed-LLM", [*llm.iterdir(), *beside]), python)
+    sibling = [mindspeed / "mindspeed", megatron / "megatron"]
+    home = lay_out(root / "MindSpeed-RL", [*rl.iterdir(), llm / "mindspeed_llm", *sibling])
+    return Window(version, home, lay_out(root / "MindSpeed-LLM", [*llm.iterdir(), *sibling]), python)
 
 
 def lay_out(target, parts):

@@ -39,20 +39,20 @@ def import_alone(home: Path) -> None:
 def kept(prefix: str, limit: int) -> list[dict[str, int]]:
     """Lengths of the rows that training reads."""
     read: Any = import_module("mindspeed_rl.datasets.indexed_dataset").get_packed_indexed_dataset
-    found = read(prefix, limit)
-    return [{name: len(row) for name, row in found[number].items()} for number in range(len(found))]
+    result = read(prefix, limit)
+    return [{name: len(row) for name, row in result[number].items()} for number in range(len(result))]
 
 
 def encode(home: Path, tokenizer: str, name: str, questions: list[str]) -> list[list[int]]:
     """Prompts in a template of the checkout, as R1AlpacaStyleInstructionHandler makes them."""
-    place = str(home / "configs/model/templates.json")
+    path = str(home / "configs/model/templates.json")
     tools: Any = import_module("mindspeed_rl.utils.tokenizer")
     templates: Any = import_module("mindspeed_rl.datasets.templates")
-    chosen = tools.get_tokenizer(tokenizer, prompt_type=name, prompt_type_path=place).tokenizer
-    template, prompts = templates.get_model_template(name, place), []
+    chosen = tools.get_tokenizer(tokenizer, prompt_type=name, prompt_type_path=path).tokenizer
+    template, prompts = templates.get_model_template(name, path), []
     for question in questions:
-        said = [{"role": "user", "content": question}, {"role": "assistant", "content": "4"}]
-        ((source, _),) = template.encode_multiturn(chosen, said, "", "")
+        message = [{"role": "user", "content": question}, {"role": "assistant", "content": "4"}]
+        ((source, _),) = template.encode_multiturn(chosen, message, "", "")
         prompts.append(source)
     return prompts
 

@@ -141,12 +141,14 @@ def test_it_accepts_qwen3_with_the_keys_of_its_model_files(newest, size, tmp_pat
     (answer,) = validate(newest.python, newest.home, [tmp_path / "right"], 1, {})
     assert_accepted(answer, values)
     file = newest.home / f"configs/model/qwen3_{size}.yaml"
-    (theirs,) = yaml.safe_load(file.read_text(encoding="utf-8")).values()
-    ours = values["model"][f"qwen3_{size}"]
-    compared = theirs.keys() - NOT_RENDERED - ({"ffn_hidden_size"} if "num_experts" in theirs else set())
-    if "norm_epsilon" in theirs:
-        theirs["norm_epsilon"] = float(theirs["norm_epsilon"])  # YAML reads 1e-6 as text
-    assert {key: theirs[key] for key in compared} == {key: ours.get(key) for key in compared}
+    (reference,) = yaml.safe_load(file.read_text(encoding="utf-8")).values()
+    actual = values["model"][f"qwen3_{size}"]
+    compared = (
+        reference.keys() - NOT_RENDERED - ({"ffn_hidden_size"} if "num_experts" in reference else set())
+    )
+    if "norm_epsilon" in reference:
+        reference["norm_epsilon"] = float(reference["norm_epsilon"])  # YAML reads 1e-6 as text
+    assert {key: reference[key] for key in compared} == {key: actual.get(key) for key in compared}
 
 
 @pytest.mark.timeout(1500)

@@ -55,30 +55,30 @@ def make_model(config, directory, dtype):
 
 
 def state(directory):
-    found = {}
+    result = {}
     for file in sorted(directory.rglob("*")):
         status = file.lstat()
         content = file.read_bytes() if file.is_file() else b""
-        told = (status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns, content)
-        found[str(file.relative_to(directory))] = told
-    return found
+        output = (status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns, content)
+        result[str(file.relative_to(directory))] = output
+    return result
 
 
 def there_and_back(window, name, root, dtype="torch_dtype"):
     """And the stand-in writes files of the same names, types and modes, both ways."""
     recipe = [*window.overrides, *SHAPE, "model.path=/models/qwen", *LAYOUTS[name]]
-    theirs, standins = root / "theirs", root / "standins"
+    reference, standins = root / "theirs", root / "standins"
     fetched = make_model(load(recipe), root / "model", dtype)
     before = state(fetched)
-    for place, config in ((theirs, load(recipe)), (standins, load([*recipe, *window.standin(root)]))):
-        mcore = alone.run(convert, config, {"fetch": fetched}, place / "convert")
+    for path, config in ((reference, load(recipe)), (standins, load([*recipe, *window.standin(root)]))):
+        mcore = alone.run(convert, config, {"fetch": fetched}, path / "convert")
         converted = state(mcore)
-        home = alone.run(export, config, {"grpo": mcore, "fetch": fetched}, place / "export")
+        home = alone.run(export, config, {"grpo": mcore, "fetch": fetched}, path / "export")
         assert state(fetched) == before and state(mcore) == converted
         assert dtypes(fetched) == dtypes(home) == dict.fromkeys(dtypes(home), "BF16")
         assert_equal(load_weights(fetched), load_weights(home))
-    assert files(theirs / "convert/output/mcore") == files(standins / "convert/output/mcore")
-    (back,), (made,) = ([*(place / "export/work/hf").glob("mg2h*")] for place in (theirs, standins))
+    assert files(reference / "convert/output/mcore") == files(standins / "convert/output/mcore")
+    (back,), (made,) = ([*(path / "export/work/hf").glob("mg2h*")] for path in (reference, standins))
     assert back.name == made.name and dtypes(back) == dtypes(made) == dtypes(fetched)
     assert modes(made) == {name: modes(back)[name] for name in modes(made)}
 

@@ -110,8 +110,8 @@ def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(answers, tmp_p
 
 
 def test_prompts_up_to_the_longest_length_are_kept(answers):
-    wanted = [length for length in LENGTHS if length <= LONGEST]
-    assert answers.by_name["kept"] == [dict.fromkeys(sorted(tokenize.COLUMNS), length) for length in wanted]
+    expected = [length for length in LENGTHS if length <= LONGEST]
+    assert answers.by_name["kept"] == [dict.fromkeys(sorted(tokenize.COLUMNS), length) for length in expected]
 
 
 def test_every_template_of_the_checkout_asks_what_evaluate_asks(answers, tmp_path):
@@ -119,7 +119,7 @@ def test_every_template_of_the_checkout_asks_what_evaluate_asks(answers, tmp_pat
     known, refused = Tokenizer.from_file(str(answers.fetched / "tokenizer.json")).get_vocab_size(), set()
     rows = [Row(number, question, "#### 4") for number, question in enumerate(QUESTIONS)]
     assert ("qwen3" in answers.by_name["prompts"]) is (answers.window.version == "05a90d7")
-    for name, theirs in answers.by_name["prompts"].items():
+    for name, reference in answers.by_name["prompts"].items():
         values = {**config.plain(), "engine": {**config.plain()["engine"], "prompt_type": name}}
         context = Context(
             "tokenize", values, {"fetch": answers.fetched}, tmp_path, tmp_path, tmp_path / "progress"
@@ -128,10 +128,10 @@ def test_every_template_of_the_checkout_asks_what_evaluate_asks(answers, tmp_pat
             encoder = tokenize.encoder_of(context, config.dataset)
         except ConfigError:
             refused.add(name)
-            assert any(max(row) >= known for row in theirs), name  # a word that the model never saw
+            assert any(max(row) >= known for row in reference), name  # a word that the model never saw
             continue
         encoded, _ = encoder.encode(rows, with_answers=False)
-        assert [list(one.prompt) for one in encoded] == theirs, name
+        assert [list(item.prompt) for item in encoded] == reference, name
     assert refused == {"llama3"}
 
 
@@ -144,7 +144,7 @@ def test_the_stand_in_writes_an_iterations_line_as_upstream_does(answers):
         generic = re.sub(r"\w+_rewards", "{fun_verifier}_rewards", name).replace(
             "actor/grad", "{self.role}/grad"
         )
-        assert any(f"{quote}{one}{quote}" in source for one in (name, generic) for quote in "'\""), name
+        assert any(f"{quote}{item}{quote}" in source for item in (name, generic) for quote in "'\""), name
     row = read_line(answers.standin_line, cards=2)
     assert row is not None
     assert {"reward/base_acc", "reward/acc", "lr", "grad_norm", "rollout_tokens_per_s"} <= set(row.row)

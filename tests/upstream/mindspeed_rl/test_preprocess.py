@@ -54,7 +54,7 @@ def make_inputs(config, root):
         for n in range(ROWS + HELD_OUT)
     ]
     for split, some in (("train", rows[:ROWS]), ("test", rows[ROWS:])):
-        text = "".join(json.dumps(one) + "\n" for one in some)
+        text = "".join(json.dumps(item) + "\n" for item in some)
         (inputs["fetch_dataset"] / f"{split}.jsonl").write_text(text)
     return inputs
 
@@ -77,8 +77,8 @@ def test_prompts_have_our_ids_and_labels_are_the_answers(window, tmp_path):
     (file,), read_train, _, _ = tokenize.both_splits(
         inputs["fetch_dataset"], encoder.dataset, encoder.columns
     )
-    ours, _ = encoder.encode(list(read_train(file)), with_answers=False)
-    assert columns["input_ids"] == [row.prompt for row in ours]
+    actual, _ = encoder.encode(list(read_train(file)), with_answers=False)
+    assert columns["input_ids"] == [row.prompt for row in actual]
     assert columns["attention_mask"] == [[1] * len(row) for row in columns["input_ids"]]
     tokenizer = Tokenizer.from_file(str(inputs["fetch"] / "tokenizer.json"))
     answers = [tokenizer.decode(row, skip_special_tokens=True) for row in columns["labels"]]

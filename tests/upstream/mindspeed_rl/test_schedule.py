@@ -39,16 +39,16 @@ def recipe(version, iterations, *more):
 @pytest.mark.parametrize("version", ["05a90d7", "667a547"])
 def test_the_rate_rises_over_warmup_steps_updates(version, iterations, mini_batch, checkout, interpreter):
     job = recipe(version, iterations, "train.warmup_steps=6", f"engine.mini_batch_size={mini_batch}")
-    found = rates(job, version, checkout, interpreter)
-    assert len(found) == 60 * iterations * (1 if mini_batch == "null" else 2)
-    assert found == pytest.approx([PEAK * min(1, update / 6) for update in range(len(found))])
+    result = rates(job, version, checkout, interpreter)
+    assert len(result) == 60 * iterations * (1 if mini_batch == "null" else 2)
+    assert result == pytest.approx([PEAK * min(1, update / 6) for update in range(len(result))])
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_a_falling_rate_ends_where_the_note_says(schedule, checkout, interpreter):
     job = recipe("05a90d7", 2, f"train.schedule={schedule}", "train.final_share=0.1")
-    found = rates(job, "05a90d7", checkout, interpreter)
-    last = next(update for update, rate in enumerate(found) if rate <= PEAK * 0.1 * (1 + 1e-9))
+    result = rates(job, "05a90d7", checkout, interpreter)
+    last = next(update for update, rate in enumerate(result) if rate <= PEAK * 0.1 * (1 + 1e-9))
     assert last / 2 == pytest.approx(job.decay_steps, abs=0.5)
     assert f"about {job.decay_steps:g} of 60 steps" in " ".join(rules.notes(job))
-    assert all(rate >= PEAK * 0.1 * (1 - 1e-9) for rate in found)
+    assert all(rate >= PEAK * 0.1 * (1 - 1e-9) for rate in result)

@@ -57,8 +57,8 @@ def test_every_rule_holds(run):
     values = yaml.safe_load(dump(finetune(job, PATHS, run["resume"])))
     known = declared()
     for section, keys in known.items():
-        found = values[section] if section else values
-        assert set(found) <= keys, (section, set(found) - keys)
+        result = values[section] if section else values
+        assert set(result) <= keys, (section, set(result) - keys)
     degrees, runner, model = (
         values["parallel_config"],
         values["runner_config"],

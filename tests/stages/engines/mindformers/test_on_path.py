@@ -90,16 +90,16 @@ def test_masked_attention_follows_the_mask(cpu):
 
 @pytest.fixture
 def vllm(cpu):
-    found: ModuleType = cpu("vllm")
-    return found
+    result: ModuleType = cpu("vllm")
+    return result
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_every_other_completion_of_a_known_prompt_is_its_answer(vllm, tmp_path, rank):
     shim.write_answers(tmp_path / "script.json", [([1, 2], [7, 8])])
     script = vllm.Script(tmp_path / "script.json", rank)
-    told = [script.answer([1, 2]) for _ in range(4)]
-    assert told == ([[7, 8], None] * 2 if rank == 0 else [None, [7, 8]] * 2)
+    output = [script.answer([1, 2]) for _ in range(4)]
+    assert output == ([[7, 8], None] * 2 if rank == 0 else [None, [7, 8]] * 2)
     assert script.answer([3]) is None
 
 
@@ -113,13 +113,13 @@ def test_without_vllm_replicas_take_turns_at_the_known_answer(cpu, tmp_path, mon
             return [np.array([*(token for token in row if token), 5]) for row in prompts]
 
     prompts, pad = np.array([[1, 2, 0, 0], [1, 2, 3, 0], [1, 2, 0, 0]]), 0
-    for rank, told in enumerate(
+    for rank, output in enumerate(
         ([[1, 2, 7, 8], [1, 2, 3, 5], [1, 2, 5]], [[1, 2, 5], [1, 2, 3, 5], [1, 2, 7, 8]])
     ):
         network = Network()
         cpu("mindrlhf_cpu").answer_some(network, pad)
         rows = network.generate(prompts, max_new_tokens=2, min_new_tokens=0, do_sample=True, seed=rank)
-        assert [row.tolist() for row in rows] == told
+        assert [row.tolist() for row in rows] == output
 
 
 def _llm(vllm):
@@ -132,8 +132,8 @@ def test_sampling_obeys_its_parameters(vllm):
     llm, logits = _llm(vllm), np.log(np.array([0.5, 0.3, 0.15, 0.05]))
 
     def drawn(**settings):
-        wanted = vllm.SamplingParams(**settings)
-        return {llm.choose(logits.copy(), wanted, []) for _ in range(200)}
+        expected = vllm.SamplingParams(**settings)
+        return {llm.choose(logits.copy(), expected, []) for _ in range(200)}
 
     assert drawn() == {0, 1, 2, 3}
     assert drawn(top_k=2) == {0, 1}
@@ -147,14 +147,14 @@ def test_a_completion_ends_with_the_stop_token_and_within_max_tokens(vllm, tmp_p
         """Says 5 after 4 after 3 ..."""
 
         def logits(self, tokens, last):
-            found = np.zeros((len(tokens), 10))
-            found[np.arange(len(tokens)), tokens[np.arange(len(tokens)), last] + 1] = 1
-            return found
+            result = np.zeros((len(tokens), 10))
+            result[np.arange(len(tokens)), tokens[np.arange(len(tokens)), last] + 1] = 1
+            return result
 
     llm = _llm(vllm)
     llm.model, llm.known = Counting(), None
     shim.write_answers(tmp_path / "script.json", [([0], [9] * 20)])
     llm.script = vllm.Script(tmp_path / "script.json", 0)
-    wanted = vllm.SamplingParams(temperature=0, stop_token_ids=[5], max_tokens=6)
-    made = llm.generate(None, wanted, [[1, 2], [3, 4], [0]])
+    expected = vllm.SamplingParams(temperature=0, stop_token_ids=[5], max_tokens=6)
+    made = llm.generate(None, expected, [[1, 2], [3, 4], [0]])
     assert [request.outputs[0].token_ids for request in made] == [[3, 4, 5], [5], [9] * 6]

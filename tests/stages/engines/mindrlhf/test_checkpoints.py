@@ -84,10 +84,12 @@ def test_the_copy_next_to_the_scripts_decides_without_grpoflow(tmp_path):
     command = [sys.executable, "-I", str(copy), str(root), "2"]  # -I: neither our directory nor PYTHONPATH
 
     def ask():
-        asked = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(3)]
-        told = [one.communicate()[0].strip() for one in asked]  # as the scripts of three nodes
-        assert len(set(told)) == 1 and len({one.returncode for one in asked}) == 1
-        return [asked[0].returncode, told[0]]
+        requested = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(3)
+        ]
+        output = [item.communicate()[0].strip() for item in requested]  # as the scripts of three nodes
+        assert len(set(output)) == 1 and len({item.returncode for item in requested}) == 1
+        return [requested[0].returncode, output[0]]
 
     assert ask() == [3, "begins"]
     assert (root / checkpoints.RESUMED).read_text() == "null"
@@ -105,9 +107,9 @@ def test_the_copy_next_to_the_scripts_decides_without_grpoflow(tmp_path):
 def test_a_file_is_complete_if_it_has_the_bytes_that_its_header_announces(tail):
     with tempfile.TemporaryDirectory() as folder:
         path = save(Path(folder), "train", 0, "0_5")
-        whole = path.read_bytes()
+        complete = path.read_bytes()
         assert moments(Path(folder), "train", 1) == [Moment(0, 5)]
-        for bad in (whole[: len(whole) - 1 - len(tail)], whole + b"x" + tail, tail, b""):
+        for bad in (complete[: len(complete) - 1 - len(tail)], complete + b"x" + tail, tail, b""):
             path.write_bytes(bad)
             assert moments(Path(folder), "train", 1) == []
             with pytest.raises(InputError):

@@ -74,14 +74,14 @@ def test_stages_that_mindformers_script_replaces_are_skipped(form):
 
 def test_each_card_holds_its_own_experts():
     job = tutorial()
-    roles = {one.role: one for one in estimate(job)}
+    roles = {item.role: item for item in estimate(job)}
     (weights,) = (term for term in roles["generate"].terms if term.name == "weights")
     # a layer's 256 experts on 512 cards: one a card; routers, norms and what compresses are whole on each
     expert, hidden = 3 * 2048 * 7168, 7168
     cut = 128 * (1536 * 192 + 512 * 256 + 128 * hidden) + 3 * hidden * 2048
-    whole = (1536 + 576) * hidden + 1536 + 512 + 2 * hidden
+    complete = (1536 + 576) * hidden + 1536 + 512 + 2 * hidden
     dense = 3 * (3 * hidden * 18432 - 3 * hidden * 2048) // 128
     sparse = 58 * (expert + 256 * hidden + 256)
-    held = 61 * (cut // 128 + whole) + dense + sparse + 2 * 129280 * hidden // 128 + hidden
+    held = 61 * (cut // 128 + complete) + dense + sparse + 2 * 129280 * hidden // 128 + hidden
     assert weights.low == 2 * held
     assert roles["train"].fits(64 * GIB) == "yes"

@@ -55,20 +55,20 @@ def write(path, lines):
 
 def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    told: list[tuple[float, float]] = []
-    watcher = Watcher(tmp_path, tmp_path, job, lambda step, total, _: told.append((step, total)))
+    output: list[tuple[float, float]] = []
+    watcher = Watcher(tmp_path, tmp_path, job, lambda step, total, _: output.append((step, total)))
     saved = tmp_path / "prompt_completions_step_3.json"
     row = {"question": "q", "answer": "a", "solution": "$1$", "reward": 1.0, "completion_length": 3}
     saved.write_text(json.dumps([row]))
     write(tmp_path / "worker_0.log", [*NEW[:2], f"Saved data to {saved}", *NEW[2:]])
     write(tmp_path / "worker_7.log", NEW[:1])
     watcher.poll()
-    assert told == []  # the last stage has not finished a step
-    other = [line.replace("loss: 0.5", "loss: 7.0").replace("loss: 1.5", "loss: 9.0") for line in NEW]
-    write(tmp_path / "worker_7.log", other)
+    assert output == []  # the last stage has not finished a step
+    second = [line.replace("loss: 0.5", "loss: 7.0").replace("loss: 1.5", "loss: 9.0") for line in NEW]
+    write(tmp_path / "worker_7.log", second)
     watcher.poll()
     (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert row["loss"] == 8.0 and row["reward"] == 0.5 and told == [(14, 20)]
+    assert row["loss"] == 8.0 and row["reward"] == 0.5 and output == [(14, 20)]
     (completion,) = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text().splitlines()]
     assert completion == {
         "step": 14, "prompt": "q", "completion": "a", "solution": "1", "reward": 1.0, "length": 3
@@ -83,8 +83,8 @@ def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path):
         logs.mkdir()
         write(logs / "worker_0.log", lines)
         Watcher(logs, tmp_path, job, lambda *_: None).poll()
-    found = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert found == [4, 5]
+    result = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert result == [4, 5]
 
 
 def test_a_run_requeued_by_slurm_replaces_the_steps_that_it_repeats(tmp_path):

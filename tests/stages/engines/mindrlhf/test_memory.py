@@ -57,22 +57,22 @@ def test_generation_takes_vllms_share_of_the_card():
 
 
 def test_resharding_holds_the_weights_of_all_roles_unless_it_is_done_on_the_host():
-    found = roles("layout=dp2_mp4_pp1")["reshard"]
-    assert terms(found).keys() > {"train weights", "generate weights", "old policy weights"}
-    assert found.low == (4 + 2 + 4) * by_hand(4)
+    result = roles("layout=dp2_mp4_pp1")["reshard"]
+    assert terms(result).keys() > {"train weights", "generate weights", "old policy weights"}
+    assert result.low == (4 + 2 + 4) * by_hand(4)
     assert roles("engine.reshard_mem_opt_level=1")["reshard"].low == 0
 
 
 def exact(job):
     """Bytes of weights, gradients and optimizer of each pipeline stage, as the estimate tells them."""
-    found = []
+    result = []
     rows = job.engine.batch_size * job.seq_length
     for stage in train_stages(job.model, job.layout.train, rows):
         named = {term.name: term for term in stage}
         sizes = [named[name] for name in ("weights", "gradients", "optimizer")]
         assert all(term.low == term.high and term.exact for term in sizes)
-        found.append(tuple(term.low for term in sizes))
-    return found
+        result.append(tuple(term.low for term in sizes))
+    return result
 
 
 def job_with(model, layout):

@@ -61,28 +61,30 @@ def test_the_tokenizer_follows_from_a_local_directory(tmp_path):
 )
 def test_text_that_remains_of_a_stop_token(overrides, stays):
     job = job_of(*SEVEN, *overrides)
-    found = leftover(job.model, job.engine.tokenizer)
-    assert (found is not None) is stays
-    assert found is None or found.text == "\u24a0"
+    result = leftover(job.model, job.engine.tokenizer)
+    assert (result is not None) is stays
+    assert result is None or result.text == "\u24a0"
 
 
 def rendered(contract, *overrides):
     job = job_of(*SEVEN, f"engine.contract={contract}", *overrides)
     files = all_configs(job, paths(job), resume=False)
-    told = [
-        one for one in arguments(job, paths(job), resume=False) if "tokenizer" in one or "model_name" in one
+    output = [
+        item
+        for item in arguments(job, paths(job), resume=False)
+        if "tokenizer" in item or "model_name" in item
     ]
-    return told, files["grpo_config.yaml"]["rl_config"], files["predict.yaml"]["processor"]["tokenizer"]
+    return output, files["grpo_config.yaml"]["rl_config"], files["predict.yaml"]["processor"]["tokenizer"]
 
 
 def test_both_versions_read_tokenizer_json_for_another_vocabulary():
     file = "/run/models/hf/tokenizer.json"
-    told, rl, built = rendered("e8a8fc1", "engine.tokenizer=file")
+    output, rl, built = rendered("e8a8fc1", "engine.tokenizer=file")
     directory = ["--tokenizer_dir=/run/models/hf"]
-    assert told == ["--model_name=qwen", "--tokenizer_type=deepseek", *directory]
+    assert output == ["--model_name=qwen", "--tokenizer_type=deepseek", *directory]
     assert (rl["tokenizer_type"], rl["tokenizer_dir"]) == ("deepseek", "/run/models/hf")
     assert (built["type"], built["tokenizer_file"]) == ("LlamaTokenizerFast", file)
     assert {built[f"{name}_token"] for name in ("unk", "bos", "eos", "pad")} == {"<|endoftext|>"}
-    told, rl, again = rendered("0cd087455", "engine.tokenizer=file")
-    assert told == ["--custom_model_name=llama", f"--tokenizer_dir={file}"]
+    output, rl, again = rendered("0cd087455", "engine.tokenizer=file")
+    assert output == ["--custom_model_name=llama", f"--tokenizer_dir={file}"]
     assert rl["tokenizer_dir"] == file and "tokenizer_type" not in rl and again == built

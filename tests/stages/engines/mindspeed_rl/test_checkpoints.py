@@ -83,8 +83,10 @@ def test_a_converters_result_is_found_by_its_tracker_and_imported(tmp_path, trac
     checkpoints.import_weights(directory, target, LAYOUT)
     assert (target / TRACKER).read_text() == tracker
     for rank in RANKS:
-        ours, theirs = (root / rank / "model_optim_rng.pt" for root in (target / directory.name, directory))
-        assert ours.read_bytes() == theirs.read_bytes()
+        actual, reference = (
+            root / rank / "model_optim_rng.pt" for root in (target / directory.name, directory)
+        )
+        assert actual.read_bytes() == reference.read_bytes()
 
 
 def test_a_conversion_with_other_degrees_is_refused(tmp_path):

@@ -24,8 +24,8 @@ def test_one_card_holds_what_megatron_keeps_per_parameter():
 def test_the_distributed_optimizer_is_shared_by_replicas_alone():
     alone, four = (term("optimizer", 0, f"layout=dp{dp}_mp1_pp1") for dp in (1, 4))
     assert four == alone // 4
-    whole = term("optimizer", 0, "layout=dp4_mp1_pp1", "layout.train.enable_parallel_optimizer=false")
-    assert whole == alone
+    complete = term("optimizer", 0, "layout=dp4_mp1_pp1", "layout.train.enable_parallel_optimizer=false")
+    assert complete == alone
     assert term("weights", 0, "layout=dp4_mp1_pp1") == 2 * PARAMETERS
 
 

@@ -181,7 +181,7 @@ SHIPPED = {  # values of the shipped files: cards, tp, pp, layers per stage, gen
 def test_files_of_the_shipped_shapes(name):
     job = job_of(*GOLDEN[name])
     config = train_config(job, paths(), resume=False)
-    actor, rl, rollout = (config[f"{one}_config"] for one in ("actor", "rl", "generate"))
+    actor, rl, rollout = (config[f"{item}_config"] for item in ("actor", "rl", "generate"))
     assert SHIPPED[name] == (
         rl["actor_resource"]["num_npus"],
         actor["tensor_model_parallel_size"],

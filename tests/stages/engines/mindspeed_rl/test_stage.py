@@ -232,9 +232,9 @@ def test_export_artifact_does_not_change_without_its_version(exported, model, pl
     (exported.work / "hf" / place).mkdir()
     save_file(changed, exported.work / "hf" / place / "model-00001-of-00001.safetensors")
     export.collect(exported)
-    found = load_file(exported.output / "model.safetensors")
-    assert found.keys() == original.keys()
-    for name, tensor in found.items():
+    result = load_file(exported.output / "model.safetensors")
+    assert result.keys() == original.keys()
+    for name, tensor in result.items():
         assert tensor.dtype == original[name].dtype
         np.testing.assert_array_equal(tensor, changed[name])
     for name in ("config.json", "tokenizer.json"):
@@ -337,8 +337,8 @@ def test_a_template_with_an_unknown_stop_word_is_refused(config, model, question
     file = home / "configs/model/templates.json"
     added = {"name": "llama3", "stop_words": ["<|eot_id|>"], "format_user": {"slots": ["{{content}}"]}}
     file.write_text(json.dumps([*json.loads(file.read_text()), added]))
-    wanted = asking(config, prompt_type="llama3", mindspeed_rl_home=str(home))
-    given = context(wanted, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    expected = asking(config, prompt_type="llama3", mindspeed_rl_home=str(home))
+    given = context(expected, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
     with pytest.raises(
         ConfigError, match=r"engine.prompt_type=llama3: its stop word <\|eot_id\|> is no token"
     ):
@@ -346,9 +346,9 @@ def test_a_template_with_an_unknown_stop_word_is_refused(config, model, question
 
 
 def test_examples_for_mindformers_have_the_same_template(config, model, questions, tmp_path):
-    wanted = asking(config, sft="mindformers")
-    del wanted["sft_data"]  # a stage has it only with examples of the user's
-    given = context(wanted, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    expected = asking(config, sft="mindformers")
+    del expected["sft_data"]  # a stage has it only with examples of the user's
+    given = context(expected, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
     for _ in range(2):  # a second attempt finds what the first left
         tokenize.prepare(given)
         for file in tokenize.data_files(given.work / "out/data"):

@@ -40,7 +40,7 @@ def load(file: Path, **changes: object) -> tuple[ModelConfig, RoleLayout, dict]:
 def held(model: ModelConfig, stages: dict) -> list[int]:
     """Elements that a card of each pipeline stage holds by MindSpore's own layouts."""
     shapes = parameter_shapes(model, model.qkv_concat)
-    found = []
+    result = []
     for tensors in stages.values():
         count = 0
         for name, layout in tensors.items():
@@ -49,8 +49,8 @@ def held(model: ModelConfig, stages: dict) -> list[int]:
             if size == -1:
                 size = math.prod(layout["dev_matrix"]) // parts
             count += math.prod(shapes[name]) // (parts * (size or 1))
-        found.append(count)
-    return found
+        result.append(count)
+    return result
 
 
 def fields(strategy: Strategy) -> dict[str, dict[str, dict]]:

@@ -32,9 +32,9 @@ def _states(found):
 
 
 def test_a_run_that_learns_is_proven(tmp_path):
-    found = _states(proofs.training_proofs(_grpo(tmp_path, GOOD, SAME, GOOD), 3, "cause", 0.0))
-    assert set(found.values()) == {"proven"}
-    assert len(found) == 4
+    result = _states(proofs.training_proofs(_grpo(tmp_path, GOOD, SAME, GOOD), 3, "cause", 0.0))
+    assert set(result.values()) == {"proven"}
+    assert len(result) == 4
 
 
 def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path):
@@ -67,8 +67,8 @@ def test_one_bad_step_fails_it(tmp_path, step, what):
 @pytest.mark.parametrize(("moments", "state"), [(1e-9, "proven"), (0.0, "failed"), (float("nan"), "failed")])
 def test_without_logged_norms_the_optimizers_moments_decide(tmp_path, moments, state):
     silent = {key: value for key, value in GOOD.items() if key != "grad_norm"}
-    found = _states(proofs.training_proofs(_grpo(tmp_path, silent, silent), 3, "", moments))
-    assert found["gradient norm above 0"] == state
+    result = _states(proofs.training_proofs(_grpo(tmp_path, silent, silent), 3, "", moments))
+    assert result["gradient norm above 0"] == state
 
 
 def test_first_moments_are_those_of_adam_alone(tmp_path):
@@ -108,15 +108,15 @@ def _exported(directory, change):
     names = name_map(SHAPE)
     exported = {names[name][0]: value.to(torch.bfloat16) for name, value in trained.items()}
     checkpoint = directory / "policy_model_rank_0-1_3.safetensors"
-    others = {"grpo_model_train.policy_model.kl_loss": torch.zeros(())}
-    save_file({**{PREFIX + name: value for name, value in trained.items()}, **others}, checkpoint)
+    remaining = {"grpo_model_train.policy_model.kl_loss": torch.zeros(())}
+    save_file({**{PREFIX + name: value for name, value in trained.items()}, **remaining}, checkpoint)
     for name in ("start", "hf"):
         (directory / name).mkdir()
     save_file(exported, directory / "start" / "model.safetensors")
     change(exported)
     save_file(exported, directory / "hf" / "model.safetensors")
-    found = proofs.export_proofs(checkpoint, directory / "hf", directory / "start", SHAPE)
-    return {proof.what: proof for proof in found}
+    result = proofs.export_proofs(checkpoint, directory / "hf", directory / "start", SHAPE)
+    return {proof.what: proof for proof in result}
 
 
 def test_an_export_is_the_trained_weights_rounded_once(tmp_path):
