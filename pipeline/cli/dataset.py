@@ -1,5 +1,7 @@
 """`grpoflow tokenize` and `probe`: write MindRecord files; check that the reward can be earned."""
 
+import os
+import sys
 from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -56,6 +58,10 @@ def probe(options: Namespace) -> int:
     """Check that the configured reward can be earned with this prompt and dataset."""
     from stages.rewards import probe as rewards
 
+    if not os.environ.get(
+        "PYTHONSAFEPATH"
+    ):  # a stage imports from the working directory, this script does not
+        sys.path.insert(0, os.getcwd())
     values = values_of(options)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -312,6 +313,16 @@ def test_probe_exits_with_1_if_the_reward_cannot_be_earned(capsys):
     assert main(["probe"]) == 0
     assert main(["probe", "reward=boxed"]) == 1
     assert "problems" in capsys.readouterr().out
+
+
+def test_probe_imports_a_reward_from_the_working_directory(tmp_path):
+    (tmp_path / "near.py").write_text(
+        "def any_text(completions, solutions):\n    return [1.0] * len(solutions)\n"
+    )
+    script = [str(Path(sys.executable).with_name("grpoflow")), "probe"]
+    script += ["reward.functions=[near:any_text]", "reward.weights=[1.0]"]
+    done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True)
+    assert json.loads(done.stdout)["functions"]["near:any_text"]["failures"] == 0, done.stderr
 
 
 def test_tokenize_reads_a_json_array_of_instructions(tmp_path, capsys):
