@@ -49,9 +49,9 @@ def directory(tmp_path):
     (tmp_path / "GSM8K_DIR").symlink_to(ROOT / "tests/data/gsm8k")
     (tmp_path / "deepscaler.json").write_text('[{"problem": "1 + 1?", "answer": "2"}]')
     example = dict(
-        re.findall(r"^```(jsonl|python|yaml)\n(.*?)^```$", read(ROOT / "docs/own.md"), re.M | re.S)
+        re.findall(r"^```(json|python|yaml)\n(.*?)^```$", read(ROOT / "docs/own.md"), re.M | re.S)
     )
-    for kind, name in (("jsonl", "sums.jsonl"), ("python", "my_rewards.py"), ("yaml", "mine.yaml")):
+    for kind, name in (("json", "sums.jsonl"), ("python", "my_rewards.py"), ("yaml", "mine.yaml")):
         (tmp_path / name).write_text(example[kind])
     (tmp_path / "store").mkdir()
     for run in ("RUN_A", "RUN_B"):
