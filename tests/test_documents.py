@@ -48,9 +48,7 @@ def directory(tmp_path):
     (tmp_path / "HF_DIR/model.safetensors").write_bytes(save({}))
     (tmp_path / "GSM8K_DIR").symlink_to(ROOT / "tests/data/gsm8k")
     (tmp_path / "deepscaler.json").write_text('[{"problem": "1 + 1?", "answer": "2"}]')
-    example = dict(
-        re.findall(r"^```(json|python|yaml)\n(.*?)^```$", read(ROOT / "docs/own.md"), re.M | re.S)
-    )
+    example = dict(re.findall(r"^```(json|python|yaml)\n(.*?)^```$", read(ROOT / "docs/own.md"), re.M | re.S))
     for kind, name in (("json", "sums.jsonl"), ("python", "my_rewards.py"), ("yaml", "mine.yaml")):
         (tmp_path / name).write_text(example[kind])
     (tmp_path / "store").mkdir()

@@ -33,6 +33,8 @@ class Context:
     """Directory for checkpoints, which the next attempt continues from; removed after a commit."""
     progress_file: Path
     """JSON lines {time_s, step, total, unit, message}, which the pipeline displays."""
+    has_log: bool = False
+    """True in a stage's own process, whose stdout is the log."""
 
     @classmethod
     def load(cls, spec: Path) -> Context:
@@ -45,6 +47,7 @@ class Context:
             output=Path(values["output"]),
             work=Path(values["work"]),
             progress_file=Path(values["progress_file"]),
+            has_log=True,
         )
 
     def section(self, cls: type[T], name: str) -> T:
@@ -78,8 +81,9 @@ class Context:
             self.log(f"{step:g}/{total:g} {unit}: {message}".replace(" :", ":"))
 
     def log(self, text: str) -> None:
-        """Write a line with the time to the stage's log."""
-        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.stage}: {text}", flush=True)
+        """Write a line with the time to the stage's log, if there is one."""
+        if self.has_log:
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.stage}: {text}", flush=True)
 
     def warn(self, text: str) -> None:
         """Show a warning to the user at once."""

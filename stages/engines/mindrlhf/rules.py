@@ -297,8 +297,6 @@ def _known_keys(job: Job) -> Broken:
     home = job.engine.mindrlhf_home
     if home is None or not (Path(home) / contract.CONFIGS).is_file():
         return None
-    if contract.recognise(home) != job.version:  # plan refuses engine.contract for this reason
-        return None
     unknown = contract.unknown_keys(home, grpo_config(job, Paths(*[Path()] * 6), resume=False))
     rule = f"its dataclasses do not know {', '.join(unknown[:3])}, which contract {job.version} has"
     return (rule, f"check out {job.version}") if unknown else None
