@@ -104,7 +104,8 @@ class World:
             os._exit(work())
         except BaseException:
             (self.directory / "traceback").write_text(traceback.format_exc())
-            os._exit(70)
+        finally:
+            os._exit(70)  # also if the traceback can't be written; the child must never continue with pytest
 
     def wait(self, child: int) -> int:
         """Return the exit code of a child; raise AssertionError if it hung or had a traceback."""
