@@ -69,7 +69,7 @@ def rehearsed(run: Sections) -> dict[str, str | None]:
 
 
 def needs(config: Config) -> Iterator[Problem]:
-    """Yield a problem for each missing requirement that only a run has, not plan or --dry-run."""
+    """Yield a problem for each missing requirement that only a run has, not plan or run --render."""
     from pipeline.engines import machines  # here and below: not needed to plan a run on one machine
 
     for engine in chosen(config):

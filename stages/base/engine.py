@@ -112,7 +112,7 @@ class Engine:
     """Fill in nulls that follow from its settings in the complete plain configuration. May raise KeyError or
     TypeError on values of a wrong type, which are reported when the configuration is read."""
     requirements: Callable[[Sections], Iterable[Problem]] = lambda run: ()
-    """Yield what a run misses besides the first checkout; `plan` and `--dry-run` do without it."""
+    """Yield what a run misses besides the first checkout; `plan` and `run --render` do without it."""
     occupied_cards: Callable[[Sections], int] | None = None
     """Return the cards that it occupies if their number is not the run's `cards`."""
     notes: Callable[[Sections], Iterable[str]] = lambda run: ()
@@ -150,7 +150,7 @@ class Engine:
         return {checkout.setting: getattr(settings, checkout.key) for checkout in needed}
 
     def missing(self, run: Sections) -> Iterator[Problem]:
-        """Yield what a run needs and `plan` and `--dry-run` do not, apart from machines."""
+        """Yield what a run needs and `plan` and `run --render` do not, apart from machines."""
         for first in self.checkouts[:1]:
             if getattr(self.settings(run), first.key) is None:
                 rule = f"is required to run: {first.description}"

@@ -17,7 +17,7 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     """
 
     home: Annotated[str | None, Checkout()]
-    """The checkout; null: plan and --dry-run write a placeholder, run refuses."""
+    """The checkout; null: plan and run --render write a placeholder, run refuses."""
     epochs: Positive
     """Passes over the examples (shipped YAML: 2)."""
     batch_size: Positive

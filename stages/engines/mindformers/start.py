@@ -8,7 +8,7 @@ from stages.engines.mindformers.job import Job, Paths
 from stages.engines.outside import Rendered, dump, make_start
 
 HOME_UNKNOWN = "/path/to/mindformers"
-"""Placeholder in --dry-run's files if mindformers.home is not set."""
+"""Placeholder in the files of run --render if mindformers.home is not set."""
 
 
 def render(job: Job, paths: Paths, resume: bool) -> Rendered:

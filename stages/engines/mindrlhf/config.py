@@ -19,7 +19,7 @@ class MindrlhfSettings(OutsideEngine):
     """Settings of mindrlhf's tutorial and of its one-stage script."""
 
     mindrlhf_home: Annotated[str | None, Checkout()]
-    """The checkout; null: plan and --dry-run assume the newest contract, run refuses."""
+    """The checkout; null: plan and run --render assume the newest contract, run refuses."""
     mindformers_home: Annotated[str | None, Checkout()]
     """Checkout of mindformers for PYTHONPATH; null: the interpreter's own mindformers."""
     epochs: Positive

@@ -12,7 +12,7 @@ from stages.engines.outside import Rendered, dump, make_start
 
 CONFIG, RESUME_CONFIG = "grpo_config.yaml", "grpo_config_resume.yaml"
 HOME_UNKNOWN = "/path/to/mindrlhf"
-"""Placeholder in --dry-run's files if engine.mindrlhf_home is not set."""
+"""Placeholder in the files of run --render if engine.mindrlhf_home is not set."""
 
 
 def all_configs(job: Job, paths: Paths, resume: bool) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ class MindspeedRlEngine(OutsideEngine):
     """mindspeed_rl: the user's checkout of Ascend/MindSpeed-RL."""
     mindspeed_rl_home: Annotated[str | None, Checkout()]
     """The checkout, with megatron, mindspeed and mindspeed_llm copied in as its guide says; null: plan and
-    --dry-run assume contract 05a90d7, run refuses."""
+    run --render assume contract 05a90d7, run refuses."""
     mindspeed_llm_home: Annotated[str | None, Checkout(every_node=False)]
     """Checkout of Ascend/MindSpeed-LLM whose convert_ckpt.py converts weights; contract 667a547 brings its
     own converter and needs none."""

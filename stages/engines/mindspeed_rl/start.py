@@ -25,7 +25,7 @@ VARIABLES = {
 }
 """Environment variables of the shipped grpo_trainer_*.sh, for head and workers alike."""
 _HOME_UNKNOWN, _LLM_HOME_UNKNOWN = "/path/to/MindSpeed-RL", "/path/to/MindSpeed-LLM"
-"""Checkouts in the files of --dry-run if the configuration has none."""
+"""Checkouts in the files of run --render if the configuration has none."""
 _DTYPES: dict[Dtype, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 

@@ -86,7 +86,7 @@ def prepare(context: Context) -> None:
         shutil.rmtree(work / name, ignore_errors=True)
         (work / name).mkdir()
     rendered = render(config, context.inputs, work)
-    if engine_of(config).mindspeed_rl_home is None:  # --dry-run: the template is in the checkout
+    if engine_of(config).mindspeed_rl_home is None:  # run --render: the template is in the checkout
         write_start(work, rendered)
         return
     encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
