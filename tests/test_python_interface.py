@@ -13,7 +13,10 @@ from tests.pipeline.artifacts import commit_spec
 
 DOCS = Path(__file__).parents[1] / "docs"
 METRICS = [{"step": step, "time_s": 0.0, "reward": step / 10} for step in (1, 2)]
-COMPLETIONS = [{"step": step, "text": f"answer {step}", "reward": 1.0} for step in (1, 2, 2)]
+COMPLETIONS = [
+    {"step": step, "text": f"answer {step}", "reward": reward}
+    for step, reward in ((1, 1.0), (2, 1.0), (2, 0.25))
+]
 
 
 @pytest.fixture
@@ -78,6 +81,20 @@ def test_run_builds_and_returns_the_run(tmp_path):
         _ = run.model_dir
     with pytest.raises(grpoflow.Error, match="no such stage"):
         grpoflow.run([f"store={tmp_path}"], only=["strateggy"])
+
+
+@pytest.mark.parametrize("page", ["trackers.md", "zh/trackers.md"])
+def test_the_cells_of_the_page_run(page, store, monkeypatch, capsys):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    monkeypatch.chdir(store.path.parent)
+    values: dict[str, object] = {}
+    for cell in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S):
+        exec(compile(cell, page, "exec"), values)
+    (line,) = values["axes"].lines
+    assert list(line.get_ydata()) == [0.1, 0.2]
+    assert capsys.readouterr().out == "answer 2 0.25\n"
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize("page", ["python.md", "zh/python.md"])

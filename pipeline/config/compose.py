@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -188,9 +189,28 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
     if sweep := re.fullmatch(r"(.*) is several values", message):
         remedy = f"several values are a sweep: grpoflow sweep {sweep.group(1)}"
         return Problem("overrides", sweep.group(1), "must have one value per key", remedy)
+    if (override := _unreadable(overrides)) is not None:
+        key, _, value = override.partition("=")
+        example = shlex.quote(f'{key}=["--a=b","c d"]')
+        remedy = f"quote text inside the value, for example {example}"
+        return Problem(key, redact(value), "does not follow Hydra's grammar", remedy)
     return Problem(
         "overrides",
         redact(" ".join(overrides)),
         redact(" ".join(lines[:3])),
         "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY",
     )
+
+
+def _unreadable(overrides: Sequence[str]) -> str | None:
+    """Return the first override with a value that Hydra's parser refuses."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser = OverridesParser.create()
+    for override in (override for override in overrides if "=" in override):
+        try:
+            parser.parse_override(override)
+        except HydraException:
+            return override
+    return None

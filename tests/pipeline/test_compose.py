@@ -249,6 +249,7 @@ def test_a_deeply_nested_value_is_refused(levels, value):
         ("model=Qwen/Qwen2.5-7B", "model.hub.id=Qwen/Qwen2.5-7B"),
         ("dataset=GSM8K", "dataset=gsm8k"),
         ("seed=1,2", "grpoflow sweep seed=1,2"),
+        ("launcher.sbatch=[--partition=npu]", """'launcher.sbatch=["--a=b","c d"]'"""),
     ],
 )
 def test_natural_mistakes_get_the_right_suggestion(override, remedy):
