@@ -1,8 +1,8 @@
 """`grpoflow push`, `pull` and `remote`: copy artifacts to and from a remote, and list what it has."""
 
-import re
+import contextlib
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.cli.command import Commands
@@ -12,9 +12,8 @@ from pipeline.plan.shared import open_remote, warn
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import history
-from pipeline.store.leases import locked
 from pipeline.store.remote import RUNS, records
-from pipeline.store.remote.copies import directories, find, from_store, missing
+from pipeline.store.remote.copies import directories, find
 from pipeline.store.remote.remote import Remote
 from pipeline.store.remote.transfer import pull, push
 from pipeline.store.store import MANIFEST, Key, Manifest, Store
@@ -23,25 +22,18 @@ from pipeline.terminal import Table, as_json, console
 from stages.base.files import shown_bytes
 from stages.catalog import STAGES
 
-WORDS = "a stage of this configuration, a run (id, beginning, name or last) or the beginning of a fingerprint"
-HEX = re.compile(r"(?:(\w+)[/-])?([0-9a-f]{6,64})")
+WORDS = "a stage of this configuration, or a run (id, beginning, name or last)"
 
 
 def register(commands: Commands) -> None:
     """Add `push`, `pull` and `remote`."""
     default = " (default: those of this configuration)"
-    for name, action, help, second in (
-        (
-            "push",
-            push_,
-            f"copy artifacts to the remote{default}",
-            "convert tokenize model=qwen2_5_7b --dry-run",
-        ),
-        ("pull", pull_, f"copy artifacts from the remote{default}", "export model=qwen2_5_7b --dry-run"),
+    for name, action, help, example in (
+        ("push", push_, f"copy artifacts to the remote{default}", "convert tokenize model=qwen2_5_7b"),
+        ("pull", pull_, f"copy artifacts from the remote{default}", "export model=qwen2_5_7b"),
     ):
-        parser = commands.add(name, action, help, "last remote=s3://bucket/team", second)
-        parser.add_argument("words", nargs="*", metavar="RUN|STAGE|FINGERPRINT", help=WORDS)
-        parser.add_argument("--dry-run", action="store_true", help="only show what would be copied")
+        parser = commands.add(name, action, help, "last remote=s3://bucket/team", example)
+        parser.add_argument("words", nargs="*", metavar="RUN|STAGE", help=WORDS)
     help = "show which of this configuration's artifacts are on the remote"
     parser = commands.add("remote", remote_, help, "status remote=s3://bucket/team")
     parser.add_argument("words", nargs="*", metavar="status", help="the only choice: status")
@@ -55,22 +47,14 @@ def push_(options: Namespace) -> int:
     runs, planned, local = history.runs(store.root), _planned(options, words), _local_keys(store)
     keys = _choose(words, planned, runs, local) if words else [key for key in planned if key in local]
     total = 0
-    with locked(store.root / ".locks" / "push.lock", store.root):  # else pushes send files twice
-        for key in keys:
-            if options.dry_run:
-                copy, _ = from_store(store, key)
-                absent = missing(remote, copy)
-                sent = sum(copy.manifest.files[name]["size"] for name in absent if name != MANIFEST)
-                state = f"{shown_bytes(sent)} would be pushed" if absent else "is there"
-            else:
-                sent = push(remote, store, key)
-                state = f"{shown_bytes(sent)} pushed" if sent else "is there"
-            total += sent
-            print(f"{key}: {state}")
-        pushed = {str(key) for key in keys}
-        for run in runs.values() if not options.dry_run else ():
-            if not pushed.isdisjoint(run.artifacts.values()):
-                records.publish(remote, store, run.id)
+    for key in keys:
+        sent = push(remote, store, key)
+        total += sent
+        print(f"{key}: {f'{shown_bytes(sent)} pushed' if sent else 'is there'}")
+    pushed = {str(key) for key in keys}
+    for run in runs.values():
+        if not pushed.isdisjoint(run.artifacts.values()):
+            records.publish(remote, store, run.id)
     print(f"{len(keys)} artifacts, {shown_bytes(total)} to {remote.url}")
     return Exit.DONE
 
@@ -82,7 +66,7 @@ def pull_(options: Namespace) -> int:
     keys = planned = _planned(options, words)
     if words:
         runs = {**records.runs(remote), **history.runs(store.root)}
-        keys = _choose(words, planned, runs, [*planned, *directories(remote)])
+        keys = _choose(words, planned, runs, directories(remote))
     copies = find(remote, keys, warn)
     total, absent = 0, 0
     for key in keys:
@@ -93,11 +77,9 @@ def pull_(options: Namespace) -> int:
             print(f"{key}: is not at {remote.url}")
         else:
             total += copies[key][0].bytes
-            if not options.dry_run:
-                store.open()
-                pull(remote, store, key)
-            verb = "would be pulled" if options.dry_run else "pulled"
-            print(f"{key}: {shown_bytes(copies[key][0].bytes)} {verb}")
+            store.open()
+            pull(remote, store, key)
+            print(f"{key}: {shown_bytes(copies[key][0].bytes)} pulled")
     print(f"{len(keys)} artifacts, {shown_bytes(total)} from {remote.url}, {absent} not there")
     return Exit.FAILED if words and absent else Exit.DONE
 
@@ -158,31 +140,24 @@ def _planned(options: Namespace, words: Sequence[str] = ()) -> list[Key]:
 def _local_keys(store: Store) -> list[Key]:
     keys = []
     for path in artifacts(store):
-        try:
+        with contextlib.suppress(StoreError):  # `grpoflow verify` reports it
             keys.append(Key(path.parent.name, Manifest.read(path / MANIFEST).fingerprint))
-        except StoreError:  # `grpoflow verify` reports it
-            continue
     return keys
 
 
 def _choose(
-    words: Sequence[str], planned: Sequence[Key], runs: Mapping[str, history.Record], known: Sequence[Key]
+    words: Sequence[str], planned: Sequence[Key], runs: Mapping[str, history.Record], known: Iterable[Key]
 ) -> list[Key]:
     """Return the artifacts that the arguments name; raise ConfigError if one of them names none."""
     chosen: list[Key] = []
     for word in words:
         keys = [key for key in planned if key.stage == word]
-        digits = HEX.fullmatch(word)
-        if not keys and digits:
-            stage, start = digits.groups()
-            keys = [key for key in known if key.fingerprint.startswith(start) and stage in (None, key.stage)]
         if not keys:
             try:
                 made = history.select(runs, word).artifacts.values()
             except ConfigError as error:
-                rule = "is no stage of this configuration, no run, and no fingerprint of an artifact there"
-                problem = Problem("RUN|STAGE|FINGERPRINT", word, rule, error.problems[0].remedy)
-                raise ConfigError([problem]) from error
+                rule = "is no stage of this configuration and no run"
+                raise ConfigError([Problem("RUN|STAGE", word, rule, error.problems[0].remedy)]) from error
             keys = [key for key in known if str(key) in made]
         chosen += keys
     return list(dict.fromkeys(chosen))

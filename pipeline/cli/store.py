@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from dataclasses import asdict
-from typing import Any
 
 from pipeline.cli.command import Bounded, Commands, add_deep, store_of
 from pipeline.config.load import load
@@ -24,7 +23,6 @@ def register(commands: Commands) -> None:
         help="move damage to quarantine; the next run rebuilds it",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument("--remote", action="store_true", help="check the copies on the remote instead")
 
     parser = commands.add(
         "gc", gc, "list what no retained run needs; with --delete, remove it", "--keep 3 --delete"
@@ -46,46 +44,20 @@ def register(commands: Commands) -> None:
 
 
 def verify(options: Namespace) -> int:
-    """Check all committed artifacts and the checkpoints of unfinished attempts, or the remote."""
-    if options.remote:
-        return _verify_remote(options)
+    """Check all committed artifacts and the checkpoints of unfinished attempts."""
     store = store_of(options)
     counts = {"artifacts": len(artifacts(store)), "checkpoints": len(checkpoints(store))}
     damaged = []
     for finding in find_damage(store, options.deep, lambda path: show_status(f"checking {path}")):
         moved = quarantine(store, finding) if options.repair else None
         damaged.append({"path": finding.path, "problem": finding.problem, "moved_to": moved})
-    return _report_damage(options, counts, damaged, "moved to {moved_to}; the next run rebuilds it")
-
-
-def _verify_remote(options: Namespace) -> int:
-    """Check every complete artifact on the remote; --repair removes damaged ones."""
-    from pipeline.cli.remote import connect
-    from pipeline.store.remote import deletion, upkeep
-
-    remote, _ = connect(options)
-    checked = list(upkeep.verify(remote, options.deep))
-    damaged = []
-    for path, problem in checked:
-        if problem is not None:
-            damaged.append({"path": path, "problem": problem, "removed": options.repair})
-            if options.repair:
-                with deletion.deleting(remote):
-                    deletion.remove(remote, path)
-    return _report_damage(options, {"artifacts": len(checked)}, damaged, "removed; push it again")
-
-
-def _report_damage(
-    options: Namespace, counts: dict[str, int], damaged: list[dict[str, Any]], repaired: str
-) -> int:
-    """Print what was checked and what is damaged; `repaired` is the text about --repair."""
     if options.json:
         print(as_json({**counts, "deep": options.deep, "damaged": damaged}))
     else:
-        for finding in damaged:
-            print(f"damaged {finding['path']}: {finding['problem']}")
+        for item in damaged:
+            print(f"damaged {item['path']}: {item['problem']}")
             if options.repair:
-                print(f"  {repaired.format(**finding)}")
+                print(f"  moved to {item['moved_to']}; the next run rebuilds it")
         checked = " and ".join(f"{count} {name}" for name, count in counts.items())
         print(f"{checked} checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
     return Exit.FAILED if damaged and not options.repair else Exit.DONE

@@ -46,12 +46,7 @@ def as_override(override: str) -> str:
     key = "remote.url" if key == "remote" else key
     if key not in ("remote.url", "remote.endpoint") or "://" not in url:
         return override
-    return quote(key, url.strip("'\""))
-
-
-def quote(key: str, value: str) -> str:
-    """Return an override that sets a key to any text."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = url.strip("'\"").replace("\\", "\\\\").replace("'", "\\'")
     return f"{key}='{escaped}'"
 
 

@@ -235,8 +235,6 @@ class Run:
                 self._ensure_inputs(spec)
                 ran = start()
             state = "done" if ran else "cached"
-            if ran and sharing is not None:
-                sharing.committed(spec)
         self.display.finish(stage, state)
 
     def _ensure_inputs(self, spec: StageSpec) -> None:
@@ -261,8 +259,8 @@ class Run:
             history.record(self.store.root, self.id, state, stage=stage, message=summary_line)
         except StoreError as error:  # for example a full disk; the failure itself is still reported below
             print(f"warning: {error}", file=sys.stderr, flush=True)
-        if self.sharing is not None:
-            self.sharing.end(self.id, interrupted=state == "interrupted")
+        if self.sharing is not None and state != "interrupted":
+            self.sharing.end(self.id)
         self._notify(state, stage=stage, message=summary_line)
         print(f"error: {message}", file=sys.stderr, flush=True)
         pending = {name for name in self.replaced if not self.is_complete(name)}
@@ -277,8 +275,7 @@ class Run:
         """Print the summary and the result line, and record the result."""
         if not self.display.label:  # a sweep prints one table for all its points
             states = {name: self._final_state(name, state) for name, state in self.display.states.items()}
-            remote_manifests = {} if self.sharing is None else self.sharing.remote_manifests
-            summary.show(self.plan, self.store, states, console(), remote_manifests)
+            summary.show(self.plan, self.store, states, console())
         result = summary.results(self.plan, self.store)
         history.record(self.store.root, self.id, "finished", result=result)
         if self.sharing is not None:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import mmap
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.config.remote import RemoteConfig, quote
-from pipeline.errors import Refused, RemoteError
+from pipeline.config.remote import RemoteConfig
+from pipeline.errors import Refused, RemoteError, StoreError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.shared import Shared, look, open_remote, warn
 from pipeline.run.progress import Display
+from pipeline.store.remote import records
 from pipeline.store.remote.copies import Copy
-from pipeline.store.remote.transfer import download, pull
-from pipeline.store.store import MANIFEST, Key, Manifest, Store
+from pipeline.store.remote.transfer import download, pull, push
+from pipeline.store.store import MANIFEST, Key, Store
 
 
 class Connection:
@@ -49,14 +47,13 @@ class Sharing:
         Args:
             plan: the run's plan.
             store: the local store.
-            display: display of the run; the points of a sweep (with a label) pull all artifacts completely.
+            display: display of the run; the points of a sweep (with a label) pull all artifacts.
             previous: remote of an earlier run of the same sweep, whose connection is reused if it fits.
         """
         config = plan.config.remote
         reused = previous is not None and previous.connection.config == config
         self.connection: Connection = previous.connection if previous and reused else Connection(config)
         self._store, self._display, self._remote = store, display, self.connection.remote
-        self._pushes: list[subprocess.Popen[bytes]] = []
         self.shared = Shared(self._remote.url)
         if not self.connection.lost:
             try:
@@ -108,52 +105,31 @@ class Sharing:
                 (views[key.stage] / MANIFEST).write_text(json.dumps(asdict(copy.manifest)), encoding="utf-8")
         return views
 
-    def committed(self, spec: StageSpec) -> None:
-        """Push an artifact in the background."""
-        if spec.key in self._keys and not self.connection.lost:
-            command, quiet = self._command([spec.key]), subprocess.DEVNULL
-            process = subprocess.Popen(
-                command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
-            )
-            self._pushes.append(process)
-
-    def end(self, run: str, interrupted: bool = False) -> None:
-        """Push what has not been pushed yet, and the run's record; stop at once if it was interrupted."""
-        for process in self._pushes if interrupted else ():
-            process.terminate()
-        keys = [] if interrupted else [key for key in self._keys if self._store.problem(key) is None]
+    def end(self, run: str) -> None:
+        """Push what this run built, and its record."""
+        keys = [key for key in self._keys if self._store.problem(key) is None]
         if not keys:
             return
-        done = subprocess.run(self._command(keys), stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        names, url = ", ".join(map(str, keys)), self._remote.url
-        if done.returncode == 0:
-            self._display.print_line(f"pushed to {url}: {names}")
-            return
-        reason = "" if self.connection.lost else f" ({' '.join(done.stderr.split()[1:])})"
+        names, url, reason = ", ".join(map(str, keys)), self._remote.url, ""
+        if not self.connection.lost:
+            try:
+                for key in keys:
+                    push(self._remote, self._store, key)
+                records.publish(self._remote, self._store, run)
+            except StoreError as error:
+                reason = f" ({error})"
+            else:
+                self._display.print_line(f"pushed to {url}: {names}")
+                return
         self._display.print_line(
             f"warning: push: not at {url}: {names}{reason}; push later: `grpoflow push {run}`"
         )
 
-    def _command(self, keys: Iterable[Key]) -> list[str]:
-        """Return the command line that pushes artifacts; it waits for other pushes from the same store."""
-        config = self.connection.config
-        overrides = [quote("store", str(self._store.root)), quote("remote.url", str(config.url))]
-        overrides += [quote("remote.endpoint", config.endpoint)] if config.endpoint else []
-        overrides.append(f"remote.timeout_s={config.timeout_s}")
-        return [sys.executable, "-m", "pipeline.cli", "push", *map(str, keys), *overrides]
-
-    @property
-    def remote_manifests(self) -> Mapping[str, Manifest]:
-        """Manifests of remote-only artifacts, by stage."""
-        return {stage: copy.manifest for stage, copy in self.shared.remote_only.items()}
-
     def was_pulled(self, spec: StageSpec) -> bool:
         """Return True if the store's artifact was pulled, by any process."""
         copy = self.shared.pull.get(spec.name)
-        if copy is None or self._store.problem(spec.key) is not None:
-            return False
-        local, pulled = self._store.manifest(spec.key), copy.manifest
-        return (local.host, local.started, local.ended) == (pulled.host, pulled.started, pulled.ended)
+        digest = self._store.manifest_digest(spec.key)
+        return copy is not None and digest is not None and copy.path.endswith(digest[:8])
 
 
 def _report_refused(error: RemoteError) -> None:

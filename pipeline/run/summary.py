@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.plan.graph import Plan
-from pipeline.store.store import Manifest, Store
+from pipeline.store.store import Store
 from pipeline.terminal import Table, elapsed
 from stages.tokenize import counts
 
@@ -21,29 +21,17 @@ def results(plan: Plan, store: Store) -> dict[str, Any]:
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def show(
-    plan: Plan,
-    store: Store,
-    states: Mapping[str, str],
-    console: Console,
-    remote_manifests: Mapping[str, Manifest],
-) -> None:
-    """Print the stages with their durations, and the held-out accuracies.
-
-    Args:
-        plan: the run's plan.
-        store: store with its artifacts.
-        states: stage -> state.
-        console: output.
-        remote_manifests: manifests of artifacts that stayed on the remote, by stage.
-    """
+def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) -> None:
+    """Print the stages with their states and durations, and the held-out accuracies."""
     table = Table(title="stages", title_justify="left")
     for column in ("stage", "state", "took", "artifact"):
         table.add_column(column)
     for spec in plan.requested:
-        is_remote = states[spec.name] == "remote"
-        manifest = remote_manifests[spec.name] if is_remote else store.manifest(spec.key)
-        table.add_row(spec.name, states[spec.name], elapsed(manifest.ended - manifest.started), str(spec.key))
+        state, duration = states[spec.name], ""
+        if state != "remote":
+            manifest = store.manifest(spec.key)
+            duration = elapsed(manifest.ended - manifest.started)
+        table.add_row(spec.name, state, duration, str(spec.key))
     for stage, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(stage, "skipped", "", why)
     console.print(table)

@@ -1,16 +1,14 @@
-"""Verification and garbage collection of a remote; ages are judged by the remote's clock alone."""
+"""Garbage collection of a remote; ages are judged by the remote's clock alone."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from pipeline.errors import NotThere, Refused, RemoteError
+from pipeline.errors import RemoteError
 from pipeline.store.collect import retained
-from pipeline.store.remote import GC, TEMPORARY, records, transfer
-from pipeline.store.remote.copies import Copy, check, directories, read_manifest
+from pipeline.store.remote import GC, TEMPORARY, records
+from pipeline.store.remote.copies import directories
 from pipeline.store.remote.deletion import deleting, remove
 from pipeline.store.remote.remote import Entry, Remote
 from pipeline.store.store import MANIFEST, Key
@@ -62,22 +60,6 @@ def collect(remote: Remote, keep: int, grace_s: float, delete: bool) -> list[Gar
                 if _is_old({name: entry}, now - grace_s):
                     remote.remove(f"{directory}/{name}")
         return removed
-
-
-def verify(remote: Remote, deep: bool) -> Iterator[tuple[str, str | None]]:
-    """Yield the path of every complete artifact with what is wrong with it; `deep` reads all its files."""
-    for key, path in [(key, path) for key, paths in directories(remote).items() for path in paths]:
-        try:
-            copy = Copy(path, read_manifest(remote, path, key))
-            check(remote, copy)
-            for name in copy.manifest.files if deep else ():
-                with tempfile.TemporaryDirectory() as scratch:
-                    transfer.download(remote, copy, Path(scratch) / "file", [name])
-            yield path, None
-        except NotThere:  # incomplete, or deleted meanwhile
-            continue
-        except Refused as error:
-            yield path, str(error)
 
 
 def _is_old(files: Mapping[str, Entry], limit: float) -> bool:

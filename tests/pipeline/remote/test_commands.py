@@ -33,8 +33,6 @@ def commit_stages(overrides, *stages):
 
 def test_push_and_pull_between_stores(settings, capsys):
     specs, _ = commit_stages(settings["mine"], "fetch", "convert", "strategy")
-    assert main(["push", "--dry-run", *settings["mine"]]) == 0
-    assert capsys.readouterr().out.count("would be pushed") == 3
     assert main(["push", *settings["mine"]]) == 0
     assert capsys.readouterr().out.count(" pushed\n") == 3
     assert main(["push", *settings["mine"]]) == 0
@@ -42,17 +40,14 @@ def test_push_and_pull_between_stores(settings, capsys):
     assert main(["remote", "status", *settings["theirs"]]) == 0
     assert "in all: 3 artifacts, 0 runs" in capsys.readouterr().out
     _, reference = prepare_plan(settings["theirs"])
-    digits = specs["strategy"].key.fingerprint[:12]
-    assert main(["pull", "convert", digits, "--dry-run", *settings["theirs"]]) == 0
-    assert capsys.readouterr().out.count("would be pulled") == 2 and not reference.root.exists()
-    assert main(["pull", "convert", digits, *settings["theirs"]]) == 0
+    assert main(["pull", "convert", "strategy", *settings["theirs"]]) == 0
     assert [reference.problem(specs[name].key) for name in specs] == ["never run", None, None]
     assert main(["pull", "fetch", "split", *settings["theirs"]]) == 1  # split is nowhere
     output = capsys.readouterr().out
     assert "is not at file://" in output and reference.problem(specs["fetch"].key) is None
 
 
-def test_run_of_another_store_is_pulled_by_name(settings, capsys):
+def test_run_of_another_store_is_pulled_by_name(settings):
     specs, mine = commit_stages(settings["mine"], "fetch", "convert")
     run = history.new_run_id()
     artifacts = {name: str(spec.key) for name, spec in specs.items()}
@@ -65,7 +60,6 @@ def test_run_of_another_store_is_pulled_by_name(settings, capsys):
     with pytest.raises(SystemExit):
         main(["pull", "--nothing", *settings["theirs"]])
     assert main(["pull", "nothing", *settings["theirs"]]) == 2
-    assert "is no stage of this configuration, no run, and no fingerprint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["push", "pull", "remote"])

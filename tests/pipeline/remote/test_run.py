@@ -182,7 +182,7 @@ def test_silent_server_is_reported_once(run, monkeypatch):
         names, _, output = run("mine", "remote=s3://team/x", endpoint, "remote.timeout_s=0.3")
     assert sorted(names) == sorted(ALL)
     assert output.count("imeout") == 1 and output.count("this run goes on without it") == 1, output
-    assert re.search(r"push: not at s3://team/x: fetch/.*push later: `grpoflow push [\w-]+`", output)
+    assert "push: not at s3://team/x: fetch/" in output
 
 
 def test_forced_stages_are_not_pulled(run, tmp_path):

@@ -1,4 +1,4 @@
-"""gc --remote, verify --remote and runs --remote: what they remove, find and show."""
+"""gc --remote and runs --remote: what they remove and show."""
 
 import os
 import re
@@ -13,8 +13,8 @@ from pipeline.store import history
 from pipeline.store.remote import deletion, records, upkeep
 from pipeline.store.remote.copies import missing
 from pipeline.store.remote.remote import Remote
-from pipeline.store.remote.transfer import pull, push
-from pipeline.store.store import MANIFEST, Key
+from pipeline.store.remote.transfer import push
+from pipeline.store.store import Key
 from tests.pipeline.artifacts import commit
 from tests.pipeline.remote import servers
 from tests.pipeline.remote.conftest import KEY, contents, some_artifact, team_at
@@ -256,29 +256,3 @@ def test_remote_record_contains_only_events_of_its_run(file_team):
     with file.open("a") as record:
         record.write(line + "\n{}\nno json\n")
     assert list(records.runs(file_team.remote)) == [run]
-
-
-DAMAGES = {
-    "missing file": ("large.bin", lambda content: None, "is missing"),
-    "short file": ("large.bin", lambda content: content[:1], "another size"),
-    "changed byte": ("large.bin", lambda content: bytes([content[0] ^ 1]) + content[1:], "digest"),
-    "malformed manifest": (MANIFEST, lambda content: b"{", "malformed"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_verify_finds_damage_and_repair_removes_it(name, file_team, capsys):
-    file_name, change, reason = DAMAGES[name]
-    some_artifact(file_team.mine)
-    push(file_team.remote, file_team.mine, KEY)
-    options = ["--remote", f"remote={file_team.remote.url}", f"store={file_team.mine.root}"]
-    assert main(["verify", "--deep", *options]) == 0
-    file = file_team.root / file_team.copies()[0].path / file_name
-    content = change(file.read_bytes())
-    file.unlink() if content is None else file.write_bytes(content)
-    assert main(["verify", *options]) == (0 if name == "changed byte" else 1)  # only --deep reads content
-    assert main(["verify", "--deep", *options]) == 1
-    assert reason in capsys.readouterr().out
-    assert main(["verify", "--deep", "--repair", *options]) == 0
-    assert main(["push", KEY.fingerprint, *options[1:]]) == 0 and is_there(file_team, KEY)
-    assert pull(file_team.remote, file_team.theirs, KEY)
