@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
-from stages.engines.mindrlhf_one_stage.config import WINDOWS as ONE_STAGE
+from stages.engines.mindrlhf_one_stage.config import CONTRACT as ONE_STAGE
 from stages.engines.mindspeed_rl import engine as mindspeed_rl
 from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
 from stages.engines.mindspeed_rl.train_yaml import runtime_env
@@ -32,7 +32,7 @@ def columns():
 
 def test_every_contract_of_every_engine_is_there():
     assert [row[0] for row in rows("mindrlhf")[1:]] == list(MINDRLHF)
-    assert [row[0] for row in rows("mindrlhf_one_stage")[1:]] == list(ONE_STAGE)
+    assert [row[0] for row in rows("mindrlhf_one_stage")[1:]] == [ONE_STAGE]
     assert list(columns()) == list(MINDSPEED_RL)
     assert all(
         row[2].startswith(row[0]) for name in ("mindrlhf", "mindrlhf_one_stage") for row in rows(name)[1:]

@@ -113,22 +113,22 @@ run.key_value_heads  layout.generate.model_parallel=8 layout.generate.data_paral
 mindrlhf_run.split_roles  engine.load_ckpt_format=ckpt engine.use_vllm=0 split.roles=[train]  ->  engine.load_ckpt_format=ckpt engine.use_vllm=0
 mindrlhf_generation.usual_token_id  model.vocab_size=151645  ->  model.vocab_size=151648
 mindrlhf.ckpt_without_vllm  engine.load_ckpt_format=ckpt  ->  engine.load_ckpt_format=ckpt engine.use_vllm=0
-mindrlhf.qkv_concat  model.qkv_concat=true
+mindrlhf_common.qkv_concat  model.qkv_concat=true
 run.weights_of_sft  sft.enabled=true
-mindrlhf_layouts.pipeline_stage  layout.generate.pipeline_stage=2 layout.generate.data_parallel=1
-mindrlhf_layouts.micro_batch_num  layout.train.micro_batch_num=1
+mindrlhf_common.pipeline_stage  layout.generate.pipeline_stage=2 layout.generate.data_parallel=1
+mindrlhf_common.micro_batch_num  layout.train.micro_batch_num=1
 engine_layouts.no_experts  layout.train.expert_parallel=2
 mindrlhf.reshard_model_parallel  engine.enable_reshard_optimizer=true layout=dp4_mp2_pp1 layout.generate.model_parallel=4  ->  engine.enable_reshard_optimizer=true layout=dp4_mp2_pp1 layout.generate.model_parallel=2
-mindrlhf_layouts.seq_length  engine.seq_length=2049 layout.train.use_seq_parallel=true  ->  engine.seq_length=2052 layout.train.use_seq_parallel=true
-mindrlhf.prompts_per_step  train.prompts_per_step=3  ->  train.prompts_per_step=4
+mindrlhf_common.seq_length  engine.seq_length=2049 layout.train.use_seq_parallel=true  ->  engine.seq_length=2052 layout.train.use_seq_parallel=true
+mindrlhf_common.prompts_per_step  train.prompts_per_step=3  ->  train.prompts_per_step=4
 mindrlhf.pack_num  engine.pack_num=3  ->  engine.pack_num=4
-mindrlhf.an_update  train.prompts_per_step=2 rollout.num_generations=2 layout.train.micro_batch_num=8  ->  train.prompts_per_step=2 rollout.num_generations=4 layout.train.micro_batch_num=8
-mindrlhf.updates  layout.train.micro_batch_num=3  ->  layout.train.micro_batch_num=4
+mindrlhf_common.updates  train.prompts_per_step=2 rollout.num_generations=2 layout.train.micro_batch_num=8  ->  train.prompts_per_step=2 rollout.num_generations=4 layout.train.micro_batch_num=8
+mindrlhf_common.updates  layout.train.micro_batch_num=3  ->  layout.train.micro_batch_num=4
 mindrlhf.reference_batches  engine.ref_model_batch_size=3  ->  engine.ref_model_batch_size=4
 mindrlhf.old_policy_batches  engine.batch_size=3 layout.train.micro_batch_num=2  ->  engine.batch_size=2 layout.train.micro_batch_num=2
-mindrlhf.seq_length  engine.seq_length=1024  ->  engine.seq_length=2048
+mindrlhf_common.longest_sample  engine.seq_length=1024  ->  engine.seq_length=2048
 mindrlhf.compressed_mask  engine.seq_length=2047  ->  engine.seq_length=2048
-mindrlhf.positions  model.max_position_embeddings=1024  ->  model.max_position_embeddings=2048
+mindrlhf_common.positions  model.max_position_embeddings=1024  ->  model.max_position_embeddings=2048
 mindrlhf.whole_packs  engine.pack_num=2 engine.seq_length=2049  ->  engine.pack_num=2 engine.seq_length=2050
 mindrlhf_generation.max_model_len  engine.max_model_len=1023  ->  engine.max_model_len=1024
 mindrlhf_generation.positions_of_vllm  engine.max_model_len=32769  ->  engine.max_model_len=32768
@@ -141,21 +141,21 @@ mindrlhf.full_monitor  engine.full_monitor=true
 mindrlhf.full_monitor  engine.full_monitor=true engine.contract=0cd087455  ->  engine.contract=0cd087455
 mindrlhf.falling_rate  train.schedule=constant  ->  train.schedule=linear
 mindrlhf.falling_rate  train.final_share=1.0  ->  train.final_share=0.99
-mindrlhf_layouts.opt_offload  layout.train.opt_offload=true
-mindrlhf.positions  engine.seq_length=32769  ->  engine.seq_length=32768
+mindrlhf_common.opt_offload  layout.train.opt_offload=true
+mindrlhf_common.positions  engine.seq_length=32769  ->  engine.seq_length=32768
 ids.token_id  model.pad_token_id=152064  ->  model.pad_token_id=152063
 ids.token_id  model.bos_token_id=153643  ->  model.bos_token_id=151643
 ids.token_id  model.eos_token_id=[153643]  ->  model.eos_token_id=[151645]
 mindrlhf.registered_reward  reward.functions=[answer_format]
 mindrlhf.registered_reward  reward.functions=[accuracy]
-mindrlhf.ref_model_mixup_alpha  train.ref_model_sync_steps=5  ->  train.ref_model_sync_steps=5 train.ref_model_mixup_alpha=1.0
+mindrlhf_common.ref_model_mixup_alpha  train.ref_model_sync_steps=5  ->  train.ref_model_sync_steps=5 train.ref_model_mixup_alpha=1.0
 mindrlhf.checkpoint_every  train.checkpoint_every=0  ->  train.checkpoint_every=1
 mindrlhf.known_keys  engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455 engine.contract=e8a8fc1  ->  engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455
-mindrlhf.max_grad_norm  train.max_grad_norm=0.5
+mindrlhf_common.max_grad_norm  train.max_grad_norm=0.5
 mindrlhf.loggers  train.loggers=[wandb]
 run.attention_heads  layout=dp1_mp8_pp1
 """
-    + plain("mindrlhf"),
+    + plain("mindrlhf_common"),
     (*MINDRLHF, "model=qwen2_5_7b", "layout=dp1_mp1_pp2", "model.num_hidden_layers=56"): """
 run.offset  layout.train.offset=[28,-28]  ->  layout.train.offset=[1,-1]
 """,
@@ -259,30 +259,29 @@ mindspeed_rl.context_parallel  layout=dp1_mp2_pp2_cp2
 mindspeed_rl.saves_at_the_end  train.checkpoint_every=7  ->  train.checkpoint_every=10
 """,
     ONE_STAGE: """
-mindrlhf_one_stage.qkv_concat  model.qkv_concat=true
+mindrlhf_common.qkv_concat  model.qkv_concat=true
 family.trained  model=deepseek_v3
 run.weights_of_sft  sft.enabled=true
 mindrlhf_one_stage.cards  layout=dp1_mp1_pp1
-mindrlhf_layouts.pipeline_stage  layout.generate.pipeline_stage=2 layout.generate.data_parallel=1
+mindrlhf_common.pipeline_stage  layout.generate.pipeline_stage=2 layout.generate.data_parallel=1
 mindrlhf_one_stage.enable_parallel_optimizer  layout.train.enable_parallel_optimizer=true
-mindrlhf_layouts.seq_length  engine.seq_length=1153 layout.train.use_seq_parallel=true  ->  engine.seq_length=1156 layout.train.use_seq_parallel=true
-mindrlhf_one_stage.one_batch  train.prompts_per_step=4 engine.contract=32599d0  ->  train.prompts_per_step=2 engine.contract=32599d0
-mindrlhf_one_stage.prompts_per_step  train.prompts_per_step=3  ->  train.prompts_per_step=4
-mindrlhf_one_stage.updates  layout.train.micro_batch_num=3
-mindrlhf_one_stage.seq_length  engine.seq_length=1023  ->  engine.seq_length=1024
-mindrlhf_one_stage.positions  engine.seq_length=32769  ->  engine.seq_length=32768
+mindrlhf_common.seq_length  engine.seq_length=1153 layout.train.use_seq_parallel=true  ->  engine.seq_length=1156 layout.train.use_seq_parallel=true
+mindrlhf_common.prompts_per_step  train.prompts_per_step=3  ->  train.prompts_per_step=4
+mindrlhf_common.updates  layout.train.micro_batch_num=3
+mindrlhf_common.longest_sample  engine.seq_length=1023  ->  engine.seq_length=1024
+mindrlhf_common.positions  engine.seq_length=32769  ->  engine.seq_length=32768
 mindrlhf_one_stage.num_blocks  engine.num_blocks=31  ->  engine.num_blocks=32
 mindrlhf_one_stage.schedule  train.schedule=constant
 mindrlhf_one_stage.num_iterations  train.num_iterations=2
-mindrlhf_one_stage.max_grad_norm  train.max_grad_norm=0.5
+mindrlhf_common.max_grad_norm  train.max_grad_norm=0.5
 mindrlhf_one_stage.weight_decay  train.weight_decay=0.0
-mindrlhf_one_stage.ref_model_mixup_alpha  train.ref_model_sync_steps=5  ->  train.ref_model_sync_steps=5 train.ref_model_mixup_alpha=1.0
-mindrlhf_layouts.opt_offload  layout.train.opt_offload=true
+mindrlhf_common.ref_model_mixup_alpha  train.ref_model_sync_steps=5  ->  train.ref_model_sync_steps=5 train.ref_model_mixup_alpha=1.0
+mindrlhf_common.opt_offload  layout.train.opt_offload=true
 mindrlhf_one_stage.lower_end  train.final_share=1.0  ->  train.final_share=0.5
 mindrlhf_one_stage.min_p  rollout.min_p=0.1
 mindrlhf_one_stage.its_rewards  reward.weights=[1.0,0.5]
 """
-    + plain("mindrlhf_one_stage"),
+    + plain("mindrlhf_common"),
 }  # fmt: skip
 CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
 """(row, what breaks it, what keeps it)."""

@@ -36,8 +36,6 @@ def without(home, file, text):
     [
         ("mindrlhf", MINDRLHF / "e8a8fc1", "e8a8fc1"),
         ("mindrlhf", MINDRLHF / "0cd087455", "0cd087455"),
-        ("one_stage", ONE_STAGE / "32599d0", "32599d0"),
-        ("one_stage", ONE_STAGE / "875f92b", "875f92b"),
         ("one_stage", ONE_STAGE / "2d0e84d", "2d0e84d"),
         ("mindspeed_rl", MINDSPEED_RL / "head", "05a90d7"),
         ("mindspeed_rl", MINDSPEED_RL / "window", "667a547"),
@@ -52,7 +50,7 @@ def test_checkouts_are_recognised_by_contract(name, home, contract):
     ("name", "message", "remedy"),
     [
         ("mindrlhf", "must be a checkout of mindspore-ai/mindrlhf", "engine.mindrlhf_home: a checkout"),
-        ("one_stage", "grpo_one_stage.py", "engine.mindrlhf_home: or choose engine=mindrlhf"),
+        ("one_stage", "grpo_one_stage.py", "engine.mindrlhf_home: check out 2d0e84d"),
         ("mindspeed_rl", "no cli/train_grpo.py and no cli/preprocess", "engine.mindspeed_rl_home: clone it"),
         ("mindformers", "run_mindformer.py must be readable", "engine.mindformers_home: clone it"),
     ],

@@ -13,7 +13,7 @@ from tests.stages.engines.mindspeed_rl.test_logs import HEAD
 
 
 def told():
-    one_stage = OneStage("2d0e84d")
+    one_stage = OneStage()
     iteration = read_line(HEAD, cards=1)
     assert iteration is not None
     return {

@@ -22,9 +22,11 @@ class MindrlhfSettings(OutsideEngine):
     """The checkout; null: plan and run --render assume the newest contract, run refuses."""
     mindformers_home: Annotated[str | None, Checkout()]
     """Checkout of mindformers for PYTHONPATH; null: the interpreter's own mindformers."""
+    contract: str
+    """Version of arguments and behaviour, a Literal in each engine's own settings."""
     epochs: Positive
-    """Passes over the prompts; mindrlhf knows no number of steps. grpo_one_stage.py makes one step per prompt
-    (over num_rollouts since 2d0e84d): it mistakes the number of prompts for that of batches."""
+    """Passes over the prompts; mindrlhf knows no number of steps. grpo_one_stage.py makes one step per
+    num_rollouts prompts: it mistakes the number of prompts for that of batches."""
     chunk_size: Positive
     """Prompts per generation replica and batch; prompts_per_step = num_rollouts x chunk_size x replicas."""
     batch_size: Positive

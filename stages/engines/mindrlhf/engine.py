@@ -18,7 +18,7 @@ from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf import memory as cards
 from stages.engines.mindrlhf import notes as reading
 from stages.engines.mindrlhf.config import VERSIONS, MindrlhfEngine
-from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.engines.mindrlhf.rules import RULES
 from stages.fetch.config import licence_files
 from stages.grpo import engine as local
@@ -37,13 +37,22 @@ MOST_SEQUENCES = 1024
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
     assert isinstance(run.engine, MindrlhfEngine)
-    form = run.engine.load_ckpt_format
+    return graph(run, run.engine.load_ckpt_format, foreign=job(run).tutorial.converts)
+
+
+def graph(run: Sections, form: str, foreign: bool) -> tuple[Stage, ...]:
+    """Return the graph after fetch.
+
+    Args:
+        run: the configuration.
+        form: form of the initial weights, as in engine.load_ckpt_format.
+        foreign: True if the user converted the weights with mindformers.
+    """
     huggingface, ranked = form == "hf_safetensors", form == "ckpt"
     size, ranks = run.model.weight_bytes, rank_bytes(run)
     reads = f"engine.load_ckpt_format={form}: mindrlhf"
     uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
     family = family_of(run.model)
-    foreign = job(run).tutorial.converts
     if foreign:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
         uncut = f"{family.title}: model.path holds what mindformers' script made and mindrlhf reads ({form})"
@@ -134,9 +143,14 @@ def _cuts(run: Sections) -> bool:
 
 def load(run: Sections) -> Load:
     """Return the work of one step and the memory of a card."""
-    this, iterations = job(run), run.train.num_iterations
-    tokens = this.packs * this.seq_length * iterations
-    return Load(tokens, this.packs // this.rows_per_update * iterations, cards.device_bytes(this))
+    return step_load(job(run))
+
+
+def step_load(job: MindrlhfJob) -> Load:
+    """Return the work of one step and the memory of a card."""
+    iterations = job.train.num_iterations
+    tokens = job.packs * job.seq_length * iterations
+    return Load(tokens, job.packs // job.rows_per_update * iterations, cards.device_bytes(job))
 
 
 def job(run: Sections) -> Job:

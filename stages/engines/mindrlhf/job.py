@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.base.layout import ROLES, Role
 from stages.engines.job import GrpoJob, RunPaths, padded_row_length
 from stages.engines.mindrlhf.config import MindrlhfEngine, MindrlhfSettings, Version
 from stages.models.families import family_of
@@ -31,6 +32,11 @@ class MindrlhfJob(GrpoJob):
     engine: MindrlhfSettings
 
     @property
+    def roles(self) -> tuple[Role, ...]:
+        """Roles with layouts of their own."""
+        return ROLES
+
+    @property
     def batch(self) -> int:
         """Prompts for which completions are generated at once."""
         return self.engine.chunk_size * self.layout.generate.data_parallel
@@ -44,6 +50,21 @@ class MindrlhfJob(GrpoJob):
     def samples(self) -> int:
         """Completions per step (grpo_experience_maker.py, make_experience)."""
         return self.num_rollouts * self.batch * self.rollout.num_generations
+
+    @property
+    def pack_num(self) -> int:
+        """Samples of a row."""
+        return 1
+
+    @property
+    def packs(self) -> int:
+        """Rows of a step."""
+        return -(-self.samples // self.pack_num)
+
+    @property
+    def seq_length(self) -> int:
+        """Row length of training."""
+        return self.engine.seq_length or padded_row_length(self.sample_length)
 
     @property
     def rows_per_update(self) -> int:
@@ -79,9 +100,9 @@ class Job(MindrlhfJob):
         return VERIFIERS if accuracy is None else {**VERIFIERS, "accuracy": accuracy}
 
     @property
-    def packs(self) -> int:
-        """Rows of a step, with pack_num samples each."""
-        return -(-self.samples // self.engine.pack_num)
+    def pack_num(self) -> int:
+        """Samples of a row."""
+        return self.engine.pack_num
 
     @property
     def sample_length(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stages.base.layout import RoleLayout
-from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.models import memory
 from stages.models.config import ITEM_BYTES, ModelConfig
 from stages.models.families import network_of
@@ -21,10 +21,10 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
     Raises:
         ConfigError: a layout does not fit the model.
     """
-    return (_train(job), _generate(job), _reference(job), _reshard(job))
+    return (train(job), _generate(job), _reference(job), _reshard(job))
 
 
-def device_bytes(job: Job) -> int:
+def device_bytes(job: MindrlhfJob) -> int:
     """Return the memory of a card in bytes."""
     return job.engine.device_memory_gib * GIB
 
@@ -48,21 +48,16 @@ def _vllm_budget(job: Job) -> int:
     return int(job.engine.gpu_memory_utilization * device_bytes(job))
 
 
-def _train(job: Job) -> RoleMemory:
-    rows = job.engine.batch_size * job.seq_length
-    return memory.largest("train", train_stages(job.model, job.layout.train, rows))
+def train(job: MindrlhfJob) -> RoleMemory:
+    """Return the memory of the pipeline stage of training that needs most."""
+    return memory.largest("train", train_stages(job))
 
 
-def train_stages(model: ModelConfig, layout: RoleLayout, tokens: int) -> list[list[Term]]:
-    """Return the memory terms of training on a card of each pipeline stage.
-
-    Args:
-        model: the model.
-        layout: layout.train.
-        tokens: tokens of one micro-batch on one replica, before context_parallel divides them.
-    """
+def train_stages(job: MindrlhfJob) -> list[list[Term]]:
+    """Return the memory terms of training on a card of each pipeline stage."""
+    model, layout = job.model, job.layout.train
     item, dtype = ITEM_BYTES[model.param_init_type], model.param_init_type
-    tokens //= layout.context_parallel
+    tokens = job.engine.batch_size * job.seq_length // layout.context_parallel
     stages = []
     for stage, held in enumerate(memory.elements(model, layout, "layout.train")):
         in_flight = min(layout.micro_batch_num, layout.pipeline_stage - stage)

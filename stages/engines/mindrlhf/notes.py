@@ -2,33 +2,39 @@
 
 from collections.abc import Iterator
 
-from stages.base.layout import ROLES
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.models.layouts import warnings
 
 
-def assumed_contract(home: str | None, contract: str, default: str) -> Iterator[str]:
-    """Yield a note if there is no checkout."""
-    if home is None:
-        assumed = f"contract {default} is assumed; " if contract == default else ""
-        yield f"engine.mindrlhf_home is not set: {assumed}run refuses without it"
+def common_notes(job: MindrlhfJob, assumed: str, prompts: object, decay: str = "") -> Iterator[str]:
+    """Yield notes about the checkout, the number of steps, and layouts.
+
+    Args:
+        job: job of either engine.
+        assumed: contract that is assumed without a checkout.
+        prompts: prompts of a step.
+        decay: more text about the decay of the learning rate.
+    """
+    engine = job.engine
+    if engine.mindrlhf_home is None:
+        contract = f"contract {assumed} is assumed; " if engine.contract == assumed else ""
+        yield f"engine.mindrlhf_home is not set: {contract}run refuses without it"
+    yield (
+        f"mindrlhf trains engine.epochs={engine.epochs} x (the number of training prompts // {prompts}) "
+        f"steps; train.steps={job.train.steps} is only the length of its learning rate's decay{decay}"
+    )
+    for role in job.roles:
+        yield from (f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role)))
 
 
 def notes(job: Job) -> Iterator[str]:
     """Yield notes about the checkout, the weights, and values that mindrlhf does not pass on."""
-    yield from assumed_contract(job.engine.mindrlhf_home, job.version, VERSIONS[0])
-    per_epoch = "the number of training prompts // train.prompts_per_step"
     updates = max(1, job.packs // job.rows_per_update) * job.train.num_iterations
     decay = (
         f": {job.train.updates} updates (decay_steps), about {updates} in each step" if updates > 1 else ""
     )
-    yield (
-        f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
-        f"train.steps={job.train.steps} is only the length of its learning rate's decay{decay}"
-    )
-    for role in ROLES:
-        yield from (f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role)))
+    yield from common_notes(job, VERSIONS[0], "train.prompts_per_step", decay)
     yield from job.tutorial.notes
     if job.train.weight_decay != 0.1:
         yield (

@@ -1,21 +1,17 @@
 """Rules of engine=mindrlhf: what mindrlhf asserts, and what it does not check and then gets silently wrong.
 
 Sources are files of mindrlhf e8a8fc1; 0cd087455 and each family's tutorial behave the same unless a rule says
-otherwise. Rules of every engine (heads, card counts) are in pipeline/config/rules.py, rules of layouts in
-layout_rules.py, rules of generation in generation_rules.py.
+otherwise. Rules of every engine (heads, card counts) are in pipeline/config/rules.py, rules that hold for the
+one-stage script, too, in common_rules.py, rules of generation in generation_rules.py.
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
-from stages.base.layout import ROLES
-from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, divide, multiple_of
-from stages.engines.layout_rules import Laid
-from stages.engines.mindrlhf import contract, generation_rules, layout_rules
+from stages.base.rules import Broken, Rules, at_least, be, divide
+from stages.engines.mindrlhf import common_rules, contract, generation_rules
 from stages.engines.mindrlhf.grpo_yaml import grpo_config
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job, Paths
-from stages.engines.plain_grpo import LOSS, plain
 from stages.models.families import family_of
 
 RULES = Rules[Job]("mindrlhf")
@@ -30,9 +26,6 @@ def _ckpt_without_vllm(job: Job) -> Broken:
         "use hf_safetensors or ms_safetensors; or engine.use_vllm=0 with layout.generate.data_parallel of at "
         "least 2",
     )
-
-
-RULES.must("model.qkv_concat", be(False), "grpo_trainer.py, rename_safetensors_weights")
 
 
 @RULES.row("engine.load_ckpt_format", "ours: stages/models")
@@ -53,10 +46,7 @@ def _contract_of_tutorial(job: Job) -> Broken:
     return f"must be {accepted} for {title}, whose program is {job.tutorial.main}", f"check out {accepted}"
 
 
-RULES.include(
-    layout_rules.RULES,
-    lambda job: Laid(job.model, {role: job.layout.role(role) for role in ROLES}, job.seq_length),
-)
+RULES.include(common_rules.RULES, lambda job: job)
 # Assumptions of resharding's numbering of the generation's cards:
 RULES.must(
     "layout.generate.model_parallel",
@@ -112,88 +102,33 @@ def _whole_packs(job: Job) -> Broken:
     return rule, f"leave it null, use at least {packed}, or lower engine.pack_num", job.seq_length
 
 
-# Rows that don't fill a batch are dropped, silently (train_worker.py, drop_remainder).
-RULES.must(
-    "train.prompts_per_step",
-    multiple_of(lambda job: job.batch, "engine.chunk_size x layout.generate.data_parallel"),
-    "grpo_experience_maker.py, _init_grpo_experience_dataset",
-)
 RULES.must(
     "engine.pack_num",
     divide(lambda job: job.samples, "the {} samples of a step"),
     "grpo_experience_maker.py, create_pack_group",
-    unless=("prompts_per_step",),
+    when=common_rules.fills_batches,
 )
-
-
-@RULES.row("train.prompts_per_step", "train_worker.py, train", unless=("prompts_per_step",))
-def _an_update(job: Job) -> Broken:
-    if job.packs >= job.rows_per_update:
-        return None
-    rule = (
-        f"{job.packs} packs a step are fewer than the {job.rows_per_update} of one update: mindrlhf would "
-        "silently make no update"
-    )
-    return rule, "raise prompts_per_step or rollout.num_generations, or lower engine.batch_size"
-
-
-def _filled(packs: Callable[[Job], int], what: str) -> Test:
-    def test(value: int, job: Job) -> Broken:
-        divisor = packs(job)
-        if job.packs % divisor == 0:
-            return None
-        samples = job.engine.pack_num * divisor
-        step = math.lcm(job.batch, samples // math.gcd(samples, job.rollout.num_generations))
-        return (
-            f"its {job.packs} packs must be a multiple of {divisor}, {what}",
-            f"use prompts_per_step={-(-value // step) * step}, or another batch size",
-        )
-
-    return test
-
-
-_LOST = "the tail's log-probabilities stay 0"
 for _name, _packs, _what, _source in (
-    (
-        "updates",
-        lambda job: job.rows_per_update,
-        "an update (engine.batch_size x data_parallel, in a pipeline x micro_batch_num): the remainder is "
-        "dropped",
-        "train_worker.py",
-    ),
     (
         "reference_batches",
         _reference_batch,
-        f"a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel): {_LOST}",
+        "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel)",
         "ref_worker.py, compute_ref_log_probs",
     ),
     (
         "old_policy_batches",
         _old_policy_batch,
-        f"an old-policy batch (engine.batch_size x layout.train.data_parallel): {_LOST}",
+        "an old-policy batch (engine.batch_size x layout.train.data_parallel)",
         "grpo_experience_maker.py, _generate_old_logps",
     ),
 ):
     RULES.must(
         "train.prompts_per_step",
-        _filled(_packs, _what),
+        common_rules.multiple_of_rows(_packs, f"{_what}: the tail's log-probabilities stay 0"),
         _source,
         name=_name,
-        unless=("prompts_per_step", "an_update"),
+        when=common_rules.fills_batches,
     )
-
-
-RULES.must(
-    "engine.seq_length",
-    at_least(
-        lambda job: job.sample_length,
-        "tokenize.max_prompt_length + rollout.max_tokens + 1",
-        "longer samples are cut, or end the run",
-        "leave it null, or shorten them",
-    ),
-    "grpo_experience_maker.py, create_pack_group",
-    value=lambda job: job.seq_length,
-)
 RULES.must(
     "engine.seq_length",
     at_least(
@@ -207,38 +142,7 @@ RULES.must(
     value=lambda job: job.seq_length,
 )
 RULES.must(
-    "engine.seq_length",
-    at_most(
-        "model.max_position_embeddings",
-        remedy="shorten tokenize.max_prompt_length or rollout.max_tokens, or lower engine.pack_num; of "
-        f"fewer than {SHORTEST_ROW} positions train with engine=local",
-    ),
-    "ours: config.json says what it was trained for",
-    name="positions",
-    value=lambda job: job.seq_length,
-)
-
-plain(
-    RULES,
-    "mindrlhf",
-    {
-        "grpo_models.py": f"loss_type {LOSS}",
-        "grpo_experience_maker.py": "scale_advantages",
-        "grpo_trainer.py": "resample_rounds validate_every max_kl",
-        "train_worker.py": "resume_from",
-    },
-)
-RULES.must(
-    "train.max_grad_norm", be(1.0, "mindformers' training cell clips at 1.0"), "wrapper.py, max_grad_norm"
-)
-RULES.must(
     "train.loggers", be((), "mindrlhf logs to TensorBoard alone"), "grpo_trainer.py, _init_tensorboard"
-)
-RULES.must(
-    "train.ref_model_mixup_alpha",
-    be(1.0, "mindrlhf copies the policy as it is"),
-    "transform_worker.py, sync_ref_model",
-    when=lambda job: job.train.ref_model_sync_steps > 0,
 )
 RULES.must(
     "train.checkpoint_every",

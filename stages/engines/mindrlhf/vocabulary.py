@@ -47,18 +47,8 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
     if tokenizer != "qwen" or not any(index > LAST_TEXT_ID and index != ids.pad for index in ids.eos):
         return None
     source = f"qwen2_5_tokenizer.py:451, qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
-    return Leftover(LAST_TEXT, source, "set engine.tokenizer=file, which reads the model's tokenizer.json")
-
-
-def leftover_of_one_stage(model: ModelConfig, window: str) -> Leftover | None:
-    """Return the same for grpo_one_stage.py, whose first version also decodes padding."""
-    remedy = "use engine=mindrlhf with engine.tokenizer=file"
-    source = f"qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
-    if window == "32599d0":
-        return Leftover(LAST_TEXT, f"{source}, and padding is not cut off", remedy)
-    if leftover(model, "qwen") is None:
-        return None
-    return Leftover(LAST_TEXT, source, f"{remedy}, or model.variant=base")
+    remedy = "use engine=mindrlhf with engine.tokenizer=file, which reads the model's tokenizer.json"
+    return Leftover(LAST_TEXT, source, remedy)
 
 
 def has_endoftext(model: Mapping[str, Any]) -> bool:

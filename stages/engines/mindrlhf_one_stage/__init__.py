@@ -1,1 +1,1 @@
-"""The engine mindrlhf_one_stage: a variant of mindrlhf, its single script of February and March 2025."""
+"""The engine mindrlhf_one_stage: a variant of mindrlhf, its single script of March 2025."""

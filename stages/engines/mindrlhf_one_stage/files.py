@@ -1,6 +1,6 @@
 """Files that grpo_one_stage.py reads: two model YAML files and the values of its dataclass.
 
-Source: mindrlhf 32599d0 to 9202c8f, mindrlhf/configs/grpo_configs.py and model_configs/qwen_grpo. Comments
+Source: mindrlhf 2d0e84d to 9202c8f, mindrlhf/configs/grpo_configs.py and model_configs/qwen_grpo. Comments
 explain the values that differ from upstream's defaults.
 """
 

@@ -13,10 +13,11 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines import outside
 from stages.engines.job import load_job
+from stages.engines.mindrlhf.job import Paths
 from stages.engines.mindrlhf.start import HOME_UNKNOWN
 from stages.engines.mindrlhf_one_stage import contract, entry
 from stages.engines.mindrlhf_one_stage.files import finetune, hyper_parameters, predict
-from stages.engines.mindrlhf_one_stage.job import ROLES, Job, Paths
+from stages.engines.mindrlhf_one_stage.job import Job
 from stages.engines.mindrlhf_one_stage.logs import LogReader
 from stages.engines.mindrlhf_one_stage.rules import RULES
 from stages.engines.model_directory import copy_model
@@ -30,11 +31,17 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
     return rendered(Job.from_config(config), paths_of(work, inputs))
 
 
+def paths_of(work: Path, inputs: Mapping[str, Path]) -> Paths:
+    """Return the paths of a run's files; the reference is laid out as the generation."""
+    models, dataset = work / "models", inputs["tokenize"] / "train.mindrecord"
+    return Paths(work, dataset, inputs["fetch"], models / "train", models / "generate", models / "generate")
+
+
 def rendered(job: Job, paths: Paths) -> Rendered:
     """Return the model files, the hyper-parameters, the program that installs them, and the start."""
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
-    script, values = contract.entry(Path(home), job.window), paths.configs / "grpo_config.json"
+    script, values = Path(home) / contract.ENTRY, paths.configs / "grpo_config.json"
     variables = {
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",  # the checkout stays as it is
@@ -63,7 +70,7 @@ def rendered(job: Job, paths: Paths) -> Rendered:
 
 
 def arguments(job: Job, paths: Paths) -> list[str]:
-    """Return the arguments of grpo_one_stage.py that its version knows."""
+    """Return the arguments of grpo_one_stage.py."""
     named = {
         "sft_path_infer": paths.configs / "predict.yaml",
         "sft_path_train": paths.configs / "finetune.yaml",
@@ -72,16 +79,14 @@ def arguments(job: Job, paths: Paths) -> list[str]:
         "mind_dataset_dir": paths.dataset,
         "save_ckpt_dir": paths.checkpoints,
         "use_parallel": True,
-        "load_sft_checkpoint_infer": paths.weights / "generate",
-        "load_sft_checkpoint_train": paths.weights / "train",
-        "load_ref_checkpoint": paths.weights / "generate",
+        "load_sft_checkpoint_infer": paths.generate,
+        "load_sft_checkpoint_train": paths.actor,
+        "load_ref_checkpoint": paths.reference,
         "enable_compile_cache": False,
-        "only_save_strategy": False,
         "pre_num_generations": 1,
         "pre_store_data": job.rows_per_update,  # rows of one update, for the trial that compiles the graph
     }
-    known = contract.arguments(job.window)
-    return [part for name, value in named.items() if name in known for part in (f"--{name}", str(value))]
+    return [part for name, value in named.items() for part in (f"--{name}", str(value))]
 
 
 def prepare(context: Context) -> None:
@@ -89,8 +94,8 @@ def prepare(context: Context) -> None:
     job = load_job(Job, context)
     RULES.demand(job)
     paths = paths_of(context.work, context.inputs)
-    for role in ROLES:
-        copy_model(context.inputs["weights"] / role, paths.weights / role)
+    for role in job.roles:
+        copy_model(context.inputs["weights"] / role, context.work / "models" / role)
     shutil.rmtree(paths.checkpoints, ignore_errors=True)
     for name in ("strategy", "merge_strategy"):  # siblings of its working directory, into which it writes
         (context.work / name).mkdir(exist_ok=True)
@@ -103,13 +108,8 @@ def prepare(context: Context) -> None:
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> StepWatcher:
     """Follow the last worker's log: all generate and score the same, only the last stage knows the loss."""
     job = Job.from_config(config)
-    reader = LogReader(job.window, total=outside.read_start(work)["steps"])
+    reader = LogReader(total=outside.read_start(work)["steps"])
     return StepWatcher(logs / f"worker_{job.layout.train.cards - 1}.log", work, job.engine, report, reader)
-
-
-def paths_of(work: Path, inputs: Mapping[str, Path]) -> Paths:
-    """Return the paths of a run's files."""
-    return Paths(work, inputs["tokenize"] / "train.mindrecord", inputs["fetch"], work / "models")
 
 
 def collect(context: Context) -> None:
@@ -129,4 +129,4 @@ def collect(context: Context) -> None:
         files.append(file)
     outside.import_ranks(files, context.output)
     write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
-    outside.import_run(context, None, files[0].stem, job.window)
+    outside.import_run(context, None, files[0].stem, job.engine.contract)

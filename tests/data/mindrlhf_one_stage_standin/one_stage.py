@@ -1,4 +1,4 @@
-"""What all versions share; see README.md. Needs mindspore and pyyaml."""
+"""Work of the stand-in; see README.md. Needs mindspore and pyyaml."""
 
 import os
 import sqlite3
@@ -16,13 +16,12 @@ MODEL = {"run_mode", "use_parallel", "model", "parallel_config"}
 TRAIN, INFER = MODEL | {"recompute_config"}, MODEL | {"seed", "parallel", "context"}
 
 
-def run(arguments, config, version):
+def run(arguments, config):
     """Worker or scheduler, as msrun started it."""
     if os.environ.get("MS_ROLE") == "MS_SCHED":
         return
     rank, cards = int(os.environ["RANK_ID"]), int(os.environ["MS_WORKER_NUM"])
     assert (arguments.use_parallel, arguments.enable_compile_cache) == ("True", "False"), arguments
-    assert getattr(arguments, "only_save_strategy", "False") == "False"
     for path in (arguments.vocab_path, arguments.merges_file_path):
         assert Path(path).is_file(), path
     infer, train = (
@@ -44,23 +43,20 @@ def run(arguments, config, version):
     database = sqlite3.connect(f"file:{arguments.mind_dataset_dir}.db?mode=ro", uri=True)
     rows = database.execute("SELECT COUNT(*) FROM INDEXES").fetchone()[0]
     batch = config.chunk_size * degrees["infer"]["data_parallel"]
-    counts = version == "2d0e84d"
-    samples = batch * config.num_generations * (config.num_rollouts if counts else 1)
+    samples = batch * config.num_generations * config.num_rollouts
     piped = degrees["train"]["pipeline_stage"] > 1
     micro = degrees["train"]["micro_batch_num"] if piped else 1
     update = config.batch_size * degrees["train"]["data_parallel"] * micro
     assert samples % update == 0 and samples // update % config.sink_size == 0
-    if version != "32599d0":
-        assert arguments.pre_store_data == update
-        experience(version, 0.99)  # on trial
+    assert arguments.pre_store_data == update
+    experience(0.99)  # on trial
     done = 0
     for epoch in range(config.epochs):
-        for step in range(rows // config.num_rollouts if counts else rows):
+        for step in range(rows // config.num_rollouts):
             misbehave(done, rank)
-            if version != "32599d0":
-                print(f"--------- epoch:{epoch} step:{step} ---------")
+            print(f"--------- epoch:{epoch} step:{step} ---------")
             done += 1
-            experience(version, done / 128)
+            experience(done / 128)
             for number in range(samples // update):
                 print(f"steps {number + 1}, end at 10:00:00, elapsed time 0.5 s\n{'-' * 31} ")
                 rate = f"lr: [{config.start_lr * done}] | is overflow: False | loss scale: 4096.0"
@@ -72,18 +68,11 @@ def run(arguments, config, version):
     print("save checkpoint done!")
 
 
-def experience(version, score):
+def experience(score):
     print("Make experience begin at 10:00:00 \n------------------------------- ", flush=True)
-    if version == "2d0e84d":
-        print("all_elements_compeltion_len mean: 20.5")
-    if version != "32599d0":
-        print("Avg scores: ", score, flush=True)
-    end = (
-        " s------------------------------- "
-        if version != "32599d0"
-        else " \n------------------------------- "
-    )
-    print(f"Make experience, end at 10:00:00, elapsed time 1.5{end}", flush=True)
+    print("all_elements_compeltion_len mean: 20.5")
+    print("Avg scores: ", score, flush=True)
+    print("Make experience, end at 10:00:00, elapsed time 1.5 s------------------------------- ", flush=True)
     print("generate over")
 
 

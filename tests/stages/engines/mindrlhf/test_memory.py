@@ -66,8 +66,7 @@ def test_resharding_holds_the_weights_of_all_roles_unless_it_is_done_on_the_host
 def exact(job):
     """Bytes of weights, gradients and optimizer of each pipeline stage, as the estimate tells them."""
     result = []
-    rows = job.engine.batch_size * job.seq_length
-    for stage in train_stages(job.model, job.layout.train, rows):
+    for stage in train_stages(job):
         named = {term.name: term for term in stage}
         sizes = [named[name] for name in ("weights", "gradients", "optimizer")]
         assert all(term.low == term.high and term.exact for term in sizes)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mindrlhf.configs.grpo_configs import GRPOConfig
 
-HOME = Path(__file__).parents[3]  # of two versions: the script is the same
+HOME = Path(__file__).parents[3]
 sys.path.insert(0, str(HOME.parent))
 
 from one_stage import run  # noqa: E402
@@ -27,4 +27,4 @@ if __name__ == "__main__":
     parser.add_argument("--enable_compile_cache")
     parser.add_argument("--pre_num_generations", type=int, default=1)
     parser.add_argument("--pre_store_data", type=int, default=16)
-    run(parser.parse_args(), GRPOConfig(), HOME.name)
+    run(parser.parse_args(), GRPOConfig())
