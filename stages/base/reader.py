@@ -34,7 +34,7 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
 
     Args:
         cls: a frozen dataclass with fields of scalar types, dataclasses, `X | None`, `tuple[X, ...]`,
-            `Mapping[str, X]`, `Literal`, unions by name, and `Annotated` bounds.
+            `Mapping[str, X]`, `Any`, `Literal`, unions by name, and `Annotated` bounds.
         values: plain data (dicts, lists, scalars), as resolved by Hydra or read from JSON.
         path: dotted prefix for messages, for example `layout.train`.
 
@@ -111,6 +111,8 @@ def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
         return _items(origin, arguments, value, path, problems)
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, value, path, problems)
+    if hint is Any:
+        return _plain(value, path, problems)
     return _scalar(hint, value, path, problems)
 
 
@@ -134,6 +136,17 @@ def _items(origin: Any, arguments: tuple[Any, ...], value: Any, path: str, probl
         }
     problems.append(Problem(path, value, "must be a list" if origin is tuple else "must be a group of keys"))
     return None
+
+
+def _plain(value: Any, path: str, problems: list[Problem]) -> Any:
+    """Read a value of any type: groups, lists and scalars."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, _join(path, key), problems) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{path}[{i}]", problems) for i, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        problems.append(Problem(path, value, "must be finite"))
+    return value
 
 
 def _scalar(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:

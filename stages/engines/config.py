@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from stages.base.bounds import PositiveFloat
-from stages.base.identity import NotInIdentity
+from stages.base.identity import AbsentWhen, NotInIdentity
+
+UpstreamKeys = Annotated[Mapping[str, Any], AbsentWhen({})]
+"""Type of a section's `upstream`: keys that grpoflow does not model (stages/engines/upstream.py)."""
 
 
 @dataclass(frozen=True)

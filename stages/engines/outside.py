@@ -23,6 +23,7 @@ from launch.nodes.start import Start
 from stages.base.errors import InputError
 from stages.base.follow import Follower, Silence
 from stages.engines.config import OutsideProgram
+from stages.engines.upstream import comment, merged
 from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:
@@ -162,10 +163,13 @@ def require_line(log: Path, text: str) -> None:
     raise InputError(log, None, rule, REMEDY)
 
 
-def dump(values: Mapping[str, Any]) -> str:
-    """Return YAML text in the order of the keys."""
-    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    return text
+def dump(values: Mapping[str, Any], added: Mapping[str, Any] | None = None) -> str:
+    """Return YAML text in the order of the keys, with `added` keys of the user merged into it.
+
+    A comment at the start names them (stages/engines/upstream.py).
+    """
+    text: str = yaml.safe_dump(merged(values, added or {}), sort_keys=False, allow_unicode=True)
+    return comment(added or {}) + text
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -152,6 +152,9 @@ mindrlhf_common.ref_model_mixup_alpha  train.ref_model_sync_steps=5  ->  train.r
 mindrlhf.checkpoint_every  train.checkpoint_every=0  ->  train.checkpoint_every=1
 mindrlhf.known_keys  engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455 engine.contract=e8a8fc1  ->  engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455
 mindrlhf_common.max_grad_norm  train.max_grad_norm=0.5
+mindrlhf.upstream  +engine.upstream.grpo_config.rl_config.beta=0.1  ->  train.beta=0.1
+mindrlhf.upstream  +engine.upstream.grpo_config.profiler_config.profile=1  ->  +engine.upstream.grpo_config.profiler_config.profile=true
+mindrlhf.upstream  +engine.upstream.model.train.model.model_config.offset=1  ->  +engine.upstream.model.train.model.model_config.fused_rms_norm=false
 mindrlhf.loggers  train.loggers=[wandb]
 run.attention_heads  layout=dp1_mp8_pp1
 """

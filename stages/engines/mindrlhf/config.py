@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le
 
 from stages.base.bounds import Positive
 from stages.base.identity import AbsentWhen, Checkout
-from stages.engines.config import OutsideEngine
+from stages.engines.config import OutsideEngine, UpstreamKeys
 
 Version = Literal["0cd087455", "e8a8fc1"]
 VERSIONS: tuple[Version, ...] = ("e8a8fc1", "0cd087455")
@@ -77,6 +77,9 @@ class MindrlhfEngine(MindrlhfSettings):
     """1: weights leave the card while they are resharded; slower, less memory (default 0)."""
     enable_reshard_optimizer: bool
     """Number the generation's cards so that resharding needs fewer exchanges (mindrlhf's default false)."""
+    upstream: UpstreamKeys
+    """More keys of mindrlhf's files, merged last: grpo_config.SECTION.KEY, and model.ROLE.KEY for the model
+    file of train, reference or generate."""
 
 
 SETTINGS = MindrlhfEngine

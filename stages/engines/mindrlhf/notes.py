@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from stages.engines import upstream
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.models.layouts import warnings
@@ -36,6 +37,7 @@ def notes(job: Job) -> Iterator[str]:
     )
     yield from common_notes(job, VERSIONS[0], "train.prompts_per_step", decay)
     yield from job.tutorial.notes
+    yield from upstream.notes("engine", job.engine.upstream)
     if job.train.weight_decay != 0.1:
         yield (
             f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "

@@ -9,9 +9,11 @@ import math
 from pathlib import Path
 
 from stages.base.rules import Broken, Rules, at_least, be, divide
+from stages.engines import upstream
 from stages.engines.mindrlhf import common_rules, contract, generation_rules
 from stages.engines.mindrlhf.grpo_yaml import grpo_config
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job, Paths
+from stages.engines.mindrlhf.upstream import fields
 from stages.models.families import family_of
 
 RULES = Rules[Job]("mindrlhf")
@@ -204,3 +206,6 @@ def _known_keys(job: Job) -> Broken:
     unknown = contract.unknown_keys(home, grpo_config(job, Paths(*[Path()] * 6), resume=False))
     rule = f"its dataclasses do not know {', '.join(unknown[:3])}, which contract {job.version} has"
     return (rule, f"check out {job.version}") if unknown else None
+
+
+upstream.add_rule(RULES, "engine", fields, contract.CONFIGS.name)

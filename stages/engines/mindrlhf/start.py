@@ -8,6 +8,7 @@ from stages.engines.mindformers import checkpoints
 from stages.engines.mindrlhf.grpo_yaml import grpo_config, tokenizer_path, tokenizer_type
 from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.model_yaml import model_configs
+from stages.engines.mindrlhf.upstream import added
 from stages.engines.outside import Rendered, dump, make_start
 
 CONFIG, RESUME_CONFIG = "grpo_config.yaml", "grpo_config_resume.yaml"
@@ -42,7 +43,7 @@ def render(job: Job, paths: Paths) -> Rendered:
     )
     configs = all_configs(job, paths, resume=False)
     configs[RESUME_CONFIG] = grpo_config(job, resumed(paths), resume=True)  # all else is the same
-    files = {f"configs/{name}": dump(values) for name, values in configs.items()}
+    files = {f"configs/{name}": dump(values, added(job, name)) for name, values in configs.items()}
     files["configs/checkpoints.py"] = Path(checkpoints.__file__).read_text(encoding="utf-8")
     return Rendered(start, files)
 

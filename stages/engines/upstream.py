@@ -1,0 +1,219 @@
+"""Keys of an outside program that grpoflow does not model: `+engine.upstream.SECTION.KEY=VALUE`.
+
+They are merged last into the rendered files, and are part of the fingerprint of every stage that reads the
+engine's section. An engine supports them with
+
+- a field `upstream: UpstreamKeys` in its settings and `upstream: {}` in its YAML;
+- a record of the program's fields for each contract, which tests/upstream/records.py writes from the
+  program's classes: `classes` (class -> field -> default; a mapping of defaults is a group of fields, and a
+  list in place of fields a section that is a list), `sections` (path in the rendered files -> class) and
+  `open` (classes that take any other key, too);
+- a handwritten table: `keys` (section or class -> field -> the grpoflow key that it is rendered from),
+  `fixed` (the same, with the reason why the value must stay as rendered) and `any_type` (class -> fields that
+  accept values of any type). The field "*" stands for all fields of a section, and * in a key for the
+  field's name;
+- `add_rule` in its rules, `notes` in its notes, and `outside.dump(values, added)` for each rendered file.
+
+tests/stages/engines/upstream_cases.py lists the engines, whose tables are tested against what is rendered.
+"""
+
+import difflib
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stages.base.reader import TYPE_NAMES
+from stages.base.rules import Broken, Rules, value_at
+
+TYPES = {**TYPE_NAMES, list: "a list"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a program's configuration."""
+
+    cls: str
+    """Class that declares it."""
+    default: Any
+    """Default; None if it has none, {} if it takes any keys."""
+    key: str
+    """grpoflow's key that it is rendered from, or empty."""
+    fixed: str
+    """Reason why it must stay as it is rendered, or empty."""
+    any_type: bool
+
+    @property
+    def is_free(self) -> bool:
+        """True if `upstream` may set it."""
+        return not self.key and not self.fixed
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """All fields of a program's configuration."""
+
+    fields: Mapping[str, Field]
+    """Path below `upstream` -> field."""
+    open: tuple[str, ...]
+    """Paths of sections that take any other key, too."""
+
+    def fault(self, path: str, value: Any) -> Broken:
+        """Return why a key must not be set, and the remedy; None if it may."""
+        known = next((start for start in _starts(path) if start in self.fields), None)
+        if known is None:
+            return self._unknown(path)
+        field = self.fields[known]
+        if field.key:
+            return f"must not be set here: grpoflow renders it from {field.key}", f"set {field.key}"
+        if field.fixed:
+            return f"must stay as grpoflow renders it: {field.fixed}", "leave it out"
+        if field.any_type or field.default in (None, {}):
+            return None
+        if known != path:
+            return f"{known} is no group of keys", f"set {known} itself"
+        if fits(field.default, value):
+            return None
+        default = json.dumps(field.default)
+        return f"must be {TYPES[type(field.default)]}: its default is {default}", "give a value of this type"
+
+    def _unknown(self, path: str) -> Broken:
+        if below := self._names_below(path):
+            return "is a group of keys", f"set one of its keys: {', '.join(below)}"
+        if any(start in self.open for start in _starts(path)):
+            return None
+        if near := self._nearest(path):
+            return "unknown key", f"did you mean {near}?"
+        known = next(below for start in (*_starts(path), "") if (below := self._names_below(start)))
+        return "unknown key", f"known: {', '.join(known)}"
+
+    def _names_below(self, path: str) -> list[str]:
+        """Return the names in a group of keys; none if there is no such group."""
+        start = f"{path}." if path else ""
+        names = (name.removeprefix(start) for name in self.fields if name.startswith(start))
+        return list(dict.fromkeys(name.partition(".")[0] for name in names))
+
+    def _nearest(self, path: str) -> str | None:
+        """Return the known path that is most similar to `path` and ends in a similar name."""
+        names = {name.rpartition(".")[2] for name in self.fields}
+        similar = difflib.get_close_matches(path.rpartition(".")[2], names, n=3, cutoff=0.7)
+        options = [name for name in self.fields if name.rpartition(".")[2] in similar]
+        return max(options, key=lambda name: difflib.SequenceMatcher(None, path, name).ratio(), default=None)
+
+
+@functools.cache
+def load(table: Path, *records: tuple[str, Path, str]) -> Upstream:
+    """Return the fields of a program.
+
+    Args:
+        table: file with `keys`, `fixed` and `any_type`.
+        records: path of a file's content below `upstream`, its record, and the section of the record that the
+            program reads; an empty section stands for all of them.
+    """
+    handwritten = yaml.safe_load(table.read_text(encoding="utf-8"))
+    fields, opened = {}, []
+    for start, record, part in records:
+        content = yaml.safe_load(record.read_text(encoding="utf-8"))
+        for section, cls in content["sections"].items():
+            if part not in ("", section):
+                continue
+            location, declared = _join(start, section), content["classes"][cls]
+            opened += [location] if cls in content.get("open", ()) else []
+            for name, default in leaves(declared) if isinstance(declared, dict) else [("", declared)]:
+                groups = (location, cls)
+                fields[_join(location, name)] = Field(
+                    cls,
+                    default,
+                    _entry(handwritten["keys"], groups, name),
+                    _entry(handwritten["fixed"], groups, name),
+                    name in handwritten.get("any_type", {}).get(cls, ()),
+                )
+    return Upstream(fields, tuple(opened))
+
+
+def _entry(table: Mapping[str, Mapping[str, str]], groups: tuple[str, ...], name: str) -> str:
+    for group in groups:
+        entries = table.get(group, {})
+        if text := entries.get(name, entries.get("*", "")):
+            return text.replace("*", name)
+    return ""
+
+
+def add_rule(rules: Rules[Any], section: str, fields: Callable[[Any], Upstream], source: str) -> None:
+    """Add a rule that checks each key of a section's `upstream`.
+
+    Args:
+        rules: the engine's rules.
+        section: section with the engine's settings.
+        fields: function of the rules' subject.
+        source: file that declares the fields.
+    """
+    path = f"{section}.upstream"
+
+    def added(subject: Any) -> dict[str, Any]:
+        return dict(leaves(value_at(subject, path)))
+
+    rules.must(
+        f"{path}.{{}}",
+        lambda value, subject, name: fields(subject).fault(name, value),
+        source,
+        name="upstream",
+        each=added,
+        value=lambda subject, name: added(subject)[name],
+    )
+
+
+def notes(section: str, added: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a note for the plan if keys are set."""
+    if added:
+        keys = ", ".join(f"{name}={json.dumps(value)}" for name, value in leaves(added))
+        yield f"{section}.upstream sets {keys}: rules and memory estimates do not consider these keys"
+
+
+def comment(added: Mapping[str, Any]) -> str:
+    """Return the lines at the start of a rendered file that name the added keys; empty without any."""
+    if not added:
+        return ""
+    lines = [f"#   {name}={json.dumps(value)}\n" for name, value in leaves(added)]
+    return "".join(["# Keys that `upstream` of the configuration sets:\n", *lines])
+
+
+def merged(values: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` with `added` merged into them: groups key by key, everything else replaced."""
+    result = dict(values)
+    for name, value in added.items():
+        below = result.get(name)
+        groups = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[name] = merged(below, value) if groups else value
+    return result
+
+
+def leaves(values: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted path and value of all keys that are not groups; an empty group counts as a value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, _join(start, name))
+        else:
+            yield _join(start, name), value
+
+
+def fits(default: Any, value: Any) -> bool:
+    """Return True if a value has the type of the default; a whole number is also a number."""
+    if isinstance(default, float) and not isinstance(value, bool):
+        return isinstance(value, int | float)
+    return type(value) is type(default)
+
+
+def _starts(path: str) -> Iterator[str]:
+    """Yield `path` and all paths above it, the longest first."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+def _join(start: str, name: str) -> str:
+    return f"{start}.{name}".strip(".")

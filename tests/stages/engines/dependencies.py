@@ -1,0 +1,67 @@
+"""Which of grpoflow's keys each rendered value depends on, by changing one key after the other."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pipeline.config.compose import flat
+from stages.base.errors import ConfigError
+
+CHOICES = (
+    "off", "mindformers", "constant", "linear", "cosine", "hf_safetensors", "ms_safetensors", "ckpt", "file",
+    "qwen", "instruct", "float16", "dr_grpo", "drop", "truncate", "qwen_r1",
+)  # fmt: skip
+"""Values of keys that have choices; a key refuses those of other keys."""
+
+
+def changed(value: Any) -> Iterator[Any]:
+    """Yield other values of a key; reading the configuration refuses those of a wrong type."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int | float):
+        yield from (value * 2, value + 1, value / 2, 0)
+    elif isinstance(value, str):
+        yield from (*CHOICES, f"{value}x")
+    elif isinstance(value, list | tuple):
+        yield from ([], [*value, *value], [*value, 1.0], [*value, "format"], [1, -1], ["format"])
+    elif value is None:
+        yield from (2, 0.5, "x", 4096, [3])
+
+
+def dependencies(
+    config: Mapping[str, Any],
+    sections: Iterable[str],
+    render: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> dict[str, set[str]]:
+    """Return for each rendered path the configuration keys whose change changes, adds or removes it.
+
+    Args:
+        config: plain configuration.
+        sections: sections whose keys are changed.
+        render: function that returns the rendered values by path.
+    """
+    before, result = render(config), defaultdict(set)
+    for key, value in flat({name: config[name] for name in sections}).items():
+        for other in changed(value):
+            try:
+                after = render(with_value(config, key, other))
+            except (ConfigError, ValueError, TypeError, KeyError, AssertionError, ArithmeticError):
+                continue  # no value of this key
+            for path in before | after:
+                if before.get(path, "absent") != after.get(path, "absent"):
+                    result[path].add(key)
+    return dict(result)
+
+
+def with_value(config: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Return a copy of a plain configuration with another value of one key."""
+    result = copy.deepcopy(dict(config))
+    *steps, last = key.split(".")
+    section = result
+    for step in steps:
+        section = section[step]
+    section[last] = value
+    return result

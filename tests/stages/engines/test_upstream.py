@@ -1,0 +1,195 @@
+"""engine.upstream: every field of every program is reached by grpoflow's keys or by `upstream`."""
+
+import copy
+import functools
+from collections import defaultdict
+
+import pytest
+import yaml
+
+from stages.base.layout import ROLES
+from stages.engines.outside import dump
+from stages.engines.upstream import Field, Upstream, merged
+from tests.stages.engines.dependencies import dependencies
+from tests.stages.engines.upstream_cases import CASES
+
+ONE = Upstream(
+    {
+        "rl.beta": Field("RL", 0.1, "train.beta", "", False),
+        "rl.steps": Field("RL", 3, "", "", False),
+        "rl.rate": Field("RL", 0.5, "", "", False),
+        "rl.name": Field("RL", "a", "", "", False),
+        "rl.quick": Field("RL", False, "", "", False),
+        "rl.items": Field("RL", [1], "", "", False),
+        "rl.layers": Field("RL", False, "", "", True),
+        "rl.path": Field("RL", "", "", "it is a path", False),
+        "rl.unknown_type": Field("RL", None, "", "", False),
+        "rl.group": Field("RL", {}, "", "", False),
+        "free.steps": Field("Free", 3, "", "", False),
+    },
+    ("free",),
+)
+
+NAMES = "beta, steps, rate, name, quick, items, layers, path, unknown_type, group"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "remedy"),
+    [
+        ("rl.beta", 0.2, "set train.beta"),
+        ("rl.path", "x", "leave it out"),
+        ("rl.step", 4, "did you mean rl.steps?"),
+        ("steps", 4, "did you mean rl.steps?"),
+        ("rl.zebra", 4, f"known: {NAMES}"),
+        ("other.zebra", 4, "known: rl, free"),
+        (
+            "rl",
+            4,
+            "set one of its keys: beta, steps, rate, name, quick, items, layers, path, unknown_type, group",
+        ),
+        ("rl.steps.more", 4, "set rl.steps itself"),
+        ("rl.steps", 4.0, "give a value of this type"),
+        ("rl.steps", True, "give a value of this type"),
+        ("rl.steps", None, "give a value of this type"),
+        ("rl.rate", "1", "give a value of this type"),
+        ("rl.rate", True, "give a value of this type"),
+        ("rl.name", 1, "give a value of this type"),
+        ("rl.quick", 1, "give a value of this type"),
+        ("rl.items", "1", "give a value of this type"),
+    ],
+)
+def test_a_key_is_refused(path, value, remedy):
+    assert ONE.fault(path, value)[1] == remedy
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("rl.steps", 4), ("rl.rate", 1), ("rl.rate", 1.5), ("rl.name", ""), ("rl.quick", True), 
+        ("rl.items", []),
+        ("rl.layers", [1, 2]), ("rl.unknown_type", "x"), ("rl.unknown_type.below", 1), ("rl.group.below", 1),
+        ("free.any", "x"), ("free.any.below", 1),
+    ],
+)  # fmt: skip
+def test_a_key_is_accepted(path, value):
+    assert ONE.fault(path, value) is None
+
+
+def test_groups_are_merged_and_everything_else_is_replaced():
+    values = {"a": {"b": 1, "c": {"d": [1]}}, "e": 2}
+    assert merged(values, {"a": {"c": {"d": [2], "new": 3}}, "e": {"f": 4}, "g": 5}) == {
+        "a": {"b": 1, "c": {"d": [2], "new": 3}},
+        "e": {"f": 4},
+        "g": 5,
+    }
+    assert values == {"a": {"b": 1, "c": {"d": [1]}}, "e": 2}
+
+
+def test_a_rendered_file_names_the_added_keys_in_a_comment():
+    text = dump({"a": {"b": 1}}, {"a": {"c": "x\ny"}, "d": True})
+    assert text.splitlines()[:3] == [
+        "# Keys that `upstream` of the configuration sets:",
+        '#   a.c="x\\ny"',
+        "#   d=true",
+    ]
+    assert yaml.safe_load(text) == {"a": {"b": 1, "c": "x\ny"}, "d": True}
+    assert dump({"a": 1}) == "a: 1\n"
+
+
+def other(default):
+    """Return a value of the default's type that differs from it."""
+    kinds = {bool: lambda: not default, int: lambda: default + 1, float: lambda: default + 0.5}
+    kinds |= {str: lambda: f"{default}x", list: lambda: [*default, "x"]}
+    return kinds.get(type(default), lambda: 7)()
+
+
+def nested(values):
+    """Return dotted paths as nested mappings."""
+    result = {}
+    for path, value in values.items():
+        *steps, last = path.split(".")
+        group = result
+        for step in steps:
+            group = group.setdefault(step, {})
+        group[last] = value
+    return result
+
+
+def with_upstream(case, values):
+    config = copy.deepcopy(case.config)
+    config[case.section]["upstream"] = nested(values)
+    return config
+
+
+def problems(case, values):
+    """Return the remedy for each refused path."""
+    found = case.rules.check(case.job(with_upstream(case, values)))
+    start = f"{case.section}.upstream."
+    return {
+        problem.path.removeprefix(start): problem.remedy
+        for problem in found
+        if problem.id.endswith(".upstream")
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_field_is_reached_by_a_key_of_grpoflow_or_by_upstream(case):
+    fields = case.fields(case.job(case.config)).fields
+    values = {path: other(field.default) for path, field in fields.items()}
+    refused = problems(case, values)
+    assert refused.keys() == {path for path, field in fields.items() if not field.is_free}
+    for path, remedy in refused.items():
+        assert remedy == (f"set {fields[path].key}" if fields[path].key else "leave it out")
+    reached = {path: value for path, value in values.items() if path not in refused}
+    rendered = case.rendered(with_upstream(case, reached))
+    assert {path: rendered[path] for path in reached} == reached
+    assert len(fields) == len(refused) + len(reached)
+
+
+@functools.cache
+def rendered_from(case):
+    """Return for each field the keys that its rendered value depends on."""
+    config, fields, result = (
+        copy.deepcopy(case.config),
+        case.fields(case.job(case.config)).fields,
+        defaultdict(set),
+    )
+    for role in ROLES:
+        config["layout"][role]["pipeline_stage"] = 2  # offset has an effect with several stages only
+    for path, keys in dependencies(config, case.sections, case.without_upstream).items():
+        result[next((name for name in fields if f"{path}.".startswith(f"{name}.")), path)] |= keys
+    return result
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_upstream_cannot_replace_what_is_rendered_from_a_key(case):
+    fields = case.fields(case.job(case.config)).fields
+    assert not {
+        path: keys for path, keys in rendered_from(case).items() if path in fields and fields[path].is_free
+    }
+
+
+@pytest.mark.parametrize("table", sorted({case.table for case in CASES}), ids=lambda table: table.parts[-3])
+def test_the_table_names_keys_that_the_rendered_values_depend_on(table):
+    claimed, actual = set(), set()
+    for case in CASES:
+        if case.table == table:
+            for path, field in case.fields(case.job(case.config)).fields.items():
+                name = field.cls, path.rpartition(".")[2]
+                claimed |= {(*name, field.key)} if field.key else set()
+                actual |= {(*name, key) for key in rendered_from(case)[path]}
+    assert not claimed - actual
+
+
+def test_the_tables_name_recorded_fields_only():
+    recorded = defaultdict(set)
+    for case in CASES:
+        for path, field in case.fields(case.job(case.config)).fields.items():
+            section, _, name = path.rpartition(".")
+            for group in (field.cls, section):
+                recorded[case.table, group] |= {name, "*"}
+    for table in {case.table for case in CASES}:
+        content = yaml.safe_load(table.read_text())
+        for part in ("keys", "fixed", "any_type"):
+            for group, names in content.get(part, {}).items():
+                assert set(names) <= recorded[table, group], (table, part, group)

@@ -1,0 +1,96 @@
+"""Engines with engine.upstream: a run of each contract, its fields, and what is rendered."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.config.load import load
+from stages.base.rules import Rules
+from stages.engines.mindrlhf import rules as mindrlhf_rules
+from stages.engines.mindrlhf import stage as mindrlhf_stage
+from stages.engines.mindrlhf import upstream as mindrlhf_upstream
+from stages.engines.mindrlhf.job import Job as MindrlhfJob
+from stages.engines.mindrlhf.start import all_configs
+from stages.engines.upstream import Upstream, leaves
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One engine at one contract."""
+
+    name: str
+    overrides: tuple[str, ...]
+    section: str
+    """Section with the engine's settings."""
+    job: Callable[[Mapping[str, Any]], Any]
+    sections: tuple[str, ...]
+    """Sections that are rendered."""
+    fields: Callable[[Any], Upstream]
+    rules: Rules[Any]
+    values: Callable[[Any], Mapping[str, Any]]
+    """Return what a job is rendered to without `upstream`, by the path of each file below `upstream`."""
+    texts: Callable[[Mapping[str, Any]], Mapping[str, str]]
+    """Return the YAML text of each rendered file by the same paths, from a plain configuration."""
+    table: Path
+    """The handwritten table."""
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """Plain configuration."""
+        return load(self.overrides).plain()
+
+    def rendered(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values in the rendered files by path."""
+        files = {path: yaml.safe_load(text) for path, text in self.texts(config).items()}
+        return {key: value for path, values in files.items() for key, value in leaves(values, path)}
+
+    def without_upstream(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rendered values by path, without `upstream`."""
+        files = self.values(self.job(config))
+        return {key: value for path, values in files.items() for key, value in leaves(values, path)}
+
+
+MINDRLHF_FILES = {
+    "grpo_config": "grpo_config.yaml",
+    **{f"model.{role}": file for role, file in mindrlhf_upstream.FILES.items()},
+}
+
+
+def _mindrlhf_values(job: MindrlhfJob) -> dict[str, Any]:
+    values = all_configs(job, mindrlhf_stage.paths_of(job, Path("/run"), Path("/data")), resume=False)
+    return {path: values[name] for path, name in MINDRLHF_FILES.items()}
+
+
+def _mindrlhf_texts(config: Mapping[str, Any]) -> dict[str, str]:
+    inputs = {"tokenize": Path("/tokenized")}
+    files = mindrlhf_stage.render(config, inputs, Path("/run")).files
+    return {path: files[f"configs/{name}"] for path, name in MINDRLHF_FILES.items()}
+
+
+def _mindrlhf(name: str, *overrides: str) -> Case:
+    return Case(
+        name,
+        ("model.path=/models/qwen", *overrides),
+        "engine",
+        MindrlhfJob.from_config,
+        ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+        mindrlhf_upstream.fields,
+        mindrlhf_rules.RULES,
+        _mindrlhf_values,
+        _mindrlhf_texts,
+        mindrlhf_upstream.FIELDS / "keys.yaml",
+    )
+
+
+QWEN = ("engine=mindrlhf", "model=qwen2_5_7b", "layout=dp2_mp2_pp2")
+CASES = (
+    _mindrlhf("mindrlhf e8a8fc1", *QWEN),
+    _mindrlhf("mindrlhf 0cd087455", *QWEN, "engine.contract=0cd087455"),
+    _mindrlhf("mindrlhf DeepSeek-V3", "experiment=mindrlhf_deepseek_v3"),
+)
