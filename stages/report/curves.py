@@ -7,12 +7,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from stages.report.figures import MAX_LINES, Image, Palette, image
+from stages.report.figures import COLOURS, MAX_LINES, MUTED, Image, image
+from stages.report.readings import Points, Reading, csv_link, readings, span
 from stages.report.text import figure, number, percent, shorten, words
 
 MAX_POINTS, MAX_OVERLAID = 100, 60
 """Points of a line in the figures of a run, and of a sweep, which has many lines."""
-Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,9 @@ class Drawing:
     """(colour number, label) per series; empty for a single one."""
     last: str
     """The last value, as text; empty for several series."""
+    readings: Sequence[Reading] = ()
+    csv: str = ""
+    """data: URL of the values; empty if the figure has no steps."""
 
 
 GRPO = (
@@ -152,20 +155,23 @@ def _drawing(
     others: Sequence[Points] = (),
     trends: bool = False,
 ) -> Drawing:
-    def draw(axes: Axes, palette: Palette) -> None:
+    def draw(axes: Axes) -> None:
         for curve in others:
             trend = smooth(thin(curve, MAX_OVERLAID))
-            axes.plot(*zip(*trend, strict=True), color=palette.muted, linewidth=0.9, alpha=0.35)
-        for (label, curve), colour in zip(series.items(), palette.colours, strict=False):
+            axes.plot(*zip(*trend, strict=True), color=MUTED, linewidth=0.9, alpha=0.35)
+        for (label, curve), colour in zip(series.items(), COLOURS, strict=False):
             _plot(axes, curve, bands.get(label, []), colour, trends, spec.share)
-        _scale(axes, [*series.values(), *others], spec.share, palette)
+        _scale(axes, [*series.values(), *others], spec.share)
 
     show = percent if spec.share else figure
     alt = " ".join(_describe(label, curve, show) for label, curve in series.items() if curve)
     several = trends or len(series) > 1
     legend = tuple((i + 1, label) for i, (label, curve) in enumerate(series.items()) if curve and several)
     last = "" if several else show(next(iter(series.values()))[-1][1])
-    return Drawing(spec.title, spec.explanation, image(draw, f"{spec.title}. {alt}"), legend, last)
+    most = MAX_OVERLAID if trends else MAX_POINTS
+    shown = readings(series, span([*series.values(), *others]), show, most)
+    drawn = image(draw, f"{spec.title}. {alt}")
+    return Drawing(spec.title, spec.explanation, drawn, legend, last, shown, csv_link(spec.title, series))
 
 
 def _plot(axes: Axes, full: Points, band: Points, colour: str, trends: bool, share: bool) -> None:
@@ -191,14 +197,14 @@ def _plot(axes: Axes, full: Points, band: Points, colour: str, trends: bool, sha
     axes.plot(*trend[-1], color=colour, marker="o", markersize=5, clip_on=False)
 
 
-def _scale(axes: Axes, series: Sequence[Points], share: bool, palette: Palette) -> None:
-    steps = [step for curve in series for step, _ in curve]
+def _scale(axes: Axes, series: Sequence[Points], share: bool) -> None:
+    low, high = span(series)
     highest = max(value for curve in series for _, value in curve)
     if share:
         axes.set_ylim(-0.02, max(1.02 * highest, 0.1) if highest < 0.5 else 1.02)
-    if min(steps) < max(steps):
-        axes.set_xlim(min(steps), max(steps) + 0.01 * (max(steps) - min(steps)))
-    axes.text(1.02, 0, "step", transform=axes.transAxes, color=palette.muted, va="center")
+    if low < high:
+        axes.set_xlim(low, high)
+    axes.text(1.02, 0, "step", transform=axes.transAxes, color=MUTED, va="center")
     axes.locator_params("x", nbins=6, integer=True)
     axes.locator_params("y", nbins=4)
     axes.yaxis.set_major_formatter(

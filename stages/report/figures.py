@@ -1,17 +1,21 @@
-"""Figures drawn with matplotlib, once for light and once for dark pages, as images inside the page."""
+"""Figures drawn with matplotlib, as SVG elements of the page, in the colours of its style sheet."""
 
-import base64
+import hashlib
 import io
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 460, 232
 """Size of a figure in px; text is sized for a column of about this width."""
+LEFT, BOTTOM, PLOT_WIDTH, PLOT_HEIGHT = 0.115, 0.12, 0.80, 0.83
+"""Position and size of the plot, without labels, as shares of the figure."""
 SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "report",  # equal runs give equal bytes
@@ -19,48 +23,50 @@ SETTINGS = {
     "path.simplify_threshold": 0.3,  # px
     "font.sans-serif": ["DejaVu Sans", "Arial"],
 }
-NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
-
-
-@dataclass(frozen=True)
-class Palette:
-    """Colours of one scheme; style.css has the same."""
-
-    muted: str
-    line: str
-    colours: tuple[str, ...]
-
-
-LIGHT = Palette("#5f676e", "#e6e3dc", ("#1f6f78", "#c07a1b", "#7a5195", "#b5485d", "#4c7a3f", "#5b6b8c"))
-DARK = Palette("#9ba4aa", "#2d3439", ("#63bcc4", "#e2a94f", "#b797d6", "#e58a9a", "#8fc07f", "#9cafd2"))
-MAX_LINES = len(LIGHT.colours)
+MUTED, LINE = "#5f676e", "#e6e3dc"
+COLOURS = ("#1f6f78", "#c07a1b", "#7a5195", "#b5485d", "#4c7a3f", "#5b6b8c")
+"""Colours of the first, second, … series; style.css has the same, and others for dark pages."""
+VARIABLES = {MUTED: "var(--muted)", LINE: "var(--line)"} | {
+    colour: f"var(--c{i})" for i, colour in enumerate(COLOURS, start=1)
+}
+MAX_LINES = len(COLOURS)
 
 
 @dataclass(frozen=True)
 class Image:
-    """One figure as data URLs, and its content in words for readers who do not see it."""
+    """The elements of an SVG figure, and its content in words for readers who do not see it."""
 
-    light: str
-    dark: str
+    svg: Markup
     alt: str
 
 
-def image(draw: Callable[[Axes, Palette], None], alt: str) -> Image:
-    """Return the figure that `draw` paints, in both colour schemes."""
-    return Image(_data_url(draw, LIGHT), _data_url(draw, DARK), alt)
-
-
-def _data_url(draw: Callable[[Axes, Palette], None], palette: Palette) -> str:
+def image(draw: Callable[[Axes], None], alt: str) -> Image:
+    """Return the figure that `draw` paints with the colours of this module."""
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
         FigureCanvasSVG(figure)
-        axes = figure.add_axes((0.115, 0.12, 0.80, 0.83), facecolor="none")
+        axes = figure.add_axes((LEFT, BOTTOM, PLOT_WIDTH, PLOT_HEIGHT), facecolor="none")
         axes.spines[["left", "right", "top"]].set_visible(False)
-        axes.spines["bottom"].set_color(palette.muted)
-        axes.grid(axis="y", color=palette.line, linewidth=0.8)
+        axes.spines["bottom"].set_color(MUTED)
+        axes.grid(axis="y", color=LINE, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.tick_params(length=0, pad=6, labelcolor=palette.muted, labelsize=11)
-        draw(axes, palette)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata=NO_METADATA)
-    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        axes.tick_params(length=0, pad=6, labelcolor=MUTED, labelsize=11)
+        draw(axes)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator")))
+    prefix = hashlib.sha256(f"{alt}{buffer.getvalue()}".encode()).hexdigest()[:8]
+    return Image(Markup(_embeddable(buffer.getvalue(), prefix)), alt)  # noqa: S704 (matplotlib escapes texts)
+
+
+def _embeddable(document: str, prefix: str) -> str:
+    """Return the elements of an SVG document, with unique ids, the page's colours and short numbers."""
+    svg = document[document.index("</defs>") + len("</defs>") : document.rindex("</svg>")]
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    referenced = set(re.findall(r"#([a-z]\w+)[\")]", svg))
+    svg = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in referenced else "", svg)
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
+    svg = re.sub(r' d="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg)
+    svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    return svg.replace("xlink:href", "href").strip()

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from stages.report.curves import Drawing, points
-from stages.report.figures import Palette, image
+from stages.report.figures import COLOURS, image
 from stages.report.text import duration, figure, number, percent
 
 BINS = 30
@@ -30,8 +30,8 @@ def histogram(completions: Sequence[Mapping[str, Any]]) -> Drawing | None:
     width = max(1.0, -(-longest // BINS))
     edges = [i * width for i in range(int(longest // width) + 2)]
 
-    def draw(axes: Axes, palette: Palette) -> None:
-        for values, colour in zip(groups.values(), palette.colours, strict=False):
+    def draw(axes: Axes) -> None:
+        for values, colour in zip(groups.values(), COLOURS, strict=False):
             weights = [1 / len(values)] * len(values)
             axes.hist(values, edges, weights=weights, color=colour, histtype="stepfilled", alpha=0.18)
             axes.hist(values, edges, weights=weights, color=colour, histtype="step", linewidth=1.6)

@@ -67,6 +67,17 @@ def probed(page, measure):
     return copy
 
 
+def framed(page, measure, width):
+    """A page that shows `probed` at any width, and takes its title; windows are at least 500 px wide."""
+    probed(page, f"onload = () => {{ {measure}; parent.postMessage(document.title, '*'); }}")
+    frame = page.with_name("frame.html")
+    frame.write_text(
+        f'<iframe src="probe.html" width="{width}" height="900"></iframe>'
+        "<script>onmessage = (message) => { document.title = message.data; }</script>"
+    )
+    return frame
+
+
 def test_a_page_has_no_console_error_follows_the_colour_scheme_and_needs_no_script(page, tmp_path, browse):
     bare = page.with_name("bare.html")
     bare.write_text(re.sub("<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
@@ -103,6 +114,32 @@ def test_every_figure_is_large_enough_to_read(page, request, browse):
     )
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pointing_at_a_curve_shows_its_values_inside_the_figure(page, width, browse):
+    # Without a pointer, the rules for pointing are applied to all steps by name.
+    measure = """
+        const plot = document.querySelector('.plot:has(ol)'), steps = [...plot.querySelectorAll('li')];
+        plot.scrollIntoView({behavior: 'instant', block: 'center'});
+        const point = [...plot.querySelectorAll('use')].at(-1).getBoundingClientRect();
+        const under = document.elementFromPoint(point.x + point.width / 2, point.y + point.height / 2);
+        const shown = () => steps.filter((step) => step.firstChild.getBoundingClientRect().width > 0).length;
+        const before = shown();
+        for (const rule of document.styleSheets[0].cssRules)
+            if (rule.selectorText == '.plot li:hover p') rule.selectorText = '.plot li p';
+        const panel = plot.closest('figure').getBoundingClientRect();
+        const inside = steps.filter((step) => {
+            const box = step.firstChild.getBoundingClientRect();
+            return box.left >= panel.left && box.right <= panel.right;
+        });
+        document.title = [steps.indexOf(under) + 1 == steps.length, before, shown() == steps.length,
+            inside.length == steps.length].join(' ');
+    """
+    seen = browse(
+        framed(page, measure, width), "--dump-dom", "--virtual-time-budget=2000", "--window-size=1400,1000"
+    )
+    assert "<title>true 0 true true</title>" in seen.stdout, re.findall("<title>.*</title>", seen.stdout)
+
+
 def test_a_console_error_would_be_seen(tmp_path, browse):
     page = tmp_path / "broken.html"
     page.write_text("<script>console.error('seen')</script>")
@@ -111,8 +148,8 @@ def test_a_console_error_would_be_seen(tmp_path, browse):
 
 def test_wide_content_does_not_widen_a_narrow_page(page, browse):
     measure = "document.title = 'wide ' + (document.documentElement.scrollWidth - innerWidth)"
-    copy = probed(page, measure)
-    assert "<title>wide 0</title>" in browse(copy, "--dump-dom", "--window-size=500,900").stdout
+    seen = browse(framed(page, measure, 390), "--dump-dom", "--virtual-time-budget=2000")
+    assert "<title>wide 0</title>" in seen.stdout, re.findall("<title>.*</title>", seen.stdout)
 
 
 def test_hostile_completions_stay_text(run, tmp_path, browse):
