@@ -6,10 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -156,30 +153,6 @@ def _version_file(file: Path, window: Window) -> Check:
     return Check(name, "unknown", text, f"known to work: {specifier} ({reason})")
 
 
-def hosts(names: Sequence[str], ssh: Sequence[str], timeout_s: float = 15) -> list[Check]:
-    """Check that ssh logs in to each machine without a password, in parallel."""
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        return list(pool.map(lambda name: _host(name, ssh, timeout_s), names))
-
-
-def _host(name: str, ssh: Sequence[str], timeout_s: float) -> Check:
-    try:
-        result = subprocess.run(
-            [*ssh, name, "true"], capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL
-        )
-        if result.returncode == 0:
-            return Check(f"host {name}", "ok", "ssh gets in")
-        reason = next(iter(result.stderr.strip().splitlines()[-1:]), f"exit code {result.returncode}")
-    except (OSError, subprocess.SubprocessError) as error:
-        timed_out = isinstance(error, subprocess.TimeoutExpired)
-        reason = f"no answer after {timeout_s:.0f} s" if timed_out else str(error)
-    if re.search("denied|verification failed", reason):
-        remedy = "ssh-copy-id, and ssh there once by hand to accept its key"
-    else:
-        remedy = "is it up, is its name right, is sshd running, is a firewall between?"
-    return Check(f"host {name}", "problem", reason, f"launcher.hosts: {remedy}")
-
-
 def memory(needed: int) -> Check:
     """Compare this machine's memory with `needed` bytes."""
     size = memory_bytes()
@@ -204,15 +177,3 @@ def port(number: int | None) -> Check:
         return Check("port", "ok", f"127.0.0.1:{find_port('127.0.0.1', number)} can be bound")
     except LaunchError as error:
         return Check("port", "problem", f"{number or 'any'}", str(error))
-
-
-def reachable(url: str, name: str, timeout_s: float = 10) -> Check:
-    """Check that a hub responds at all; `name` is its URL without secrets."""
-    try:
-        with urllib.request.urlopen(url, timeout=timeout_s):  # noqa: S310 (http(s) is checked by fetch.endpoint)
-            return Check("hub", "ok", f"{name} answers")
-    except urllib.error.HTTPError as error:
-        return Check("hub", "ok", f"{name} answers {error.code}")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        return Check("hub", "problem", f"{name}: {reason}", "set a proxy, fetch.endpoint, or model.path")

@@ -5,8 +5,7 @@ like any other child. The nodes need no grpoflow. There supervise.sh runs the no
 process of the job when its standard input closes, which happens whenever this program ends, or when no
 heartbeat arrives because the network is gone.
 
-The nodes share the store's file system, which is checked before anything starts. A node may still keep logs
-on its own disk (STORE/.logs as a link); its workers' logs are copied when all nodes have ended.
+The nodes share the store's file system, which is checked before anything starts.
 """
 
 import contextlib
@@ -49,9 +48,7 @@ wait "$child"
 finish $?
 """
 _MISSING = re.compile(r"error: node [^:]*: (.*)")
-MAX_LOG_BYTES = 64 * 2**20
-"""Size of the copied end of a log."""
-COPY_TIMEOUT_S = CHECK_TIMEOUT_S = 60.0
+CHECK_TIMEOUT_S = 60.0
 FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 POLL_S = 0.1
 HEARTBEAT_S = 5.0
@@ -74,12 +71,7 @@ def main(arguments: list[str]) -> int:
     port = plan["master_port"] or _output(ssh, hosts[0], [plan["python"] or "python3", "-c", FREE_PORT])
     print(f"nodes {', '.join(hosts)}; they meet at {address}:{port}", flush=True)
     nodes = [_start(plan, rank, {"MASTER_ADDR": address, "MASTER_PORT": port}) for rank in range(len(hosts))]
-    result = _wait(nodes, hosts, plan["grace_s"])
-    with ThreadPoolExecutor(len(hosts)) as pool:
-        for host, node, names in zip(hosts, nodes, plan["worker_logs"], strict=True):
-            if 0 <= node.returncode < LOST:
-                pool.submit(copy_logs, ssh, host, Path(plan["logs"]), names)
-    return result
+    return _wait(nodes, hosts, plan["grace_s"])
 
 
 def check(
@@ -151,23 +143,6 @@ def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float
             for node in nodes:
                 _send_heartbeat(node)
         time.sleep(POLL_S)
-
-
-def copy_logs(ssh: list[str], host: str, logs: Path, names: list[str]) -> None:
-    """Copy the ends of a node's logs that are not here, because its directory `logs` is not shared."""
-    for name in names:
-        remote = shlex.join(["tail", "-c", str(MAX_LOG_BYTES), str(logs / name)])
-        command = [*ssh, "-o", "ConnectTimeout=10", host, remote]
-        try:
-            with (logs / name).open("xb") as file:
-                subprocess.run(
-                    command, stdin=subprocess.DEVNULL, stdout=file, check=True, timeout=COPY_TIMEOUT_S
-                )
-        except FileExistsError:  # shared
-            continue
-        except (OSError, subprocess.SubprocessError) as error:
-            (logs / name).unlink(missing_ok=True)
-            print(f"node {host}: {logs / name} could not be copied: {error}", flush=True)
 
 
 def _send_heartbeat(node: subprocess.Popen[bytes]) -> None:

@@ -2,9 +2,10 @@
 
 Start scripts end in this program, a copy of which is next to them. It runs on the node with the engine's
 interpreter and needs nothing of grpoflow. Every node starts its own Ray process; without `ray start ...` an
-existing cluster is used. The first node waits until all NPUs are registered, runs PROGRAM with RAY_ADDRESS
-set, and fails when a node is lost. The other nodes have no PROGRAM and exit with 0 when the first node's Ray
-has ended. `ray stop` is not used: it ends every Ray of a machine.
+existing cluster is used. The first node waits until all NPUs are registered and runs PROGRAM with RAY_ADDRESS
+set. The other nodes have no PROGRAM and exit with 0 when the first node's Ray has ended. A node whose Ray
+ends during the run fails; the launcher then ends all nodes. `ray stop` is not used: it ends every Ray of a
+machine.
 """
 
 from __future__ import annotations
@@ -21,18 +22,14 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 SCRIPT_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "LOG_DIR")
 """Variables of the start scripts; trainers use the same names for other purposes."""
-POLL_S, REFRESH_S, PROGRESS_S, GRACE_S = 0.2, 2.0, 15.0, 5.0
-SLOW_START_S, STARTS = 25.0, 3
-"""`ray start` gives up if its node is not registered after 30 s, which a busy machine may need. It is started
-again if it ended after SLOW_START_S, at most STARTS times in all."""
+POLL_S, PROGRESS_S, GRACE_S = 0.2, 15.0, 5.0
 REGISTERED = b"Ray runtime started"
 """Output of `ray start` when its node is registered."""
 SAVED_LOG_BYTES = 64 * 2**10
@@ -71,26 +68,20 @@ class LocalRay:
             raise Failed(f"{self._directory} belongs to another user")
         with (self._directory / "starting").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two nodes of one machine would choose the same socket names
-            for _ in range(STARTS):
-                began = time.monotonic()
-                if self._start_once():
-                    return
-                if time.monotonic() - began <= SLOW_START_S:
-                    break
-        self.check()
+            self._launch()
+            while REGISTERED not in self._log.read_bytes():
+                self.check()
+                time.sleep(POLL_S)
 
-    def _start_once(self) -> bool:
-        """Start Ray; return True when its node is registered, False if it ended before."""
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        with self._log.open("ab") as output:  # not the worker's log: it contains errors that are harmless
-            begin = output.tell()
+    def _launch(self) -> None:
+        with self._log.open("wb") as output:  # not the worker's log: it contains errors that are harmless
             try:
                 self._child = subprocess.Popen(
                     self._command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=environment,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 )
             except FileNotFoundError as error:
                 path = os.environ.get("PATH")
@@ -98,11 +89,6 @@ class LocalRay:
                     f"{self._command[0]} is not installed next to {sys.executable}, nor on PATH={path}; "
                     "choose another engine.python"
                 ) from error
-        while self._child.poll() is None:
-            if REGISTERED in self._log.read_bytes()[begin:]:
-                return True
-            time.sleep(POLL_S)
-        return False
 
     def check(self) -> None:
         """Raise Failed if Ray has ended."""
@@ -179,35 +165,17 @@ def connect(address: str, local_ray: LocalRay | None, deadline: float) -> Any:
     raise Failed(f"Ray at {address} does not answer: {problem}")
 
 
-class Nodes:
-    """The live nodes of the cluster, refreshed by a thread because a request may hang for a minute."""
-
-    def __init__(self, ray: Any) -> None:
-        self._ray = ray
-        self.live: dict[str, dict[str, Any]] = self._request()
-        threading.Thread(target=self._refresh, daemon=True).start()
-
-    def _refresh(self) -> None:
-        while True:
-            time.sleep(REFRESH_S)
-            with contextlib.suppress(Exception):  # keep the last answer
-                self.live = self._request()
-
-    def _request(self) -> dict[str, dict[str, Any]]:
-        return {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
-
-
 def wait(
-    nodes: Nodes, options: argparse.Namespace, local_ray: LocalRay | None, deadline: float, log: Path
-) -> dict[str, dict[str, Any]]:
-    """Wait until all NPUs are registered; return the live nodes."""
+    ray: Any, options: argparse.Namespace, local_ray: LocalRay | None, deadline: float, log: Path
+) -> None:
+    """Wait until all NPUs are registered."""
     reported, next_report = "", 0.0
     while True:
         if local_ray is not None:
             local_ray.check()
-        live = nodes.live
-        names = {node["NodeName"] for node in live.values()}
-        npus = sum(int(node["Resources"].get("NPU", 0)) for node in live.values())
+        live = [node for node in ray.nodes() if node["Alive"]]
+        names = {node["NodeName"] for node in live}
+        npus = sum(int(node["Resources"].get("NPU", 0)) for node in live)
         missing = [name for name in options.nodes.split(",") if name and name not in names]
         state = f"{npus} of {options.npus} NPUs are registered"
         state += f"; missing: {', '.join(missing)}" if missing else ""
@@ -215,16 +183,10 @@ def wait(
             reported, next_report = state, time.monotonic() + PROGRESS_S
             report(f"ray: {state}", log)
         if npus >= options.npus and not missing:
-            return live
+            return
         if time.monotonic() > deadline:
             raise Failed(f"after {options.wait_timeout_s:.0f} s {state}")
         time.sleep(POLL_S)
-
-
-def nodes_lost(nodes: Iterable[dict[str, Any]]) -> Failed:
-    """Return the error for nodes that are gone."""
-    names = sorted(f"node {node['NodeName']} ({node['NodeManagerAddress']})" for node in nodes)
-    return Failed(f"lost: {', '.join(names)}")
 
 
 def report(text: str, log: Path | None) -> None:
@@ -317,15 +279,14 @@ def _run_program(
     log: Path,
     cleanup: contextlib.ExitStack,
 ) -> int:
-    """Run the program on the first node when the cluster is complete; fail when a node is lost."""
+    """Run the program on the first node when the cluster is complete."""
     if local_ray is not None:
         local_ray.start()
     deadline = time.monotonic() + options.wait_timeout_s
     ray = connect(options.address, local_ray, deadline)
     cleanup.callback(lambda: ray.shutdown() if reachable(options.address) else None)
     _catch_signals()  # ray.init has replaced the handlers
-    nodes = Nodes(ray)
-    expected = wait(nodes, options, local_ray, deadline, log)
+    wait(ray, options, local_ray, deadline, log)
     environment = {**os.environ, "RAY_ADDRESS": options.address, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as output:
         running = subprocess.Popen(
@@ -335,21 +296,10 @@ def _run_program(
             while running.poll() is None:
                 if local_ray is not None:
                     local_ray.check()
-                lost = expected.keys() - nodes.live.keys()
-                if lost:
-                    raise nodes_lost(expected[key] for key in lost)
                 time.sleep(POLL_S)
         finally:
             end(running)
-    code = running.returncode
-    if code:  # a program notices a lost node long before Ray does
-        raylets = {
-            f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}": node for node in expected.values()
-        }
-        silent = [node for address, node in raylets.items() if not reachable(address)]
-        if silent:
-            raise nodes_lost(silent)
-    return code if code >= 0 else 128 - code
+    return running.returncode if running.returncode >= 0 else 128 - running.returncode
 
 
 if __name__ == "__main__":

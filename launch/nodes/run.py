@@ -11,7 +11,7 @@ from launch.config import LauncherConfig
 from launch.diagnose.diagnosis import diagnose
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
 from launch.nodes import fan_out, ray, slurm
-from launch.nodes.scripts import CHECK, Node, last_line, script, worker_ranks, write_scripts
+from launch.nodes.scripts import CHECK, Node, last_line, script, write_scripts
 from launch.nodes.start import Start
 from launch.process import child
 from launch.process.child import Outcome
@@ -138,29 +138,20 @@ def command(start: Start, job: str, directory: Path, logs: Path, launcher: Launc
         return slurm.command(directory / "job.sbatch", logs)
     (directory / "supervise.sh").write_text(fan_out.SUPERVISE, encoding="utf-8")
     loopback = launcher.master_addr in ("127.0.0.1", "localhost")
-    nodes = _scripted_nodes(start, launcher)
     plan = {
         "job": job,
-        "hosts": hosts_of(launcher)[: len(nodes)],
+        "hosts": hosts_of(launcher)[: len(_scripted_nodes(start, launcher))],
         "ssh": list(launcher.ssh),
         "master_addr": None if loopback else launcher.master_addr,
         "master_port": None if launcher.master_port is None else str(launcher.master_port),
         "python": start.python,
         "directory": str(directory),
         "logs": str(logs),
-        "worker_logs": [_worker_logs(start, node, nodes) for node in nodes],
         "grace_s": launcher.grace_s,
     }
     file = directory / "fan_out.json"
     file.write_text(json.dumps(plan, indent=1), encoding="utf-8")
     return [sys.executable, str(Path(fan_out.__file__)), str(file)]
-
-
-def _worker_logs(start: Start, node: Node, nodes: Sequence[Node]) -> list[str]:
-    """Return the names of the logs that a node's workers write; with Ray, the first node's log has all."""
-    if start.ray is not None:
-        return ["worker_0.log"] if node.rank == 0 else []
-    return [f"worker_{rank}.log" for rank in worker_ranks(node, nodes)]
 
 
 def missing(
@@ -175,7 +166,7 @@ def missing(
         store: a directory that all must share; it may not exist yet.
     """
     hosts = hosts_of(launcher)[: len(nodes_of(workers, launcher))]
-    if len(hosts) < 2:
+    if not hosts:
         return []
     existing = next(path for path in (store, *store.parents) if path.exists())
     text = "\n".join([CHECK, *[f"need {shlex.quote(path)}" for path in paths], 'exit "$missing"'])

@@ -6,16 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli.command import Commands, store_of
+from pipeline.cli.command import Commands
 from pipeline.config.compose import VALUE, config_files, flat
 from pipeline.config.load import load
 from pipeline.errors import REPORTED, Exit
 from pipeline.plan import keys
-from pipeline.store import history
 from stages.catalog import STAGES
-
-NEWEST = 20
-"""Number of runs offered."""
 
 
 def register(commands: Commands) -> None:
@@ -44,8 +40,7 @@ def complete(parser: argparse.ArgumentParser, commands: Mapping[str, argparse.Ar
     import argcomplete
 
     completers = {
-        "overrides": overrides, "run": runs, "other": runs, "pin": runs, "unpin": runs,
-        "until": stages, "only": stages, "force": stages, "stage": stages, "explain": explained,
+        "overrides": overrides, "until": stages, "only": stages, "force": stages, "stage": stages,
     }  # fmt: skip
     for command in commands.values():
         for action in command._actions:
@@ -86,18 +81,3 @@ def overrides(prefix: str, typed: Namespace) -> Iterator[str]:
 def stages(prefix: str, typed: Namespace) -> Iterator[str]:
     """Complete stage names."""
     yield from STAGES
-
-
-def explained(prefix: str, typed: Namespace) -> Iterator[str]:
-    """Complete keys and sections."""
-    plain = load([]).plain()
-    yield from (*plain, *flat(plain))
-
-
-def runs(prefix: str, typed: Namespace) -> Iterator[str]:
-    """Complete ids and names of the newest runs."""
-    yield "last"
-    stores = [word for word in getattr(typed, "overrides", None) or [] if word.startswith("store=")]
-    records = history.runs(store_of(Namespace(overrides=stores, config_dir=None)).root)
-    for run in list(records.values())[: -NEWEST - 1 : -1]:
-        yield from filter(None, (run.id, run.name))

@@ -1,4 +1,4 @@
-"""`grpoflow config`: the configuration, where it comes from, and what a key means."""
+"""`grpoflow config`: the configuration, and what a key means."""
 
 import json
 from argparse import Namespace
@@ -6,12 +6,10 @@ from dataclasses import asdict
 
 from pipeline.cli.command import Commands, add_configuration
 from pipeline.config import file
-from pipeline.config.compose import flat
 from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.errors import Exit
 from pipeline.plan import keys
-from pipeline.plan.origin import origins
 from pipeline.terminal import Table, as_json, console
 from stages.base.errors import as_override
 
@@ -22,11 +20,10 @@ def register(commands: Commands) -> None:
         "config",
         config,
         "print the configuration of a run as YAML, or explain a key",
-        "model=qwen2_5_7b layout=dp1_mp4_pp2 --origin",
+        "model=qwen2_5_7b layout=dp1_mp4_pp2",
         "--explain train.beta",
         "train.beta=0.02 > my.yaml   # then: grpoflow run --config my.yaml",
     )
-    parser.add_argument("--origin", action="store_true", help="show where each value comes from")
     parser.add_argument(
         "--explain",
         metavar="KEY",
@@ -43,22 +40,7 @@ def config(options: Namespace) -> int:
     if options.explain is not None:
         return _explain(options, loaded)
     values = loaded.plain()
-    if not options.origin:
-        text = f"{as_json(values)}\n" if options.json else file.text(options.overrides, values)
-        print(text, end="")
-        return Exit.DONE
-    origin_of = origins(options.overrides, options.config_dir, values)
-    leaves = flat(values)
-    if options.json:
-        rows = [{"key": key, "value": leaves[key], "origin": origin} for key, origin in origin_of.items()]
-        print(as_json(rows))
-        return Exit.DONE
-    table = Table()
-    for column in ("key", "value", "origin"):
-        table.add_column(column)
-    for key, origin in origin_of.items():
-        table.add_row(key, _shown(leaves[key]), origin)
-    console().print(table)
+    print(f"{as_json(values)}\n" if options.json else file.text(options.overrides, values), end="")
     return Exit.DONE
 
 

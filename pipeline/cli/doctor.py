@@ -1,10 +1,9 @@
-"""`grpoflow doctor`: checks whether this machine can run the engines; the network only with --online."""
+"""`grpoflow doctor`: checks whether this machine can run the chosen engine."""
 
-import functools
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from launch.machine import checks as look
 from launch.machine import devices
 from launch.machine.checks import Check
 from launch.machine.environment import RULES, installed
-from launch.nodes.run import hosts_of, missing
+from launch.nodes.run import missing
 from pipeline import engines
 from pipeline.cli.command import Commands
 from pipeline.config.load import load
@@ -24,10 +23,8 @@ from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.rehearsal import machine
 from pipeline.terminal import as_json
-from stages.base.engine import Checkout, Engine
-from stages.base.redact import redact
+from stages.base.engine import Engine
 
-HUB = "https://modelscope.cn"
 NO_ENGINES = {"machine": "machine", "rehearse": "grpoflow rehearse"}
 """Groups of checks that are not engines, and their headings."""
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
@@ -38,19 +35,16 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "doctor",
         doctor,
-        "check if this machine can run the engines (exit 1: not the chosen one)",
+        "check if this machine can run the chosen engine (exit 1: it cannot)",
         "engine=mindrlhf engine.mindrlhf_home=DIR engine.python=PYTHON",
-        "--online --json",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument("--online", action="store_true", help="also check that the model hub responds")
 
 
 def doctor(options: Namespace) -> int:
-    """Show all checks; exit 1 if the chosen engine is not ready."""
+    """Show all checks; exit 1 if an engine of the configuration is not ready."""
     config = load(options.overrides, options.config_dir)
-    chosen = [engine.name for engine in engines.chosen(config)]
-    groups = examine(config, options.online)
+    groups = examine(config)
     verdicts = {
         name: verdict(groups["machine"] + checks) for name, checks in groups.items() if name not in NO_ENGINES
     }
@@ -58,18 +52,13 @@ def doctor(options: Namespace) -> int:
         checks = {name: [asdict(check) for check in group] for name, group in groups.items()}
         print(as_json({"engine": config.engine.name, "verdicts": verdicts, "checks": checks}))
     else:
-        _show(groups, verdicts, chosen)
-    ready = all(verdicts[name] != "not ready" for name in chosen)
-    return Exit.DONE if ready else Exit.FAILED
+        _show(groups, verdicts)
+    return Exit.FAILED if "not ready" in verdicts.values() else Exit.DONE
 
 
-def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen: Sequence[str]) -> None:
-    """Print all checks of the machine and of the chosen engines, and the problems of the other engines."""
+def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str]) -> None:
+    """Print all checks."""
     for group, members in groups.items():
-        if group not in (*NO_ENGINES, *chosen):
-            problems = ", ".join(check.name for check in members if check.status == "problem")
-            print(f"engine={group}: {verdicts[group]}{': ' if problems else ''}{problems}")
-            continue
         print(NO_ENGINES.get(group) or f"engine={group}: {verdicts[group]}")
         for check in members:
             print(f"  {MARKS[check.status]} {check.name}: {check.found}")
@@ -77,24 +66,20 @@ def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen
                 print(f"          {check.remedy}")
 
 
-def examine(config: Config, online: bool) -> dict[str, list[Check]]:
-    """Check the machine and each engine: the chosen one as configured, the others with their defaults."""
+def examine(config: Config) -> dict[str, list[Check]]:
+    """Check the machine, grpoflow's packages and the engines of the configuration."""
     written = sum(stage.bytes_written or 0 for stage in stages(config) if stage.skipped is None)
     machine = [look.disk(Path(config.store).absolute(), written), look.port(config.launcher.master_port)]
     if config.launcher.name == "ssh":
-        machine += look.hosts(hosts_of(config.launcher), config.launcher.ssh)
         store = Path(config.store).absolute()
         problems = missing(config.launcher, config.cards, node_paths(config, engines.chosen(config)), store)
         machine += [Check(f"host {host}", "problem", problem) for host, problem in problems]
-    if online:
-        endpoint = config.fetch.endpoint or os.environ.get("MODELSCOPE_ENDPOINT") or HUB
-        machine.append(look.reachable(endpoint, redact(endpoint)))
     if config.engine.name != "local":
         machine += _host_memory(config)
-    versions, cards = functools.cache(_versions), devices.look()
     groups = {"machine": machine, "local": list(_local(config))}
-    for engine in engines.outside():
-        groups[engine.name] = list(_outside(engine, config, versions, cards))
+    for engine in engines.chosen(config):
+        if engine.programs:
+            groups[engine.name] = list(_outside(engine, config))
     if any(engine.rehearsal for engine in engines.parts(config)):
         groups["rehearse"] = [_rehearsing(config)]
     return groups
@@ -137,41 +122,27 @@ def _host_memory(config: Config) -> Iterator[Check]:
         yield check if check.status == "ok" else replace(check, remedy=why)
 
 
-def _versions(python: str) -> Mapping[str, str | None] | None:
-    """Return the versions of all distributions that any engine needs, from one call of an interpreter."""
-    names = {"mindformers"}
-    for engine in engines.outside():
-        windows = [
-            *engine.optional_packages(None),
-            *(window for known in engine.known.values() for window in known.packages),
-        ]
-        names.update(name for name, *_ in windows)
-    return look.versions(python, sorted(names))
-
-
-def _outside(
-    engine: Engine,
-    config: Config,
-    versions: Callable[[str], Mapping[str, str | None] | None],
-    cards: devices.Seen,
-) -> Iterator[Check]:
-    chosen = engine.settings(config) if engine in engines.chosen(config) else None
+def _outside(engine: Engine, config: Config) -> Iterator[Check]:
+    settings: Any = engine.settings(config)
     needed = min(config.cards, config.launcher.cards_per_node)
-    memory = getattr(chosen, "device_memory_gib", None)
-    yield from devices.checks(cards, needed, memory, engine.requires_ascend_910)
-    container = getattr(chosen, "container", ())
-    python = None if container else look.interpreter(getattr(chosen, "python", None))
-    installed_versions = versions(python) if python else None
-    contract = getattr(chosen, "contract", None)
+    memory = getattr(settings, "device_memory_gib", None)
+    yield from devices.checks(devices.look(), needed, memory, engine.requires_ascend_910)
+    contract = getattr(settings, "contract", None)
     for first in engine.checkouts[:1]:
-        contract = first.contract(_home(first, chosen)) or contract
-    for checkout in engine.needed(contract):
+        contract = first.contract(getattr(settings, first.key)) or contract
+    known, checked = engine.works_with(contract), engine.needed(contract)
+    packages = (*(known.packages if known else ()), *engine.optional_packages(settings))
+    python = None if settings.container else look.interpreter(settings.python)
+    names = [name for name, *_ in packages] + [checkout.package for checkout in checked if checkout.package]
+    installed_versions = look.versions(python, names) if python else None
+    for checkout in checked:
         version = (installed_versions or {}).get(checkout.package) if checkout.package else None
-        yield checkouts.check(checkout, _home(checkout, chosen), version)
-    if container:
-        yield Check("python", "unknown", f"runs behind {container[0]}", "run grpoflow doctor in there")
+        yield checkouts.check(checkout, getattr(settings, checkout.key), version)
+    if settings.container:
+        yield Check(
+            "python", "unknown", f"runs behind {settings.container[0]}", "run grpoflow doctor in there"
+        )
         return
-    known = engine.works_with(contract)
     if known is not None:
         yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
         yield look.driver(known.driver)
@@ -182,11 +153,4 @@ def _outside(
         )
         return
     yield look.python_version(installed_versions["python"] or "")
-    packages = (*(known.packages if known else ()), *engine.optional_packages(chosen))
     yield from look.packages(packages, installed_versions.get, python)
-
-
-def _home(checkout: Checkout, settings: Any) -> str | None:
-    """Return the configured directory of a checkout; None if it or its engine is not configured."""
-    home: str | None = getattr(settings, checkout.key, None)
-    return home

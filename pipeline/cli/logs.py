@@ -26,7 +26,6 @@ def register(commands: Commands) -> None:
         "print the log of a run's failed or latest stage",
         "-f",
         "last grpo --worker 3",
-        "grpo -n 50",
     )
     add_run(parser, "the newest live run, else the newest")
     parser.add_argument("stage", metavar="STAGE", nargs="?", help="a stage of the run")
@@ -36,7 +35,6 @@ def register(commands: Commands) -> None:
         metavar="N",
         help="number of the worker (default: 0 if there are any)",
     )
-    parser.add_argument("-n", "--lines", type=Bounded(int, 0), metavar="N", help="only the last N lines")
     parser.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
 
 
@@ -51,7 +49,7 @@ def logs(options: Namespace) -> int:
     printer = Printer()
     try:
         file = find(root, record, options.stage, options.worker)
-        printer.show(file, options.lines)
+        printer.show(file)
         while options.follow and record.state == "running":
             time.sleep(POLL_S)
             record = history.find(root, record.id)
@@ -92,7 +90,7 @@ class Printer:
         self._file: Path | None = None
         self._end = 0
 
-    def show(self, file: Path, lines: int | None = None) -> None:
+    def show(self, file: Path) -> None:
         """Print the new part of a log; a log that differs from the last one is printed from its start."""
         size = file.stat().st_size
         if file != self._file or size < self._end:
@@ -102,10 +100,7 @@ class Printer:
             stream.seek(self._end)
             new = stream.read(size - self._end)
         self._end = size
-        text = new.decode("utf-8", "replace")
-        if lines is not None:
-            text = "".join(text.splitlines(keepends=True)[-lines:] if lines > 0 else [])
-        sys.stdout.write(text)
+        sys.stdout.write(new.decode("utf-8", "replace"))
         sys.stdout.flush()
 
 

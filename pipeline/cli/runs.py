@@ -1,14 +1,11 @@
 """`grpoflow runs`, `show`, `diff` and `report`: the recorded runs of a store."""
 
 import functools
-import re
 import time
 import webbrowser
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime
-from typing import Any
 
 from pipeline.cli.command import Commands, add_run, store_of
 from pipeline.config.compose import flat
@@ -17,7 +14,6 @@ from pipeline.run import summary
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.terminal import Table, as_json, console
-from stages.base.errors import as_override
 from stages.report.text import number
 
 NEWEST = 20
@@ -31,16 +27,9 @@ def register(commands: Commands) -> None:
         runs,
         "list the newest runs of the store; pin or name them",
         "--pin last",
-        "train.beta=0.02 --since 7d   # runs whose configuration has this value",
     )
     parser.add_argument("--all", action="store_true", help=f"list all runs, not only the newest {NEWEST}")
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        type=_moment,
-        help="only runs since 2026-11-20, 2026-11-20T08:30, or 30m, 12h, 7d ago",
-    )
-    parser.add_argument("--json", action="store_true", help="machine-readable output: all selected runs")
+    parser.add_argument("--json", action="store_true", help="machine-readable output: all runs")
     parser.add_argument("--remote", action="store_true", help="runs recorded on the remote, of all users")
     parser.add_argument("--pin", metavar="RUN", help="never remove its artifacts by gc")
     parser.add_argument("--unpin", metavar="RUN", help="remove the pin")
@@ -70,9 +59,7 @@ def register(commands: Commands) -> None:
 
 def runs(options: Namespace) -> int:
     """List runs, or pin, unpin or name one."""
-    locations = [word for word in options.overrides if word.startswith(("store=", "remote=", "remote."))]
-    filters = [override for override in options.overrides if override not in locations]
-    read_runs, record_event = _history_access(Namespace(**{**vars(options), "overrides": locations}))
+    read_runs, record_event = _history_access(options)
     for event, selector in (("pinned", options.pin), ("unpinned", options.unpin)):
         if selector is not None:
             record_event(history.select(read_runs(), selector).id, event)
@@ -83,8 +70,7 @@ def runs(options: Namespace) -> int:
                 [Problem("--name", options.name, "must be RUN=NAME, or RUN= to remove the name")]
             )
         record_event(history.select(read_runs(), selector).id, "named", name=name)
-    recorded = list(read_runs().values())
-    records = _filter(recorded, filters, options.since)
+    records = list(read_runs().values())
     shown = records if options.all else records[-NEWEST:]
     if options.json:
         print(as_json([asdict(record) for record in records]))
@@ -95,61 +81,12 @@ def runs(options: Namespace) -> int:
         overrides = " ".join([record.options, *record.overrides]).strip()
         table.add_row(record.id, record.outcome, record.duration, _accuracy(record), overrides, retention)
     if not records:
-        print(f"none of {len(recorded)} runs fits" if recorded else "no runs are recorded")
+        print("no runs are recorded")
         return Exit.DONE
     console().print(table)
     if len(records) > len(shown):
         print(f"{len(records) - len(shown)} older runs are not shown: --all")
     return Exit.DONE
-
-
-def _moment(text: str) -> float:
-    """Parse a date, or a number of minutes, hours or days ago; return the Unix time, seconds."""
-    ago = re.fullmatch(r"(\d{1,6})([mhd])", text)
-    if ago:
-        return time.time() - int(ago[1]) * {"m": 60, "h": 3600, "d": 86400}[ago[2]]
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError) as error:
-        raise ArgumentTypeError(f"{text}: must be a date, or a number of m, h or d") from error
-
-
-def _filter(records: Sequence[Record], filters: Sequence[str], since: float | None) -> list[Record]:
-    """Return the runs since a time whose configurations match all filters.
-
-    Args:
-        records: the runs.
-        filters: KEY=VALUE each; the value of a group is its name.
-        since: Unix time, seconds; None: no limit.
-
-    Raises:
-        ConfigError: no run has a key.
-    """
-    chosen = [record for record in records if since is None or record.started >= since]
-    for override in filters:
-        key, _, value = override.partition("=")
-        values = [_value_text(record.config, key) for record in chosen]
-        if chosen and set(values) == {None}:
-            rule = "is a key of none of these runs"
-            raise ConfigError([Problem(key, value, rule, "`grpoflow show` and `diff` tell a run's keys")])
-        chosen = [record for record, text in zip(chosen, values, strict=True) if _is_equal(text, value)]
-    return chosen
-
-
-def _value_text(value: Any, key: str) -> str | None:
-    """Return the value at a key, written as in an override; None if the key does not exist."""
-    for step in key.split("."):
-        value = value.get(step) if isinstance(value, Mapping) else None
-    if isinstance(value, Mapping):
-        value = value.get("name")
-    return None if value is None else as_override(value)
-
-
-def _is_equal(text: str | None, expected: str) -> bool:
-    try:
-        return float(text or "") == float(expected)  # 0.0001 and 1e-4
-    except ValueError:
-        return text == expected
 
 
 def _history_access(options: Namespace) -> tuple[Callable[[], dict[str, Record]], Callable[..., object]]:

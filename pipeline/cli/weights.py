@@ -71,12 +71,11 @@ def register(commands: Commands) -> None:
         export,
         "write a mindformers checkpoint, or the model of a run, as a Hugging Face directory",
         "SRC_DIR HF_REFERENCE OUT_DIR",
-        "last OUT_DIR --best",
+        "last OUT_DIR",
         tidies=True,
     )
     forms = "SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]: a run's id, name, or last"
     parser.add_argument("names", nargs="+", metavar="NAME", help=forms)
-    parser.add_argument("--best", action="store_true", help="the run's best checkpoint by held-out accuracy")
     _add_dtype(parser)
 
 
@@ -166,9 +165,9 @@ def export(options: Namespace) -> int:
     options.overrides = [*(name for name in options.names if name not in names), *options.overrides]
     if len(names) in (1, 2):
         root = store_of(options).root
-        return export_run(root, history.find(root, names[0]), *map(Path, names[1:]), best=options.best)
-    if len(names) != 3 or options.best:
-        rule = "takes SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR] [--best]"
+        return export_run(root, history.find(root, names[0]), *map(Path, names[1:]))
+    if len(names) != 3:
+        rule = "takes SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]"
         raise ConfigError([Problem("export", " ".join(names), rule, "see grpoflow weights export --help")])
     from stages.weights.export import export_directory
 

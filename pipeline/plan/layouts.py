@@ -194,11 +194,3 @@ def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], ou
         out.print(f"{len(refused)} layouts break a rule (--json names each), most often:")
         for rule, count in rules_broken.most_common(3):
             out.print(f"  {count} x {rule}", markup=False)
-
-
-def draw(choice: Choice, file: Path) -> None:
-    """Write an SVG picture of the parameters on each card."""
-    from stages.report.layout_file import layout_svg  # imports Jinja, which a list does not need
-
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(layout_svg(choice.config.model, choice.config.layout.train), encoding="utf-8")

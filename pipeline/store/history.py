@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem, StoreError
-from pipeline.store import checksum
 from pipeline.store.events import RUN, is_text, read_event
 from pipeline.store.leases import is_leased
 from pipeline.terminal import elapsed
@@ -118,7 +117,6 @@ def record(store: Path, run: str, event: str, **values: Any) -> float:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(store / FILE))
         finally:
             os.close(descriptor)
-        checksum.update(store / FILE)
     except OSError as error:
         raise StoreError.from_os_error(error, store / FILE) from error
     return now
@@ -210,11 +208,6 @@ def find_gap(store: Path, known: Mapping[str, Record]) -> str | None:
     """
     file = store / FILE
     try:
-        if not checksum.matches(file):
-            remedy = (
-                f"restore it from a copy, or remove {store / checksum.FILE} to continue with what is left"
-            )
-            return f"{file}: lines are missing; {remedy}"
         leases = sorted((store / ".leases").glob("*.lock"))
     except OSError as error:
         raise StoreError.from_os_error(error, file) from error

@@ -97,7 +97,7 @@ class Engine:
     known: Mapping[str, Known] = field(default_factory=dict)
     """Contract of the first checkout -> versions that work; without a checkout the first is assumed."""
     optional_packages: Callable[[Any], tuple[Window, ...]] = lambda settings: ()
-    """Return distributions that only some settings need; for None, those of all settings."""
+    """Return distributions that only some settings need."""
     imports: tuple[str, ...] = ()
     """Distributions without which none of its programs starts."""
     requires_ascend_910: bool = False

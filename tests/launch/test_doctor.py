@@ -1,14 +1,7 @@
 """Each check on the real thing where this machine has it: interpreters, ports, disks, an HTTP server."""
 
-import contextlib
-import http.server
-import os
-import shutil
 import socket
-import subprocess
 import sys
-import threading
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,8 +9,6 @@ import pytest
 
 from launch.machine import checks
 from stages.engines.mindrlhf import engine as mindrlhf
-from stages.engines.mindrlhf_one_stage import engine as one_stage
-from stages.engines.mindspeed_rl import engine as mindspeed_rl
 
 GIB = 2**30
 
@@ -86,21 +77,6 @@ def test_a_port_in_use_is_a_problem():
     assert check.status == "problem" and "launcher.master_port" in check.remedy
 
 
-def test_a_hub_with_any_answer_is_reachable():
-    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)  # answers 501
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    try:
-        check = checks.reachable(url, "the hub")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-    assert (check.status, check.found) == ("ok", "the hub answers 501")
-    assert checks.reachable(url, "the hub", timeout_s=2).status == "problem"
-
-
 INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\narch=aarch64\n"
 
 
@@ -148,85 +124,3 @@ def test_the_driver_is_read_from_its_version_file(tmp_path, version, status):
     (tmp_path / "driver" / "version.info").write_text(text)
     check = checks.driver(window, tmp_path)
     assert check.status == status and (version == "unnamed" or version in check.found)
-
-
-def test_versions_of_cann_differ_between_engines(tmp_path):
-    (tmp_path / "cann" / "x86_64-linux").mkdir(parents=True)
-    file = tmp_path / "cann" / "x86_64-linux" / "ascend_toolkit_install.info"
-    for have, statuses in (("8.0.0", "ok problem problem"), ("8.5.0", "unknown ok unknown")):
-        file.write_text(INFO.format(have))
-        every = (one_stage.KNOWN, *mindspeed_rl.KNOWN.values())
-        assert [checks.cann(known.cann, tmp_path).status for known in every] == statuses.split()
-
-
-def test_versions_differ_between_contracts_of_mindspeed_rl():
-    have = {"transformers": "4.48.2", "ray": "2.42.1", "mindspore": "2.7.0", "safetensors": "0.8.0"}
-
-    def wrong(contract):
-        known = [item for item in mindspeed_rl.KNOWN[contract].packages if item[0] in have]
-        return {check.name for check in checks.packages(known, have.get, "python") if check.status != "ok"}
-
-    assert wrong("667a547") == {"safetensors"}
-    assert wrong("05a90d7") == {"safetensors", "transformers"}
-    have |= {"ray": "2.10.0", "mindspore": "2.6.0", "safetensors": "0.7.0", "transformers": "4.57.1"}
-    assert wrong("667a547") == {"ray", "mindspore", "transformers"}
-    assert wrong("05a90d7") == {"ray", "mindspore"}
-
-
-def test_a_reachable_and_an_unknown_host(sshd):
-    good, refused = checks.hosts(["127.0.0.1", "no-such-host.invalid"], sshd)
-    assert good == checks.Check("host 127.0.0.1", "ok", "ssh gets in")
-    assert refused.status == "problem" and "no-such-host.invalid" in refused.name
-    assert "is its name right" in refused.remedy
-
-
-def test_a_host_that_refuses_the_key(sshd):
-    """sshd answers, but this key it does not know."""
-    [check] = checks.hosts(["127.0.0.1"], [*sshd[:-1], "IdentityFile=none"])
-    assert check.status == "problem"
-    assert "Permission denied" in check.found and "ssh-copy-id" in check.remedy
-
-
-def test_a_host_without_sshd():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    [check] = checks.hosts(["127.0.0.1"], ["ssh", "-o", "BatchMode=yes", "-p", str(port)])
-    assert check.status == "problem" and f"port {port}: Connection refused" in check.found
-    assert "is sshd running" in check.remedy
-
-
-@pytest.fixture
-def sshd(tmp_path):
-    """A real sshd on loopback with keys of its own, and the command that gets in."""
-    program = shutil.which("sshd", path="/usr/sbin:/usr/bin")
-    if program is None or os.getuid() != 0:
-        pytest.skip("needs sshd and root")
-    for key in ("host", "id"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True, timeout=30
-        )
-    shutil.copy(tmp_path / "id.pub", tmp_path / "authorized")
-    Path("/run/sshd").mkdir(exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = {
-        "ListenAddress": "127.0.0.1", "Port": port, "HostKey": tmp_path / "host", "PidFile": "none",
-        "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no", "UsePAM": "no",
-        "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "PermitRootLogin": "yes",
-    }  # fmt: skip
-    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    server = subprocess.Popen([program, "-D", "-e", "-f", "/dev/null", *words], stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            time.sleep(0.05)
-        yield [
-            "ssh", "-F", "none", "-p", str(port), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
-            "-o", "IdentitiesOnly=yes", "-o", f"UserKnownHostsFile={tmp_path / 'known'}",
-            "-o", f"IdentityFile={tmp_path / 'id'}",
-        ]  # fmt: skip
-    finally:
-        server.terminate()
-        server.wait()

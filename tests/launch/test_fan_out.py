@@ -23,7 +23,6 @@ def test_a_failed_node_ends_all_nodes_at_once(tmp_path):
         "python": sys.executable,
         "directory": str(tmp_path),
         "logs": str(tmp_path),
-        "worker_logs": [[], []],
         "grace_s": 600.0,  # nobody waits for a node that has ended
     }
     (tmp_path / "plan.json").write_text(json.dumps(plan))

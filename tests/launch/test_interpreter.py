@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from launch.machine.checks import interpreter
 from launch.nodes import run as nodes_run
 from launch.nodes.scripts import Node, script
 from launch.nodes.start import Ray, Start
@@ -121,16 +120,3 @@ def test_workers_of_our_own_run_by_our_own_interpreter(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(decoy), prepend=os.pathsep)
     with PacedPopen(["python", "-c", "import sys; print(sys.executable)"], stdout=subprocess.PIPE) as child:
         assert child.communicate()[0].decode().strip() == sys.executable
-
-
-def test_what_is_shown_is_what_was_named(program):
-    launcher = local_launcher()
-    assert nodes_run.first_line(start_of(program, "/x/python3.10", 0), launcher)[0] == "/x/python3.10"
-    assert nodes_run.first_line(start_of(program, "/x/python3.10", 2), launcher)[0] == "msrun"
-
-
-def test_doctor_asks_the_same_one(tmp_path, monkeypatch, wrapper):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
-    assert interpreter(wrapper.name) == interpreter(f"own place/{wrapper.name}") == str(wrapper)
-    assert interpreter("no_such_python") == "no_such_python"

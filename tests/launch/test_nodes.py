@@ -65,17 +65,8 @@ def run(directory, begun, settings):
     return logs
 
 
-def local_logs(two, directory):
-    """The second machine writes its logs on a disk of its own."""
-    logs = directory / "logs"
-    logs.mkdir()
-    two.own_disk(1, logs)
-    return logs
-
-
 def test_two_machines_connect_at_an_address_and_port_found_by_the_launcher(two, tmp_path):
-    logs = local_logs(two, tmp_path)
-    run(tmp_path, start(tmp_path, 2, "meet"), launcher(two))
+    logs = run(tmp_path, start(tmp_path, 2, "meet"), launcher(two))
     for rank in (0, 1):
         assert f"met as rank {rank} of 2" in (logs / f"worker_{rank}.log").read_text()
     assert "they meet at 10.77.0.1:" in (logs / "start.log").read_text()
@@ -115,8 +106,8 @@ def test_every_machine_is_checked_for_missing_files(two, tmp_path):
     assert list(store.iterdir()) == []
 
 
-def test_a_failed_worker_ends_the_run_on_every_machine_and_its_log_is_copied(two, tmp_path):
-    logs = local_logs(two, tmp_path)
+def test_a_failed_worker_ends_the_run_on_every_machine(two, tmp_path):
+    logs = tmp_path / "logs"
     with pytest.raises(ProcessFailed) as failure:
         run(tmp_path, start(tmp_path, 2, "1"), launcher(two))
     assert failure.value.log == logs / "worker_1.log"

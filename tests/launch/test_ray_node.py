@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -49,28 +48,6 @@ def test_it_fails_when_its_own_ray_ends(first, tmp_path):
     log = tmp_path / "ray_second" / "ray_start.txt"
     output = f"error: Ray on node second ended with exit code 3, see {log}\n"
     assert (started.returncode, message, log.read_text()) == (1, output, "no port\n")
-
-
-@pytest.mark.parametrize(("seconds", "starts"), [(1.3, ray_node.STARTS), (0, 1)])
-def test_a_slow_start_is_repeated_and_a_failed_one_is_not(monkeypatch, tmp_path, seconds, starts):
-    monkeypatch.setattr(ray_node, "SLOW_START_S", 1.0)
-    command = ["bash", "-c", f"echo up; sleep {seconds}; exit 1"]
-    ray = ray_node.LocalRay(command, "n", tmp_path / "ray", tmp_path / "saved")
-    with pytest.raises(ray_node.Failed, match="Ray on node n ended with exit code 1"):
-        ray.start()
-    assert (tmp_path / "saved/ray_start.txt").read_text().count("up\n") == starts
-    ray.end()
-    assert not (tmp_path / "ray").exists()
-
-
-def test_a_ray_that_ends_after_its_start_is_not_started_again(monkeypatch, tmp_path):
-    monkeypatch.setattr(ray_node, "SLOW_START_S", 0.0)
-    command = ["bash", "-c", "echo Ray runtime started.; sleep 1; exit 1"]
-    ray = ray_node.LocalRay(command, "n", tmp_path / "ray", tmp_path / "saved")
-    ray.start()
-    time.sleep(1.5)
-    with pytest.raises(ray_node.Failed, match="Ray on node n ended with exit code 1"):
-        ray.check()
 
 
 def test_an_address_without_an_answer_is_named(first, tmp_path):

@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.errors import StoreError
-from pipeline.store import checksum, history, leases, rehearsals
 from pipeline.store import collect as module
+from pipeline.store import history, leases, rehearsals
 from pipeline.store.attempt import attempt
 from pipeline.store.collect import collect
 from pipeline.store.store import Key, Store
@@ -81,9 +81,8 @@ def rewrite(store, keep_lines):
     file.write_text("".join(file.read_text().splitlines(keepends=True)[keep_lines]))
 
 
-@pytest.mark.parametrize("later", [False, True], ids=["at once", "after another run"])
-@pytest.mark.parametrize("damage", ["absent", "empty", "garbage", "last line", "first line", "no pins"])
-def test_gc_with_an_incomplete_history_removes_nothing(tmp_path, damage, later):
+@pytest.mark.parametrize("damage", ["absent", "empty", "garbage"])
+def test_gc_without_a_readable_history_removes_nothing(tmp_path, damage):
     store = Store(tmp_path)
     paths = [run(store, name, "fetch", "grpo") for name in ("pinned", "middle", "new")]
     history.record(tmp_path, next(iter(history.runs(tmp_path))), "pinned")
@@ -91,13 +90,8 @@ def test_gc_with_an_incomplete_history_removes_nothing(tmp_path, damage, later):
     file = tmp_path / history.FILE
     if damage == "absent":
         file.unlink()
-    elif damage in ("empty", "garbage"):
-        file.write_bytes(b"\xff\x00" * 10_000 if damage == "garbage" else b"")
     else:
-        rewrite(store, {"last line": slice(-1), "first line": slice(1, None), "no pins": slice(3)}[damage])
-    if later:  # what is appended since then does not make the history whole
-        for _ in range(5):
-            paths.append(run(store, "later", "fetch", "grpo"))
+        file.write_bytes(b"\xff\x00" * 10_000 if damage == "garbage" else b"")
     for delete in (False, True):
         with pytest.raises(StoreError, match="nothing is removed"):
             collect(store, keep=0, delete=delete)
@@ -109,7 +103,6 @@ def test_gc_with_an_incomplete_history_removes_nothing(tmp_path, damage, later):
 def test_gc_keeps_artifacts_of_unrecorded_runs(tmp_path, capsys):
     store = Store(tmp_path)
     lost, old, new = (run(store, name, "fetch", "grpo") for name in ("lost", "old", "new"))
-    (tmp_path / checksum.FILE).unlink()  # which older versions did not write
     rewrite(store, slice(1, None))
     for location in (".work", ".logs"):
         (tmp_path / location / f"grpo-{lost['grpo'].name}").mkdir(parents=True, exist_ok=True)
@@ -166,7 +159,6 @@ def test_gc_keeps_artifacts_of_a_live_attempt_without_a_lease(tmp_path):
         assert exists(made) and slot.staging.exists()
         assert (slot.work / "checkpoint").exists() and (slot.logs / "log").exists()
         rewrite(store, slice(1))
-        (tmp_path / checksum.FILE).unlink()
         with pytest.raises(StoreError, match=f"the run that builds {key.flat} now is not recorded"):
             collect(store, keep=0, delete=True)
     assert exists(made)

@@ -9,8 +9,6 @@ from argparse import Namespace
 import pytest
 
 from pipeline.cli import completion, main
-from pipeline.config.load import load
-from pipeline.store import history
 
 
 def completions(line, tmp_path):
@@ -39,13 +37,6 @@ def test_keys_groups_and_their_values():
     assert set(completion.overrides("sft.enabled=", typed)) == {"sft.enabled=true", "sft.enabled=false"}
     assert list(completion.overrides("train.beta=", typed)) == []
     assert "engine=mindrlhf" in set(completion.overrides("engine=", typed))
-
-
-def test_runs_and_stages(tmp_path):
-    history.record(tmp_path, "r1", "started", overrides=[], artifacts={}, config=load([]).plain())
-    history.record(tmp_path, "r1", "named", name="best")
-    assert list(completion.runs("", Namespace(overrides=[f"store={tmp_path}"]))) == ["last", "r1", "best"]
-    assert "grpo" in set(completion.stages("", Namespace()))
 
 
 def test_invalid_words_have_no_completions():

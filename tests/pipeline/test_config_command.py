@@ -1,4 +1,4 @@
-"""`grpoflow config`: the printed configuration, the origin of its values, and the explanation of a key."""
+"""`grpoflow config`: the printed configuration, and the explanation of a key."""
 
 import json
 import subprocess
@@ -13,7 +13,6 @@ from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from pipeline.plan import keys
-from pipeline.plan.origin import origins
 from stages.base.identity import field_types
 
 EXPERIMENT = ["experiment=mindrlhf_7b", "dataset=arith", "train.steps=3", "+engine.env.WORLD_SIZE='8'"]
@@ -30,27 +29,6 @@ def test_the_printed_configuration_is_the_runs(capsys):
     assert printed.pop("defaults") == [{"experiment": "mindrlhf_7b"}, {"dataset": "arith"}]
     assert printed == expected
     assert json.loads(output(capsys, "--json", *EXPERIMENT)) == expected
-    rows = json.loads(output(capsys, "--origin", "--json", *EXPERIMENT))
-    assert {row["key"]: row["value"] for row in rows} == flat(expected)
-
-
-def test_every_value_has_an_origin(tmp_path):
-    overrides = ["layout=dp2_mp1_pp1", "train.steps=3"]
-    values = load(overrides).plain()
-    origin = origins(overrides, None, values)
-    assert origin.keys() == flat(values).keys()
-    assert origin["train.steps"] == "typed: train.steps=3"
-    assert origin["train.warmup_steps"] == "conf/train/grpo.yaml: ${min:5,${train.steps}}"
-    assert origin["layout.train.data_parallel"] == "the name layout/dp2_mp1_pp1"
-    assert origin["layout.generate.data_parallel"] == origin["cards"] == "derived"
-    assert origin["model.hidden_size"] == "conf/model/tiny.yaml"
-    origin = origins(EXPERIMENT, None, load(EXPERIMENT).plain())
-    assert "conf/experiment/mindrlhf_7b.yaml" in set(origin.values())
-    mine = tmp_path / "train" / "mine.yaml"
-    mine.parent.mkdir()
-    mine.write_text("defaults: [grpo]\nbeta: 0.5\n")
-    origin = origins(["train=mine"], tmp_path, load(["train=mine"], tmp_path).plain())
-    assert (origin["train.beta"], origin["train.steps"]) == (str(mine), "conf/train/grpo.yaml")
 
 
 def test_a_key_is_explained_by_its_field_the_graph_and_the_rules(capsys):

@@ -1,14 +1,8 @@
-import http.server
 import json
 import sys
-import threading
 from pathlib import Path
 
-import pytest
-
-from launch.machine.checks import Check
 from pipeline.cli import main
-from pipeline.cli.doctor import verdict
 
 
 def test_the_default_engine_is_ready(tmp_path, capsys):
@@ -51,30 +45,6 @@ def test_rehearsal_packages_do_not_affect_an_engine_s_verdict(tmp_path, capsys):
     assert "grpoflow rehearse\n  PROBLEM interpreter" in capsys.readouterr().out
 
 
-def test_verdicts():
-    good, bad, dark = (Check("x", status, "") for status in ("ok", "problem", "unknown"))
-    assert [verdict(item) for item in ([good], [good, dark], [dark, bad])] == [
-        "ready",
-        "ready as far as known",
-        "not ready",
-    ]
-
-
-def test_every_engine_has_a_verdict(tmp_path, capsys):
-    main(["doctor", "--json", f"store={tmp_path}"])
-    printed = json.loads(capsys.readouterr().out)
-    assert set(printed["verdicts"]) == {
-        "local",
-        "mindrlhf",
-        "mindrlhf_one_stage",
-        "mindspeed_rl",
-        "mindformers",
-    }
-    main(["doctor", f"store={tmp_path}"])
-    text = capsys.readouterr().out
-    assert "engine=mindspeed_rl: not ready: devices, mindspeed_rl" in text  # by name; --json tells more
-
-
 def test_ssh_hosts_are_checked(tmp_path, capsys):
     over = ["launcher=ssh", "launcher.hosts=[no-such-host.invalid]", f"store={tmp_path}"]
     assert main(["doctor", "--json", *over]) == 1
@@ -102,51 +72,3 @@ def test_mindformers_is_checked_if_it_trains_sft(tmp_path, capsys):
     assert "engine=mindformers: not ready" in text
     assert f"ok      mindformers: {home}: a run_mindformer.py" in text
     assert "ok      mindspore: 2.7.0" in text
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    """Hub that answers 404 and counts requests."""
-
-    requests = 0
-
-    def do_GET(self):
-        """Answer."""
-        type(self).requests += 1
-        self.send_error(404)
-
-    def log_message(self, *_):
-        """Log nothing."""
-
-
-@pytest.fixture
-def hub():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    Hub.requests = 0
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def test_the_hub_is_contacted_only_with_online(hub, tmp_path, capsys):
-    overrides = [f"fetch.endpoint={hub}", f"store={tmp_path}"]
-    assert main(["doctor", "--json", *overrides]) == 0
-    assert Hub.requests == 0 and '"name": "hub"' not in capsys.readouterr().out
-    assert main(["doctor", "--json", "--online", *overrides]) == 0
-    checks = json.loads(capsys.readouterr().out)["checks"]["machine"]
-    assert Hub.requests == 1
-    assert checks[-1] == {"name": "hub", "status": "ok", "found": f"{hub} answers 404", "remedy": ""}
-
-
-def test_an_unreachable_hub_makes_engines_unready(tmp_path, capsys, monkeypatch):
-    server = http.server.HTTPServer(("127.0.0.1", 0), Hub)
-    server.server_close()
-    monkeypatch.setenv("MODELSCOPE_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    assert main(["doctor", "--online", f"store={tmp_path}"]) == 1
-    text = capsys.readouterr().out
-    assert f"PROBLEM hub: http://127.0.0.1:{server.server_port}: [Errno 111]" in text
-    assert "engine=local: not ready" in text

@@ -157,22 +157,12 @@ def test_line_truncated_by_a_full_disk_is_reported(tmp_path, monkeypatch):
     assert list(history.runs(tmp_path)) == ["two"]
 
 
-def test_runs_are_listed_and_filtered(tmp_path, capsys):
+def test_the_newest_runs_are_listed(tmp_path, capsys):
     def listed(*words):
         assert main(["runs", *words, f"store={tmp_path}"]) == 0
         return re.findall(r"run\d+", capsys.readouterr().out)
 
     for number in range(25):
-        config = {"seed": number, "train": {"beta": 0.01 * (number % 2)}, "model": {"name": "tiny"}}
-        history.record(tmp_path, f"run{number}", "started", overrides=[], config=config, artifacts={})
+        history.record(tmp_path, f"run{number}", "started", overrides=[], config={}, artifacts={})
     assert listed() == [f"run{number}" for number in range(5, 25)]
     assert len(listed("--all")) == 25
-    assert listed("seed=3") == ["run3"]
-    assert len(listed("train.beta=1e-2", "model=tiny")) == 12
-    assert listed("model=another") == listed("--since", "2999-01-01") == []
-    assert main(["runs", "model=another", f"store={tmp_path}"]) == 0
-    assert capsys.readouterr().out == "none of 25 runs fits\n"
-    assert main(["runs", "train.betta=1", f"store={tmp_path}"]) == 2
-    assert "train.betta=1: is a key of none of these runs" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        main(["runs", "--since", "yesterday"])

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from xml.etree import ElementTree
 
 import pytest
 
@@ -81,17 +80,13 @@ def test_the_local_engine_has_data_and_model_parallel_only():
     assert "dp1_mp1_pp4" in refused
 
 
-def test_json_and_picture(tmp_path, capsys):
-    picture = tmp_path / "new" / "layout.svg"
+def test_output(capsys):
     overrides = ["model=qwen2_5_7b", "cards=8", "engine.device_memory_gib=64"]
-    assert main(["layouts", "--json", "--picture", str(picture), *overrides]) == 0
+    assert main(["layouts", "--json", *overrides]) == 0
     output = json.loads(capsys.readouterr().out)
     assert (output["cards"], output["engine"], output["available_bytes"]) == (8, "mindrlhf", 64 * 2**30)
     assert output["layouts"][0]["relative_time"] == 1 and "nominal" in output["ranked_by"]
     assert "num_attention_heads=28" in output["refused"]["dp1_mp8_pp1"][0]
-    root = ElementTree.parse(picture).getroot()
-    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert [f"rank {rank}" in texts for rank in range(8)] == [True] * 8
     assert main(["layouts", *overrides]) == 0
     text = capsys.readouterr().out
     assert "dp1_mp4_pp2" in text and "break a rule" in text

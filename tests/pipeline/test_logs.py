@@ -1,4 +1,4 @@
-"""`grpoflow logs`: choice of the file, number of lines, following."""
+"""`grpoflow logs`: choice of the file, and following."""
 
 import os
 
@@ -40,7 +40,6 @@ def write(store, name, text, second):
         ("", "one\ntwo\n"),
         ("last", "one\ntwo\n"),
         ("grpo", "one\ntwo\n"),
-        ("r1 grpo -n 1", "two\n"),
         ("r1 split", "split done\n"),
         ("--worker 12", "twelve\n"),
         ("last grpo --worker 12 -f", "twelve\n"),

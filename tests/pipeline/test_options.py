@@ -38,7 +38,7 @@ def test_every_numeric_option_declares_bounds():
     ]
     assert undeclared == []
     assert {f"{name} {action.option_strings[-1]}" for name, _, action in numeric()} >= {
-        "gc --keep", "run --workers", "logs --worker", "logs --lines", "ui --port",
+        "gc --keep", "run --workers", "logs --worker", "ui --port",
         "sweep --cards", "serve-check --prompts",
     }  # fmt: skip
 

@@ -208,7 +208,7 @@ LUIGI = [str(Path(sys.executable).with_name("luigi")), "--module", "pipeline"]
         (["RunGRPO", "--overrides", "[1]"], "--overrides="),
         (["RunGRPO", "--overrides", "train=null"], "overrides=train=null: "),
         (["RunGRPO", "--overrides", "model.name=mine"], "model.name=mine: "),
-        (["RunGRPO", "--overrides", "seed=\x1b[31m"], "overrides=seed="),
+        (["RunGRPO", "--overrides", "seed=\x1b[31m"], "seed="),
         (["RunGRPO", "--until", ""], "--until="),
         (["RunGRPO", "--only", ","], "--only=,: "),
         (["RunGRPO", "--force", ""], "--force="),

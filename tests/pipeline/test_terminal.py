@@ -34,7 +34,7 @@ def root(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("command", ["plan", "runs", "config --origin", "watch last --once", "remote status"])
+@pytest.mark.parametrize("command", ["plan", "runs", "watch last --once", "remote status"])
 def test_narrow_tables_lose_no_text_and_have_no_style(command, root, tmp_path, capsys, monkeypatch):
     terminal = {"COLUMNS": "40", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
     for name, value in terminal.items():
@@ -69,7 +69,7 @@ def test_FORCE_COLOR_keeps_styles(monkeypatch, capsys):
 
 
 JSON = ("verify", "verify --deep", "gc", "remote status", "runs", "show last", "diff last last", "watch",
-        "plan", "layouts model=qwen2_5_7b cards=8", "config --origin",
+        "plan", "layouts model=qwen2_5_7b cards=8", "config",
         "config --explain train.beta")  # fmt: skip
 
 

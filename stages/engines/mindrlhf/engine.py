@@ -195,7 +195,7 @@ ENGINE = Engine(
     ),
     known={"": KNOWN},
     imports=("mindspore",),
-    optional_packages=lambda settings: VLLM if getattr(settings, "use_vllm", True) else (),
+    optional_packages=lambda settings: VLLM if settings.use_vllm else (),
     requires_ascend_910=True,
     rehearsal="pipeline.rehearsal.mindrlhf",
     derive=derive,
