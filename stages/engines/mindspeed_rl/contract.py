@@ -2,13 +2,11 @@
 
 Two spans of its history have the MindSpore back end: from 667a547 to the commit before 749829d, with weight
 converters of its own, and 05a90d7, without. A checkout is recognised by its files, not by git, because users
-copy and patch it. On an unknown key, its configuration classes raise ValueError at 05a90d7; the earlier ones
-only warn and ignore the key (c21465a, base_config.py).
+copy and patch it.
 Source: Ascend/MindSpeed-RL at 667a547, at 749829d's parent and at 05a90d7: mindspeed_rl/config_cls,
 mindspeed_rl/models/rule_verifier.py, configs/model/templates.json.
 """
 
-import ast
 import json
 import re
 from collections.abc import Iterator
@@ -25,23 +23,11 @@ CONVERT = Path("cli/convert_ckpt.py")
 """Only in the earlier version."""
 LLM_CONVERT = Path("convert_ckpt.py")
 """Converter in a checkout of MindSpeed-LLM."""
-DATASET = Path("configs/datasets/deepscaler.yaml")
 TEMPLATES = Path("configs/model/templates.json")
 VERIFIERS_FILE = Path("mindspeed_rl/models/rule_verifier.py")
 LAUNCHER = Path("mindspeed_rl/workers/scheduler/launcher_ms.py")
-_CONFIGS = Path("mindspeed_rl/config_cls")
-_CLASSES = {
-    "megatron": (_CONFIGS / "megatron_config.py", "MegatronConfig"),
-    "rl_config": (_CONFIGS / "rl_config.py", "RLConfig"),
-    "generate_config": (_CONFIGS / "generate_config.py", "GenerateConfig"),
-}
-"""Section -> file and class whose attributes are its keys; megatron stands for megatron_training,
-actor_config, ref_config, reward_config and the model's section."""
-_ADDED_KEYS = {
-    "megatron": {"swap_optimizer", "reset_attention_mask", "no_pad_to_seq_lengths"},
-    "rl_config": {"use_remove_padding", "log_max_throughput"},
-}
-"""Keys of 05a90d7 that rendered files use and 667a547 does not have."""
+MEGATRON_CONFIG = Path("mindspeed_rl/config_cls/megatron_config.py")
+RL_CONFIG = Path("mindspeed_rl/config_cls/rl_config.py")
 _VERIFIERS = frozenset(("acc", "format", "step", "strict_format", "base_acc"))
 _ADDED_VERIFIERS = frozenset(
     ("math_17k_acc", "acc_for_dapo", "acc_for_ppo", "math_verify_reward", "retool_reward")
@@ -60,20 +46,16 @@ def version_of_checkout(home: str | None) -> Version:
     """
     if home is None:
         return VERSIONS[0]
-    if missing := [str(file) for file in (TRAIN, PREPROCESS) if not (Path(home) / file).is_file()]:
+    files = (TRAIN, PREPROCESS, TEMPLATES, MEGATRON_CONFIG, RL_CONFIG)
+    if missing := [str(file) for file in files if not (Path(home) / file).is_file()]:
         rule = mismatch(home, "Ascend/MindSpeed-RL", f"it has no {' and no '.join(missing)}")
         raise _refused(home, rule, "clone it and give its directory")
-    declared = declared_keys(home)
-    missing = [] if "ai_framework" in declared["megatron"] else ["MegatronConfig.ai_framework"]
-    missing += [] if (Path(home) / DATASET).is_file() else [str(DATASET)]
-    if missing:
-        rule = f"has no MindSpore back end: {' and '.join(missing)} (added in 667a547) is missing"
-        raise _refused(home, rule, _REMEDY)
+    if "ai_framework" not in _text(home, MEGATRON_CONFIG):
+        raise _refused(home, f"has no MindSpore back end: no ai_framework in {MEGATRON_CONFIG}", _REMEDY)
     if (Path(home) / CONVERT).is_file():
         return "667a547"
-    missing = [f"{name}.{key}" for name, keys in _ADDED_KEYS.items() for key in keys - declared[name]]
-    if missing:
-        rule = f"is no known version: without {CONVERT} it must be like 05a90d7, but has no {missing[0]}"
+    if "use_remove_padding" not in _text(home, RL_CONFIG):
+        rule = f"is no known version: it has neither {CONVERT} nor use_remove_padding in {RL_CONFIG}"
         raise _refused(home, rule, _REMEDY)
     return "05a90d7"
 
@@ -89,11 +71,6 @@ def check(home: str) -> Version:
     if defect := broken_port(home):
         raise _refused(home, *defect)
     return version
-
-
-def declared_keys(home: str) -> dict[str, frozenset[str]]:
-    """Return the keys that a checkout's configuration classes accept, by section."""
-    return {section: _attributes(home, file, name) for section, (file, name) in _CLASSES.items()}
 
 
 def check_converter(home: str) -> str:
@@ -131,33 +108,25 @@ def verifiers(version: Version) -> frozenset[str]:
 
 def is_verifier(name: str, home: str | None, version: Version) -> bool:
     """Return True if a rule reward belongs to the version or to the user's checkout, which may add some."""
-    file = Path(home or "") / VERIFIERS_FILE
-    added = file.read_text(encoding="utf-8") if home and file.exists() else ""
-    return name in verifiers(version) or f'"{name}":' in added
+    return name in verifiers(version) or (home is not None and f'"{name}":' in _text(home, VERIFIERS_FILE))
 
 
 def prompt_types(home: str | None) -> frozenset[str]:
     """Return the names of the checkout's prompt templates."""
-    return frozenset(_templates(home) if home else ()) or _PROMPT_TYPES
-
-
-def files_read(home: str | None) -> tuple[Path, ...]:
-    """Return the checkout's files on which the training data depends."""
-    file = Path(home or "") / TEMPLATES
-    return (file,) if home and file.exists() else ()
+    return frozenset(_templates(home)) if home else _PROMPT_TYPES
 
 
 def template(home: str, name: str) -> dict[str, Any]:
-    """Return a prompt template; an empty one if the checkout has no templates.
+    """Return a prompt template.
 
     Raises:
-        ConfigError: they cannot be read, or have none of that name.
+        ConfigError: the templates cannot be read, or have none of that name.
     """
     templates = _templates(home)
-    if templates and name not in templates:
+    if name not in templates:
         rule = f"must be one of the checkout's templates ({TEMPLATES}): {', '.join(sorted(templates))}"
         raise ConfigError([Problem("engine.prompt_type", name, rule)])
-    return templates.get(name, {})
+    return templates[name]
 
 
 def broken_port(home: str) -> tuple[str, str] | None:
@@ -165,8 +134,7 @@ def broken_port(home: str) -> tuple[str, str] | None:
 
     It raises NameError as soon as the workers are placed.
     """
-    file = Path(home) / LAUNCHER
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    text = _text(home, LAUNCHER)
     if (match := _BROKEN_PORT.search(text)) is None:
         return None
     line = text.count("\n", 0, match.end()) + 1
@@ -174,27 +142,24 @@ def broken_port(home: str) -> tuple[str, str] | None:
     return defect, 'bind to "" instead, as 749829d^ does'
 
 
-def _attributes(home: str, file: Path, name: str) -> frozenset[str]:
-    """Return the attributes that a class and its methods set."""
+def _templates(home: str) -> dict[str, dict[str, Any]]:
     try:
-        tree = ast.parse((Path(home) / file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
+        return {entry["name"]: entry for entry in json.loads(_text(home, TEMPLATES))}
+    except (ValueError, TypeError, KeyError) as error:
+        raise _refused(home, f"{TEMPLATES} must hold prompt templates ({error})", _REMEDY) from None
+
+
+def _text(home: str, file: Path) -> str:
+    """Return the text of a checkout's file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return (Path(home) / file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         rule = f"must be a checkout of Ascend/MindSpeed-RL: {file} must be readable ({error})"
         raise _refused(home, rule, _REMEDY) from None
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name]
-    parts = [part for cls in classes for part in ast.walk(cls) if isinstance(part, ast.Attribute | ast.Name)]
-    stored = [part for part in parts if isinstance(part.ctx, ast.Store)]
-    return frozenset(part.attr if isinstance(part, ast.Attribute) else part.id for part in stored)
-
-
-def _templates(home: str) -> dict[str, dict[str, Any]]:
-    file = Path(home) / TEMPLATES
-    if not file.exists():
-        return {}
-    try:
-        return {entry["name"]: entry for entry in json.loads(file.read_text(encoding="utf-8"))}
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _refused(home, f"{TEMPLATES} must hold prompt templates ({error})", _REMEDY) from None
 
 
 def _refused(home: str, rule: str, remedy: str) -> ConfigError:

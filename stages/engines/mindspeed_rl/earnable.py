@@ -1,76 +1,60 @@
 """Warnings about rule rewards that no completion earns, or that ignore the ground truth.
 
-NEEDS and REQUESTED were read in Ascend/MindSpeed-RL at 05a90d7 and 667a547: models/rule_verifier.py,
-models/math_dapo.py, configs/model/templates.json. A model seldom answers in a form that the prompt does not
-request; then all completions of a group get the same reward, and nothing is learnt.
+A model seldom answers in a form that the prompt does not request; then all completions of a group get the
+same reward, and nothing is learnt.
+Source: Ascend/MindSpeed-RL at 05a90d7 and 667a547, models/rule_verifier.py, models/math_dapo.py,
+configs/model/templates.json.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 
 from stages.base.errors import Problem
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 
-BOXED, TAGS, LABEL = "\\boxed{}", "<think> and <answer>", "Answer:"
-NEEDS: Mapping[str, frozenset[str]] = {
-    "acc": frozenset((BOXED,)),  # -1 without "boxed", -0.5 where it is wrong
-    "acc_for_ppo": frozenset((BOXED,)),
-    "math_17k_acc": frozenset((BOXED,)),
-    "retool_reward": frozenset((BOXED,)),
-    "acc_for_dapo": frozenset((LABEL,)),  # is_correct_minerva: the text after the last "Answer:"
-    "base_acc": frozenset((BOXED, TAGS)),
-    "math_verify_reward": frozenset((BOXED, TAGS)),
-    "strict_format": frozenset((BOXED, TAGS)),
-    "format": frozenset((TAGS,)),
-    "step": frozenset(),  # "Step 1:", numbered lists, First, Next: common without a request
+_BOX, _TAGS = ("\\boxed",), ("<think>", "<answer>")
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "acc": _BOX,  # -1 without "boxed", -0.5 where it is wrong
+    "acc_for_ppo": _BOX,
+    "math_17k_acc": _BOX,
+    "retool_reward": _BOX,
+    "acc_for_dapo": ("Answer:",),  # is_correct_minerva: the text after the last one
+    "base_acc": (*_BOX, *_TAGS),
+    "math_verify_reward": (*_BOX, *_TAGS),
+    "strict_format": (*_BOX, *_TAGS),
+    "format": _TAGS,
+    "step": (),  # "Step 1:", numbered lists, First, Next: common without a request
 }
-"""Verifier -> forms that a completion must have to earn it."""
+"""Verifier -> what a completion must contain to earn it."""
 FORM_ONLY = ("format", "strict_format", "step")
 """Verifiers that ignore the ground truth."""
-REQUESTED: Mapping[str, frozenset[str]] = {
-    "qwen_r1": frozenset((BOXED, TAGS)),
-    "qwen_math_r1": frozenset((BOXED,)),
-}
-"""Shipped template -> forms that it requests; the other shipped templates request none."""
-_SIGNS = {BOXED: ("\\boxed",), TAGS: ("<think>", "<answer>"), LABEL: ("Answer:",)}
+_SHIPPED = {"qwen_r1": " ".join((*_BOX, *_TAGS)), "qwen_math_r1": " ".join(_BOX)}
+"""Requests of the shipped templates; the others request nothing."""
 
 
-def warnings(engine: MindspeedRlEngine) -> list[Problem]:
-    """Return problems of verifiers whose form the prompt does not request, and of constant rewards."""
+def warnings(engine: MindspeedRlEngine) -> Iterator[Problem]:
+    """Yield problems of verifiers whose form the prompt does not request, and of constant rewards."""
     weights = dict(zip(engine.verifier_function, engine.verifier_weight, strict=True))
     names = [name for name, weight in weights.items() if weight > 0 and name in NEEDS]
-    requested = requested_forms(engine)
-    problems = []
+    prompt = requests(engine)
     for name in names:
-        missing = [form for form in (BOXED, TAGS, LABEL) if form in NEEDS[name] - requested]
-        if missing:
+        if missing := [words for words in NEEDS[name] if words not in prompt]:
             rule = (
-                f"can't be earned: it reads {' and '.join(missing)} (rule_verifier.py), which "
+                f"can't be earned: it reads {', '.join(missing)} (rule_verifier.py), which "
                 f"engine.prompt_type={engine.prompt_type} does not request ({contract.TEMPLATES})"
             )
-            problems.append(Problem("engine.verifier_function", name, rule, _remedy(name, requested)))
+            remedy = "use acc or math_17k_acc with engine.prompt_type=qwen_r1 or qwen_math_r1"
+            yield Problem("engine.verifier_function", name, rule, remedy)
     if names and all(name in FORM_ONLY for name in names):
         rule = "gives wrong and right answers the same reward: it reads only the form (rule_verifier.py)"
-        remedy = "add math_17k_acc or base_acc"
-        problems.append(Problem("engine.verifier_function", ", ".join(names), rule, remedy))
-    return problems
+        yield Problem("engine.verifier_function", ", ".join(names), rule, "add math_17k_acc or base_acc")
 
 
-def requested_forms(engine: MindspeedRlEngine) -> frozenset[str]:
-    """Return the answer forms that the prompt requests, judged by the words of a checkout's template."""
-    home, name = engine.mindspeed_rl_home, engine.prompt_type
-    template = contract.template(home, name) if home else {}
-    if not template:
-        return REQUESTED.get(name, frozenset())
-    slots = (template.get("format_user") or {}).get("slots", [])
-    text = f"{template.get('default_system')}\n{slots}"
-    return frozenset(form for form, signs in _SIGNS.items() if all(sign in text for sign in signs))
-
-
-def _remedy(name: str, requested: frozenset[str]) -> str:
-    for prompt_type, forms in REQUESTED.items():
-        if NEEDS[name] <= forms:
-            return f"set engine.prompt_type={prompt_type}"
-    return (
-        "use math_17k_acc" if BOXED in requested else "use math_17k_acc and engine.prompt_type=qwen_math_r1"
-    )
+def requests(engine: MindspeedRlEngine) -> str:
+    """Return the words of the prompt template, or the shipped template's requests without a checkout."""
+    if engine.mindspeed_rl_home is None:
+        return _SHIPPED.get(engine.prompt_type, "")
+    template = contract.template(engine.mindspeed_rl_home, engine.prompt_type)
+    parts = [template.get("default_system"), template.get("format_user")]
+    return json.dumps(parts, ensure_ascii=False).replace("\\\\", "\\")

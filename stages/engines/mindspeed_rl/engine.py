@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import catalog
@@ -15,6 +16,7 @@ from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
 from stages.engines.mindspeed_rl import contract, earnable, memory, rules
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
+from stages.engines.mindspeed_rl.notes import notes
 from stages.fetch.config import licence_files
 from stages.grpo.config import EvaluateConfig
 from stages.models.memory import warnings
@@ -31,7 +33,8 @@ EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", ve
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch: MindSpeed-RL's own data and weights; evaluate reads the export."""
     engine, size = job(run).engine, run.model.weight_bytes
-    templates = contract.files_read(engine.mindspeed_rl_home)
+    home = engine.mindspeed_rl_home
+    templates = (Path(home) / contract.TEMPLATES,) if home else ()
     reason = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
     return (
         replace(
@@ -180,7 +183,7 @@ ENGINE = Engine(
     derive=derive,
     requirements=lambda run: contract.missing_converter(job(run).engine),
     occupied_cards=lambda run: job(run).npus,
-    notes=lambda run: rules.notes(job(run)),
+    notes=lambda run: notes(job(run)),
     memory=lambda run: memory.estimate(job(run)),
     shortage=lambda run, roles, have: warnings(roles, job(run).engine.device_memory_gib),
     load=lambda run, have: load(run),

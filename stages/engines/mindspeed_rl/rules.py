@@ -6,14 +6,12 @@ Rules of all engines, such as heads and equal card counts, are in pipeline/confi
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, hold, multiple_of
 from stages.engines import layout_rules
 from stages.engines.layout_rules import Laid
-from stages.engines.mindspeed_rl import contract, recipe
-from stages.engines.mindspeed_rl.config import VERSIONS
+from stages.engines.mindspeed_rl import recipe
 from stages.engines.mindspeed_rl.job import Job
 from stages.models.families import family_of
 
@@ -39,43 +37,6 @@ PLACED.must(
     when=lambda placed: placed.job.version == "05a90d7" and not placed.job.reward_npus,
     value=lambda placed: placed.job.train.prompts_per_step,
 )
-
-
-def notes(job: Job) -> list[str]:
-    """Return notes for the plan about things that no rule forbids."""
-    engine, train, lines = job.engine, job.train, []
-    if engine.mindspeed_rl_home is None:
-        assumed = f": contract {VERSIONS[0]} is assumed" if job.version == VERSIONS[0] else ""
-        lines.append(f"engine.mindspeed_rl_home is not set{assumed}; run refuses without it")
-    else:
-        if defect := contract.broken_port(engine.mindspeed_rl_home):
-            lines.append(f"engine.mindspeed_rl_home: {'; '.join(defect)}")
-        if not (Path(engine.mindspeed_rl_home) / contract.TEMPLATES).exists():
-            lines.append(f"engine.mindspeed_rl_home has no {contract.TEMPLATES}: prompts have no template")
-    if engine.use_integrated_worker:
-        lines.append(
-            "integrated worker: the reference runs in layout.train, layout.reference changes nothing"
-        )
-    if not any("LD_PRELOAD" in env for env in (engine.env, engine.runtime_env)):
-        lines.append(
-            "engine.env.LD_PRELOAD is not set: upstream preloads libjemalloc.so.2 to spare host memory"
-        )
-    if engine.micro_batch_size > 1:
-        lines.append(
-            f"engine.micro_batch_size={engine.micro_batch_size}: losses are means over the tokens of a "
-            "micro-batch (grpo_actor_loss_func.py); train.loss_type=grpo holds exactly with 1"
-        )
-    if train.schedule != "constant" and job.decay_steps < train.steps:
-        lines.append(
-            f"train.schedule={train.schedule}: the rate reaches train.final_share after about "
-            f"{job.decay_steps:g} of {train.steps} steps, for MindSpeed-RL's schedule counts completions "
-            "against a horizon of prompts (megatron_config.py has no lr_decay_iters); use constant"
-        )
-    lines.append(
-        f"Ray reserves {engine.cpus_per_npu} CPUs beside each card (engine.cpus_per_npu); on a machine "
-        "with fewer the run waits for ever"
-    )
-    return lines
 
 
 RULES.must("model.qkv_concat", be(False), "its convert_ckpt.py reads separate weights")

@@ -74,14 +74,3 @@ def test_the_users_own_reward_in_the_checkout_is_what_is_rehearsed(
         assert output == "per step: 0 to 0.5, 0 to 0.5"
     else:
         assert "pay every completion alike" in output
-
-
-def test_a_checkout_with_a_moved_place_is_refused(tmp_path, checkout, recipe, capsys):
-    edited = tmp_path / "edited"
-    shutil.copytree(checkout("mindrlhf-e8a8fc1"), edited)
-    file = edited / "mindrlhf" / "worker" / "infer_worker.py"
-    file.write_text(file.read_text().replace("def _allgather_data", "def _gather_data"))
-    assert main(["rehearse", *recipe, f"engine.mindrlhf_home={edited}"]) == 2
-    output = capsys.readouterr().err
-    assert f"{file}: has no InferWorker._allgather_data" in output
-    assert "engine.mindrlhf_home" in output

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.engines.mindspeed_rl import rules
+from stages.engines.mindspeed_rl.notes import notes
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from tests.stages.engines.mindspeed_rl.jobs import job_of, paths
 from tests.upstream.programs import ask
@@ -50,5 +50,5 @@ def test_a_falling_rate_ends_where_the_note_says(schedule, checkout, interpreter
     result = rates(job, "05a90d7", checkout, interpreter)
     last = next(update for update, rate in enumerate(result) if rate <= PEAK * 0.1 * (1 + 1e-9))
     assert last / 2 == pytest.approx(job.decay_steps, abs=0.5)
-    assert f"about {job.decay_steps:g} of 60 steps" in " ".join(rules.notes(job))
+    assert f"about {job.decay_steps:g} of 60 steps" in " ".join(notes(job))
     assert all(rate >= PEAK * 0.1 * (1 - 1e-9) for rate in result)

@@ -1,12 +1,11 @@
-"""Which of mindrlhf's tokenizers reads completions, and how each version is told."""
+"""Which of mindrlhf's tokenizers reads completions; tests/upstream/mindrlhf/test_faults.py runs them."""
 
 import json
 
 import pytest
 
-from stages.engines.mindrlhf.start import all_configs, arguments
 from stages.engines.mindrlhf.vocabulary import has_endoftext, leftover, tokenizer_of
-from tests.stages.engines.mindrlhf.jobs import job_of, paths
+from tests.stages.engines.mindrlhf.jobs import job_of
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
@@ -64,27 +63,3 @@ def test_text_that_remains_of_a_stop_token(overrides, stays):
     result = leftover(job.model, job.engine.tokenizer)
     assert (result is not None) is stays
     assert result is None or result.text == "\u24a0"
-
-
-def rendered(contract, *overrides):
-    job = job_of(*SEVEN, f"engine.contract={contract}", *overrides)
-    files = all_configs(job, paths(job), resume=False)
-    output = [
-        item
-        for item in arguments(job, paths(job), resume=False)
-        if "tokenizer" in item or "model_name" in item
-    ]
-    return output, files["grpo_config.yaml"]["rl_config"], files["predict.yaml"]["processor"]["tokenizer"]
-
-
-def test_both_versions_read_tokenizer_json_for_another_vocabulary():
-    file = "/run/models/hf/tokenizer.json"
-    output, rl, built = rendered("e8a8fc1", "engine.tokenizer=file")
-    directory = ["--tokenizer_dir=/run/models/hf"]
-    assert output == ["--model_name=qwen", "--tokenizer_type=deepseek", *directory]
-    assert (rl["tokenizer_type"], rl["tokenizer_dir"]) == ("deepseek", "/run/models/hf")
-    assert (built["type"], built["tokenizer_file"]) == ("LlamaTokenizerFast", file)
-    assert {built[f"{name}_token"] for name in ("unk", "bos", "eos", "pad")} == {"<|endoftext|>"}
-    output, rl, again = rendered("0cd087455", "engine.tokenizer=file")
-    assert output == ["--custom_model_name=llama", f"--tokenizer_dir={file}"]
-    assert rl["tokenizer_dir"] == file and "tokenizer_type" not in rl and again == built

@@ -17,16 +17,10 @@ def copy_of(version, target):
 @pytest.mark.parametrize(
     ("version", "file", "edit", "message"),
     [
-        ("667a547", f"{CONFIGS}/megatron_config.py", ("ai_framework = ", ""), "MegatronConfig.ai_framework"),
-        (
-            "05a90d7",
-            f"{CONFIGS}/rl_config.py",
-            ("use_remove_padding = ", ""),
-            "no rl_config.use_remove_padding",
-        ),
-        ("05a90d7", f"{CONFIGS}/rl_config.py", ("class RLConfig", "class RLConfig("), "must be readable"),
+        ("667a547", f"{CONFIGS}/megatron_config.py", ("ai_framework = ", ""), "no MindSpore back end"),
+        ("05a90d7", f"{CONFIGS}/rl_config.py", ("use_remove_padding = ", ""), "use_remove_padding"),
     ],
-    ids=["no MindSpore back end", "between the versions", "no Python"],
+    ids=["no MindSpore back end", "between the versions"],
 )
 def test_a_checkout_of_no_known_version_is_refused(tmp_path, version, file, edit, message):
     home = copy_of(version, tmp_path)
@@ -35,13 +29,6 @@ def test_a_checkout_of_no_known_version_is_refused(tmp_path, version, file, edit
     (home / file).write_text(text.replace(*edit))
     with pytest.raises(ConfigError, match=message):
         contract.version_of_checkout(str(home))
-
-
-def test_keys_of_a_later_commit_are_accepted(tmp_path):
-    home = copy_of("05a90d7", tmp_path)
-    file = home / f"{CONFIGS}/rl_config.py"
-    file.write_text(file.read_text().replace("gamma", "newer = gamma", 1))
-    assert contract.version_of_checkout(str(home)) == "05a90d7"
 
 
 def test_a_verifier_of_the_users_checkout_is_known(tmp_path):

@@ -101,10 +101,6 @@ def test_other_messages_are_not_part_of_a_sample():
     assert sample["prompt"] == "a"
 
 
-def test_a_sample_without_its_beginning_is_left_out():
-    assert samples(sample_lines(7, "a", "b", "c")[5:]) == []
-
-
 def iteration_line(step, total=500):
     return f"(train pid=7) iteration: {step} / {total} | grpo/score/mean : 0.{step}000 | e2e_tps : 8.0000 "
 

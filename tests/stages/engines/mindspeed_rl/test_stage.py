@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from launch.nodes.start import Start
 from pipeline.config.load import load
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
+from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import convert, export, tokenize, train
 from stages.engines.mindspeed_rl.checkpoints import TRACKER
 from stages.engines.outside import START_FILE, Rendered, write_start
@@ -208,22 +208,6 @@ def exported(config, model, tmp_path):
     return given
 
 
-@pytest.mark.parametrize(
-    "named", [{"dtype": "bfloat16"}, {}, {"torch_dtype": "bfloat16", "dtype": "float32"}]
-)
-def test_config_gets_the_dtype_key_that_the_converter_reads(config, model, tmp_path, named):
-    fetched = Path(shutil.copytree(model, tmp_path / "fetched"))
-    values = json.loads((fetched / "config.json").read_text())
-    del values["torch_dtype"]
-    (fetched / "config.json").write_text(json.dumps(values | named))
-    save_checkpoint(tmp_path / "grpo/mcore", 4, RANKS, optimizer=False)
-    given = context(config, tmp_path, "export", grpo=tmp_path / "grpo", fetch=fetched)
-    export.prepare(given)
-    told_dtype = json.loads((given.work / "hf/config.json").read_text())["torch_dtype"]
-    assert told_dtype == ("bfloat16" if named else config["model"]["torch_dtype"])
-    assert "torch_dtype" in named or "torch_dtype" not in json.loads((fetched / "config.json").read_text())
-
-
 @pytest.mark.parametrize("place", ["mg2hf", "mg2hg"])
 def test_export_artifact_does_not_change_without_its_version(exported, model, place):
     check("mindspeed_rl_export/prepare", exported.work, exported.work.parent)
@@ -329,20 +313,6 @@ def test_rows_left_out_count_as_bad_and_answers_are_of_any_length(config, model,
     given = context(values, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
     tokenize.prepare(given)
     assert json.loads((given.work / "train.json").read_text())[4]["answer"] == "9" * 5000
-
-
-def test_a_template_with_an_unknown_stop_word_is_refused(config, model, questions, tmp_path):
-    """llama3 on a Qwen: upstream adds the token, behind the embedding's last row."""
-    home = Path(shutil.copytree(WINDOWS["05a90d7"], tmp_path / "home"))
-    file = home / "configs/model/templates.json"
-    added = {"name": "llama3", "stop_words": ["<|eot_id|>"], "format_user": {"slots": ["{{content}}"]}}
-    file.write_text(json.dumps([*json.loads(file.read_text()), added]))
-    expected = asking(config, prompt_type="llama3", mindspeed_rl_home=str(home))
-    given = context(expected, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
-    with pytest.raises(
-        ConfigError, match=r"engine.prompt_type=llama3: its stop word <\|eot_id\|> is no token"
-    ):
-        tokenize.prepare(given)
 
 
 def test_examples_for_mindformers_have_the_same_template(config, model, questions, tmp_path):

@@ -1,0 +1,30 @@
+"""Notes for the plan of engine=mindspeed_rl about behaviour that no rule forbids."""
+
+from collections.abc import Iterator
+
+from stages.engines.mindspeed_rl import contract
+from stages.engines.mindspeed_rl.config import VERSIONS
+from stages.engines.mindspeed_rl.job import Job
+
+
+def notes(job: Job) -> Iterator[str]:
+    """Yield notes about the checkout, the layout of the reference, the loss and the learning rate."""
+    engine, train = job.engine, job.train
+    if engine.mindspeed_rl_home is None:
+        assumed = f": contract {VERSIONS[0]} is assumed" if job.version == VERSIONS[0] else ""
+        yield f"engine.mindspeed_rl_home is not set{assumed}; run refuses without it"
+    elif defect := contract.broken_port(engine.mindspeed_rl_home):
+        yield f"engine.mindspeed_rl_home: {'; '.join(defect)}"
+    if engine.use_integrated_worker:
+        yield "integrated worker: the reference runs in layout.train, layout.reference changes nothing"
+    if engine.micro_batch_size > 1:
+        yield (
+            f"engine.micro_batch_size={engine.micro_batch_size}: losses are means over the tokens of a "
+            "micro-batch (grpo_actor_loss_func.py); train.loss_type=grpo holds exactly with 1"
+        )
+    if train.schedule != "constant" and job.decay_steps < train.steps:
+        yield (
+            f"train.schedule={train.schedule}: the rate reaches train.final_share after about "
+            f"{job.decay_steps:g} of {train.steps} steps, for MindSpeed-RL's schedule counts completions "
+            "against a horizon of prompts (megatron_config.py has no lr_decay_iters); use constant"
+        )
