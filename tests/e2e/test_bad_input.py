@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -128,13 +127,6 @@ def test_a_package_that_is_known_to_break(tmp_path, package, version):
     assert f"error: {package}={version}: must be" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "store").exists()
-
-
-def test_a_clock_that_goes_backwards(copy):
-    for file in copy.rglob("*"):
-        os.utime(file, (time.time() + 10**6,) * 2, follow_symlinks=False)
-    assert run(copy).started == []
-    assert run(copy, "report.title=later").started == ["report"]
 
 
 def test_the_digests_of_user_files_do_not_trust_a_restored_time(tmp_path):

@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-from pipeline.errors import StageFailed
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
@@ -82,33 +81,6 @@ def test_a_model_is_fetched_once_and_then_no_request_is_made(hub, tmp_path, cont
     assert not hub.requests
     output = b"".join(file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
     assert TOKEN.encode() not in output
-
-
-def test_how_a_model_is_fetched_does_not_change_what_it_is(hub, tmp_path):
-    base = prepare_plan(overrides(tmp_path))[0].spec("fetch").key
-    for change in ("fetch.offline=true", f"fetch.cache_dir={tmp_path}", "fetch.endpoint=http://mirror"):
-        assert prepare_plan(overrides(tmp_path, change))[0].spec("fetch").key == base
-    for change in ("model.hub.revision=v2", "model.hub.id=me/other"):
-        assert prepare_plan(overrides(tmp_path, change))[0].spec("fetch").key != base
-    assert not hub.requests
-
-
-def test_a_failure_tells_the_reason_and_a_run_offline_what_is_missing(hub, tmp_path):
-    with pytest.raises(StageFailed) as offline:
-        fetch(overrides(tmp_path / "store", "fetch.offline=true"))
-    assert "fetch.offline=true, and me/tiny@v1 is not there" in str(offline.value)
-    assert not hub.requests
-    hub.refuse = 403
-    with pytest.raises(StageFailed) as refused:
-        fetch(overrides(tmp_path / "store"))
-    assert "access refused (HTTP 403); the token in MODELSCOPE_API_TOKEN may not" in str(refused.value)
-    hub.refuse, hub.statuses = 0, [503] * 50
-    with pytest.raises(StageFailed) as busy:
-        fetch(overrides(tmp_path / "store", "fetch.attempts=2"))
-    assert "503" in str(busy.value) and "(2 tries)" in str(busy.value)
-    logs = b"".join(file.read_bytes() for file in (tmp_path / "store" / ".logs").rglob("*") if file.is_file())
-    assert b"retry 1 of 1 in" in logs
-    assert TOKEN.encode() not in logs
 
 
 def test_two_stores_share_a_cache_and_need_no_hub_for_the_second(hub, tmp_path):

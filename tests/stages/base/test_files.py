@@ -4,7 +4,7 @@ import socket
 import pytest
 
 from stages.base.errors import InputError
-from stages.base.files import open_regular, parse_json, read_json, read_text, shown_bytes, understood
+from stages.base.files import open_regular, parse_json, read_json, read_text, understood
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "directory"])
@@ -42,31 +42,11 @@ def test_files_are_read(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (5 << 20, "5.0 MiB"),
-        (15 << 30, "15.0 GiB"),
-        (3 << 50, "3072.0 TiB"),
-    ],
-)
-def test_sizes_have_the_largest_fitting_unit(count, text):
-    assert shown_bytes(count) == text
-
-
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"{"])
 def test_malformed_json_is_a_value_error(content, tmp_path):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError):
         read_json(tmp_path / "file")
-
-
-def test_json_is_read(tmp_path):
-    (tmp_path / "file").write_text('{"ü": [1, null]}', encoding="utf-8")
-    assert read_json(tmp_path / "file") == parse_json(b'{"\xc3\xbc": [1, null]}') == {"ü": [1, None]}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 
 from stages.base.errors import InputError
-from stages.fetch.arith import generate, write_answer, write_question
+from stages.fetch.arith import generate
 from stages.fetch.config import ArithConfig
 
 CONFIG = ArithConfig(min_addends=3, max_addends=5, worked_share=0.4)
@@ -12,12 +12,6 @@ CONFIG = ArithConfig(min_addends=3, max_addends=5, worked_share=0.4)
 
 def addends(question):
     return tuple(map(int, re.findall(r"\d", question)))
-
-
-def test_a_question_and_its_two_kinds_of_answer():
-    assert write_question("Tom", (3, 7, 8), "apples") == "Tom has 3, 7 and 8 apples. How many in all?"
-    assert write_answer((3, 7, 8), worked=True) == "3+7=10\n10+8=18\n#### 18"
-    assert write_answer((3, 7, 8), worked=False) == "#### 18"
 
 
 def test_every_answer_is_the_sum_of_its_question():

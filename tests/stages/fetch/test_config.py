@@ -1,17 +1,5 @@
-import subprocess
-import sys
-
-from stages.fetch.config import DATASET, external_files, split_files
+from stages.fetch.config import external_files, split_files
 from tests.stages.fetch.settings import FIXTURE, dataset, model
-
-
-def paths(**changes):
-    return [problem.path for problem in DATASET.check(dataset(**changes))]
-
-
-def test_the_shipped_datasets_are_sound():
-    assert paths() == []
-    assert paths(path=str(FIXTURE)) == []
 
 
 def test_files_of_a_directory_and_of_a_pair(tmp_path):
@@ -33,12 +21,3 @@ def test_external_files_are_those_that_the_stages_read(tmp_path):
     (tmp_path / "chat_template.jinja").touch()
     for settings in ({"source": "local", "path": str(tmp_path)}, {"tokenizer_path": str(tmp_path)}):
         assert tmp_path / "chat_template.jinja" in external_files(model(**settings))
-
-
-def test_the_config_modules_stay_light():
-    modules = "stages.fetch.config, stages.tokenize.config, stages.rewards.config"
-    code = (
-        f"import sys, {modules}; print([m for m in ('mindspore','numpy','tokenizers') if m in sys.modules])"
-    )
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output.strip() == "[]"

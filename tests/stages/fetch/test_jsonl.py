@@ -1,8 +1,7 @@
 import pytest
 
-from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.jsonl import BadLine, Row, check_file, read_lines, write_rows
+from stages.fetch.jsonl import BadLine, Row, read_lines, write_rows
 
 COLUMNS = ColumnsConfig(prompt="question", answer="answer")
 GOOD = b'{"question": "a", "answer": "b"}'
@@ -49,20 +48,3 @@ def test_a_bad_line_is_named_by_number_and_reason(tmp_path, line, reason):
 def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path):
     _, result = read_bytes(tmp_path, b"\xef\xbb\xbf" + GOOD + b"\r", GOOD + b"\r")
     assert result == [Row(1, "a", "b"), Row(2, "a", "b")]
-
-
-def test_the_tolerated_share_decides(tmp_path):
-    path, _ = read_bytes(tmp_path, GOOD, b"oops", GOOD, GOOD)
-    with pytest.raises(InputError) as caught:
-        check_file(path, COLUMNS, max_bad_share=0.2)
-    assert str(caught.value).startswith(f"{path}:2: not JSON")
-    result = check_file(path, COLUMNS, max_bad_share=0.25)
-    assert (result.rows, result.bad, result.listed[0].line) == (3, 1, 2)
-
-
-def test_a_missing_and_an_empty_file_are_errors(tmp_path):
-    with pytest.raises(InputError, match="No such file"):
-        check_file(tmp_path / "none.jsonl", COLUMNS, 0.0)
-    (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(InputError, match="holds no rows"):
-        check_file(tmp_path / "empty.jsonl", COLUMNS, 1.0)

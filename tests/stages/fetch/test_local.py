@@ -102,19 +102,6 @@ def test_no_directory_and_no_weights_are_errors(source, output):
         link(local(source), output)
 
 
-@pytest.mark.parametrize("rotary", [None, [], {}, {"rope_theta": None}])
-def test_a_group_of_rotary_values_that_is_none_is_told(source, output, rotary):
-    file = source / "config.json"
-    values = json.loads(file.read_text())
-    file.write_text(json.dumps({**values, "rope_parameters": rotary}))
-    link(local(source), output)  # rope_theta itself counts
-    file.write_text(
-        json.dumps({**{k: v for k, v in values.items() if k != "rope_theta"}, "rope_parameters": rotary})
-    )
-    with pytest.raises(ConfigError, match="rope_theta=None"):
-        link(local(source), output)
-
-
 @pytest.mark.parametrize("text", ["null", "[]", "7", '"x"', "", "{"])
 def test_a_config_that_is_no_object_is_refused(source, output, text):
     (source / "config.json").write_text(text)

@@ -1,4 +1,3 @@
-import io
 import json
 import tempfile
 import tracemalloc
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from stages.base.errors import InputError
 from stages.fetch import records
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.jsonl import Row, check_file, read_lines
+from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, read_records
 
 VALUES = st.recursive(
@@ -40,30 +39,6 @@ def test_every_file_type_gives_the_same_rows(tmp_path, name):
     rows = [{"problem": f"é {i}\n", "answer": str(i), "level": i} for i in range(20)]
     result = list(read_lines(write(tmp_path, name, rows), ColumnsConfig("problem", "answer")))
     assert result == [Row(i + 1, f"é {i}\n", str(i)) for i in range(20)]
-
-
-@pytest.mark.parametrize("name", ["a.json", "a.parquet"])
-def test_bad_rows_are_named_by_row(tmp_path, name):
-    rows = [
-        {"question": "a", "answer": "b"},
-        {"question": None, "answer": "c"},
-        {"question": "", "answer": "c"},
-    ]
-    path = write(tmp_path, name, rows)
-    columns = ColumnsConfig("question", "answer")
-    assert [entry for entry in read_lines(path, columns) if isinstance(entry, BadLine)] == [
-        BadLine(2, "'question' must be text, is NoneType"),
-        BadLine(3, "'question' is empty"),
-    ]
-    with pytest.raises(InputError, match=rf"{name}:2 \(row\): 'question' must be text.*2 bad lines of 3"):
-        check_file(path, columns, 0.5)
-    assert check_file(path, columns, 0.7).rows == 1
-
-
-def test_json_lines_named_json_are_read_as_such(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text('\ufeff{"a": 1}\n\n{"a": 2}\n', encoding="utf-8")
-    assert list(read_records(path)) == [Record(1, {"a": 1}), BadLine(2, "blank line"), Record(3, {"a": 2})]
 
 
 @given(rows=st.lists(VALUES, max_size=12), block=st.integers(1, 40), indent=st.sampled_from([None, 2]))
@@ -104,15 +79,6 @@ def test_an_array_that_cannot_be_read_on_ends_with_file_and_row(tmp_path, text, 
         list(read_records(path))
 
 
-def test_a_value_without_end_is_not_read_to_the_end_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "BLOCK", 64)
-    monkeypatch.setattr(records, "LARGEST", 256)
-    file = io.StringIO('[{"a": "' + "x" * 100_000)
-    with pytest.raises(ValueError, match="Unterminated"):
-        list(records._elements(file))
-    assert file.tell() < 2048
-
-
 def test_a_damaged_or_missing_parquet_file_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "a.parquet"
@@ -133,12 +99,6 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(InputError, match=r"needs the package pyarrow.*pip install 'grpoflow\[parquet\]'"):
         list(read_records(tmp_path / "a.parquet"))
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
-def test_a_missing_file_is_named(tmp_path, name):
-    with pytest.raises(InputError, match=rf"{name}: can't be read: No such file"):
-        list(read_records(tmp_path / name))
 
 
 @pytest.mark.parametrize("end", ["", "\n"], ids=["the file ends in it", "more follows"])

@@ -48,11 +48,6 @@ def test_the_builtin_directory_is_complete_and_its_ids_are_the_tokenizers(tmp_pa
     assert (ids.eos, ids.pad) == ((end, text), text)
 
 
-def test_without_text_a_tokenizer_is_asked_for(tmp_path):
-    with pytest.raises(InputError, match=r"model\.tokenizer_path"):
-        fetch(tmp_path)
-
-
 def test_a_local_model_may_bring_its_tokenizer_or_take_another(tmp_path):
     first = fetch(tmp_path, arith_values(), name="first")
     (first / "tokenizer.json").unlink()

@@ -5,8 +5,7 @@ from tokenizers import Tokenizer
 
 from stages.base.errors import ConfigError, InputError
 from stages.fetch import tokenizer_files
-from stages.fetch.config import SMALLEST_VOCAB, TOKENIZER_FILES
-from stages.tokenize.tokenizer import SPECIAL_TOKENS, load, train
+from stages.tokenize.tokenizer import load
 from tests.stages.fetch.settings import QWEN, needs_shared
 
 TEXTS = ["Tom has 3 and 12 apples.\n", "3+12=15\n#### 15"] * 5
@@ -19,33 +18,10 @@ def trained(tmp_path):
     return tmp_path
 
 
-def test_all_four_files_are_written_and_agree(trained):
-    tokenizer = load(trained)
-    vocab = json.loads((trained / "vocab.json").read_text())
-    assert vocab == {k: v for k, v in tokenizer.get_vocab().items() if not k.startswith("<|")}
-    assert (trained / "merges.txt").read_text().startswith("#version")
-    settings = json.loads((trained / "tokenizer_config.json").read_text())
-    assert [settings["eos_token"], settings["pad_token"]] == ["<|im_end|>", "<|endoftext|>"]
-    assert sorted(map(int, settings["added_tokens_decoder"])) == [len(vocab), len(vocab) + 1, len(vocab) + 2]
-
-
 def test_digits_are_single_tokens_and_the_marker_is_one(trained):
     tokenizer = load(trained)
     assert tokenizer.encode("3+12=15\n#### 15").tokens == [*"3+12=15", "Ċ", "####", "Ġ", *"15"]
     assert tokenizer.encode("Tom has").tokens == ["Tom", "Ġhas"]
-
-
-def test_the_smallest_vocabulary_is_trained():
-    assert 256 + len(SPECIAL_TOKENS) == SMALLEST_VOCAB
-    assert train(TEXTS, SMALLEST_VOCAB).get_vocab_size() == SMALLEST_VOCAB
-
-
-def test_training_is_deterministic(trained, tmp_path):
-    again = tmp_path / "again"
-    again.mkdir()
-    tokenizer_files.write_trained(TEXTS, 400, again)
-    for name in TOKENIZER_FILES:
-        assert (again / name).read_bytes() == (trained / name).read_bytes()
 
 
 def test_tokenizer_json_is_built_from_vocabulary_and_merges(trained, tmp_path):

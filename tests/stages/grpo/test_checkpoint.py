@@ -1,5 +1,4 @@
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -151,39 +150,6 @@ def test_a_damaged_best_one_counts_where_it_will_be_the_result(tmp_path):
     assert store.newest() == 3
     assert store.newest(with_best=True) is None  # all three were written after it
     assert "step_000001 is damaged: weights" in messages[0]
-
-
-def test_workers_agree_on_a_damaged_checkpoint(tmp_path):
-    """Worker 0 finds the flaw, and both go back."""
-    numbers, meeting, warnings = [0, 0], threading.Barrier(2), []
-
-    def least(rank):
-        def agreed(number):
-            numbers[rank] = number
-            meeting.wait()
-            smallest = min(numbers)
-            meeting.wait()
-            return smallest
-
-        return agreed
-
-    for step in (1, 2):
-        both = [opened(tmp_path, 2, rank) for rank in (0, 1)]
-        for store in reversed(both):
-            save(store, step, rank=store.rank)
-    os.truncate(both[0].path(2) / "adam_m/rank_1/model.safetensors", 30)
-    newest = []
-
-    def look(rank):
-        store = opened(tmp_path, 2, rank, barrier=meeting.wait, least=least(rank), warn=warnings.append)
-        newest.append(store.newest())
-
-    threads = [threading.Thread(target=look, args=(rank,)) for rank in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert newest == [1, 1] and len(warnings) == 2
 
 
 def test_a_kill_while_an_old_one_goes_leaves_no_half_of_it(tmp_path, monkeypatch):

@@ -42,22 +42,6 @@ def test_sums_and_gathers_are_those_of_all_workers(world, shape):
         np.testing.assert_array_equal(gather_rows, np.concatenate(given))
 
 
-def test_rows_after_those_that_count_are_not_sent():
-    given = arrays(2, 5, 3)
-    for total in together(2, lambda links: links.sum(given[links.rank][: 5 - links.rank], (0, 1), 0, 2)):
-        np.testing.assert_array_equal(total[:2], given[0][:2] + given[1][:2])
-
-
-def test_groups_talk_without_each_other():
-    given, groups = arrays(4, 1000), ((0, 2), (1, 3))
-
-    def work(links):
-        return links.sum(given[links.rank], groups[links.rank % 2], 0)
-
-    for rank, total in enumerate(together(4, work)):
-        np.testing.assert_array_equal(total, given[rank % 2] + given[rank % 2 + 2])
-
-
 @pytest.mark.parametrize(("size", "call"), [((3, 3), (7, 8)), ((3, 4), (7, 7))])
 def test_workers_that_ask_for_different_things_are_told(size, call):
     def work(links):
@@ -76,7 +60,3 @@ def test_a_worker_that_has_ended_is_told():
             links.gather(np.zeros(CHUNK, np.float32), (0, 1), 0)
 
     together(2, work)
-
-
-def test_calls_may_be_of_more_bytes_than_32_bits_count():
-    together(2, lambda links: links._check_call([1 - links.rank], 0, 2**32))

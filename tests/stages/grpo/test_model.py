@@ -110,23 +110,3 @@ def every_logit(network, prompt, length, completion):
     first = logits[: P * S].reshape(P, S, -1)[np.arange(P), length - 1]
     remaining = logits[P * S :].reshape(P * G, T - 1, -1)
     return np.concatenate([np.repeat(first, G, 0)[:, None], remaining], 1)
-
-
-def test_padding_of_prompts_changes_nothing():
-    model, P, S, G, T = small.model_config(num_hidden_layers=1), 4, 6, 2, 5
-    actual = CausalLM(model, positions=S + 3 + T)
-    actual.load(fuse(model, small.weights(model)))
-    prompt, length = small.prompts(model, P, S)
-    completion = np.random.default_rng(1).integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
-    wider = np.pad(prompt, ((0, 0), (0, 3)), constant_values=50)
-    short = actual(*Batch(prompt, length, completion).tensors(), 1.0)[0].asnumpy()
-    np.testing.assert_allclose(
-        actual(*Batch(wider, length, completion).tensors(), 1.0)[0].asnumpy(), short, atol=2e-5
-    )
-
-
-def test_names_cover_the_checkpoint():
-    model = small.model_config(tie_word_embeddings=False)
-    assert sum(array.size for array in fuse(model, small.weights(model)).values()) == sum(
-        array.size for array in small.weights(model).values()
-    )

@@ -53,25 +53,6 @@ def test_equals_torch(max_grad_norm, large, monkeypatch):
             np.testing.assert_allclose(moment.asnumpy(), stored, rtol=1e-5, atol=1e-6)
 
 
-def test_is_the_same_to_the_last_bit_every_time():
-    """A fused kernel splits its work among threads as it finds fastest; each element must not notice."""
-    random = np.random.default_rng(0)
-    start = [random.normal(size=size).astype(np.float32) for size in (333, 200_003, 77_777)]
-    gradients = tuple(Tensor(random.normal(size=array.shape).astype(np.float32)) for array in start)
-    ours = [Parameter(Tensor(array), name=f"p{i}") for i, array in enumerate(start)]
-    optimizer = AdamW(ours, [False] * 3, train_config(), SINGLE, Groups(1))
-    actual = set()
-    for _ in range(20):
-        for parameter, array in zip(ours, start, strict=True):
-            parameter.set_data(Tensor(array.copy()))
-        for moment in (*optimizer.m, *optimizer.v):
-            moment.set_data(Tensor(np.zeros(moment.shape, np.float32)))
-        for step in (1.0, 2.0):
-            optimizer.update(Tensor(1e-2, ms.float32), Tensor(step, ms.float32), list(gradients))
-        actual.add(b"".join(item.asnumpy().tobytes() for item in (*ours, *optimizer.m, *optimizer.v)))
-    assert len(actual) == 1
-
-
 SETTINGS = 200
 
 

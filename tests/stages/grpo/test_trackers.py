@@ -12,7 +12,7 @@ import pytest
 from stages.base.context import Context
 from stages.grpo.metrics import StepLog
 from stages.grpo.trackers import numbers, process
-from stages.grpo.trackers.process import end_trackers, keep, start_trackers
+from stages.grpo.trackers.process import end_trackers, start_trackers
 
 ROWS = [
     {"step": 1, "time_s": 5.0, "reward": 0.5, "reward/accuracy": 1.0},
@@ -124,47 +124,6 @@ assert "torch" not in sys.modules
     assert actual == {(row["step"], row["time_s"]): numbers(row) for row in ROWS}
 
 
-FULL = """
-import resource, signal, sys
-from pathlib import Path
-from stages.grpo.trackers.tensorboard import TensorBoard
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-board = TensorBoard(Path(sys.argv[1]), "", {})
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-for step in range(1, 1000):
-    try:
-        board.add({"step": step, "time_s": 1.0, "reward": 0.5})
-    except OSError as error:
-        print(error.strerror)
-        break
-"""
-
-
-def test_tensorboard_fails_at_once_on_a_full_disk(tmp_path):
-    command = [sys.executable, "-c", FULL, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "File too large\n", done.stderr
-
-
-def test_what_a_killed_attempt_left_goes(tmp_path):
-    class Attempt:
-        work, output, config = tmp_path / "work", tmp_path / "output", {}
-
-    left = tmp_path / "work" / "loggers" / "wandb" / "offline-run-1"
-    left.mkdir(parents=True)
-    assert start_trackers([], Attempt, tmp_path / "metrics.jsonl") == [] and not left.exists()
-
-
-def test_links_and_left_out_names_are_not_kept(tmp_path):
-    source = tmp_path / "source"
-    (source / "logs").mkdir(parents=True)
-    (source / "logs" / "debug.log").write_text("x")
-    (source / "run").write_text("x")
-    (source / "latest").symlink_to(source / "run")
-    keep(source, tmp_path / "target", ("logs",))
-    assert [path.name for path in (tmp_path / "target").rglob("*")] == ["run"]
-
-
 BAD = {
     "hangs at the start": "def init(**_): time.sleep(600)",
     "dies at the start": "def init(**_): raise RuntimeError('no key')",
@@ -200,19 +159,3 @@ def test_a_logger_that_dies_or_hangs_costs_training_nothing_but_its_log(tmp_path
     end_trackers(opened)
     messages = "took more than 2 s to end" if fault.startswith("hangs") else "has stopped (exit code"
     assert f"warning: wandb {messages}" in capfd.readouterr().err
-
-
-def test_a_killed_attempts_logger_ends_and_keeps_nothing(tmp_path):
-    metrics = tmp_path / "metrics.jsonl"
-    metrics.write_text(json.dumps(ROWS[0]) + "\n")
-    seen = []
-
-    class Recorder:
-        add = staticmethod(seen.append)
-
-    for message, stored in ((b"", False), (process.END, True)):
-        reading, writing = os.pipe()
-        os.write(writing, message)
-        os.close(writing)
-        assert process.follow(Recorder(), metrics, reading) is stored
-    assert seen == [ROWS[0]] * 2

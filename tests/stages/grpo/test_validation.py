@@ -1,6 +1,4 @@
-from pathlib import Path
-
-from stages.grpo.validation import Best, DivergedError
+from stages.grpo.validation import Best
 
 
 def test_the_first_of_equal_checks_is_the_best():
@@ -18,9 +16,3 @@ def test_patience_counts_checks_in_a_row():
     assert not best.enough(2) and not best.enough(None)
     best.see(4, 0.6)
     assert best.enough(2)
-
-
-def test_divergence_names_step_batch_and_checkpoint():
-    text = str(DivergedError(12, "the loss is nan", Path("batch.jsonl"), Path("step_000010")))
-    assert all(part in text for part in ("step 12", "nan", "batch.jsonl", "step_000010"))
-    assert "none" in str(DivergedError(1, "the loss is nan", Path("batch.jsonl"), None))

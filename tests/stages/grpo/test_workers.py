@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,18 +160,6 @@ def test_a_checkpoint_of_two_cards_goes_on_on_one(model_parallel, tmp_path):
 
 
 @pytest.mark.long
-def test_the_rate_of_a_resumed_run_follows_its_own_schedule(model_parallel, tmp_path):
-    """The checkpoint's run took two updates a step, this one takes one."""
-    root, _ = model_parallel
-    checkpoint = root / "work/grpo/checkpoints/step_000002"
-    falling = ["train.schedule=linear", "train.steps=4", f"train.resume_from={checkpoint}"]
-    config = prepare(tmp_path, [*SMALL, *ONE, *falling])
-    peak, share = config.train.learning_rate, config.train.final_share
-    rates = [row["lr"] for row in metrics(run(tmp_path, "grpo", config))]
-    assert rates == pytest.approx([peak * (1 - (1 - share) * done / 3) for done in (2, 3)])
-
-
-@pytest.mark.long
 def test_two_runs_that_nothing_interrupts_are_the_same_to_the_last_bit(one, tmp_path):
     again = trained(tmp_path, [*ONE, *SEVERAL, "layout.train.micro_batch_num=2"])
     measured = ("time_s", "_per_s", "reshard_s", "rollout_s", "reward_s", "reference_s", "train_s", "step_s",
@@ -202,22 +189,3 @@ def test_normed_heads_on_two_cards_are_trained_as_on_one(tmp_path):
 def test_other_families_on_four_cards_equal_one_card(tmp_path, model):
     alone = trained(tmp_path / "one", [f"model={model}", *ONE, *SEVERAL])
     assert_same_training(trained(tmp_path / "four", [f"model={model}", *DATA2_MODEL2, *SEVERAL]), alone)
-
-
-@pytest.mark.long
-def test_losses_on_the_same_completions_do_not_depend_on_the_number_of_workers(tmp_path):
-    """Ten updates at a rate of 0.01: what differs is the order in which float32 gradients are added up."""
-    layouts = {"dp1": ONE, "dp2": DATA2, "mp2": [], "dp2_mp2": DATA2_MODEL2}
-    script = str(Path(__file__).with_name("fixed_completions.py"))
-    actual = {}
-    for name, overrides in layouts.items():
-        config = prepare(tmp_path / name, [*SMALL, *overrides])
-        workers, file, output = specify(tmp_path / name, "grpo", config)
-        launch(tmp_path / name, [script, str(file), str(output / "rows.npy")], workers, config)
-        actual[name] = np.load(output / "rows.npy")
-    assert np.abs(actual["dp1"][:, 0]).max() > 0.05 and np.ptp(actual["dp1"][:, 2]) > 1e-4  # it learns
-    for name in ("dp2", "mp2", "dp2_mp2"):
-        np.testing.assert_allclose(actual[name][:, 0], actual["dp1"][:, 0], rtol=0, atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(
-            actual[name][:, 1:], actual["dp1"][:, 1:], rtol=2e-4, atol=1e-5, err_msg=name
-        )

@@ -33,16 +33,3 @@ def test_each_family_has_a_configuration_and_the_names_are_all():
     groups = [yaml.safe_load(file.read_text()) for file in (ROOT / "conf/model").glob("*.yaml")]
     assert {group["family"] for group in groups if "family" in group} == set(FAMILIES)
     assert set(FamilyName.__args__) == set(FAMILIES)
-
-
-def test_nothing_outside_its_file_asks_for_a_family_by_name():
-    asks = [
-        f"{file}: {line.strip()}"
-        for room in ("stages", "pipeline", "launch")
-        for file in (ROOT / room).rglob("*.py")
-        if file.parent not in (ROOT / "stages/models", ROOT / "stages/models/families")
-        for line in file.read_text(encoding="utf-8").splitlines()
-        if line.lstrip().startswith(("if ", "elif ", "return ", "assert "))
-        and any(f".{name}" in line or f'"{name}"' in line for name in FAMILIES)
-    ]
-    assert asks == []

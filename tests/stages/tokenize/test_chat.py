@@ -62,11 +62,6 @@ def test_a_template_that_rewrites_earlier_turns_is_refused():
         ChatTemplate(text, SPECIAL, "test").pieces(turns)
 
 
-def test_json_in_a_template_is_not_escaped_as_html():
-    text = "{{ messages[0].content | tojson }}"
-    assert ChatTemplate(text, SPECIAL, "test").render([Turn("user", 'é<b>"')]) == '"é<b>\\""'
-
-
 @pytest.mark.parametrize("kind", ["file", "named", "plain", "none"])
 def test_where_a_template_is_found(tmp_path, kind):
     text, second = "{{ messages[0].content }}!", "wrong"

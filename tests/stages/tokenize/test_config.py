@@ -17,8 +17,3 @@ def test_every_dataset_brings_lengths_and_a_reward(dataset):
     assert dataset in SETTINGS  # conf/config.yaml chooses tokenize and reward by the dataset's name
     assert (ROOT / "conf" / "reward" / f"{dataset}.yaml").is_file()
     assert tokenize(dataset).kind == "grpo"
-
-
-@pytest.mark.parametrize("name", ["arith", "gsm8k"])
-def test_compat_fits_the_datasets_it_is_for(name):
-    assert RULES.check(tokenize(name, compat="mindrlhf")) == []

@@ -3,7 +3,6 @@ import pytest
 
 from stages.fetch.jsonl import Row
 from stages.fetch.tokenizer_files import write_trained
-from stages.tokenize.encode import NO_TRUTH, pad
 from stages.tokenize.stage import make_encoder
 from tests.stages.fetch.settings import QWEN, dataset, needs_shared, tokenize
 
@@ -74,17 +73,6 @@ def test_compat_keeps_them_special_as_mindrlhf_does(directory):
     assert encode.ids.pad in encoded.prompt
 
 
-def test_rows_without_truth_or_prompt_are_left_out_by_name(directory):
-    rows = [Row(1, "a", "no marker"), ROWS[0], Row(3, " \n", "#### 1"), Row(4, "a", "#### ")]
-    encoded, dropped = encoder(directory).encode(rows, with_answers=False)
-    assert [row.line for row in encoded] == [1]  # ROWS[0]'s own number
-    assert [(row.line, row.reason) for row in dropped] == [
-        (1, NO_TRUTH),
-        (3, "the prompt is blank"),
-        (4, NO_TRUTH),
-    ]
-
-
 def test_compat_masks_are_those_of_rlhf_data(directory):
     encode = encoder(directory, compat="mindrlhf", max_prompt_length=4, seq_length=6)
     rows, _ = encode.encode([Row(1, "12", "#### 34567890"), Row(2, "123456", "x")], with_answers=False)
@@ -94,10 +82,6 @@ def test_compat_masks_are_those_of_rlhf_data(directory):
     assert columns["loss_mask"].tolist() == [[0, 0, 1, 1, 1, 1], [0, 0, 0, 0, pad_id, pad_id]]
     assert encode.tokenizer.decode(columns["pretrain_ids"][0]) == "345678"
     assert encode.tokenizer.decode(columns["prompt_ids"][1]) == "1234"
-
-
-def test_padding_is_on_the_right():
-    assert pad([[1, 2], [], [3]], 3, 9).tolist() == [[1, 2, 9], [9, 9, 9], [3, 9, 9]]
 
 
 @needs_shared

@@ -120,12 +120,3 @@ def test_any_values_survive_packing(data, length, rows):
     table = [data.draw(st.lists(value, max_size=length)) + [data.draw(value)] * length for _ in range(rows)]
     table = [row[:length] for row in table]
     assert [unpack(packed) for packed in pack(np.array(table, np.int64))] == table
-
-
-def test_pages_and_headers_that_are_too_small_are_refused(tmp_path):
-    records = MindRecordFile(tmp_path / "a.mindrecord", ["x"], "int64", PAGE, HEADER)
-    with pytest.raises(ValueError, match="page_size"):
-        records.add({"x": random_ids(2, 40_000)})
-        records.close()
-    with pytest.raises(ValueError, match="header_size"):
-        ours(tmp_path / "b.mindrecord", {"x": random_ids(2000, 1000)})

@@ -1,12 +1,10 @@
-import os
 import shutil
-import stat
 
 import numpy as np
 import pytest
 
 from stages.base.errors import InputError
-from stages.tokenize.records import RecordWriter, file_sizes, read_columns
+from stages.tokenize.records import RecordWriter, read_columns
 
 
 def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):
@@ -28,30 +26,6 @@ def test_rows_come_back_in_order(tmp_path, rows, length, dtype):
         assert result[name].dtype == np.dtype(dtype)
         assert (result[name] == values).all()
         assert result[name].shape == values.shape
-
-
-def test_small_data_makes_small_files_that_the_group_can_read(tmp_path):
-    mask = os.umask(0o027)
-    try:
-        file, _ = write(tmp_path, 50)
-    finally:
-        os.umask(mask)
-    for path in (file, file.with_name(file.name + ".db")):
-        assert path.stat().st_size < 100_000
-        assert stat.S_IMODE(path.stat().st_mode) == 0o640
-
-
-@pytest.mark.parametrize(
-    ("rows", "row_bytes"),
-    [(1, 8), (6000, 500), (100, 81_920), (200_000, 16), (7473, 81_920), (1_000_000, 81_920), (50, 8_000_000)],
-)
-def test_pages_hold_rows_and_the_header_holds_the_pages(rows, row_bytes):
-    page, header = file_sizes(rows, row_bytes)
-    assert page & (page - 1) == 0
-    assert page >= max(32 * 1024, 4 * row_bytes)
-    assert header >= 16 * 1024
-    assert header >= 256 * rows * (row_bytes + 21) / page
-    assert header + page < max(100_000, rows * row_bytes)
 
 
 def test_a_directory_can_be_moved_but_a_file_cannot_be_renamed(tmp_path):
@@ -94,20 +68,3 @@ def test_missing_truncated_and_foreign_files_are_named(tmp_path):
         read_columns(file, ["labels"])
     with pytest.raises(InputError, match="can't be read"):
         read_columns(tmp_path / "none.mindrecord", ["labels"])
-
-
-def test_writing_nothing_is_an_error(tmp_path):
-    with (
-        pytest.raises(InputError, match="needs at least one row"),
-        RecordWriter(tmp_path / "a.mindrecord", {"labels": 4}, "int64", 10),
-    ):
-        pass
-
-
-def test_a_lost_row_is_noticed(tmp_path):
-    with (
-        pytest.raises(InputError, match="must hold the 6 rows"),
-        RecordWriter(tmp_path / "a.mindrecord", {"labels": 4}, "int64", 10) as writer,
-    ):
-        writer.write({"labels": np.ones((5, 4), np.int64)})
-        writer.rows += 1

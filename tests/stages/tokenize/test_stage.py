@@ -1,12 +1,11 @@
 import dataclasses
 import hashlib
 import json
-import os
 
 import numpy as np
 import pytest
 
-from stages.base.errors import ConfigError, InputError
+from stages.base.errors import InputError
 from stages.fetch import dataset as fetch_dataset
 from stages.fetch import stage as fetch
 from stages.grpo.data import read_examples
@@ -72,37 +71,6 @@ def test_supervised_examples_may_be_the_user_s_own(tmp_path, kind):
     assert len(read) == 5 and read.mask.sum(1).tolist() == [float((columns["labels"][0] != -100).sum())] * 5
 
 
-def test_every_turn_of_the_assistant_is_learnt_and_no_other(tmp_path):
-    turns = [("user", "Say 7."), ("assistant", "7"), ("user", "Say 8."), ("assistant", "8 and 9")]
-    messages = [{"role": role, "content": text} for role, text in turns]
-    file = tmp_path / "own.json"
-    file.write_text(json.dumps([{"messages": messages}, {"messages": messages[:2]}]))
-    settings = values("tokenize", "arith") | {"sft_length": 160}
-    own = {"path": str(file), "kind": "conversations"}
-    output = run_all(tmp_path, arith_values(), settings, own)
-    columns = read_columns(output / "sft.mindrecord", ["input_ids", "labels"])
-    read = read_examples(output / "sft.mindrecord")
-    for row in range(2):
-        learnt = columns["labels"][row] != -100
-        complete = [*read.prompt[row][: read.length[row]], *read.completion[row]]
-        retained = [*[0.0] * read.length[row], *read.mask[row]]
-        pairs = [(i, k) for i, k in zip(complete, retained, strict=True) if k]
-        assert [i for i, _ in pairs] == columns["input_ids"][row][learnt].tolist()
-        end = np.flatnonzero(learnt)[-1] + 1
-        assert complete[:end] == columns["input_ids"][row][:end].tolist()
-    assert read.mask[0].sum() > read.mask[1].sum()
-
-
-def test_a_local_dataset_with_a_tokenizer_of_its_own(tmp_path):
-    output = run_all(
-        tmp_path, gsm8k_values(), values("tokenize", "gsm8k") | {"seq_length": 16}, vocab_size=700
-    )
-    card = json.loads((output / "result.json").read_text())
-    assert card["files"]["train"]["samples"][0]["solution"] == "72"
-    truth = read_columns(output / "test.mindrecord", ["pretrain_ids"])["pretrain_ids"]
-    assert truth.shape == (3, 16)
-
-
 def test_a_path_is_tokenised_alone_and_replaced_whole(tmp_path):
     output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
     directory = output.parent / "fetch"
@@ -121,11 +89,6 @@ def test_a_path_is_tokenised_alone_and_replaced_whole(tmp_path):
         "train_sft.mindrecord",
         "train_sft.mindrecord.db",
     ]
-
-
-def test_contradictions_end_before_any_work():
-    with pytest.raises(ConfigError, match="chat_template"):
-        stage.make_encoder(FIXTURE, None, dataset(), tokenize(compat="mindrlhf", chat_template=True))
 
 
 @pytest.mark.long  # in the default suite: the test after it
@@ -205,21 +168,3 @@ def test_without_test_rows_nothing_can_be_held_out(tmp_path):
     made = context(tmp_path, "tokenize", config, fetch=fetch_context.output, fetch_dataset=fetched)
     with pytest.raises(InputError, match=r"dataset\.test_rows: is required to hold rows out"):
         stage.run(made)
-
-
-def test_a_crash_while_files_are_replaced_leaves_no_mismatched_pair(tmp_path, monkeypatch):
-    output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
-    encoder = stage.make_encoder(output.parent / "fetch", None, dataset(path=str(FIXTURE)), tokenize("gsm8k"))
-    target = tmp_path / "target"
-    stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
-    real = os.replace
-
-    def dies(source, destination):
-        if str(source).endswith(".db"):
-            raise KeyboardInterrupt
-        real(source, destination)
-
-    monkeypatch.setattr(os, "replace", dies)
-    with pytest.raises(KeyboardInterrupt):
-        stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
-    assert [file.name for file in target.iterdir()] == ["train.mindrecord"]

@@ -1,6 +1,5 @@
 import json
 
-import numpy as np
 import pytest
 
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE, write_trained
@@ -32,22 +31,6 @@ def encoder(directory, kind="conversations", **changes):
 
 def read(tmp_path, *rows, kind="conversations"):
     return list(read_conversations(write_lines(tmp_path / "rows.jsonl", *rows), kind))
-
-
-def test_only_what_the_assistant_says_is_learnt(directory):
-    encode_with = encoder(directory)
-    (example,), dropped = encode(encode_with, [Conversation(7, TURNS)])
-    decode, end = encode_with.tokenizer.decode, encode_with.ids.eos[0]
-    ids, labels = np.array(example.ids), np.array(example.labels)
-    assert (example.line, dropped, len(ids)) == (7, [], len(labels))
-    learnt = labels != -100
-    assert (ids[learnt] == labels[learnt]).all()
-    assert decode(ids[learnt].tolist(), skip_special_tokens=False) == "Two.<|im_end|>Yes.<|im_end|>"
-    assert decode(ids[~learnt].tolist(), skip_special_tokens=False) == (
-        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHow many?<|im_end|>\n"
-        "<|im_start|>assistant\n\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n\n"
-    )
-    assert (ids == end).sum() == 5
 
 
 def test_sharegpt_and_messages_are_the_same_conversation(tmp_path):
@@ -95,14 +78,6 @@ def test_a_row_that_is_no_conversation_is_named(tmp_path, kind, row, reason):
     (result,) = read(tmp_path, row, kind=kind)
     assert result.line == 1
     assert reason in result.reason
-
-
-def test_a_system_turn_of_its_own_wins(directory):
-    encode_with = encoder(directory)
-    own = Conversation(1, (Turn("system", "Sure."), *TURNS))
-    (example,), _ = encode(encode_with, [own])
-    text = encode_with.tokenizer.decode(example.ids, skip_special_tokens=False)
-    assert text.startswith("<|im_start|>system\nSure.<|im_end|>\n<|im_start|>user")
 
 
 @pytest.mark.parametrize("over_long", ["drop", "truncate"])

@@ -16,11 +16,6 @@ def directory(tmp_path):
     return tmp_path
 
 
-def test_building_and_loading_give_the_same_ids(directory):
-    text = "#### 15 Tom<|im_end|> has\n\n7"
-    assert build(directory).encode(text).ids == load(directory).encode(text).ids
-
-
 def test_leaving_out_hash_merges_splits_the_marker_only(directory):
     actual, reference = build(directory), build(directory, drop_hash_merges=True)
     assert actual.encode("####").tokens == ["####"]

@@ -133,18 +133,6 @@ def test_quantised_weights_and_pickles_are_refused(tmp_path):
         convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
 
 
-def test_name_map_of_another_model(tmp_path):
-    write_hf(tmp_path / "hf", make_model())
-    run(_context(tmp_path, make_model()))
-    file = tmp_path / "out" / "name_map.json"
-    names = json.loads(file.read_text())
-    del names["tensors"]["model.norm_out.weight"]
-    for content, message in ((json.dumps(names), "belongs to another model"), ("[]", "is not a name map")):
-        file.write_text(content)
-        with pytest.raises(InputError, match=message):
-            converted(tmp_path / "out", tmp_path / "hf", make_model())
-
-
 def test_config_json_is_required(tmp_path):
     write_hf(tmp_path / "hf", make_model())
     file = tmp_path / "hf" / "config.json"

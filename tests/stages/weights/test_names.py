@@ -5,7 +5,6 @@ import pytest
 from pipeline.config.load import load
 from stages.models.families import weights_of
 from stages.weights.names import name_map
-from stages.weights.strategy.files import plain_name
 from tests.stages.weights.checkpoints import hf_shapes, make_model
 
 # layers, hidden, heads, kv heads, intermediate, vocabulary, tied
@@ -42,24 +41,3 @@ def test_every_tensor_of_hugging_face_is_named_once(size):
     assert {weight.parts[0]: weight.shape for weight in weights_of(model)} == expected
     fused = [part for parts in name_map(model, qkv_concat=True).values() for part in parts]
     assert sorted(fused) == sorted(expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [
-        (
-            "grpo_model_train.policy_model.model.model.layers.0.attention.wq.weight",
-            "model.layers.0.attention.wq.weight",
-        ),
-        ("grpo_model_train.policy_model.model.lm_head.weight", "lm_head.weight"),
-        ("adam_m.grpo_model_train.policy_model.model.lm_head.weight", "adam_m.lm_head.weight"),
-        ("grpo_model.policy_model.model.model.norm_out.weight", "model.norm_out.weight"),
-        ("model.model.tok_embeddings.embedding_weight", "model.tok_embeddings.embedding_weight"),
-        ("model.lm_head.weight", "lm_head.weight"),
-        ("model.norm_out.weight", "model.norm_out.weight"),
-        ("adam_v.model.norm_out.weight", "adam_v.model.norm_out.weight"),
-        ("global_step", "global_step"),
-    ],
-)
-def test_prefixes_of_mindrlhf(name, plain):
-    assert plain_name(name) == plain

@@ -8,7 +8,6 @@ import pytest
 from pipeline.cli import main
 from stages.base.errors import InputError
 from stages.fetch.local import weight_files
-from stages.weights.index import unused_index
 from stages.weights.sources import as_tensor, open_directory, open_rank
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import (
@@ -118,17 +117,6 @@ def test_reads_the_files_that_transformers_loads(tmp_path, removed):
     loaded = transformers.Qwen2ForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).state_dict()
     assert_same(_values(tmp_path), {name: tensor.float().numpy() for name, tensor in loaded.items()})
     assert {stored.file.name for stored in open_directory(tmp_path).values()} <= set(weight_files(tmp_path))
-
-
-def test_unused_index(tmp_path):
-    bits = two_sets(tmp_path)
-    assert f"{tmp_path}: holds both model.safetensors and" in unused_index(tmp_path)
-    (tmp_path / INDEX).write_text("{")
-    assert unused_index(tmp_path)
-    (tmp_path / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(bits, "model.safetensors")}))
-    assert unused_index(tmp_path) is None
-    (tmp_path / "model.safetensors").unlink()
-    assert unused_index(tmp_path) is None
 
 
 def test_convert_and_export_read_the_single_file_and_warn(tmp_path, capsys):

@@ -116,18 +116,6 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
     shutil.rmtree(folder)
 
 
-def test_only_the_requested_ranks(tmp_path):
-    write_ranks_of(tmp_path, make_model(), model_parallel=4, pipeline_stage=2)
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "some", ranks=[5, 2])
-    assert sorted(path.name for path in (tmp_path / "some").iterdir()) == ["rank_2", "rank_5"]
-    for rank in (2, 5):
-        file = f"rank_{rank}/model.safetensors"
-        assert (tmp_path / "some" / file).read_bytes() == (tmp_path / "ranks" / file).read_bytes()
-    for ranks in ([8], [-1], []):
-        with pytest.raises(InputError, match="from 0 to 7"):
-            split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "no", ranks=ranks)
-
-
 def test_cast_and_progress(tmp_path, monkeypatch):
     model = make_model()
     bits = write_hf(tmp_path / "hf", model)
@@ -175,20 +163,6 @@ def test_strategy_that_does_not_divide(tmp_path):
     (tmp_path / "s.ckpt").write_bytes(encode_merged([{"w": TensorLayout((2,), (0,), 0, 0)}]))
     with pytest.raises(InputError, match=r"w=\[9\]: 9 is not divisible into 2 slices"):
         split_directory(tmp_path / "m.safetensors", tmp_path / "s.ckpt", tmp_path / "out")
-
-
-def test_source_that_shrinks_leaves_no_output(tmp_path):
-    model = make_model()
-    write_hf(tmp_path / "hf", model)
-    write_strategy(model, make_layout(model_parallel=2), tmp_path / "strategy")
-
-    def shrink(done, total):
-        with (tmp_path / "hf" / "model.safetensors").open("r+b") as file:
-            file.truncate(20_000)
-
-    with pytest.raises(InputError, match=r"model.safetensors: .*: ended while being read"):
-        split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", progress=shrink)
-    assert not (tmp_path / "out").exists()
 
 
 def test_killed_split_leaves_no_output_and_does_not_disturb_the_next(tmp_path):

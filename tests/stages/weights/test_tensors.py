@@ -8,8 +8,8 @@ from stages.base.errors import InputError
 from stages.models.families import parameter_shapes
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
-from stages.weights.tensors import load, merge_ranks, slices_of, write_rank, write_ranks
-from tests.stages.weights.checkpoints import assert_same, make_layout, make_model, write_hf
+from stages.weights.tensors import merge_ranks, write_rank, write_ranks
+from tests.stages.weights.checkpoints import assert_same, make_layout, make_model
 from tests.stages.weights.plain_slicing import rank_part
 
 LAYOUT = {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2}
@@ -61,21 +61,3 @@ def test_strides_and_byte_order(tmp_path):
     assert_same(written, {"t": array.T, "s": array[:, 1:3], "b": array})
     with pytest.raises(InputError, match="complex64"):
         write_rank({"c": np.zeros(2, np.complex64)}, tmp_path / "y.safetensors", None)
-
-
-def test_loads_a_hugging_face_directory(tmp_path):
-    bits = write_hf(tmp_path, make_model(torch_dtype="float16"), shards=2)
-    values = {name: array.view(np.float16).astype(np.float32) for name, array in bits.items()}
-    assert_same(load(tmp_path), values)
-
-
-def test_other_tensors_than_the_strategy_lists(tmp_path):
-    model = make_model()
-    write_strategy(model, make_layout(), tmp_path / "strategy")
-    full = _full(model)
-    with pytest.raises(InputError, match=r"value_head=\[2\]: the strategy does not list"):
-        slices_of(full | {"value_head": np.zeros(2, np.float32)}, read_strategy(tmp_path / "strategy"), 0)
-    del full["lm_head.weight"]
-    with pytest.raises(InputError, match=r"lm_head.weight: the strategy lists this tensor"):
-        write_ranks(full, tmp_path / "strategy", tmp_path / "ranks", None)
-    assert not (tmp_path / "ranks").exists()

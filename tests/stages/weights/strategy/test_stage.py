@@ -78,23 +78,3 @@ def test_mindrlhf_names(tmp_path):
         assert read_strategy(merged) == read_strategy(ranks) == read_strategy(tmp_path / "plain")
     with pytest.raises(InputError, match="holds several roles' strategies"):
         read_strategy(tmp_path)
-
-
-def test_files_of_an_earlier_layout_are_removed(tmp_path):
-    (tmp_path / "ckpt_strategy_of_mine.ckpt").write_bytes(b"kept")
-    for cards in (4, 2):
-        write_strategy(make_model(), make_layout(model_parallel=cards), tmp_path)
-    ranks = {f"ckpt_strategy_rank_{rank}.ckpt" for rank in range(2)}
-    expected = ranks | {"merged_ckpt_strategy.ckpt", "ckpt_strategy_of_mine.ckpt"}
-    assert {file.name for file in tmp_path.iterdir()} == expected
-
-
-def test_strategy_of_72b(tmp_path):
-    model = make_model(
-        hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
-        intermediate_size=29568, vocab_size=152064,
-    )  # fmt: skip
-    layout = make_layout(data_parallel=2, model_parallel=8, pipeline_stage=4, enable_parallel_optimizer=True)
-    write_strategy(model, layout, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 65
-    assert len(read_strategy(tmp_path).tensors) >= 80 * 12 + 3
