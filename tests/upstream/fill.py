@@ -123,7 +123,8 @@ def install(environment: Environment) -> bool:
         return _report(name, "is there")
     shutil.rmtree(environment.home, ignore_errors=True)
     pip = [str(environment.python), "-m", "pip", "install", "--quiet"]
-    pip += ["--disable-pip-version-check", "--no-compile"]  # most of MindSpore is never imported
+    pip += ["--disable-pip-version-check"]
+    pip += [] if environment.compiled else ["--no-compile"]  # most of MindSpore is never imported
     try:
         subprocess.run([sys.executable, "-m", "venv", str(environment.home)], check=True)
         subprocess.run([*pip, "--requirement", str(environment.requirements)], check=True)

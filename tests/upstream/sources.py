@@ -71,6 +71,8 @@ class Environment:
 
     name: str
     requirements: Path
+    compiled: bool = False
+    """True: write bytecode, because many processes import much of the environment."""
 
     @property
     def alone(self) -> Path:
@@ -89,5 +91,6 @@ class Environment:
 
 
 ENVIRONMENTS = tuple(
-    Environment(name, Path(__file__).parent / f"{name}.txt") for name in ("mindspore", "mindspeed")
+    Environment(name, Path(__file__).parent / f"{name}.txt", compiled=name == "verl")
+    for name in ("mindspore", "mindspeed", "verl")
 )

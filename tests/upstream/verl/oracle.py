@@ -1,0 +1,144 @@
+"""GRPO steps in plain torch, from the completions that a run of verl wrote; runs in verl's interpreter.
+
+Nothing of verl is used except its checkpoint's files. One sequence at a time, float32. Request on stdin:
+directory (of the run), model, algorithm, beta, learning_rate, steps, epochs, max_tokens. The answer: metrics
+of each step and the largest differences of the weights.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+from prepare import ALPHABET
+from transformers import AutoModelForCausalLM
+
+CLIP = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4)}
+DUAL_CLIP = 3.0
+"""Bound of the ratio at a negative advantage; verl's default, not used by gspo."""
+
+
+def encode(text):
+    return [ALPHABET.index(character) for character in text]
+
+
+def read_completions(file, max_tokens):
+    """Return the groups of one step: lists of prompt, completion and reward."""
+    groups = defaultdict(list)
+    for row in map(json.loads, file.read_text().splitlines()):
+        completion = encode(row["output"])
+        completion += [len(ALPHABET)] if len(completion) < max_tokens else []  # the end is not written
+        digits = [token for token in encode(row["output"]) if token < 10]
+        reward = len(digits) / max(1, len(row["output"]))
+        groups[row["uid"].split("_")[0]].append((encode(row["input"]), completion, reward))
+    return list(groups.values())
+
+
+def with_advantages(groups, algorithm):
+    for group in groups:
+        rewards = torch.tensor([reward for *_, reward in group])
+        scale = 1.0 if algorithm == "dr_grpo" else rewards.std() + 1e-6
+        for (prompt, completion, _), advantage in zip(group, (rewards - rewards.mean()) / scale, strict=True):
+            yield prompt, completion, advantage
+
+
+def logprobs(model, prompt, completion):
+    logits = model(input_ids=torch.tensor([prompt + completion])).logits[0]
+    predicted = logits[len(prompt) - 1 : -1].log_softmax(-1)
+    return predicted[torch.arange(len(completion)), torch.tensor(completion)]
+
+
+def objective(new, old, advantage, algorithm):
+    """Return the loss of each token."""
+    low, high = CLIP[algorithm]
+    log_ratio = new - old
+    if algorithm == "gspo":
+        log_ratio = log_ratio.mean().detach() + new - new.detach()
+    ratio = log_ratio.exp()
+    losses = -torch.min(ratio * advantage, ratio.clip(1 - low, 1 + high) * advantage)
+    if algorithm != "gspo" and advantage < 0:
+        losses = torch.min(losses, -DUAL_CLIP * advantage)
+    return losses
+
+
+def weight(completion, rows, algorithm, max_tokens):
+    """Return the factor of a completion's summed token losses in the loss of the batch."""
+    if algorithm == "dapo":
+        return 1 / sum(len(row[1]) for row in rows)
+    length = max_tokens if algorithm == "dr_grpo" else len(completion)
+    return 1 / (length * len(rows))
+
+
+def update(model, reference, optimizer, rows, old, request):
+    """Make one optimizer step; return its loss, its KL divergence and its gradient norm."""
+    optimizer.zero_grad()
+    total, total_kl = 0.0, 0.0
+    for row, old_row in zip(rows, old, strict=True):
+        prompt, completion, advantage = row
+        new = logprobs(model, prompt, completion)
+        with torch.no_grad():
+            fixed = logprobs(reference, prompt, completion)
+        distance = fixed - new
+        factor = weight(completion, rows, request["algorithm"], request["max_tokens"])
+        loss = objective(new, old_row, advantage, request["algorithm"]).sum() * factor
+        kl = (distance.exp() - distance - 1).sum() * factor
+        (loss + request["beta"] * kl).backward()
+        total, total_kl = total + loss.item(), total_kl + kl.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
+    optimizer.step()
+    return total, total_kl, norm
+
+
+def train(request, load):
+    """Return the trained model and the metrics of each step."""
+    model, reference = load(), load()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=request["learning_rate"], weight_decay=0.0)
+    steps = []
+    for step in range(1, request["steps"] + 1):
+        file = Path(request["directory"]) / "rollouts" / f"{step}.jsonl"
+        groups = read_completions(file, request["max_tokens"])
+        rows = list(with_advantages(groups, request["algorithm"]))
+        with torch.no_grad():
+            old = [logprobs(model, prompt, completion) for prompt, completion, _ in rows]
+        updates = [update(model, reference, optimizer, rows, old, request) for _ in range(request["epochs"])]
+        rewards = [reward for group in groups for *_, reward in group]
+        means = [sum(values) / len(values) for values in zip(*updates, strict=True)]
+        steps.append(dict(zip(("loss", "kl", "norm"), means, strict=True)))
+        steps[-1]["reward"] = sum(rewards) / len(rewards)
+    return model, steps
+
+
+def checkpoint(directory, step):
+    """Return the weights of all shards."""
+    files = sorted((directory / "checkpoints" / f"global_step_{step}" / "actor").glob("model_world_size_*"))
+    shards = [torch.load(file, weights_only=False) for file in files]
+    return {
+        name: torch.cat([shard[name].to_local() for shard in shards]) if len(shards) > 1 else full(value)
+        for name, value in shards[0].items()
+    }
+
+
+def full(value):
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def largest(one, other):
+    return max((one[name] - other[name]).abs().max().item() for name in one)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    request = json.load(sys.stdin)
+    load = lambda: AutoModelForCausalLM.from_pretrained(request["model"], dtype=torch.float32)  # noqa: E731
+    model, steps = train(request, load)
+    weights = checkpoint(Path(request["directory"]), request["steps"])
+    print(
+        json.dumps(
+            {
+                "steps": steps,
+                "difference": largest(weights, model.state_dict()),
+                "moved": largest(weights, load().state_dict()),
+            }
+        )
+    )
