@@ -1,6 +1,5 @@
 """`grpoflow logs`: the output of a stage's processes."""
 
-import re
 import signal
 import sys
 import time
@@ -11,6 +10,7 @@ from pipeline.cli.command import Bounded, Commands, add_run, store_of
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
+from pipeline.store.logs import find_log, last_written, newest_attempt, worker_logs
 from pipeline.ui.watch import choose
 from stages.catalog import STAGES
 
@@ -67,17 +67,12 @@ def find(root: Path, record: Record, stage: str | None, worker: int | None) -> P
         StoreError: there is no such log.
     """
     name = stage or _last_stage(root, record)
-    directory = _newest(root, record.artifact(name))
-    workers = {} if directory is None else _workers(directory)
-    if worker is None and directory is not None:
-        plain = directory / "stage.log"
-        file = workers.get(0, plain)
-        if file.is_file() and file.stat().st_size:
-            return file
-        if plain.is_file():
-            return plain
-    elif worker in workers:
-        return workers[worker]
+    artifact = record.artifact(name)
+    directory = newest_attempt(root, artifact)
+    workers = {} if directory is None else worker_logs(directory)
+    file = find_log(root, artifact) if worker is None else workers.get(worker)
+    if file is not None:
+        return file
     what = f"no log of {name}" + (f", worker {worker}" if worker is not None else "")
     numbers = f"; workers that have one: {', '.join(map(str, sorted(workers)))}" if workers else ""
     raise StoreError(f"{directory or root / '.logs'}: {what}, in run {record.id}{numbers}")
@@ -106,32 +101,11 @@ class Printer:
 
 def _last_stage(root: Path, record: Record) -> str:
     """Return the stage that failed, else the one that wrote last."""
-    newest = {name: _newest(root, artifact) for name, artifact in record.artifacts.items()}
-    written = {name: _time(directory) for name, directory in newest.items() if directory is not None}
+    newest = {name: newest_attempt(root, artifact) for name, artifact in record.artifacts.items()}
+    written = {name: last_written(directory) for name, directory in newest.items() if directory is not None}
     if record.failed_stage in written:
         return str(record.failed_stage)
     if not written:
         hint = "all its stages were in the store already, or none has begun"
         raise ConfigError([Problem("RUN", record.id, f"has no logs: {hint}", "see `grpoflow runs`")])
     return max(written, key=lambda name: written[name])
-
-
-def _newest(root: Path, artifact: str) -> Path | None:
-    """Return the logs of the attempt at an artifact that wrote last."""
-    flat = artifact.replace("/", "-")
-    pattern = re.compile(re.escape(flat) + r"(\+\d+)?")
-    attempts = [path for path in (root / ".logs").glob(f"{flat}*") if pattern.fullmatch(path.name)]
-    return max((path for path in attempts if path.is_dir()), key=_time, default=None)
-
-
-def _workers(directory: Path) -> dict[int, Path]:
-    """Return the newest log of each worker, by its number."""
-    logs = {}
-    files = (file for file in directory.rglob("worker_*.log") if file.stem[7:].isdecimal() and file.is_file())
-    for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):
-        logs[int(file.stem[7:])] = file
-    return logs
-
-
-def _time(directory: Path) -> int:
-    return max((file.stat().st_mtime_ns for file in directory.rglob("*.log")), default=0)

@@ -4,7 +4,7 @@ import contextlib
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,12 +14,14 @@ from launch.errors import LaunchError, ProcessFailed
 from launch.process import child, job
 from launch.process.child import Outcome
 from launch.process.tree import end_job
-from pipeline.config.load import load
+from pipeline.config.load import load, without_locations
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, stage_command, write_spec
+from pipeline.run.origin import origin
 from pipeline.run.progress import tail
+from pipeline.store import history
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.store import Manifest, Store
 from stages.base.context import WARNINGS
@@ -53,8 +55,7 @@ def build(
     store: Store,
     launcher: LauncherConfig,
     watcher: Watcher,
-    run_started: float,
-    command: Sequence[str] | None = None,
+    run: str,
     replaces: str | None = None,
     views: Callable[[StageSpec, Path], Mapping[str, Path]] | None = None,
 ) -> bool:
@@ -65,8 +66,7 @@ def build(
         store: store with its inputs, and for its artifact.
         launcher: configuration for starting its processes.
         watcher: callbacks for progress.
-        run_started: start of the run (Unix time, seconds), for the report.
-        command: overrides for the model card; None: the run has no command line.
+        run: id of the run, whose record in the history the model card and the report show.
         replaces: manifest digest of an existing artifact to rebuild; None: an existing artifact is used.
         views: downloads the required files of remote-only inputs below a directory; input stage -> directory.
 
@@ -91,7 +91,7 @@ def build(
             if shortage := disk_shortage(spec, store):
                 raise StoreError(shortage)
             inputs = {name: downloaded.get(key.stage, store.path(key)) for name, key in spec.inputs.items()}
-            config = {**spec.config, **_unfingerprinted(spec, command, run_started)}
+            config = {**spec.config, **_unfingerprinted(spec, store, run)}
             try:
                 write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work)
                 outcome = _run(spec, store, slot, launcher, watcher)
@@ -143,13 +143,17 @@ def _check_external(spec: StageSpec, store: Store) -> None:
             raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
 
 
-def _unfingerprinted(spec: StageSpec, command: Sequence[str] | None, run_started: float) -> dict[str, Any]:
+def _unfingerprinted(spec: StageSpec, store: Store, run: str) -> dict[str, Any]:
     """Return values that a stage shows, but that do not change the meaning of its artifact."""
-    if spec.name == "export" and command is not None:  # the model card shows the command
-        return {"command": list(command)}
-    if spec.name == "report":  # it shows deviations from the defaults, and which stages were cached
-        return {"defaults": load([]).plain(), "run_started": run_started}
-    return {}
+    record = history.runs(store.root).get(run) if spec.name in ("export", "report") else None
+    if record is None:
+        return {}
+    if spec.name == "export":  # the model card shows the command
+        engine = record.section("engine").get("name", "")
+        return {"command": without_locations(record.overrides, engine)}
+    # the report shows its run, deviations from the defaults, and which stages were cached
+    facts = origin(store.root, record, store.path(spec.key))
+    return {"defaults": load([]).plain(), "run_started": record.started, "origin": facts}
 
 
 def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig, watcher: Watcher) -> Outcome:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch.errors import EnvironmentProblem
 from pipeline import engines
-from pipeline.config.load import load, without_locations
+from pipeline.config.load import load
 from pipeline.errors import (
     REPORTED,
     ConfigError,
@@ -73,7 +73,7 @@ def begin(overrides: Sequence[str], config_dir: Path | None, target: Target) -> 
     try:
         check_working_directory()
         planned, store = prepare_plan(overrides, config_dir, target=target)
-        return Run(planned, store, overrides)
+        return Run(planned, store, overrides, config_dir=config_dir)
     except ConfigError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
@@ -92,6 +92,7 @@ class Run:
         overrides: Sequence[str],
         label: str = "",
         previous: Sharing | None = None,
+        config_dir: Path | None = None,
     ) -> None:
         """Check that this machine can run `plan`, and record the start of the run.
 
@@ -101,13 +102,14 @@ class Run:
             overrides: overrides to record in the history.
             label: prefix of progress lines of a sweep point; empty for a single run.
             previous: remote of an earlier run of the same sweep, whose connection is reused.
+            config_dir: directory with the user's config groups, to record in the history.
 
         Raises:
             EnvironmentProblem, ConfigError: this machine cannot build what is missing.
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
-        self._command = without_locations(overrides, plan.config.engine.name)
+        self._config_dir = config_dir
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
         self.replaced = {
@@ -168,7 +170,7 @@ class Run:
 
     def _record_start(self, overrides: Sequence[str], lease: str) -> None:
         """Write the start of the run to the history."""
-        self.started = history.record(
+        history.record(
             self.store.root,
             self.id,
             "started",
@@ -178,6 +180,7 @@ class Run:
             lease=lease,
             target=str(self.plan.target),
             force=",".join(self.plan.target.force),
+            config_dir=str(self._config_dir or ""),
         )
 
     def is_complete(self, stage: str) -> bool:
@@ -224,9 +227,7 @@ class Run:
             if "tokenize" in spec.inputs:  # the numbers of rows are known only now
                 check(self.plan, self.store)
             replaces, launcher = self.replaced.get(stage), self.plan.config.launcher
-            start = functools.partial(
-                build, spec, self.store, launcher, self.display, self.started, self._command, replaces
-            )
+            start = functools.partial(build, spec, self.store, launcher, self.display, self.id, replaces)
             try:
                 ran = start(None if sharing is None else sharing.views)
             except RemoteError as error:

@@ -6,6 +6,7 @@ Lines are only appended, so a crash loses at most the line that was being writte
 import errno
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class Record:
     """--until STAGE or --only STAGES; empty: the entire graph."""
     force: str = ""
     """Stages of --force, separated by commas."""
+    config_dir: str = ""
+    """Value of --config-dir; empty without one."""
 
     def __post_init__(self) -> None:
         self.lease: str = self.id
@@ -57,6 +60,12 @@ class Record:
     def options(self) -> str:
         """Command-line options that selected stages."""
         return " ".join(filter(None, [self.target, self.force and f"--force {self.force}"]))
+
+    @property
+    def command(self) -> str:
+        """Command line that repeats the run."""
+        config_dir = ["--config-dir", self.config_dir] if self.config_dir else []
+        return shlex.join(["grpoflow", "run", *config_dir, *self.target.split(), *self.overrides])
 
     @property
     def outcome(self) -> str:
@@ -176,7 +185,7 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     kind, run, when = event["event"], event["run"], float(event["time_s"])
     if kind == "started":
         records[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
-        for option in ("target", "force"):
+        for option in ("target", "force", "config_dir"):
             setattr(records[run], option, event[option] if is_text(event.get(option)) else "")
         lease = event.get("lease", run)
         if isinstance(lease, str) and RUN.fullmatch(lease):  # leases are file names

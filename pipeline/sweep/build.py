@@ -189,7 +189,8 @@ class Sweep:
         """Begin the run of a point; return None, with the reason in the point, if it cannot begin."""
         assert self._store is not None
         try:
-            run = Run(plan, self._store, point.overrides, f"[{point.number}] ", sharing)
+            label, config_dir = f"[{point.number}] ", self._options.config_dir
+            run = Run(plan, self._store, point.overrides, label, sharing, config_dir)
         except REPORTED as error:
             point.state, point.message = "invalid", message_of(error)
             return None

@@ -4,13 +4,14 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+from pipeline.run.origin import origin
 from pipeline.store import history
 from pipeline.store.attempt import find_all
 from pipeline.ui import watch
 from stages.base.files import read_json
 from stages.base.reader import read
 from stages.report.config import ReportConfig
-from stages.report.page import Live, render
+from stages.report.page import Live, Origin, render
 from stages.report.templates import render_page
 from stages.report.text import number
 
@@ -37,7 +38,8 @@ def report(root: Path, run_id: str) -> tuple[str, str | None]:
     rows = [astuple(row) for row in watch.rows(root, record)]
     live = Live(f"Run {record.id}", head, record.state == "running", watch.COLUMNS, rows)
     config = read(ReportConfig, record.section("report"))
-    return render(inputs, config, live, began=record.started), None
+    facts = Origin(**origin(root, record, root / "run"))  # the page's URL is /run/ID
+    return render(inputs, config, live, began=record.started, origin=facts), None
 
 
 def overview(root: Path) -> str:

@@ -19,6 +19,9 @@ from pipeline.ui.access import Access
 LOOPBACK = "127.0.0.1"
 RUN_PAGE = re.compile(r"/run/([\w-]+)")
 STORED_FILE = re.compile(r"/((?:report|sweeps)/[0-9a-f]{8,16}/(?:index\.html|table\.csv))")
+LOG = re.compile(r"/(\.logs/(?:[\w+-]+/)+(?:stage|worker_\d+)\.log)")
+MAX_LOG_BYTES = 4 << 20
+"""The end of a log that is sent."""
 CONTENT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -111,6 +114,10 @@ class Pages(BaseHTTPRequestHandler):
             kind = "text/csv" if path.endswith(".csv") else "text/html"
             text = file.read_text(encoding="utf-8", errors="replace")
             self._send(200, text, kind, {"Content-Security-Policy": CONTENT_POLICY + script})
+        elif (match := LOG.fullmatch(path)) and not (file := self._root / match[1]).is_symlink():
+            with file.open("rb") as log:
+                log.seek(max(0, file.stat().st_size - MAX_LOG_BYTES))
+                self._send(200, log.read(MAX_LOG_BYTES).decode("utf-8", "replace"))
         else:
             raise FileNotFoundError
 

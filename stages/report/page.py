@@ -36,12 +36,27 @@ class Live:
     """One per stage: its name, its state, and the other columns."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The run that a report belongs to."""
+
+    run: str
+    """Its id."""
+    name: str
+    """Empty without one."""
+    command: str
+    """The command line that repeats it."""
+    logs: Mapping[str, str]
+    """Stage -> URL of its log, relative to the page."""
+
+
 def render(
     inputs: Mapping[str, Path],
     config: ReportConfig,
     live: Live | None = None,
     defaults: Mapping[str, Any] | None = None,
     began: float | None = None,
+    origin: Origin | None = None,
 ) -> str:
     """Return the complete page as HTML.
 
@@ -51,6 +66,7 @@ def render(
         live: progress of a run that has not finished.
         defaults: the configuration without any override; None if unknown.
         began: Unix time of the run's start, which identifies reused stages; None if unknown.
+        origin: the run; None if unknown.
     """
     run = Run.load(inputs)
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
@@ -60,6 +76,7 @@ def render(
     values = {
         "title": config.title or _title(run),
         "subtitle": _subtitle(run, line, layouts),
+        "origin": origin,
         "live": live,
         "tiles": tiles(evaluation, "sft" in run.directories),
         "pairs": pairs(evaluation),

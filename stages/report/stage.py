@@ -8,7 +8,7 @@ from typing import Any
 from stages.base.context import Context
 from stages.report.artifacts import mapping
 from stages.report.config import ReportConfig
-from stages.report.page import render
+from stages.report.page import Origin, render
 from stages.report.text import number
 
 
@@ -16,7 +16,10 @@ def run(context: Context) -> None:
     """Write the report of a run."""
     context.progress(0, 1, "drawing")
     config, defaults = context.section(ReportConfig, "report"), mapping(context.config.get("defaults"))
-    write_report(context.inputs, context.output, config, defaults, number(context.config.get("run_started")))
+    began, origin = number(context.config.get("run_started")), context.config.get("origin")
+    write_report(
+        context.inputs, context.output, config, defaults, began, Origin(**origin) if origin else None
+    )
     context.progress(1, 1, "written")
 
 
@@ -26,10 +29,11 @@ def write_report(
     config: ReportConfig,
     defaults: Mapping[str, Any] | None = None,
     began: float | None = None,
+    origin: Origin | None = None,
 ) -> Path:
     """Render the page of a run into the directory `output`; return the path of index.html."""
     page = output / "index.html"
-    content = render(inputs, config, defaults=defaults, began=began).encode("utf-8")
+    content = render(inputs, config, defaults=defaults, began=began, origin=origin).encode("utf-8")
     page.write_bytes(content)
     (output / "result.json").write_text(json.dumps({"bytes": len(content)}) + "\n", encoding="utf-8")
     return page

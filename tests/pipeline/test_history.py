@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from typing import Any
@@ -166,3 +167,11 @@ def test_the_newest_runs_are_listed(tmp_path, capsys):
         history.record(tmp_path, f"run{number}", "started", overrides=[], config={}, artifacts={})
     assert listed() == [f"run{number}" for number in range(5, 25)]
     assert len(listed("--all")) == 25
+
+
+def test_the_command_of_a_run_has_its_options_and_quotes(tmp_path):
+    values = {"overrides": ["seed=1", "report.title='a b'"], "config": {}, "artifacts": {}}
+    history.record(tmp_path, "r1", "started", **values, target="--until grpo", config_dir="/my conf")
+    assert shlex.split(history.find(tmp_path, "r1").command) == [
+        "grpoflow", "run", "--config-dir", "/my conf", "--until", "grpo", "seed=1", "report.title='a b'",
+    ]  # fmt: skip

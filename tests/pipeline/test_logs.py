@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.cli import logs, main
 from pipeline.config.load import load
+from pipeline.run.origin import origin
 from pipeline.store import history, leases
 
 ARTIFACTS = {"split": "split/0123456789abcdef", "grpo": "grpo/fedcba9876543210"}
@@ -85,3 +86,15 @@ def test_follow_continues_with_the_next_stage_until_the_run_ends(store, monkeypa
     assert main(["logs", "-f", f"store={store}"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "one\ntwo\nthree\nagain\n" and shown.err.count("==> ") == 2
+
+
+def test_a_report_links_the_same_logs_and_shows_the_command(store, capsys):
+    page = store / "report" / "0123456789abcdef"
+    history.record(store, "r1", "named", name="first one")
+    page.mkdir(parents=True)
+    facts = origin(store, history.find(store, "r1"), page)
+    assert (facts["run"], facts["name"], facts["command"]) == ("r1", "first one", "grpoflow run")
+    for stage, link in facts["logs"].items():
+        assert main(["logs", "r1", stage, f"store={store}"]) == 0
+        assert (page / link).read_text() == capsys.readouterr().out
+    assert facts["logs"].keys() == ARTIFACTS.keys()

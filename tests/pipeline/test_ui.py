@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 
@@ -24,7 +24,11 @@ from pipeline.store import history
 RUN = "20260101-000000-aaaa"
 SWEEP = "sweeps/0123abcd"
 REPORT = "report/0123456789abcdef"
-PATHS = ["/", f"/run/{RUN}", f"/{REPORT}/index.html", f"/{SWEEP}/table.csv", "/runs.jsonl", "/nowhere"]
+LOGS = ".logs/grpo-0123456789abcdef"
+PATHS = [
+    "/", f"/run/{RUN}", f"/{REPORT}/index.html", f"/{SWEEP}/table.csv", f"/{LOGS}/stage.log", "/runs.jsonl",
+    "/nowhere",
+]  # fmt: skip
 
 
 @dataclass
@@ -66,6 +70,8 @@ def ui(tmp_path_factory):
         (store / directory).mkdir(parents=True)
         (store / directory / "index.html").write_text(f"<p>page of {directory}</p>")
     (store / SWEEP / "table.csv").write_text("a,b\n")
+    (store / LOGS).mkdir(parents=True)
+    (store / LOGS / "stage.log").write_text("start\n" + "x" * (5 << 20) + "<script>end")
     browser = store / "browser"
     browser.write_text(f'#!/bin/sh\necho "$@" > {store}/seen\n')
     browser.chmod(0o755)
@@ -81,6 +87,14 @@ def ui(tmp_path_factory):
     yield Ui(store, process, printed)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 0
+
+
+def test_a_live_page_links_the_end_of_each_log_as_plain_text(ui):
+    page = ui.get(f"/run/{RUN}", ui.bearer())[2]
+    link = re.findall(r'<a href="([^"]*\.log)">grpo</a>', page)[0]
+    status, headers, text = ui.get(urljoin(f"/run/{RUN}", link), ui.bearer())
+    assert status == 200 and headers["content-type"].startswith("text/plain")
+    assert text.endswith("x<script>end") and "start" not in text
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
@@ -153,6 +167,7 @@ def test_pages_can_only_be_read(ui):
     "path",
     [
         "/run/nobody", "/runs.jsonl", "/report/../runs.jsonl", "/report/%2e%2e/index.html", "/.work/x",
+        f"/{LOGS}/spec.json", f"/{LOGS}/../x/stage.log", "/.logs/../stage.log", "/.logs/stage.log",
         f"/{REPORT}/manifest.json", f"/{REPORT}/../../runs.jsonl", f"/{REPORT}//index.html",
     ],
 )  # fmt: skip

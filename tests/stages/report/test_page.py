@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from stages.report.config import ReportConfig
-from stages.report.page import render
+from stages.report.page import Origin, render
 from stages.report.text import neutral
 from tests.stages.report.reading import Page
 from tests.stages.report.synthetic import (
@@ -49,6 +49,7 @@ def check(source, scripts=0):
     for link in page.attributes("href"):
         assert (
             link in ("data:,", "table.csv")
+            or re.fullmatch(r"(\.\./)+\.logs/[\w/-]+\.log", link)
             or re.fullmatch(r"data:text/csv;charset=utf-8,[\w%.,:-]+", link)
             or link[1:] in ids
             or re.fullmatch(r"\.\./\.\./report/\w+/index\.html", link)
@@ -96,7 +97,9 @@ def test_hostile_text_stays_text(run):
         manifest["versions"][text] = text
         (run[stage] / "manifest.json").write_text(json.dumps(manifest))
     write_lines(run["grpo"] / "metrics.jsonl", [{"step": i, f"reward/{HOSTILE[i]}": 1.0} for i in range(3)])
-    page = check(render(run, ReportConfig(title=HOSTILE[0] + "\u202e", samples=20, text_limit=1500)))
+    origin = Origin(HOSTILE[0], HOSTILE[6], HOSTILE[7], {HOSTILE[1]: "../../.logs/grpo-0/stage.log"})
+    config = ReportConfig(title=HOSTILE[0] + "\u202e", samples=20, text_limit=1500)
+    page = check(render(run, config, origin=origin))
     shown = "\n".join(page.pres)
     for text in HOSTILE:
         if len(text) < 1500:
@@ -104,6 +107,7 @@ def test_hostile_text_stays_text(run):
     assert "98,500 characters left out" in shown
     for character in ("\u202e", "\x00", "\x1b", "\u2066"):
         assert character not in page.source
+    assert page.text.count(f"run {HOSTILE[0]} ({neutral(HOSTILE[6])})") == 1 and HOSTILE[7] in page.pres
     assert page.elements[0][0] == "html" and HOSTILE[0] in page.text
 
 
@@ -118,7 +122,8 @@ def test_junk_in_every_file(run, junk):
 def test_the_largest_page_stays_below_two_megabytes(tmp_path):
     layout = {"name": "dp8_mp8_pp1", "train": role(8, 8), "generate": role(8, 8), "reference": role(64, 1)}
     run = make_run(tmp_path, {**CONFIG, "layout": layout})
-    write_lines(run["grpo"] / "metrics.jsonl", metrics(5_000))
+    functions = {f"reward/{'f' * 50}{i}": i / 7 for i in range(6)}
+    write_lines(run["grpo"] / "metrics.jsonl", [{**row, **functions} for row in metrics(5_000)])
     write_lines(
         run["sft"] / "metrics.jsonl", [{"step": i, "loss": i % 7, "accuracy_check": 0.1} for i in range(9000)]
     )
@@ -129,7 +134,8 @@ def test_the_largest_page_stays_below_two_megabytes(tmp_path):
     )
     card = {f"f{i}": {"samples": [{f"k{j}": '"' * 9999 for j in range(9)}]} for i in range(20)}
     (run["tokenize"] / "result.json").write_text(json.dumps({"files": card}))
-    check(render(run, ReportConfig(title=None, samples=20, text_limit=3000)))
+    origin = Origin("r" * 80, '"' * 300, '"' * 100_000, {})
+    check(render(run, ReportConfig(title=None, samples=20, text_limit=3000), origin=origin))
 
 
 def test_stages_that_ended_before_the_run_count_as_reused(run):
