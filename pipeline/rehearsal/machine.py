@@ -8,9 +8,7 @@ from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.base.engine import Engine, Window
-from stages.base.errors import InputError
 from stages.engines.mindformers.checkout import KNOWN
-from stages.tokenize.tokenizer import load
 
 MINDFORMERS_PACKAGES: tuple[Window, ...] = (
     *KNOWN.packages,
@@ -57,7 +55,6 @@ def missing_packages(
 def missing_for_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
     """Yield a problem for each missing requirement of mindformers, or of an engine that builds on it."""
     yield from missing_inputs(plan, engine)
-    yield from _unknown_ids(plan)
     settings, section = engine.settings(plan.config), engine.settings_section
     if settings.container:
         rule = f"a rehearsal starts {engine.name} on this machine, where its replacements are"
@@ -67,26 +64,6 @@ def missing_for_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
     yield from missing_packages(
         f"{section}.python", settings.python, MINDFORMERS_PACKAGES, MINDFORMERS_INSTALL
     )
-
-
-def _unknown_ids(plan: Plan) -> Iterator[Problem]:
-    """Yield a problem for each special id of the model that its tokenizer does not have."""
-    model, directory = plan.config.model, tokenizer_directory(plan)
-    if directory is None or model.source == "builtin":  # a builtin model's ids come from its tokenizer
-        return
-    try:
-        tokenizer = load(directory)
-    except InputError as error:
-        yield error.problem
-        return
-    ids = model.token_ids
-    for name, values in (("bos", (ids.bos,)), ("eos", ids.eos), ("pad", (ids.pad,))):
-        unknown = [value for value in values if value is not None and tokenizer.id_to_token(value) is None]
-        if unknown:
-            size = tokenizer.get_vocab_size(with_added_tokens=True)
-            rule = f"is no token of the tokenizer in {directory}, which has {size}"
-            remedy = "give the model's own tokenizer, or the ids of this one"
-            yield Problem(f"model.{name}_token_id", unknown[0], rule, remedy)
 
 
 def tokenizer_directory(plan: Plan) -> Path | None:

@@ -1,11 +1,9 @@
 """Rules of a supervised run of mindformers; rules of every engine are in pipeline/config/rules.py."""
 
 from stages.base.rules import Broken, Rules, at_most, be, multiple_of
-from stages.engines.layout_rules import Laid
-from stages.engines.mindformers import layout_rules
+from stages.engines.layout_rules import MINDFORMERS, Laid, sequence_parts
 from stages.engines.mindformers.checkout import home_fault
 from stages.engines.mindformers.job import Job
-from stages.engines.mindformers.layout_rules import sequence_parts
 from stages.models.families import Trained, family_of, head_dim_fault, rope_scaling_fault, trained_by
 from stages.models.family import Family
 
@@ -26,7 +24,7 @@ def _filled(job: Job) -> Broken:
     return rule, f"use {stages * job.together}"
 
 
-RULES.include(layout_rules.RULES, lambda job: Laid(job.model, {"train": job.layout}, job.seq_length))
+RULES.include(MINDFORMERS, lambda job: Laid(job.model, {"train": job.layout}))
 RULES.must(
     "layout.train.vocab_emb_dp",
     be(False, "mindformers sets it so in a pipeline"),

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, multiple_of
-from stages.engines.layout_rules import Laid
-from stages.engines.mindformers import layout_rules
-from stages.engines.mindformers.layout_rules import sequence_parts
+from stages.engines.layout_rules import MINDFORMERS, Laid, sequence_parts
 from stages.engines.mindrlhf.job import MindrlhfJob
 from stages.engines.plain_grpo import LOSS, plain
 
@@ -15,10 +13,7 @@ RULES = Rules[MindrlhfJob]("mindrlhf_common")
 RULES.must(
     "model.qkv_concat", be(False), "grpo_trainer.py, rename_safetensors_weights; finetune_qwen2_5_7b.yaml"
 )
-RULES.include(
-    layout_rules.RULES,
-    lambda job: Laid(job.model, {role: job.layout.role(role) for role in job.roles}, job.seq_length),
-)
+RULES.include(MINDFORMERS, lambda job: Laid(job.model, {role: job.layout.role(role) for role in job.roles}))
 RULES.must(
     "layout.generate.pipeline_stage",
     be(1, "generation must not be pipelined", "set it to 1 and raise model_parallel or data_parallel"),

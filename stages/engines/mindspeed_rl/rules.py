@@ -108,7 +108,7 @@ RULES.must(
 
 RULES.include(
     layout_rules.RULES,
-    lambda job: Laid(job.model, {"train": job.layout.train, "generate": job.layout.generate}, job.seq_length),
+    lambda job: Laid(job.model, {"train": job.layout.train, "generate": job.layout.generate}),
 )
 
 
