@@ -1,14 +1,9 @@
 """`grpoflow ui` and `watch`: live views of runs in a browser and in a terminal."""
 
 import contextlib
-import html
 import signal
-import tempfile
-import webbrowser
 from argparse import Namespace
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 
 from pipeline.cli.command import Bounded, Commands, add_run, store_of
 from pipeline.errors import Exit
@@ -19,11 +14,10 @@ from pipeline.ui.watch import choose, follow, rows, view
 def register(commands: Commands) -> None:
     """Add `ui` and `watch`."""
     pages = "show runs, their live reports and sweeps in a browser; listens on loopback only"
-    parser = commands.add("ui", ui, pages, "--port 0 --open")
+    parser = commands.add("ui", ui, pages, "--port 0")
     parser.add_argument(
         "--port", type=Bounded(int, 0, 65535), default=8082, metavar="N", help="0: any free port"
     )
-    parser.add_argument("--open", action="store_true", help="open the page in the browser")
 
     parser = commands.add("watch", watch, "show the progress of a run until it ends", "last --once")
     parser.add_argument("--once", action="store_true", help="show the current state and exit")
@@ -43,20 +37,9 @@ def ui(options: Namespace) -> int:
         url = f"http://{LOOPBACK}:{server.server_address[1]}/?token={access.token}"
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         print(f"runs and live reports of {root}: {url}", flush=True)
-        opened = _browser(url) if options.open else contextlib.nullcontext()
-        with contextlib.suppress(KeyboardInterrupt), opened:
+        with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
     return Exit.DONE
-
-
-@contextlib.contextmanager
-def _browser(url: str) -> Iterator[None]:
-    """Open `url` in the browser through a private file, because all users can read command lines."""
-    with tempfile.NamedTemporaryFile("w", suffix=".html", encoding="utf-8") as file:
-        file.write(f'<meta http-equiv="refresh" content="0;url={html.escape(url)}">')
-        file.flush()
-        webbrowser.open(Path(file.name).as_uri())
-        yield
 
 
 def watch(options: Namespace) -> int:

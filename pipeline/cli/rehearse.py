@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pipeline import rehearsal
 from pipeline.cli.command import Commands
-from pipeline.errors import REPORTED, ConfigError, Exit, Problem
-from pipeline.plan import rehearsed
+from pipeline.errors import REPORTED, ConfigError, Exit
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import report
 from pipeline.run import signals
@@ -29,10 +28,6 @@ def register(commands: Commands) -> None:
         "run an external engine's checkouts on this machine's CPU, with a shrunk model",
         "experiment=mindrlhf_7b model.path=HF_DIR dataset.path=DIR engine.mindrlhf_home=CHECKOUT \\\n"
         "      engine.mindformers_home=CHECKOUT engine.python=PYTHON   # HF_DIR needs no weights",
-        "… --keep DIR",
-    )
-    parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="use this empty directory, and keep its files"
     )
     parser.add_argument(
         "--json", action="store_true", help="machine-readable output: the proofs with their results"
@@ -53,9 +48,10 @@ def rehearse(options: Namespace) -> int:
     if refused:
         raise ConfigError(refused)
     store.open()
-    directory = rehearsals.directory(store, rehearsed.fingerprint(plan))
+    directory = rehearsals.directory(store, plan.spec("grpo").key)
     with rehearsals.exclusive(directory):
-        scratch = _empty_directory(options.keep, directory / rehearsals.SCRATCH)
+        scratch = (directory / rehearsals.SCRATCH).absolute()
+        shutil.rmtree(scratch, ignore_errors=True)
         (directory / rehearsals.REPORT).unlink(missing_ok=True)
         proofs = []
         for proof in _proofs(parts, plan, scratch):
@@ -63,7 +59,7 @@ def rehearse(options: Namespace) -> int:
             proofs.append(proof)
         page = report.write(directory, proofs, options.overrides, time.monotonic() - began)
         passed = report.has_passed(proofs)
-        if passed and options.keep is None:
+        if passed:
             shutil.rmtree(scratch, ignore_errors=True)
     if options.json:
         print(as_json(json.loads((directory / rehearsals.REPORT).read_text(encoding="utf-8"))))
@@ -85,20 +81,6 @@ def _proofs(parts: Mapping[str, rehearsal.Rehearsal], plan: Plan, scratch: Path)
         except REPORTED as error:
             yield Proof("it runs to the end", "failed", str(error))
             return
-
-
-def _empty_directory(keep: Path | None, default: Path) -> Path:
-    """Return the directory to rehearse in: that of --keep, otherwise `default`, which is emptied.
-
-    Raises:
-        ConfigError: the directory of --keep is not empty.
-    """
-    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        rule = "must be a new or an empty directory"
-        raise ConfigError([Problem("--keep", str(keep), rule, "name another one")])
-    if keep is None:
-        shutil.rmtree(default, ignore_errors=True)
-    return (keep or default).absolute()
 
 
 def _print_progress(text: str) -> None:

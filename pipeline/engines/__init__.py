@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from launch.diagnose import failures
-from pipeline.errors import ConfigError, Problem
+from pipeline.errors import Problem
 from stages.base.engine import Engine
 from stages.engines import failure_tables, packages
 from stages.sections import Sections
@@ -52,20 +52,6 @@ def parts(run: Sections) -> tuple[Engine, ...]:
     """Return the engines that compute in a run, in order; engine=local only if there is no other."""
     engines = chosen(run)[::-1]
     return tuple(engine for engine in engines if engine.programs) or engines
-
-
-def rehearsed(run: Sections) -> dict[str, str | None]:
-    """Return the checkouts whose code a rehearsal of the run executes, as setting -> directory.
-
-    Raises:
-        ConfigError: one of the engines cannot be rehearsed.
-    """
-    checkouts: dict[str, str | None] = {}
-    for engine in parts(run):
-        if engine.unrehearsed:
-            raise ConfigError([Problem("engine", engine.name, engine.unrehearsed)])
-        checkouts.update(engine.homes(run))
-    return checkouts
 
 
 def needs(config: Config) -> Iterator[Problem]:

@@ -5,9 +5,8 @@ Each engine names a module with the functions of `Rehearsal` (Engine.rehearsal).
 - It refuses what `plan` refuses and what `refusals` yields (exit code 2).
 - It passes an empty directory to `rehearse`, prints each Proof on stderr at once, and counts an exception in
   pipeline.errors.REPORTED as a failed proof.
-- It prints the table and the last line, and writes STORE/.rehearsals/FINGERPRINT/{report.md,report.json}. The
-  fingerprint covers configuration, data and checkouts (plan/rehearsed.py); `plan` and `run` print a note if
-  there is no passed rehearsal with this fingerprint.
+- It prints the table and the last line, and writes STORE/.rehearsals/FINGERPRINT/{report.md,report.json}, with
+  the fingerprint of the run's grpo stage.
 
 A rehearsal runs grpoflow's stages in a temporary store (`scratch.Scratch`).
 """
@@ -19,7 +18,7 @@ from typing import Protocol, cast
 
 from pipeline import engines
 from pipeline.config.sections import Config
-from pipeline.errors import Problem
+from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan
 from stages.engines.rehearsal import Proof
 
@@ -43,6 +42,9 @@ def of(config: Config) -> dict[str, Rehearsal]:
     Raises:
         ConfigError: an engine of the run cannot be rehearsed.
     """
-    engines.rehearsed(config)
-    modules = {engine.name: engine.rehearsal for engine in engines.parts(config)}
-    return {name: cast(Rehearsal, importlib.import_module(module)) for name, module in modules.items()}
+    modules = {}
+    for engine in engines.parts(config):
+        if engine.unrehearsed:
+            raise ConfigError([Problem("engine", engine.name, engine.unrehearsed)])
+        modules[engine.name] = cast(Rehearsal, importlib.import_module(engine.rehearsal))
+    return modules

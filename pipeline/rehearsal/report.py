@@ -46,7 +46,7 @@ def write(directory: Path, proofs: Sequence[Proof], overrides: Sequence[str], du
         (directory / MARKDOWN).write_text(text, encoding="utf-8")
         part = directory / f"{REPORT}.part"
         part.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(directory / REPORT)  # last, because plan reads this file
+        part.replace(directory / REPORT)
     except OSError as error:
         raise StoreError(f"{directory}: {error.strerror}") from error
     return directory / MARKDOWN

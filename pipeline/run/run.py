@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ from pipeline.errors import (
     check_working_directory,
 )
 from pipeline.fingerprint import DIGESTS, DigestCache
-from pipeline.plan import rehearsed
 from pipeline.plan.check import check
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.target import Target
@@ -64,7 +62,7 @@ def prepare_plan(
     digest = functools.partial(cache.digest, deep=deep)
     planned = plan(config, digest, target)
     check(planned, store, weights)
-    return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
+    return planned, store
 
 
 def begin(overrides: Sequence[str], config_dir: Path | None, target: Target) -> Run:

@@ -1,20 +1,19 @@
 """Rehearsals in a store: their reports, and the scratch directories of failed ones."""
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import StoreError
 from pipeline.store.leases import AlreadyLocked, locked
-from pipeline.store.store import DIGITS, Store
+from pipeline.store.store import DIGITS, Key, Store
 
 REHEARSALS, REPORT, SCRATCH = ".rehearsals", "report.json", "scratch"
 
 
-def directory(store: Store, identity: str) -> Path:
-    """Return the directory of a rehearsal's report."""
-    return store.root / REHEARSALS / identity[:DIGITS]
+def directory(store: Store, trained: Key) -> Path:
+    """Return the directory of the rehearsal of a run, which is named by its grpo artifact."""
+    return store.root / REHEARSALS / trained.fingerprint[:DIGITS]
 
 
 @contextlib.contextmanager
@@ -38,11 +37,3 @@ def leftover_scratch(store: Store) -> Iterator[Path]:
     for scratch in sorted((store.root / REHEARSALS).glob(f"*/{SCRATCH}")):
         with contextlib.suppress(StoreError), exclusive(scratch.parent):
             yield scratch
-
-
-def has_passed(directory: Path) -> bool:
-    """Return True if the report in this directory says that the rehearsal passed."""
-    try:
-        return bool(json.loads((directory / REPORT).read_text(encoding="utf-8"))["passed"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False

@@ -38,31 +38,6 @@ def test_every_command_has_help_with_examples(command, capsys):
     assert f"grpoflow {command}" in text.split("examples:")[1]
 
 
-@pytest.mark.parametrize(
-    ("stream", "words"),
-    [
-        ("stdout", ["--help"]),
-        ("stdout", ["config"]),
-        ("stdout", ["runs"]),
-        ("stdout", ["runs", "--json"]),
-        ("stdout", ["logs", "last", "grpo"]),
-        ("stderr", ["logs", "last", "grpo"]),
-        ("stderr", ["show", "unknown"]),
-    ],
-)
-def test_a_closed_pipe_ends_the_command_with_SIGPIPE(stream, words, tmp_path, monkeypatch):
-    artifacts = {"grpo": f"grpo/{'a' * 16}"}
-    history.record(tmp_path, "20260101-000000-aaaa", "started", overrides=[], config={}, artifacts=artifacts)
-    log = tmp_path / ".logs" / f"grpo-{'a' * 16}" / "stage.log"
-    log.parent.mkdir(parents=True)
-    log.write_text("step\n" * 9999)
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "w", buffering=1 if stream == "stderr" else -1) as unread:
-        monkeypatch.setattr(sys, stream, unread)
-        assert main([*words, *([] if words == ["--help"] else [f"store={tmp_path}"])]) == 128 + signal.SIGPIPE
-
-
 def test_a_closed_pipe_prints_no_traceback_at_exit():
     read, write = os.pipe()
     os.close(read)
@@ -74,13 +49,6 @@ def test_a_closed_pipe_prints_no_traceback_at_exit():
     done = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, timeout=120)
     os.close(write)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
-
-
-def test_plan_of_an_empty_store_is_pending(tmp_path, capsys):
-    assert main(["plan", "--json", f"store={tmp_path}"]) == 10
-    plan = json.loads(capsys.readouterr().out)
-    assert [stage["stage"] for stage in plan["stages"]][:3] == ["fetch", "fetch_dataset", "convert"]
-    assert {stage["state"] for stage in plan["stages"]} == {"RUN"}
 
 
 def test_plan_warns_about_a_moving_revision_without_network(tmp_path, capsys, monkeypatch):
@@ -112,30 +80,6 @@ def test_commands_import_neither_luigi_nor_numpy_at_start():
 def test_every_way_to_start_a_run_checks_keys(command):
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert (done.returncode, "did you mean train.beta?" in done.stderr) == (2, True), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        ("nonsense", "unknown command"),
-        ("plna", "did you mean plan?"),
-        ("convert SRC OUT", "grpoflow weights convert"),
-        ("grpo", "grpoflow run --only grpo"),
-        ("report --opne", "did you mean --open?"),
-        ("weights covnert", "convert"),
-    ],
-)
-def test_typos_exit_with_2_and_a_suggestion(words, hint, capsys):
-    with pytest.raises(SystemExit) as exit:
-        main(words.split())
-    assert exit.value.code == 2
-    assert hint in capsys.readouterr().err
-
-
-def test_a_missing_argument_is_named_alone(capsys):
-    with pytest.raises(SystemExit):
-        main(["show"])
-    assert capsys.readouterr().err.endswith("required: RUN\n")
 
 
 def test_help_and_version(capsys):

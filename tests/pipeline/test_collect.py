@@ -112,15 +112,6 @@ def test_gc_keeps_artifacts_of_unrecorded_runs(tmp_path, capsys):
     assert f"{lost['fetch']}" in capsys.readouterr().out
 
 
-def test_gc_without_recorded_runs_removes_nothing(tmp_path):
-    store = Store(tmp_path)
-    assert collect(store, keep=0, delete=True) == []  # an empty store
-    path = commit(store, Key("grpo", "a" * 64), {"file": "x"})
-    with pytest.raises(StoreError, match="no run is recorded"):
-        collect(store, keep=0, delete=True)
-    assert path.exists()
-
-
 def test_gc_with_an_unreadable_history_removes_nothing(tmp_path):
     store = Store(tmp_path)
     path = run(store, "one", "grpo")

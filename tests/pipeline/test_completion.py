@@ -39,10 +39,6 @@ def test_keys_groups_and_their_values():
     assert "engine=mindrlhf" in set(completion.overrides("engine=", typed))
 
 
-def test_invalid_words_have_no_completions():
-    assert completion._quiet(completion.overrides)("no.such.key=", Namespace(config_dir=None)) == []
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shell_code_is_valid(shell, capsys):
     pytest.importorskip("argcomplete")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from pipeline.cli import main
 from pipeline.config import compose as module
-from pipeline.config import suggestions
 from pipeline.config.compose import LABELS, compose, flat
 from pipeline.config.load import load
 from pipeline.config.sections import Config
@@ -44,23 +43,6 @@ def test_a_layout_needs_no_file():
     train = compose(["layout=dp2_mp4_pp2_cp3_ep5"])["layout"]["train"]
     degrees = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel", "expert_parallel")
     assert [train[key] for key in degrees] == [2, 4, 2, 3, 5]
-
-
-def test_the_dataset_selects_tokenization_and_reward():
-    values = compose(["dataset=gsm8k"])
-    assert values["dataset"]["name"] == "gsm8k"
-    assert values["tokenize"] == compose(["dataset=gsm8k", "tokenize=gsm8k"])["tokenize"]
-
-
-def test_mistakes_are_reported_with_key_and_suggestion():
-    assert problem_of(["train.betta=1"], compose).remedy == "did you mean train.beta?"
-    assert (
-        problem_of(["engine=mindrlhf", "engine.use_vlm=1"], compose).remedy == "did you mean engine.use_vllm?"
-    )
-    for choice in ("model=tinny", "layout=dp2", "nonsense=1"):
-        problem = problem_of([choice], compose)
-        assert f"{problem.path}={problem.value}" == choice
-    assert problem_of(["train.beta"], compose).path == "overrides"
 
 
 def test_a_directory_adds_groups(tmp_path):
@@ -105,12 +87,6 @@ def test_the_result_is_the_same_as_hydras(overrides):
     with hydra.initialize_config_module("conf", version_base="1.3"):
         expected = OmegaConf.to_container(hydra.compose("config", overrides=expanded), resolve=True)
     assert compose(overrides) == expected
-
-
-def test_a_sweep_is_refused_where_one_value_is_needed():
-    for sweep in ("train.beta=0.1,0.2", "model=tiny,qwen2_5_7b"):
-        with pytest.raises(ConfigError):
-            compose([sweep])
 
 
 def test_compositions_with_the_same_choices_are_independent(cache):
@@ -254,9 +230,3 @@ def test_a_deeply_nested_value_is_refused(levels, value):
 )
 def test_natural_mistakes_get_the_right_suggestion(override, remedy):
     assert remedy in problem_of([override], compose).remedy
-
-
-def test_synonyms_are_names_of_keys():
-    names = {key.rpartition(".")[2] for key in flat(compose([]))}
-    assert set(suggestions.SYNONYMS.values()) <= names
-    assert names & {*suggestions.SYNONYMS} == {"batch_size", "epochs"}  # of sft and mindformers only

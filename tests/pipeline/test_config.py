@@ -35,11 +35,6 @@ def test_the_default_number_of_sequences_is_the_largest_that_fits(overrides, seq
     assert engine.name == "mindrlhf" and engine.max_num_seqs == sequences
 
 
-def test_generate_and_reference_follow_from_train():
-    config = load(["layout=dp2_mp2_pp1", "cards=4", "train.prompts_per_step=32"])
-    assert config.layout.generate.name == config.layout.reference.name == "dp2_mp2_pp1"
-
-
 @pytest.mark.parametrize(
     ("override", "key"),
     [

@@ -4,16 +4,11 @@ import json
 import subprocess
 import sys
 
-import pytest
 import yaml
 
 from pipeline.cli import main
-from pipeline.config.compose import flat
 from pipeline.config.load import load
-from pipeline.config.sections import Config
-from pipeline.errors import ConfigError
 from pipeline.plan import keys
-from stages.base.identity import field_types
 
 EXPERIMENT = ["experiment=mindrlhf_7b", "dataset=arith", "train.steps=3", "+engine.env.WORLD_SIZE='8'"]
 
@@ -46,23 +41,6 @@ def test_a_key_is_explained_by_its_field_the_graph_and_the_rules(capsys):
     assert keys.explain("seed", config).read_by[0] == "fetch"
     assert keys.explain("train.loss_type", config).type.startswith("one of ")
     assert "beta" in keys.explain("train", config).fields
-
-
-@pytest.mark.parametrize("overrides", [[], EXPERIMENT, ["experiment=mindspeed_rl_7b"]])
-def test_every_key_can_be_explained(overrides):
-    config = load(overrides)
-    for path in flat(config.plain()):
-        if not path.startswith(("engine.env.", "launcher.env.")):
-            key = keys.explain(path, config)
-            assert key.fields if key.type == "section" else key.type, path
-    assert all(keys.explain(name, config).meaning for name in field_types(Config))
-
-
-def test_an_unknown_key_is_refused_with_the_nearest():
-    for wrong, near in (("train.bta", "train.beta"), ("trian", "train")):
-        with pytest.raises(ConfigError) as refused:
-            keys.explain(wrong, load([]))
-        assert near in refused.value.problems[0].remedy
 
 
 def test_hydras_own_options_print_the_configuration():

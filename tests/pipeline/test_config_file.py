@@ -61,8 +61,6 @@ def test_a_value_survives_hydras_grammar(value):
         ("defaults:\n- model: tiny\n  model: tiny_llama\n", "/my.yaml:3: model"),
         ("train:\n", "train"),
         ("seed: 1\nmodel:\nlayout: ~\n", "model"),
-        ("train: &a\n  beta: *a\n", "/my.yaml:2"),
-        ("a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*b]\n", "/my.yaml:2"),
         ("seed: 2020-01-01\n", "seed"),
         ("seed: !!binary aGVsbG8=\n", "seed"),
         ("seed: !!set {a, b}\n", "seed"),

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 from pipeline.cli import main
-from pipeline.errors import StageFailed
 from pipeline.run.build import diagnosis
 
 FAILED = Path(__file__).parents[1] / "data" / "logs" / "failed"
@@ -25,12 +24,6 @@ def test_exit_codes_of_unknown_failures_and_missing_logs(tmp_path, capsys):
     assert main(["diagnose", str(tmp_path)]) == 1
     assert main(["diagnose", str(tmp_path / "absent")]) == 2
     assert "holds no *.log" in capsys.readouterr().err
-
-
-def test_a_failed_stage_shows_cause_and_remedy(tmp_path):
-    (tmp_path / "stage.log").write_text("OSError: [Errno 28] No space left on device\n")
-    text = str(StageFailed("grpo", "exit code 1", tmp_path / "stage.log", ["| x"], diagnosis(tmp_path)))
-    assert "diagnosis: the disk (or the quota) is full" in text and "do: free space" in text
 
 
 def test_an_error_of_the_stage_is_not_repeated(tmp_path):

@@ -3,9 +3,7 @@
 import shutil
 from pathlib import Path
 
-import yaml
-
-from pipeline import cli, engines
+from pipeline import engines
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
@@ -70,30 +68,6 @@ def test_a_changed_template_reruns_tokenize(tmp_path):
     after = planned(f"engine.mindspeed_rl_home={home}")
     assert before.spec("tokenize").key != after.spec("tokenize").key
     assert before.spec("convert").key == after.spec("convert").key
-
-
-def test_dry_run_writes_files_and_scripts_and_starts_nothing(tmp_path, capsys):
-    given = [*GIVEN, "launcher=ssh", "launcher.cards_per_node=4", "launcher.hosts=[a,b]"]
-    assert cli.main(["run", "--render", f"store={tmp_path / 'store'}", *given]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    scripts = [Path(line) for line in lines if line.endswith(".sh")]
-    assert [(path.parents[1].name.partition("-")[0], path.name) for path in scripts] == [
-        ("convert", "node_0.sh"), ("tokenize", "node_0.sh"), ("grpo", "node_0.sh"), ("grpo", "node_1.sh"),
-        ("export", "node_0.sh"),
-    ]  # fmt: skip
-    assert any("contract 05a90d7 is assumed; run refuses without it" in line for line in lines)
-    head, worker = (scripts[number].read_text() for number in (2, 3))
-    assert "train_grpo.py" in head and "ray start" in head
-    assert "ray start" in worker
-    assert not any("train_grpo.py" in line for line in worker.splitlines() if not line.startswith("need "))
-    for text in (head, worker):  # the shipped scripts end what is not theirs
-        assert "pkill" not in text and "killall" not in text and "ray stop --force" not in text
-    grpo, tokenize = scripts[2].parents[1], scripts[1].parents[1]
-    assert yaml.safe_load((grpo / "configs/train.yaml").read_text())["rl_config"]["actor_resource"] == {
-        "num_npus": 8
-    }
-    assert "env_vars" in yaml.safe_load((grpo / "configs/runtime_env.yaml").read_text())
-    assert yaml.safe_load((tokenize / "configs/train.yaml").read_text())["prompt_type"] == "qwen_r1"
 
 
 def test_a_run_needs_checkout_converter_and_machines():

@@ -100,19 +100,6 @@ def test_remaining_layers_are_spread_over_pipeline_stages(layers, stages, offset
     assert sum(result) == offset and len(result) == (stages if offset else 0)
 
 
-def test_dry_run_writes_a_script_per_node_and_starts_nothing(tmp_path, capsys):
-    arguments = ["engine=mindrlhf", "model=qwen2_5_32b", "layout=dp1_mp8_pp4"]
-    assert cli.main(["run", "--render", f"store={tmp_path}", *arguments]) == 0
-    scripts = [Path(line) for line in capsys.readouterr().out.splitlines() if line.endswith(".sh")]
-    assert [script.name for script in scripts] == [f"node_{rank}.sh" for rank in range(4)]
-    for rank, script in enumerate(scripts):
-        text = script.read_text()
-        assert all(f"  {word} \\\n" in text for word in ("--worker_num=32", "--local_worker_num=8"))
-        assert f"  --node_rank={rank} \\\n" in text
-    assert (scripts[0].parents[1] / "configs" / "grpo_config.yaml").exists()
-    assert not (tmp_path / "runs.jsonl").exists()
-
-
 def test_only_the_module_of_the_chosen_engine_is_imported():
     assert all(engines.get(name).name == name for name in engines.MODULES)
     code = "import sys; from pipeline.config.load import load; load([]); from pipeline import engines\n"

@@ -145,20 +145,6 @@ def test_the_files_of_a_users_reward_are_fingerprinted(tmp_path, monkeypatch):
         planned("reward.functions=[nosuch:f]", "reward.weights=[1.0]")
 
 
-def test_without_sft_grpo_starts_from_split():
-    off = planned("sft.enabled=false")
-    assert "sft.enabled=false" in off.skipped["sft"]
-    assert off.spec("grpo").inputs["weights"].stage == "split"
-    assert off.spec("evaluate").inputs["before"].stage == "split"
-    assert "sft" not in off.spec("report").inputs
-
-
-def test_workers_follow_the_train_layout():
-    assert planned().spec("grpo").stage.workers == 2
-    assert planned("layout=dp1_mp1_pp1").spec("grpo").stage.workers == 1
-    assert {spec.stage.workers for spec in planned().specs if spec.name != "grpo"} == {1}
-
-
 def test_examples_for_sft_rerun_tokenize_and_everything_downstream(tmp_path):
     file = tmp_path / "own.json"
     file.write_text("[1]")

@@ -137,17 +137,6 @@ def test_wrong_types_in_the_history_crash_no_command(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_overrides_in_brackets_are_not_markup(tmp_path, capsys):
-    scripts = "engine.env_scripts=[/usr/local/set_env.sh]"
-    for run in ("one", "two"):
-        config = {"engine": {"env_scripts": f"[/{run}]"}}
-        history.record(tmp_path, run, "started", overrides=[scripts], config=config, artifacts={})
-    assert main(["runs", f"store={tmp_path}"]) == 0
-    assert main(["diff", "one", "two", f"store={tmp_path}"]) == 0
-    out = capsys.readouterr().out
-    assert scripts in out and "[/one]" in out and "[/two]" in out
-
-
 def test_line_truncated_by_a_full_disk_is_reported(tmp_path, monkeypatch):
     really = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, content: really(descriptor, content[:40]))

@@ -1,7 +1,4 @@
-import pytest
-
 from pipeline.config.load import load
-from pipeline.errors import ConfigError
 from pipeline.store import history, leases
 from pipeline.ui import live
 
@@ -49,17 +46,3 @@ def test_the_page_of_a_running_run_refreshes(tmp_path):
     page, _ = live.report(tmp_path, "one")
     assert 'http-equiv="refresh"' in page and "waiting" in page
     lease.release()
-
-
-def test_a_finished_run_shows_its_report(tmp_path):
-    start_run(tmp_path, "one")
-    history.record(tmp_path, "one", "finished", result={})
-    report = tmp_path / "report" / ("0" * 16)
-    report.mkdir(parents=True)
-    (report / "index.html").write_text("done")
-    assert live.report(tmp_path, "one") == ("", f"report/{'0' * 16}")
-
-
-def test_an_unknown_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError):
-        live.report(tmp_path, "nobody")

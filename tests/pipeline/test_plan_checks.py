@@ -155,11 +155,6 @@ def test_an_index_next_to_a_single_file_is_a_warning(directory, tmp_path, capsys
     assert (result / "model.safetensors").samefile(directory / "model.safetensors")
 
 
-def test_a_shape_must_agree_with_config_json(directory, tmp_path):
-    message = refused(tmp_path / "store", *typed(directory), "model.hidden_size=32")
-    assert "model.hidden_size=32: disagrees with" in message
-
-
 def test_the_vocabulary_must_hold_the_tokenizers_tokens(directory, tmp_path):
     prepare_plan([f"store={tmp_path / 'store'}", f"model.tokenizer_path={directory}"])
     message = refused(tmp_path / "store", f"model.tokenizer_path={directory}", "model.vocab_size=259")
@@ -293,12 +288,6 @@ def test_missing_files_are_refused(tmp_path, base, typed, message, capsys):
 )
 def test_files_of_other_nodes_or_containers_are_not_checked(tmp_path, elsewhere):
     assert main(["plan", f"store={tmp_path}", *SEVEN, *elsewhere]) == 10
-
-
-def test_the_interpreter_is_not_checked_if_no_program_runs(tmp_path):
-    assert (
-        main(["plan", f"store={tmp_path}", *SEVEN, "engine.python=/no/python", "--until", "tokenize"]) == 10
-    )
 
 
 PROGRAMS = {

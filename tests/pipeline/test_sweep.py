@@ -1,5 +1,3 @@
-import csv
-import io
 import json
 import os
 import resource
@@ -13,29 +11,7 @@ from pipeline.cli import main
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.sweep.build import Sweep, SweepOptions
-from pipeline.sweep.points import Point, table
-
-POINTS = [
-    Point(0, ["store=s", "seed=0", "train.beta=0.1"], "finished", result={"accuracy_grpo": 0.5, "gain": 0.1}),
-    Point(1, ["store=s", "seed=1", "train.beta=0.1"], "failed", "stage grpo failed"),
-    Point(2, ["store=s", "seed=2", "train.beta=0.1"], "finished", result={"accuracy_grpo": 0.7, "gain": 0.3}),
-]
-
-
-def test_table_has_a_row_per_point():
-    rows = list(csv.DictReader(io.StringIO(table(POINTS))))
-    assert [row["seed"] for row in rows] == ["0", "1", "2"]
-    assert [row["accuracy_grpo"] for row in rows] == ["0.5", "", "0.7"]
-    assert rows[1]["message"] == "stage grpo failed"
-    assert "store" not in rows[0]
-
-
-PLAN = SweepOptions(plan_only=True)
-
-
-def test_sweep_id_depends_on_the_command():
-    ids = {Sweep(expected, PLAN).id for expected in (["seed=0,1"], ["seed=0,1"], ["seed=0,2"])}
-    assert len(ids) == 2
+from pipeline.sweep.points import Point
 
 
 @pytest.fixture
@@ -117,51 +93,6 @@ def test_failed_points_have_messages(bad_data, location, capsys):
     page = written.with_name("index.html")
     assert points[1]["message"] in page.read_text()
     assert f"page {page}" in capsys.readouterr().out
-
-
-def settled(tmp_path, event):
-    """Two points of a sweep whose first was building fetch when `event` came."""
-    sweep = Sweep(["seed=0,1"], SweepOptions())
-    points = [Point(number, [f"store={tmp_path}", f"seed={number}"]) for number in (0, 1)]
-    plans = {point.number: plan for point in points if (plan := sweep._planned(point)) is not None}
-    for point in points:
-        point.run = f"run-{point.number}"
-        values = {"overrides": point.overrides, "config": {}, "artifacts": point.artifacts}
-        history.record(tmp_path, point.run, "started", **values)
-    history.record(tmp_path, "run-0", event, stage="fetch", message="no rows")
-    sweep._settle(points, plans)
-    return points
-
-
-def test_interrupted_point_is_pending_not_failed(tmp_path):
-    for location in ("a", "b"):
-        (tmp_path / location).mkdir()
-    first, _ = settled(tmp_path / "a", "failed")
-    assert (first.state, first.message) == ("failed", "no rows")
-    for point in settled(tmp_path / "b", "interrupted"):
-        assert point.state == "pending" and point.message.startswith("not built: fetch")
-    run = history.runs(tmp_path / "b")["run-0"]
-    assert (run.state, run.failed_stage, run.message) == ("interrupted", "fetch", "no rows")
-
-
-@pytest.mark.parametrize("plan_only", [True, False])
-def test_warning_is_printed_once_with_its_points(tmp_path, plan_only, monkeypatch, capsys):
-    """The same reward that a plan of one point warns of: it cannot be earned with this prompt."""
-    monkeypatch.setattr(Sweep, "_build", lambda *_: None)
-    store = f"store={tmp_path}"
-    unearnable = "reward.functions=[qwen_accuracy],reward.weights=[1.0]"
-    lists = [
-        [store, "seed=0"],
-        [store, "seed=0", *unearnable.split(",")],
-        [store, "seed=1", *unearnable.split(",")],
-    ]
-    main(["plan", *lists[1]])
-    output = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
-    assert output
-    Sweep(["x"], SweepOptions(plan_only=plan_only)).run(lists)
-    errors = capsys.readouterr().err
-    text = output[0].removeprefix("warning: ").split("\n")[0][:60]
-    assert errors.count(text) == 1 and f"warning: points 1, 2: {text}" in errors
 
 
 def test_point_that_cannot_start_is_left_out(location, monkeypatch, capsys):

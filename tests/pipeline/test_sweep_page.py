@@ -43,11 +43,3 @@ def test_page_shows_results_of_the_points(tmp_path):
     assert results is not None and "<script>" not in results.group(1)
     command = ["grpoflow", "run", "--config-dir", str(tmp_path / "my conf"), "store=s", "seed=1", HOSTILE]
     assert shlex.split(html.unescape(results.group(1))) == command
-
-
-def test_page_without_artifacts(tmp_path):
-    (tmp_path / "grpo/aa").mkdir(parents=True)
-    (tmp_path / "grpo/aa/metrics.jsonl").write_bytes(b"\xff{")
-    points = [Point(0, ["seed=0"], artifacts={"grpo": "grpo/aa", "fetch": "fetch/00"})]
-    source = page(written(points), [], tmp_path, None)
-    assert source.count('class="missing"') >= 2

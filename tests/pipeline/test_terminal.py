@@ -3,16 +3,13 @@ import os
 from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
-from rich.text import Text
 
-from pipeline.cli import main, make_parsers
+from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
 from pipeline.store import history
 from pipeline.store.store import Store
-from pipeline.terminal import Table, console
 from tests.pipeline.artifacts import commit_spec
 
 LONG = "reward.functions=[my_rewards_module:length_penalised_accuracy]"
@@ -34,40 +31,6 @@ def root(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("command", ["plan", "runs", "watch last --once", "remote status"])
-def test_narrow_tables_lose_no_text_and_have_no_style(command, root, tmp_path, capsys, monkeypatch):
-    terminal = {"COLUMNS": "40", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    for name, value in terminal.items():
-        monkeypatch.setenv(name, value)
-    location = [f"remote={tmp_path.as_uri()}"] if command.startswith("remote") else []
-    assert main([*command.split(), f"store={root}", *location]) in (0, 10)
-    text = capsys.readouterr().out
-    assert "\x1b" not in text and "…" not in text
-
-
-def test_long_cells_are_folded(capsys):
-    table = Table("stage", "why")
-    table.add_row("grpo", "x" * 300)
-    console().print(table)
-    read = capsys.readouterr().out
-    assert "┏" in read and read.count("x") == 300
-    assert {cell_len(line) for line in read.splitlines()} == {160}
-
-
-@pytest.mark.parametrize("columns", ["", "0", "-3", "wide"])
-def test_an_invalid_COLUMNS_is_ignored(columns, monkeypatch):
-    monkeypatch.setenv("COLUMNS", columns)
-    assert console().width == 160
-
-
-def test_FORCE_COLOR_keeps_styles(monkeypatch, capsys):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    console().print(Table("stage"), Text("bold", style="bold"))
-    assert "\x1b[1m" in capsys.readouterr().out
-
-
 JSON = ("verify", "verify --deep", "gc", "remote status", "runs", "show last", "diff last last", "watch",
         "plan", "layouts model=qwen2_5_7b cards=8", "config",
         "config --explain train.beta")  # fmt: skip
@@ -78,13 +41,6 @@ def test_json_output_can_be_parsed(command, root, tmp_path, capsys):
     path = [f"remote={tmp_path.as_uri()}"] if command.startswith("remote") else []
     assert main([*command.split(), "--json", f"store={root}", *path]) in (0, 10)
     json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("command", ["rehearse", "doctor", "diagnose", *(one.split()[0] for one in JSON)])
-def test_help_names_json(command, capsys):
-    with pytest.raises(SystemExit):
-        make_parsers(command)[0].parse_args([command, "--help"])
-    assert "--json" in capsys.readouterr().out
 
 
 def test_json_of_verify_and_gc_names_damage_and_garbage(tmp_path, capsys):

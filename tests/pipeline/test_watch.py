@@ -1,13 +1,11 @@
 import json
 import os
-import pty
 import subprocess
 import sys
 import time
 
 import pytest
 
-from pipeline.cli import main
 from pipeline.store import history, leases
 from pipeline.store.attempt import attempt
 from pipeline.store.store import Key, Store
@@ -108,15 +106,6 @@ def test_a_dead_attempt_is_not_running(store):
     assert [row.state for row in rows(store, choose(store, None))][2:] == ["not run", "not run"]
 
 
-def test_a_running_run_is_preferred_to_newer_dead_ones(store):
-    held = leases.take(store, RUN)
-    start(store, "20260102-000000-bbbb")
-    assert choose(store, None).id == RUN
-    assert choose(store, "last").id == "20260102-000000-bbbb"
-    held.release()
-    assert choose(store, None).id == "20260102-000000-bbbb"
-
-
 def test_a_run_with_a_running_stage_is_preferred(store, training_lock):
     """All runs of a sweep start together, but not all have a running stage."""
     history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
@@ -142,16 +131,6 @@ def test_incomplete_and_invalid_progress_files(store, training_lock):
     held.release()
 
 
-def test_once_prints_plain_text(store, training_lock, capsys):
-    held = leases.take(store, RUN)
-    assert main(["watch", "--once", f"store={store}"]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith(f"run {RUN}: running for ") and "\x1b" not in text
-    grpo = next(line for line in text.splitlines() if line.startswith("grpo"))
-    assert "running" in grpo and "5/25 step" in grpo and "0.500" in grpo and "3,300" in grpo
-    held.release()
-
-
 def watching(store, **streams):
     line = [sys.executable, "-m", "pipeline.cli", "watch", f"store={store}"]
     return subprocess.Popen(line, text=True, **streams)
@@ -170,39 +149,3 @@ def test_watch_follows_a_run_to_its_end(store, training_lock, event, code):
     assert process.returncode == code
     assert f"run {RUN}: {event}" in remaining
     assert ("grpo: exit code 1" in remaining) == (event == "failed")
-
-
-def test_watch_refreshes_a_terminal(store, training_lock):
-    held = leases.take(store, RUN)
-    actual, reference = pty.openpty()
-    process = watching(store, stdout=reference)
-    os.close(reference)
-    seen = b""
-    while b"5/25" not in seen:
-        seen += os.read(actual, 4096)
-    lines(store / ".logs" / f"grpo-{DIGITS}" / "progress.jsonl",
-          {"time_s": time.time(), "step": 6, "total": 25, "unit": "step", "message": ""})  # fmt: skip
-    while b"6/25" not in seen:
-        seen += os.read(actual, 4096)
-    history.record(store, RUN, "finished", result={})
-    assert process.wait(timeout=30) == 0
-    held.release()
-    os.close(actual)
-    assert b"\x1b[" in seen
-
-
-def test_report_of_a_dead_run_fails(store, capsys):
-    assert main(["report", f"store={store}"]) == 1
-    assert f"run {RUN}: died; the report is made last" in capsys.readouterr().err
-
-
-def test_json_of_watch_show_and_diff(store, capsys):
-    assert main(["watch", "--json", f"store={store}"]) == 0
-    values = json.loads(capsys.readouterr().out)
-    assert [stage["stage"] for stage in values["stages"]] == [
-        row.stage for row in rows(store, choose(store, None))
-    ]
-    assert main(["show", "last", "--json", f"store={store}"]) == 0
-    assert json.loads(capsys.readouterr().out)["id"] == values["run"]
-    assert main(["diff", "last", "last", "--json", f"store={store}"]) == 0
-    assert json.loads(capsys.readouterr().out) == {}

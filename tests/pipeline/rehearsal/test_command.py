@@ -7,19 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline import engines
 from pipeline.cli import main
 from pipeline.errors import Problem
-from pipeline.plan import rehearsed
 from pipeline.run import signals
-from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
 from stages.base.errors import InputError
 from stages.engines.rehearsal import Proof
 from stages.grpo import engine as local
 from tests.pipeline.rehearsal import fake
 
-NONE_OF_LOCAL = engines.rehearsed
+LOCAL = local.ENGINE
 READ = Proof("data read", "proven", "4 prompts")
 LOST = Proof("loss finite", "failed", "nan | <b>")
 OPEN = Proof("vLLM", "unproven", "not here")
@@ -28,10 +25,9 @@ OPEN = Proof("vLLM", "unproven", "not here")
 @pytest.fixture(autouse=True)
 def engine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(local, "ENGINE", replace(local.ENGINE, rehearsal=fake.__name__))
-    monkeypatch.setattr(engines, "rehearsed", fake.rehearsed)
+    monkeypatch.setattr(local, "ENGINE", replace(LOCAL, rehearsal=fake.__name__, unrehearsed=""))
     monkeypatch.setattr(signals, "install", lambda: None)  # of this process
-    for name, value in (("homes", {}), ("refused", []), ("proofs", [READ, OPEN])):
+    for name, value in (("refused", []), ("proofs", [READ, OPEN])):
         monkeypatch.setattr(fake, name, value)
 
 
@@ -93,7 +89,7 @@ def test_a_refusal_comes_before_anything_is_written(tmp_path, capsys, monkeypatc
     ],
 )
 def test_what_cannot_be_rehearsed_says_why(tmp_path, capsys, monkeypatch, overrides, why):
-    monkeypatch.setattr(engines, "rehearsed", NONE_OF_LOCAL)
+    monkeypatch.setattr(local, "ENGINE", LOCAL)
     assert _rehearse(tmp_path, *overrides) == 2
     assert why in capsys.readouterr().err
 
@@ -110,62 +106,20 @@ def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(tmp_path, caps
     assert _rehearse(tmp_path) == 0
 
 
-def test_keep_wants_an_empty_directory_and_leaves_it(tmp_path, capsys):
-    retained = tmp_path / "kept"
-    assert _rehearse(tmp_path, "--keep", str(retained)) == 0
-    assert (retained / "local" / "left").exists()
-    assert _rehearse(tmp_path, "--keep", str(retained)) == 2
-    assert "--keep" in capsys.readouterr().err
-
-
 def test_what_is_interrupted_has_not_passed(tmp_path):
     code = (
         "import os, signal, sys; from pipeline.cli import main\n"
         "from stages.engines.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
-        "from pipeline import engines; from dataclasses import replace\n"
+        "from dataclasses import replace\n"
         "from stages.grpo import engine as local\n"
         "def stopped(*arguments):\n"
         "    yield Proof('data read', 'proven', '')\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "fake.rehearse = stopped; local.ENGINE = replace(local.ENGINE, rehearsal=fake.__name__)\n"
-        "engines.rehearsed = fake.rehearsed\n"
+        "fake.rehearse = stopped; \n"
+        "local.ENGINE = replace(local.ENGINE, rehearsal=fake.__name__, unrehearsed='')\n"
         f"main(['rehearse', 'store={tmp_path / 'store'}'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 143, done.stderr
     assert "Traceback" not in done.stderr
     assert not (_place(tmp_path) / rehearsals.REPORT).exists()
-
-
-def test_a_plan_says_what_was_not_rehearsed_until_it_passed(tmp_path, monkeypatch):
-    checkout = tmp_path / "checkout"
-    checkout.mkdir()
-    (checkout / "main.py").write_text("first = 1\n")
-    monkeypatch.setattr(fake, "homes", {"engine.mindrlhf_home": str(checkout)})
-
-    def told(*more):
-        rehearsed.checkout_digest.cache_clear()
-        planned, _ = prepare_plan([f"store={tmp_path / 'store'}", *more])
-        return any("not rehearsed" in note for note in planned.notes)
-
-    assert told()
-    monkeypatch.setattr(fake, "proofs", [LOST])
-    assert _rehearse(tmp_path) == 1
-    assert told()
-    monkeypatch.setattr(fake, "proofs", [READ])
-    assert _rehearse(tmp_path) == 0
-    assert not told()
-    assert not told("launcher.grace_s=9")  # no part of what was rehearsed
-    assert told("train.learning_rate=0.001")
-    (checkout / "main.py").write_text("second = 2\n")
-    assert told()
-    (checkout / "main.py").write_text("first = 1\n")
-    assert not told()
-    (_place(tmp_path) / rehearsals.REPORT).write_text("{")
-    assert told()
-
-
-def test_without_a_checkout_nothing_is_offered(tmp_path, monkeypatch):
-    monkeypatch.setattr(fake, "homes", {"engine.mindrlhf_home": None})
-    planned, _ = prepare_plan([f"store={tmp_path / 'store'}"])
-    assert not any("not rehearsed" in note for note in planned.notes)

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from pipeline.errors import ConfigError, RemoteError
-from pipeline.store.remote import remote
 from pipeline.store.remote.remote import Remote
 from pipeline.store.remote.transfer import pull, push
 from tests.pipeline.remote import servers
@@ -101,22 +100,6 @@ def test_transfer_continues_after_credentials_expired_in_the_middle(moto, tmp_pa
     assert pull(team.remote, team.theirs, KEY) and team.theirs.problem(KEY, deep=True) is None
 
 
-@pytest.mark.parametrize(
-    ("error", "tries"), [(OSError("no answer"), remote.TRIES), (PermissionError("no answer"), 1)]
-)
-def test_temporary_errors_are_retried(error, tries, file_team, monkeypatch):
-    requests = []
-
-    def fail(*arguments, **options):
-        requests.append(arguments)
-        raise error
-
-    monkeypatch.setattr(Remote, "_run", fail)
-    with pytest.raises(RemoteError, match="no answer"):
-        file_team.remote.read("x")
-    assert len(requests) == tries
-
-
 def test_interrupt_does_not_wait_for_answers():
     answer, requests = threading.Event(), []
 
@@ -176,13 +159,6 @@ def test_renewed_credentials_are_read_again(tmp_path, monkeypatch):
         renew(secret)
         assert push(team.remote, team.mine, KEY) > 0
         assert pull(team.remote, team.theirs, KEY)
-
-
-def test_missing_server(tmp_path):
-    team = team_at("s3://bucket/x", tmp_path, f"http://127.0.0.1:{servers.free_port()}")
-    some_artifact(team.mine)
-    with pytest.raises(RemoteError, match=r"s3://bucket/x: .*(connect|Connect)"):
-        push(team.remote, team.mine, KEY)
 
 
 def test_missing_bucket(moto, tmp_path):

@@ -32,7 +32,7 @@ def told_of(out, state=None):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_recipe_passes_and_plan_knows(checkout, recipe, version, capsys):
+def test_a_recipe_passes(checkout, recipe, version, capsys):
     recipe = [*recipe, f"engine.mindrlhf_home={checkout(f'mindrlhf-{version}')}"]
     assert main(["rehearse", *recipe]) == 0
     out = capsys.readouterr().out
@@ -40,8 +40,6 @@ def test_a_recipe_passes_and_plan_knows(checkout, recipe, version, capsys):
     output = told_of(out)
     assert output["resumed"] == "killed (SIGKILL) after checkpoint 0_1; resumed from 0_1, 2 steps in all"
     assert output["rewards varied"] == "per step: 0 to 1, 0 to 1"
-    main(["plan", *recipe])
-    assert "not rehearsed" not in capsys.readouterr().out
 
 
 @pytest.mark.long
