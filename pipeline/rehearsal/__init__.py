@@ -5,8 +5,8 @@ Each engine names a module with the functions of `Rehearsal` (Engine.rehearsal).
 - It refuses what `plan` refuses and what `refusals` yields (exit code 2).
 - It passes an empty directory to `rehearse`, prints each Proof on stderr at once, and counts an exception in
   pipeline.errors.REPORTED as a failed proof.
-- It prints the table and the last line, and writes STORE/.rehearsals/FINGERPRINT/{report.md,report.json}, with
-  the fingerprint of the run's grpo stage.
+- It prints the table and the last line, and writes report.md and report.json in STORE/.rehearsals/FINGERPRINT
+  (the fingerprint of the run's grpo stage).
 
 A rehearsal runs grpoflow's stages in a temporary store (`scratch.Scratch`).
 """

@@ -59,7 +59,7 @@ SUPERVISED = (
     ("overrides", "missing"),
     [
         (("engine=mindrlhf", "engine.mindformers_home=/no/mindformers"), ["/no/mindformers"]),
-        ((*MINDSPEED_RL, "engine.mindspeed_rl_home=/no/rl"), ["/no/rl"]),
+        ((*MINDSPEED_RL, "engine.python=/no/rl/python"), ["/no/rl/python"]),
         (("engine=mindrlhf", *SUPERVISED), ["/no/sft/python", "/no/set_env.sh"]),
         (("engine=mindrlhf", "engine.python=no_such_python3.10"), ["no_such_python3.10"]),
     ],
