@@ -9,18 +9,15 @@ from stages.report import provenance
 from stages.report.artifacts import Run
 from stages.report.config import ReportConfig
 from stages.report.configuration import differences, flat, sections
-from stages.report.curves import GRPO, SFT, draw_all, points
+from stages.report.curves import GRPO, SFT, draw_all
 from stages.report.data_card import data_card
 from stages.report.headline import pairs, tiles
-from stages.report.layout_picture import Picture
-from stages.report.layouts import pictures, rank_peaks
-from stages.report.lengths import histogram, length_facts
 from stages.report.samples import last_step, verdicts
 from stages.report.templates import render_page
 from stages.report.text import duration, moment, number
-from stages.report.timeline import Timeline, step_time, timeline
+from stages.report.timeline import Span, spans, step_time, wall_s
 
-MAX_CARD_TEXT, MAX_LAST_STEP = 300, 2
+MAX_LAST_STEP = 2
 
 
 @dataclass(frozen=True)
@@ -71,11 +68,10 @@ def render(
     run = Run.load(inputs)
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
     completions, held_out = run.rows("grpo", "completions.jsonl"), run.rows("evaluate", "samples.jsonl")
-    evaluation, line, layouts = run.result("evaluate"), timeline(run.manifests, began), pictures(run)
-    worker_0 = [value for _, value in points(metrics, "peak_memory_gib")]
+    evaluation, stages = run.result("evaluate"), spans(run.manifests, began)
     values = {
         "title": config.title or _title(run),
-        "subtitle": _subtitle(run, line, layouts),
+        "subtitle": _subtitle(run, stages),
         "origin": origin,
         "live": live,
         "tiles": tiles(evaluation, "sft" in run.directories),
@@ -83,20 +79,17 @@ def render(
         "prompts": number(evaluation.get("prompts")),
         "curves": draw_all(GRPO, metrics),
         "grpo_result": flat(run.result("grpo")),
-        "lengths": histogram(completions),
-        "length_facts": length_facts(completions, metrics),
         "warmup": draw_all(SFT, warmup),
         "sft_result": flat(run.result("sft")),
-        "timeline": line,
+        "stages": stages,
+        "wall_s": wall_s(stages),
         "step_time": step_time(metrics),
-        "pictures": layouts,
-        "train_peak_gib": max((*rank_peaks(run).values(), *worker_0), default=None),
         "samples": held_out[: config.samples],
         "text_limit": config.text_limit,
         "samples_count": len(held_out),
         "verdicts": verdicts(held_out),
         "last_step": last_step(completions)[: min(MAX_LAST_STEP, config.samples)],
-        "card": data_card(run.result("tokenize"), min(config.text_limit, MAX_CARD_TEXT)),
+        "card": data_card(run.result("tokenize")),
         "sections": sections(run),
         "differences": differences(run, defaults or {}),
         "has_defaults": bool(defaults),
@@ -112,15 +105,12 @@ def _title(run: Run) -> str:
     return " · ".join(str(name)[:80] for name in names if name) or "A run"
 
 
-def _subtitle(run: Run, line: Timeline, layouts: Sequence[Picture]) -> list[str]:
+def _subtitle(run: Run, stages: Sequence[Span]) -> list[str]:
     facts = []
-    if line.ended is not None:
-        facts.append(moment(line.ended))
-    if line.started is not None:
-        facts.append(f"{duration(line.wall_s)} from first to last stage")
-    if layouts:
-        cards = len(layouts[0].cards)
-        facts.append("1 card" if cards == 1 else f"{cards} cards")
+    if stages:
+        facts.append(moment(max(span.ended for span in stages)))
+    if (seconds := wall_s(stages)) is not None:
+        facts.append(f"{duration(seconds)} from first to last stage")
     last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
     facts += [f"seed {last['seed']}"] if last.get("seed") is not None else []
     facts += [str(last["host"])[:80]] if last.get("host") else []

@@ -1,10 +1,9 @@
-import random
 import re
 from xml.etree import ElementTree
 
 import pytest
 
-from stages.report.curves import GRPO, SFT, draw_all, half_widths, points, smooth, thin
+from stages.report.curves import GRPO, SFT, draw_all, half_widths, points
 from tests.stages.report.synthetic import metrics, warmup
 
 
@@ -20,16 +19,6 @@ def test_points_keep_the_later_of_a_repeated_step_and_drop_what_is_no_number():
     assert points(rows, "kl") == [(0, 5), (1, 1), (2, 3)]
 
 
-def test_thinning_keeps_the_mean_and_smoothing_keeps_a_line():
-    draw = random.Random(3)
-    curve = [(float(i), draw.random()) for i in range(4000)]
-    thinned = thin(curve, 400)
-    assert len(thinned) == 400
-    assert sum(y for _, y in thinned) / 400 == pytest.approx(sum(y for _, y in curve) / 4000)
-    line = [(float(i), 3.0 * i) for i in range(100)]
-    assert [y for _, y in smooth(line)] == pytest.approx([y for _, y in line])
-
-
 def test_every_figure_is_drawn_in_the_colours_of_the_page_with_its_numbers_in_words():
     drawings = draw_all(GRPO, metrics()) + draw_all(SFT, warmup())
     assert [d.title for d in drawings] == [spec.title for spec in GRPO + SFT]
@@ -41,15 +30,6 @@ def test_every_figure_is_drawn_in_the_colours_of_the_page_with_its_numbers_in_wo
     assert len(ids) == len(set(ids)) > 0, "figures of one page share an id"
     assert [label for _, label in drawings[2].legend] == ["accuracy", "answer format"]
     assert drawings == draw_all(GRPO, metrics()) + draw_all(SFT, warmup()), "the same run gives other bytes"
-
-
-def test_every_mean_over_groups_has_a_band_and_only_with_its_standard_error():
-    bare = [{key: value for key, value in row.items() if "_stderr" not in key} for row in metrics()]
-    banded = {"Reward": 1, "Accuracy while sampling": 1, "Reward by function": 2, "KL to the reference": 1,
-              "Entropy": 1, "Completion length": 1}  # fmt: skip
-    for drawing in draw_all(GRPO, metrics()):
-        assert drawing.image.svg.count("fill-opacity: 0.13") == banded.get(drawing.title, 0), drawing.title
-    assert all("fill-opacity: 0.13" not in drawing.image.svg for drawing in draw_all(GRPO, bare))
 
 
 def test_a_band_is_two_standard_errors_wide_on_each_side():

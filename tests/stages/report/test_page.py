@@ -69,12 +69,10 @@ def test_a_complete_run(run):
     labels = page.attributes("aria-label") + page.attributes("alt")
     for title in ("Reward", "KL to the reference", "Entropy", "Completion length", "Loss", "Warm-up loss"):
         assert any(label.startswith(f"{title}. ") for label in labels), title
-    for role_name in ("train", "generate", "reference"):
-        assert any(label.startswith(f"{role_name}: 2 card(s)") for label in labels)
     for text in ("tiny · arith · dp1_mp2_pp1", "51.2 %", "74.3 %", "+23.1", "91.4 %", "2.7.0",
                  "workstation", "epsilon_high", "07c0ffee07c0ffee",
-                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "2 cards", "At most 1.60 GiB",
-                 "peak 1.60 GiB", "peak 1.25 GiB"):  # fmt: skip
+                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "1.25 GiB",
+                 "prompt_ids 31 / 38 / 44"):  # fmt: skip
         assert text in page.text, text
     assert "could not show" not in page.text
     assert "reward 0.200 · accuracy 0 · answer format 1" in page.text  # of the first sample, before
@@ -155,4 +153,3 @@ def test_unfinished_and_damaged_runs_have_a_page(run, present):
     page = check(render(inputs, CONFIG_12))
     absent = [f"{name}: not part of this run." for name in SPANS if name not in inputs]
     assert all(note in page.text for note in absent)
-    assert ("rank 1" in page.text) == ("strategy" in present)

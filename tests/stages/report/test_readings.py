@@ -27,13 +27,6 @@ def test_the_csv_file_has_every_step_and_value():
         assert [float(line[i]) for line in lines] == pytest.approx([row[key] for row in rows], rel=1e-5)
 
 
-def test_series_with_different_steps_leave_cells_empty():
-    link = csv_link("Loss", {"a": [(1, 0.5), (2, 0.25)], "=b,\n": [(2, -1.0)]})
-    assert list(csv.reader(unquote(link).partition(",")[2].splitlines(keepends=True))) == [
-        ["step", "Loss: a", "Loss: =b,\n"], ["1", "0.5", ""], ["2", "0.25", "-1"],
-    ]  # fmt: skip
-
-
 def test_long_runs_have_means_over_neighbouring_steps():
     draw = random.Random(4)
     curve = [(float(step), draw.random()) for step in range(1, 4 * MAX_ROWS + 1)]

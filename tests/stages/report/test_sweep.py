@@ -1,7 +1,7 @@
 import pytest
 
 from stages.report.sweep import render
-from stages.report.text import duration, neutral
+from stages.report.text import neutral
 from tests.stages.report.reading import Page
 from tests.stages.report.synthetic import sweep_of
 from tests.stages.report.test_page import HOSTILE, check
@@ -26,12 +26,6 @@ def test_the_best_point_is_first_with_the_command_that_reproduces_it():
     assert "../../report/c6/index.html" not in page.attributes("href"), "a report that is not there"
 
 
-def test_points_without_a_result_have_a_reason():
-    page = check(render(**sweep_of(8)), scripts=1)
-    assert page.text.count("reward ran away") == 2
-    assert "6 finished" in page.text and "1 failed" in page.text and "1 invalid" in page.text
-
-
 def test_a_shared_training_is_one_line_with_the_common_values_of_its_points():
     page = check(render(**sweep_of(8)), scripts=1)
     reward = next(label for label in page.attributes("aria-label") if label.startswith("Reward. "))
@@ -48,15 +42,6 @@ def test_a_run_has_the_same_colour_in_every_figure():
     kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]
     assert "0, 1: " not in kl and '<li class="k2">2, 3: train.beta=0.01' in kl
     check(source, scripts=1)
-
-
-def test_shared_stages_count_once():
-    given = sweep_of(8)
-    seconds = {name: each["ended"] - each["started"] for name, each in given["manifests"].items()}
-    uses = [seconds.get(name, 0) for point in given["sweep_points"] for name in point.artifacts.values()]
-    page = check(render(**given), scripts=1)
-    total, more = duration(sum(seconds.values())), duration(sum(uses) - sum(seconds.values()))
-    assert f"ran once: {total} of stages in all, {more} more if each point had run alone" in page.text
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -83,10 +68,3 @@ def test_the_largest_page_stays_below_two_megabytes():
     page = check(render(**sweep_of(1200, steps=300, value=text, message=text)), scripts=1)
     assert "more are in table.csv" not in page.text
     assert "more are not drawn" in page.text
-
-
-def test_without_scripts_the_first_rows_are_shown():
-    source = render(**{**sweep_of(120), "metrics": {}})
-    page = check(source, scripts=1)
-    assert [tag for tag, _ in page.elements].count("tr") == 1 + 50 + 1 + 2, "two tables with headings"
-    assert "These are the first 50 of 120" in page.text and "table.csv" in page.attributes("href")
