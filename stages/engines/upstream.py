@@ -114,10 +114,10 @@ def load(table: Path, *records: tuple[str, Path, str]) -> Upstream:
         records: path of a file's content below `upstream`, its record, and the section of the record that the
             program reads; an empty section stands for all of them.
     """
-    handwritten = yaml.safe_load(table.read_text(encoding="utf-8"))
+    handwritten = _read(table)
     fields, opened = {}, []
     for start, record, part in records:
-        content = yaml.safe_load(record.read_text(encoding="utf-8"))
+        content = _read(record)
         for section, cls in content["sections"].items():
             if part not in ("", section):
                 continue
@@ -133,6 +133,11 @@ def load(table: Path, *records: tuple[str, Path, str]) -> Upstream:
                     name in handwritten.get("any_type", {}).get(cls, ()),
                 )
     return Upstream(fields, tuple(opened))
+
+
+@functools.cache
+def _read(file: Path) -> Any:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
 
 
 def _entry(table: Mapping[str, Mapping[str, str]], groups: tuple[str, ...], name: str) -> str:

@@ -251,6 +251,12 @@ mindspeed_rl_recipe.chat_template  tokenize.chat_template=true
 mindspeed_rl_recipe.prompt_suffix  tokenize.prompt_suffix=x
 mindspeed_rl_recipe.compat  tokenize.compat=mindrlhf
 mindspeed_rl_recipe.over_long  tokenize.over_long=truncate
+mindspeed_rl.upstream  +engine.upstream.rl_config.entropy_coef=0.1  ->  +engine.upstream.rl_config.entropy_coeff=0.1
+mindspeed_rl.upstream  +engine.upstream.rl_config.entropy_coeff=x  ->  +engine.upstream.rl_config.entropy_coeff=1
+mindspeed_rl.upstream  +engine.upstream.megatron_training.num_layers=2  ->  +engine.upstream.megatron_training.lora_r=2
+mindspeed_rl.upstream  +engine.upstream.ref_config.num_workers=4  ->  +engine.upstream.ref_config.num_workers=4 engine.use_integrated_worker=false
+mindspeed_rl_machines.other_rewards  reward.functions=[accuracy]  ->  reward.functions=[qwen_accuracy]
+mindspeed_rl_machines.other_rewards  reward.weights=[0.5]  ->  reward.weights=[1.0]
 mindspeed_rl_machines.prompts_per_step  launcher.cards_per_node=2 train.prompts_per_step=6  ->  launcher.cards_per_node=2 train.prompts_per_step=8
 """
     + plain("mindspeed_rl_recipe", "loss_type"),

@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le
 
 from stages.base.bounds import Positive, PositiveFloat
 from stages.base.identity import Checkout, NotInIdentity
-from stages.engines.config import OutsideEngine
+from stages.engines.config import OutsideEngine, UpstreamKeys
 
 Port = Annotated[int, Ge(1024), Le(65535)]
 Version = Literal["667a547", "05a90d7"]
@@ -87,6 +87,8 @@ class MindspeedRlEngine(OutsideEngine):
     """More options of every `ray start`, for example [--num-cpus=640]."""
     ray_wait_timeout_s: Annotated[PositiveFloat, NotInIdentity()]
     """All cards must be registered by then."""
+    upstream: UpstreamKeys
+    """More keys of the training YAML, merged last: SECTION.KEY."""
 
 
 SETTINGS = MindspeedRlEngine

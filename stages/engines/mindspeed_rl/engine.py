@@ -158,7 +158,9 @@ ENGINE = Engine(
     rehearsal="pipeline.rehearsal.mindspeed_rl",
     stages=stages,
     rules=rules.PLACED,
-    subject=lambda run, cards_per_node: rules.Placed(job(run), -(-job(run).npus // cards_per_node)),
+    subject=lambda run, cards_per_node: rules.Placed(
+        job(run), -(-job(run).npus // cards_per_node), run.reward
+    ),
     required_files={"grpo": lambda config: (catalog.RESULT, "mcore/*")},
     programs=(TOKENIZE, CONVERT, GRPO, EXPORT),
     checkouts=(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stages.engines.mindspeed_rl import contract
+from stages.engines.mindspeed_rl import contract, upstream
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
 
@@ -28,3 +28,4 @@ def notes(job: Job) -> Iterator[str]:
             f"{job.decay_steps:g} of {train.steps} steps, for MindSpeed-RL's schedule counts completions "
             "against a horizon of prompts (megatron_config.py has no lr_decay_iters); use constant"
         )
+    yield from upstream.notes(job)

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 
 from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, hold, multiple_of
-from stages.engines import layout_rules
+from stages.engines import layout_rules, upstream
 from stages.engines.layout_rules import Laid
 from stages.engines.mindspeed_rl import recipe
 from stages.engines.mindspeed_rl.job import Job
+from stages.engines.mindspeed_rl.upstream import fields
 from stages.models.families import family_of
+from stages.rewards.config import RewardConfig
 
 _VALIDATE = "validate_config.py"
+_EVALUATED = {"functions": ["qwen_accuracy"], "weights": [1.0]}
+"""Rewards of conf/engine/mindspeed_rl.yaml."""
 RULES = Rules[Job]("mindspeed_rl")
 
 
@@ -26,6 +30,8 @@ class Placed:
     job: Job
     nodes: int
     """Machines of the Ray cluster; only plan knows their number."""
+    reward: RewardConfig
+    """Rewards of evaluate, which training does not use."""
 
 
 PLACED = Rules[Placed]("mindspeed_rl_machines")
@@ -37,6 +43,14 @@ PLACED.must(
     when=lambda placed: placed.job.version == "05a90d7" and not placed.job.reward_npus,
     value=lambda placed: placed.job.train.prompts_per_step,
 )
+
+
+@PLACED.row("reward.{}", "cli/train_grpo.py", each=_EVALUATED)
+def _other_rewards(placed: Placed, key: str) -> Broken:
+    if list(getattr(placed.reward, key)) == _EVALUATED[key]:
+        return None
+    rule = f"must be {_EVALUATED[key]}: MindSpeed-RL does not train on rewards of grpoflow"
+    return rule, "set engine.verifier_function and engine.verifier_weight instead"
 
 
 RULES.must("model.qkv_concat", be(False), "its convert_ckpt.py reads separate weights")
@@ -272,3 +286,4 @@ RULES.must(
     value=lambda job: max(job.seq_length, job.max_model_len),
 )
 RULES.include(recipe.RULES, lambda job: job)
+upstream.add_rule(RULES, "engine", fields, "mindspeed_rl/config_cls")

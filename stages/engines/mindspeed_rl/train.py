@@ -28,7 +28,8 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
 def _rendered(job: Job, paths: Paths, resume: bool) -> Rendered:
     """Return YAML files and start; a resumed run differs only in its YAML."""
     files = {CONFIG_NAME: train_config(job, paths, resume), "runtime_env": runtime_env(job)}
-    texts = {f"configs/{name}.yaml": dump(values) for name, values in files.items()}
+    added = {CONFIG_NAME: job.engine.upstream}
+    texts = {f"configs/{name}.yaml": dump(values, added.get(name)) for name, values in files.items()}
     return Rendered(start(job, paths), texts)
 
 

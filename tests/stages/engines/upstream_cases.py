@@ -17,6 +17,12 @@ from stages.engines.mindrlhf import stage as mindrlhf_stage
 from stages.engines.mindrlhf import upstream as mindrlhf_upstream
 from stages.engines.mindrlhf.job import Job as MindrlhfJob
 from stages.engines.mindrlhf.start import all_configs
+from stages.engines.mindspeed_rl import job as mindspeed_rl_job
+from stages.engines.mindspeed_rl import rules as mindspeed_rl_rules
+from stages.engines.mindspeed_rl import train as mindspeed_rl_stage
+from stages.engines.mindspeed_rl import upstream as mindspeed_rl_upstream
+from stages.engines.mindspeed_rl.job import Job as MindspeedRlJob
+from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.upstream import Upstream, leaves
 
 
@@ -88,9 +94,40 @@ def _mindrlhf(name: str, *overrides: str) -> Case:
     )
 
 
+def _mindspeed_rl_values(job: MindspeedRlJob) -> dict[str, Any]:
+    values = train_config(job, mindspeed_rl_job.paths_of(Path("/run")), resume=False)
+    (shape,) = values.pop("model").values()  # every Megatron section takes the keys of the model's shape
+    return {"": values | {"megatron_training": {**shape, **values["megatron_training"]}}}
+
+
+def _mindspeed_rl_texts(config: Mapping[str, Any]) -> dict[str, str]:
+    return {"": mindspeed_rl_stage.render(config, {}, Path("/run")).files["configs/train.yaml"]}
+
+
+def _mindspeed_rl(name: str, *overrides: str) -> Case:
+    return Case(
+        name,
+        ("engine=mindspeed_rl", "model.path=/models/qwen", "layout=dp2_mp2_pp2", *overrides),
+        "engine",
+        MindspeedRlJob.from_config,
+        ("model", "layout", "tokenize", "rollout", "train", "engine", "seed"),
+        mindspeed_rl_upstream.fields,
+        mindspeed_rl_rules.RULES,
+        _mindspeed_rl_values,
+        _mindspeed_rl_texts,
+        mindspeed_rl_upstream.FIELDS / "keys.yaml",
+    )
+
+
 QWEN = ("engine=mindrlhf", "model=qwen2_5_7b", "layout=dp2_mp2_pp2")
 CASES = (
     _mindrlhf("mindrlhf e8a8fc1", *QWEN),
     _mindrlhf("mindrlhf 0cd087455", *QWEN, "engine.contract=0cd087455"),
     _mindrlhf("mindrlhf DeepSeek-V3", "experiment=mindrlhf_deepseek_v3"),
+    _mindspeed_rl("mindspeed_rl 05a90d7", "model=qwen2_5_7b"),
+    _mindspeed_rl(
+        "mindspeed_rl experts", "model=qwen3_30b_a3b", "train.schedule=linear", "train.final_share=0.1"
+    ),
+    _mindspeed_rl("mindspeed_rl separate", "model=qwen3_8b", "engine.use_integrated_worker=false"),
+    _mindspeed_rl("mindspeed_rl 667a547", "model=qwen2_5_7b", "engine.contract=667a547"),
 )
