@@ -49,6 +49,8 @@ _SECTIONS = ("train", "rollout", "layout.train")
 def for_key(key: str, known: Iterable[str]) -> str:
     """Return the remedy for an unknown key."""
     keys = list(known)
+    if key.startswith(("engine.upstream.", "mindformers.upstream.")):
+        return f"a key of the engine's program needs a plus sign: +{key}=VALUE"
     section, _, name = key.rpartition(".")
     name = SYNONYMS.get(name, name)
     same_name = [path for path in keys if path.rpartition(".")[2] == name]

@@ -10,8 +10,8 @@ engine's section. An engine supports them with
   `open` (classes that take any other key, too);
 - a handwritten table: `keys` (section or class -> field -> the grpoflow key that it is rendered from),
   `fixed` (the same, with the reason why the value must stay as rendered) and `any_type` (class -> fields that
-  accept values of any type). The field "*" stands for all fields of a section, and * in a key for the
-  field's name;
+  accept values of any type). The field "*" stands for all fields of a section, and * in a key for the field's
+  name; "" stands for a section as a whole. Keys of open classes may be added;
 - `add_rule` in its rules, `notes` in its notes, and `outside.dump(values, added)` for each rendered file.
 
 tests/stages/engines/upstream_cases.py lists the engines, whose tables are tested against what is rendered.
@@ -19,6 +19,7 @@ tests/stages/engines/upstream_cases.py lists the engines, whose tables are teste
 
 import difflib
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -122,9 +123,13 @@ def load(table: Path, *records: tuple[str, Path, str]) -> Upstream:
             if part not in ("", section):
                 continue
             location, declared = _join(start, section), content["classes"][cls]
-            opened += [location] if cls in content.get("open", ()) else []
-            for name, default in leaves(declared) if isinstance(declared, dict) else [("", declared)]:
-                groups = (location, cls)
+            groups = (location, cls)
+            is_open = cls in content.get("open", ())
+            opened += [location] if is_open else []
+            known = dict(leaves(declared)) if isinstance(declared, dict) else {"": declared}
+            tables = [handwritten[name].get(group, {}) for name in ("keys", "fixed") for group in groups]
+            rendered = dict.fromkeys(itertools.chain(*tables)) if is_open else {}
+            for name, default in {**rendered, **known}.items():
                 fields[_join(location, name)] = Field(
                     cls,
                     default,

@@ -8,7 +8,9 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.plan.graph import plan
 
-RUN = ("engine=mindrlhf", "model.path=/models/qwen", "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+MODEL = ("model.path=/models/qwen", "model=qwen2_5_7b")
+RUN = ("engine=mindrlhf", *MODEL, "layout=dp1_mp4_pp2")
+MINDSPEED_RL = ("engine=mindspeed_rl", *MODEL, "layout=dp2_mp2_pp2")
 KEY = "+engine.upstream.grpo_config.profiler_config"
 
 
@@ -16,20 +18,53 @@ def digest(path: Path) -> str:
     return "0" * 64
 
 
-def fingerprints(*overrides):
-    return {spec.name: spec.key.fingerprint for spec in plan(load([*RUN, *overrides]), digest).specs}
+def fingerprints(*overrides, run=RUN):
+    return {spec.name: spec.key.fingerprint for spec in plan(load([*run, *overrides]), digest).specs}
+
+
+def changed(*overrides, run=RUN):
+    before, after = fingerprints(run=run), fingerprints(*overrides, run=run)
+    return {name for name in before if before[name] != after[name]}
 
 
 def test_keys_are_part_of_the_fingerprint_of_the_stages_whose_program_reads_them():
-    without, added, other = (
-        fingerprints(),
-        fingerprints(f"{KEY}.profile=true"),
-        fingerprints(f"{KEY}.mstx=true"),
-    )
-    different = {name for name in without if without[name] != added[name]}
-    assert different == {"grpo", "evaluate", "export", "report"}
-    assert added["grpo"] != other["grpo"]
-    assert fingerprints("engine.upstream={}") == without
+    assert changed(f"{KEY}.profile=true") == {"grpo", "evaluate", "export", "report"}
+    assert fingerprints(f"{KEY}.profile=true") != fingerprints(f"{KEY}.mstx=true")
+    assert changed("engine.upstream={}") == set()
+    after_training = {"grpo", "export", "evaluate", "report"}
+    assert changed("+engine.upstream.rl_config.lam=0.9", run=MINDSPEED_RL) == after_training
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "rl_config.partial_rollout_max_split=2",
+        "rl_config.use_dynamic_bsz=true",
+        "rl_config.kl_ctrl_type=adaptive",
+        "rl_config.entropy_coeff=0.01",
+        "megatron_training.expert_model_parallel_size=2",
+        "actor_config.lora_r=16",
+        "generate_config.enable_prefix_caching=true",
+        "profiler_config.integrated.profile=true",
+    ],
+)
+def test_keys_of_mindspeed_rl_that_no_key_of_grpoflow_reaches(key):
+    load([*MINDSPEED_RL, f"+engine.upstream.{key}"])
+
+
+def test_keys_of_checkpoints_have_a_note():
+    overrides = [*MINDSPEED_RL, "+engine.upstream.megatron_training.expert_model_parallel_size=2"]
+    assert any("changes Megatron's checkpoints" in note for note in plan(load(overrides), digest).notes)
+
+
+def test_keys_of_mindformers_belong_to_its_section():
+    key = "upstream.train.runner_config.stop_step=3"
+    config = load([*RUN, "engine.sft=mindformers", f"+engine.{key}"])
+    assert config.mindformers.upstream == {"train": {"runner_config": {"stop_step": 3}}}
+    assert config.engine.upstream == {}
+    assert config == load([*RUN, "engine.sft=mindformers", f"+mindformers.{key}"])
+    local = load(["model=qwen2_5_0_5b", "layout=dp2_mp1_pp1", "engine.sft=mindformers", f"+engine.{key}"])
+    assert local.mindformers.upstream == config.mindformers.upstream
 
 
 def test_the_plan_shows_the_keys():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from stages.base.bounds import NonNegative, Positive
 from stages.base.identity import Checkout
-from stages.engines.config import OutsideProgram
+from stages.engines.config import OutsideProgram, UpstreamKeys
 from stages.grpo.config import AdamConfig
 
 
@@ -31,6 +31,8 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     """Checkpoints to keep, each with weights and both Adam moments; older ones are removed."""
     device_memory_gib: Positive
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
+    upstream: UpstreamKeys
+    """More keys of mindformers' YAML, merged last: train.SECTION.KEY; engine.upstream.train is added to it."""
 
 
 SETTINGS = MindformersConfig

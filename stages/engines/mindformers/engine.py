@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from stages import catalog
 from stages.base.engine import Engine
 from stages.base.graph import Program, Stage, growth
+from stages.engines import upstream as added_keys
+from stages.engines.mindformers import upstream
 from stages.engines.mindformers.checkout import KNOWN, checkout
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.rules import RULES, trains
@@ -43,14 +45,16 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 
 def derive(values: dict[str, Any]) -> None:
-    """Turn off the embedded trainer's sft, so that split writes the weights of every role."""
+    """Turn off the embedded trainer's sft, so that split writes all roles, and move keys of mindformers."""
     values["sft"]["enabled"] = False
+    upstream.move(values)
 
 
 def notes(run: Sections) -> Iterator[str]:
     """Yield notes for the plan."""
     if run.mindformers.home is None:
         yield "mindformers.home is not set: run refuses without it"
+    yield from added_keys.notes("mindformers", run.mindformers.upstream)
     if run.engine.name == "local":  # other engines yield these notes themselves
         layout = run.layout.train
         yield from (f"layout.train: {text}" for text in warnings(run.model, layout))

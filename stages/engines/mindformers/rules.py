@@ -1,9 +1,11 @@
 """Rules of a supervised run of mindformers; rules of every engine are in pipeline/config/rules.py."""
 
 from stages.base.rules import Broken, Rules, at_most, be, multiple_of
+from stages.engines import upstream
 from stages.engines.layout_rules import MINDFORMERS, Laid, sequence_parts
 from stages.engines.mindformers.checkout import home_fault
 from stages.engines.mindformers.job import Job
+from stages.engines.mindformers.upstream import fields
 from stages.models.families import Trained, family_of, head_dim_fault, rope_scaling_fault, trained_by
 from stages.models.family import Family
 
@@ -75,3 +77,6 @@ RULES.must(
 @RULES.row("mindformers.home", "ours: the arguments that it is given")
 def _home(job: Job) -> Broken:
     return home_fault(job.mindformers.home) if job.mindformers.home is not None else None
+
+
+upstream.add_rule(RULES, "mindformers", fields, "tools/register/template.py")

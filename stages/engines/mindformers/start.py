@@ -5,6 +5,7 @@ from pathlib import Path
 from stages.engines.mindformers.checkout import MAIN
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Paths
+from stages.engines.mindformers.upstream import added
 from stages.engines.outside import Rendered, dump, make_start
 
 HOME_UNKNOWN = "/path/to/mindformers"
@@ -25,7 +26,7 @@ def render(job: Job, paths: Paths, resume: bool) -> Rendered:
         checkouts=(home,),
         workers=job.layout.cards,
     )
-    return Rendered(start, {paths.config.name: dump(finetune(job, paths, resume))})
+    return Rendered(start, {paths.config.name: dump(finetune(job, paths, resume), added(job))})
 
 
 def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:

@@ -34,6 +34,6 @@ def notes(job: Job) -> Iterator[str]:
     for path, value in leaves(job.engine.upstream):
         if path.rpartition(".")[2] in CHECKPOINT_KEYS:
             yield (
-                f"engine.upstream.{path}={value}: changes Megatron's checkpoints, but convert, resume and export "
-                "expect those of the layout"
+                f"engine.upstream.{path}={value}: changes Megatron's checkpoints, but convert, resume and "
+                "export expect those of the layout"
             )

@@ -22,7 +22,7 @@ def changed(value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int | float):
-        yield from (value * 2, value + 1, value / 2, 0)
+        yield from (value * 2, value + 1, value / 2, 0, None)
     elif isinstance(value, str):
         yield from (*CHOICES, f"{value}x")
     elif isinstance(value, list | tuple):

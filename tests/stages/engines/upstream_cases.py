@@ -12,6 +12,12 @@ import yaml
 
 from pipeline.config.load import load
 from stages.base.rules import Rules
+from stages.engines.mindformers import rules as mindformers_rules
+from stages.engines.mindformers import stage as mindformers_stage
+from stages.engines.mindformers import upstream as mindformers_upstream
+from stages.engines.mindformers.finetune_yaml import finetune
+from stages.engines.mindformers.job import Job as MindformersJob
+from stages.engines.mindformers.job import Paths as MindformersPaths
 from stages.engines.mindrlhf import rules as mindrlhf_rules
 from stages.engines.mindrlhf import stage as mindrlhf_stage
 from stages.engines.mindrlhf import upstream as mindrlhf_upstream
@@ -119,11 +125,39 @@ def _mindspeed_rl(name: str, *overrides: str) -> Case:
     )
 
 
+def _mindformers_values(job: MindformersJob) -> dict[str, Any]:
+    return {
+        "train": finetune(job, MindformersPaths(Path("/run"), Path("/data"), Path("/start")), resume=False)
+    }
+
+
+def _mindformers_texts(config: Mapping[str, Any]) -> dict[str, str]:
+    files = mindformers_stage.render(config, {"tokenize": Path("/tokenized")}, Path("/run")).files
+    return {"train": files["finetune.yaml"]}
+
+
+def _mindformers(name: str, *overrides: str) -> Case:
+    return Case(
+        name,
+        ("model.path=/models/qwen", "engine.sft=mindformers", *overrides),
+        "mindformers",
+        MindformersJob.from_config,
+        ("model", "layout", "tokenize", "mindformers", "seed"),
+        mindformers_upstream.fields,
+        mindformers_rules.RULES,
+        _mindformers_values,
+        _mindformers_texts,
+        mindformers_upstream.FIELDS / "keys.yaml",
+    )
+
+
 QWEN = ("engine=mindrlhf", "model=qwen2_5_7b", "layout=dp2_mp2_pp2")
 CASES = (
     _mindrlhf("mindrlhf e8a8fc1", *QWEN),
     _mindrlhf("mindrlhf 0cd087455", *QWEN, "engine.contract=0cd087455"),
     _mindrlhf("mindrlhf DeepSeek-V3", "experiment=mindrlhf_deepseek_v3"),
+    _mindformers("mindformers", *QWEN),
+    _mindformers("mindformers without a pipeline", *QWEN[:2], "layout=dp4_mp2_pp1"),
     _mindspeed_rl("mindspeed_rl 05a90d7", "model=qwen2_5_7b"),
     _mindspeed_rl(
         "mindspeed_rl experts", "model=qwen3_30b_a3b", "train.schedule=linear", "train.final_share=0.1"

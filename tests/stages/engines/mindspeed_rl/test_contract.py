@@ -5,6 +5,7 @@ import pytest
 
 from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, rules
+from stages.rewards.config import RewardConfig
 from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of
 
 CONFIGS = "mindspeed_rl/config_cls"
@@ -66,5 +67,6 @@ def test_a_missing_converter_is_reported_before_anything_runs(tmp_path):
 
 def test_the_earlier_version_scores_on_one_machine():
     job, earlier = job_of(*SEVEN), job_of(*SEVEN, "engine.contract=667a547")
-    assert len(rules.PLACED.check(rules.Placed(job, 3))) == 1
-    assert rules.PLACED.check(rules.Placed(earlier, 3)) == []
+    reward = RewardConfig(("qwen_accuracy",), (1.0,), None, None)
+    assert len(rules.PLACED.check(rules.Placed(job, 3, reward))) == 1
+    assert rules.PLACED.check(rules.Placed(earlier, 3, reward)) == []
