@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,13 @@ from pipeline.engines import MODULES
 from pipeline.plan.keys import Key, explain
 from stages.base.errors import as_override
 from stages.base.identity import field_types
+from stages.engines.mindformers.engine import job as mindformers_job
+from stages.engines.mindformers.upstream import fields as mindformers_fields
+from stages.engines.mindrlhf.engine import job as mindrlhf_job
+from stages.engines.mindrlhf.upstream import fields as mindrlhf_fields
+from stages.engines.mindspeed_rl.engine import job as mindspeed_rl_job
+from stages.engines.mindspeed_rl.upstream import fields as mindspeed_rl_fields
+from stages.engines.upstream import Field, Upstream
 
 ENGINES = {
     **dict.fromkeys(MODULES, ("model=qwen2_5_7b",)),
@@ -88,7 +95,45 @@ def troubles(language: str) -> str:
     return "\n".join(lines)
 
 
-PAGES = {make.__name__: make for make in (configuration, commands, overrides, troubles)}
+def upstream(language: str) -> str:
+    """Return how many fields of each program's configuration grpoflow's keys and engine.upstream reach."""
+    external = [load([f"engine={name}", *ENGINES[name]]) for name in ("mindrlhf", "mindspeed_rl")]
+    supervised = load(["engine=mindrlhf", "engine.sft=mindformers", *ENGINES["mindrlhf"]])
+    programs = {
+        "mindrlhf": mindrlhf_fields(mindrlhf_job(external[0])),
+        "MindSpeed-RL": mindspeed_rl_fields(mindspeed_rl_job(external[1])),
+        "mindformers": mindformers_fields(mindformers_job(supervised)),
+    }
+    chinese = language == "zh_CN"
+    head = ("程序", "类", "字段", "由 grpoflow 的键", "由 grpoflow 自己", "由 upstream")
+    names = ("program", "class", "fields", "by grpoflow's keys", "by grpoflow itself", "by upstream")
+    lines = [_row(head if chinese else names), _row(["---"] * 6)]
+    for program, fields in programs.items():
+        lines += [_row([program, name, *map(str, counts)]) for name, counts in reach(fields).items()]
+    return "\n".join(lines)
+
+
+def reach(fields: Upstream) -> dict[str, tuple[int, int, int, int]]:
+    """Return for each class its fields, and how many of them keys, grpoflow itself and `upstream` set."""
+    classes: dict[str, dict[str, Field]] = {}
+    for path, field in fields.fields.items():
+        classes.setdefault(field.cls, {})[path.rpartition(".")[2]] = field
+    return {
+        name: (
+            len(known),
+            sum(bool(field.key) for field in known.values()),
+            sum(bool(field.fixed) for field in known.values()),
+            sum(field.is_free for field in known.values()),
+        )
+        for name, known in classes.items()
+    }
+
+
+PAGES = {make.__name__: make for make in (configuration, commands, overrides, troubles, upstream)}
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def examples(parser: argparse.ArgumentParser) -> list[str]:

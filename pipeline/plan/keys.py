@@ -29,7 +29,13 @@ from stages.models.families import RULES as FAMILY
 UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
 """Suffix of a key's name -> unit."""
 BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
-TYPE_NAMES = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null"}
+TYPE_NAMES = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bool: "true or false",
+    type(None): "null",
+} | {Any: "any value"}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     device_memory_gib: Positive
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
     upstream: UpstreamKeys
-    """More keys of mindformers' YAML, merged last: train.SECTION.KEY; engine.upstream.train is added to it."""
+    """More keys of mindformers' YAML, merged last: train.SECTION.KEY; engine.upstream.train is moved here."""
 
 
 SETTINGS = MindformersConfig

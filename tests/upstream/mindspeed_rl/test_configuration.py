@@ -60,7 +60,7 @@ def jobs(version, *overrides):
 def write(directory, job, tokenizer, resume):
     values = train_config(job, Paths(directory, tokenizer, paths_of(directory).weights), resume)
     directory.mkdir(parents=True)
-    (directory / "train.yaml").write_text(dump(values))
+    (directory / "train.yaml").write_text(dump(values, job.engine.upstream))
     return values
 
 
@@ -132,6 +132,25 @@ def test_it_accepts_a_shipped_size_and_refuses_faults(window, tmp_path):
     assert_accepted(accepted, right)
     for message, answer in zip(faults, refused, strict=True):
         assert message in answer["error"]
+
+
+@pytest.mark.core
+def test_it_reads_and_checks_keys_of_engine_upstream(newest, tmp_path):
+    keys = ("rl_config.entropy_coeff=0.01", "actor_config.num_workers=3", "rl_config.share_backbone=true")
+    for number, key in enumerate(keys):
+        (job,) = jobs(
+            newest.version,
+            "model=qwen2_5_7b",
+            "layout=dp4_mp2_pp2",
+            "layout.generate.model_parallel=1",
+            f"+engine.upstream.{key}",
+        )
+        values = write(tmp_path / str(number), job, tmp_path, resume=False)
+    directories = [tmp_path / str(number) for number in range(len(keys))]
+    *accepted, refused = validate(newest.python, newest.home, directories, 1, {})
+    for answer in accepted:
+        assert_accepted(answer, values)
+    assert "The shared backbone can only be used with LoRA" in refused["error"]
 
 
 @pytest.mark.parametrize("size", ["8b", "32b", "30b_a3b", "235b_a22b"])
