@@ -203,6 +203,8 @@ mindformers.head_dim  model.head_dim=64
 mindformers.rope_scaling  model.rope_scaling={factor:8.0,low_freq_factor:1.0,high_freq_factor:4.0,original_max_position_embeddings:64}
 mindformers.compat  tokenize.compat=mindrlhf
 mindformers.home  mindformers.home=/nowhere
+mindformers.upstream  +engine.upstream.train.runner_config.epochs=2  ->  +engine.upstream.train.runner_config.stop_step=2
+mindformers.upstream  +mindformers.upstream.train.lr_schedule.warmup_steps=2  ->  +mindformers.upstream.train.lr_schedule.warmup_ratio=0.1
 """,
     MINDSPEED_RL: """
 family.rope_scaling  model.rope_scaling={factor:8.0,low_freq_factor:1.0,high_freq_factor:4.0,original_max_position_embeddings:64}
