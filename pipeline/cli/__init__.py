@@ -16,7 +16,7 @@ from pipeline.terminal import standard_streams
 SECTIONS = {
     "run": {"run": "run", "plan": "plan", "sweep": "sweep", "rehearse": "rehearse"},
     "inspect": {
-        "runs": "runs", "show": "runs", "diff": "runs", "logs": "logs", "report": "runs", "watch": "pages",
+        "runs": "runs", "show": "runs", "diff": "runs", "logs": "logs", "report": "pages", "watch": "pages",
         "ui": "pages",
     },
     "check": {

@@ -1,18 +1,32 @@
-"""`grpoflow ui` and `watch`: live views of runs in a browser and in a terminal."""
+"""`grpoflow report`, `ui` and `watch`: pages of runs, and live views of them."""
 
 import contextlib
+import hashlib
 import signal
+import webbrowser
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from pipeline.cli.command import Bounded, Commands, add_run, store_of
-from pipeline.errors import Exit
+from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.store import history
+from pipeline.store.history import Record
 from pipeline.terminal import as_json, console
 from pipeline.ui.watch import choose, follow, rows, view
+from stages.report.artifacts import Run as Artifacts
 
 
 def register(commands: Commands) -> None:
-    """Add `ui` and `watch`."""
+    """Add `report`, `ui` and `watch`."""
+    help = "print the path of a run's report, or of a page that compares runs; --open shows it in the browser"
+    parser = commands.add("report", report, help, "last --open", "last --compare 20261121-0801")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    compare = "make a page that compares the run with these"
+    parser.add_argument("--compare", metavar="RUN", nargs="+", default=[], help=compare)
+    add_run(parser, "last")
+
     pages = "show runs, their live reports and sweeps in a browser; listens on loopback only"
     parser = commands.add("ui", ui, pages, "--port 0")
     parser.add_argument(
@@ -25,6 +39,68 @@ def register(commands: Commands) -> None:
         "--json", action="store_true", help="print the current state as JSON, a row per stage"
     )
     add_run(parser, "the newest live run")
+
+
+def report(options: Namespace) -> int:
+    """Print the path of a run's report, or of a comparison of runs; with --open, open it in the browser."""
+    options.overrides += [word for word in options.compare if "=" in word]
+    others = [word for word in options.compare if "=" not in word]
+    root = store_of(options).root
+    record = history.find(root, options.run or "last")
+    if others:
+        runs = {run.id: run for run in (record, *(history.find(root, word) for word in others))}
+        page = _compare(root, list(runs.values()))
+    else:
+        page = root / record.artifact("report") / "index.html"
+    if not page.exists():
+        hint = f"`grpoflow watch {record.id}` shows how far it came"
+        raise StoreError(
+            f"{page}: not there (run {record.id}: {record.outcome}; the report is made last); {hint}"
+        )
+    print(page)
+    if options.open and not webbrowser.open(page.as_uri()):
+        raise StoreError(f"{page}: no browser could be started; open it in one yourself")
+    return Exit.DONE
+
+
+def _compare(root: Path, records: Sequence[Record]) -> Path:
+    """Write the page that compares runs to STORE/comparisons.
+
+    Raises:
+        ConfigError: there are too many runs, or only one.
+        StoreError: the page cannot be written.
+    """
+    from pipeline.sweep.build import replace_file  # imported late: pages take 0.3 s to import
+    from stages.report.compare import MAX_RUNS, ComparedRun, render
+
+    if not 2 <= len(records) <= MAX_RUNS:
+        rule = f"compares 2 to {MAX_RUNS} different runs"
+        raise ConfigError([Problem("--compare", len(records), rule, "see `grpoflow runs`")])
+    compared = []
+    for record in records:
+        made = Artifacts.load({name: root / artifact for name, artifact in record.artifacts.items()})
+        stored = record.artifacts.get("report", "")
+        compared.append(
+            ComparedRun(
+                label=" · ".join(filter(None, [record.name, record.id])),
+                state=record.outcome,
+                started=record.started,
+                took=record.duration,
+                command=record.command,
+                result=made.result("evaluate"),
+                report=f"../../{stored}/index.html" if (root / stored / "index.html").exists() else "",
+                config=record.config,
+                metrics=made.rows("grpo", "metrics.jsonl"),
+            )
+        )
+    name = hashlib.sha256(" ".join(record.id for record in records).encode()).hexdigest()[:8]
+    page = root / "comparisons" / name / "index.html"
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(page, render(compared))
+    except OSError as error:
+        raise StoreError.from_os_error(error, page) from error
+    return page
 
 
 def ui(options: Namespace) -> int:

@@ -1,15 +1,14 @@
-"""`grpoflow runs`, `show`, `diff` and `report`: the recorded runs of a store."""
+"""`grpoflow runs`, `show` and `diff`: the recorded runs of a store."""
 
 import functools
 import time
-import webbrowser
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict
 
-from pipeline.cli.command import Commands, add_run, store_of
+from pipeline.cli.command import Commands, store_of
 from pipeline.config.compose import flat
-from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.run import summary
 from pipeline.store import history
 from pipeline.store.history import Record
@@ -49,12 +48,6 @@ def register(commands: Commands) -> None:
     parser.add_argument("run", metavar="RUN_A")
     parser.add_argument("other", metavar="RUN_B")
     parser.add_argument("--json", action="store_true", help="machine-readable output: key -> both values")
-
-    parser = commands.add(
-        "report", report, "print the path of a run's report; --open shows it in the browser", "last --open"
-    )
-    parser.add_argument("--open", action="store_true", help="open the report in the browser")
-    add_run(parser, "last")
 
 
 def runs(options: Namespace) -> int:
@@ -145,22 +138,6 @@ def diff(options: Namespace) -> int:
         console().print(table)
     else:
         print("no differences")
-    return Exit.DONE
-
-
-def report(options: Namespace) -> int:
-    """Print the path of a run's report; with --open, open it in the browser."""
-    root = store_of(options).root
-    record = history.find(root, options.run or "last")
-    page = root / record.artifact("report") / "index.html"
-    if not page.exists():
-        hint = f"`grpoflow watch {record.id}` shows how far it came"
-        raise StoreError(
-            f"{page}: not there (run {record.id}: {record.outcome}; the report is made last); {hint}"
-        )
-    print(page)
-    if options.open and not webbrowser.open(page.as_uri()):
-        raise StoreError(f"{page}: no browser could be started; open it in one yourself")
     return Exit.DONE
 
 

@@ -18,7 +18,7 @@ from pipeline.ui.access import Access
 
 LOOPBACK = "127.0.0.1"
 RUN_PAGE = re.compile(r"/run/([\w-]+)")
-STORED_FILE = re.compile(r"/((?:report|sweeps)/[0-9a-f]{8,16}/(?:index\.html|table\.csv))")
+STORED_FILE = re.compile(r"/((?:report|sweeps|comparisons)/[0-9a-f]{8,16}/(?:index\.html|table\.csv))")
 LOG = re.compile(r"/(\.logs/(?:[\w+-]+/)+(?:stage|worker_\d+)\.log)")
 MAX_LOG_BYTES = 4 << 20
 """The end of a log that is sent."""

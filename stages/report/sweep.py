@@ -116,14 +116,14 @@ def _describe(chosen: Mapping[str, str], limit: int = TEXT_LIMIT) -> str:
     return shorten(" ".join(f"{key}={value}" for key, value in chosen.items()), limit)
 
 
-def _limit(texts: int, most: int = TEXT_LIMIT) -> int:
+def limit(texts: int, most: int = TEXT_LIMIT) -> int:
     """Return the number of characters for each of `texts` values of a table, so that the page stays small."""
     return max(20, min(most, TEXT_BUDGET // max(1, texts)))
 
 
 def _without(unfinished: Sequence[SweepPoint]) -> list[dict[str, Any]]:
     """Return number, varied keys, state and reason of points without a result."""
-    short, long = _limit(len(unfinished)), _limit(len(unfinished), 10 * TEXT_LIMIT)
+    short, long = limit(len(unfinished)), limit(len(unfinished), 10 * TEXT_LIMIT)
     return [
         {
             "number": point.number,
@@ -139,18 +139,18 @@ def _table(
     ranked: Sequence[SweepPoint], best: SweepPoint | None, keys: Sequence[str], manifests: Manifests
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the columns of results, which are those that any point has, and one row per point."""
-    results = [_results(point) for point in ranked]
-    columns = list(dict.fromkeys(column for cells in results for column in cells))
-    limit = _limit(len(ranked) * len(keys))
+    by_point = [results(point.result) for point in ranked]
+    columns = list(dict.fromkeys(column for cells in by_point for column in cells))
+    most = limit(len(ranked) * len(keys))
     rows = []
-    for point, cells in zip(ranked, results, strict=True):
+    for point, cells in zip(ranked, by_point, strict=True):
         seconds = [s for name in point.artifacts.values() if (s := _seconds(manifests.get(name))) is not None]
         took = (sum(seconds), duration(sum(seconds))) if seconds else NO_CELL
         report = point.artifacts.get("report")
         rows.append({
             "number": point.number,
             "report": f"../../{report}/index.html" if report in manifests else None,
-            "chosen": [shorten(point.chosen.get(key, ""), limit) for key in keys],
+            "chosen": [shorten(point.chosen.get(key, ""), most) for key in keys],
             "figures": [*(cells.get(column, NO_CELL) for column in columns), took],
             "state": point.state,
             "best": point is best,
@@ -158,10 +158,10 @@ def _table(
     return [*columns, "Time of its stages"], rows
 
 
-def _results(point: SweepPoint) -> dict[str, Cell]:
+def results(evaluation: Mapping[str, Any]) -> dict[str, Cell]:
     """Return the results by column: greedy accuracy before and after and its gain; other measures after."""
     cells: dict[str, Cell] = {}
-    for pair in pairs(point.result):
+    for pair in pairs(evaluation):
         if pair.label == GREEDY:
             cells["Greedy, before GRPO"] = (pair.before, percent(pair.before))
             cells["Greedy, after"] = (pair.after, percent(pair.after))
@@ -181,14 +181,28 @@ def _curves(
             sharing.setdefault(artifact, []).append(point)
     trained = list(sharing)
     coloured, faint = trained[:MAX_LINES], trained[MAX_LINES : MAX_LINES + MAX_FAINT]
+    rows = {_label(sharing[artifact]): metrics[artifact] for artifact in coloured}
+    drawings = overlay_all(rows, [metrics[artifact] for artifact in faint])
+    return drawings, len(trained) - len(coloured) - len(faint)
+
+
+def overlay_all(
+    coloured: Mapping[str, Sequence[Mapping[str, Any]]], faint: Sequence[Sequence[Mapping[str, Any]]]
+) -> list[Drawing]:
+    """Draw each metric of OVERLAID that a coloured run has.
+
+    Args:
+        coloured: label -> rows of metrics.jsonl of a run.
+        faint: the same of runs without a label.
+    """
     drawings = []
     for spec in OVERLAID:
         key = spec.keys[0]
-        series = {_label(sharing[artifact]): points(metrics[artifact], key) for artifact in coloured}
-        others = [curve for artifact in faint if (curve := points(metrics[artifact], key))]
+        series = {label: points(rows, key) for label, rows in coloured.items()}
+        others = [curve for rows in faint if (curve := points(rows, key))]
         if any(series.values()):
             drawings.append(overlay(spec, series, others))
-    return drawings, len(trained) - len(coloured) - len(faint)
+    return drawings
 
 
 def _label(sharing: Sequence[SweepPoint]) -> str:

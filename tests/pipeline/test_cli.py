@@ -2,6 +2,7 @@ import functools
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -313,3 +314,20 @@ def test_report_opens_the_browser(tmp_path, monkeypatch, capsys, has_browser):
     assert main(["report", "one", "--open", f"store='{store}'"]) == (0 if has_browser else 1)
     assert opened == [f"file://{tmp_path}/a%20store/report/0123/index.html"]
     assert capsys.readouterr().out == f"{page}\n" * 2
+
+
+def test_report_compares_runs(tmp_path, capsys):
+    for i in range(8):
+        config = {"seed": i, "train": {"beta": 0.01}}
+        history.record(tmp_path, f"run{i}", "started", overrides=[f"seed={i}"], config=config, artifacts={})
+    history.record(tmp_path, "run1", "named", name="second")
+    assert main(["report", "run0", "--compare", "second", "run7", "run0", f"store={tmp_path}"]) == 0
+    page = Path(capsys.readouterr().out.strip())
+    assert page.is_relative_to(tmp_path / "comparisons")
+    text = page.read_text()
+    assert "3 runs" in text and "second · run1" in text and "grpoflow run seed=7" in text
+    assert re.findall(r'<td class="mono wrap">(\d)</td>', text) == ["0", "1", "7"]
+    assert "beta" not in text, "a value that does not differ"
+    assert main(["report", "--compare", "last", f"store={tmp_path}"]) == 2
+    assert "compares 2 to 6 different runs" in capsys.readouterr().err
+    assert main(["report", "--compare", *(f"run{i}" for i in range(7)), f"store={tmp_path}"]) == 2

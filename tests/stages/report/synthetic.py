@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stages.report.compare import ComparedRun
 from stages.report.sweep import SweepPoint
 
 START = 1_760_000_000.0
@@ -208,3 +209,22 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
         "written": START,
         "sweep_points": given, "manifests": manifests, "metrics": rows,
     }  # fmt: skip
+
+
+def compared(count: int, steps: int = 80, **hostile: str) -> list[ComparedRun]:
+    """Return `count` runs that differ in seed; `hostile` replaces label and command."""
+    sweep = sweep_of(2 * count, steps)
+    return [
+        ComparedRun(
+            label=f"{hostile.get('label', 'run')} {i}",
+            state=point.state,
+            started=START,
+            took="3 min",
+            command=hostile.get("command", point.command),
+            result=point.result,
+            report="../../report/c0/index.html",
+            config={**CONFIG, "seed": i, "note": hostile.get("label", "same")},
+            metrics=sweep["metrics"][f"grpo/b{i}"],
+        )
+        for i, point in enumerate(sweep["sweep_points"][:count])
+    ]

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from stages.report import compare
 from stages.report.config import ReportConfig
 from stages.report.stage import write_report
 from stages.report.sweep import render
-from tests.stages.report.synthetic import sweep_of, write_lines
+from tests.stages.report.synthetic import compared, sweep_of, write_lines
 
 pytestmark = pytest.mark.browser
 
@@ -48,12 +49,13 @@ def page_of_run(run, tmp_path):
     return write_report(run, tmp_path, ReportConfig(title=None, samples=12, text_limit=1500))
 
 
-@pytest.fixture(params=[("run",), ("sweep",)], ids=["run", "sweep"])
+@pytest.fixture(params=[("run",), ("sweep",), ("compare",)], ids=["run", "sweep", "compare"])
 def page(request, tmp_path):
-    """The page of a run, or of a sweep."""
+    """The page of a run, of a sweep, or of a comparison."""
     if request.param[0] == "run":
         return request.getfixturevalue("page_of_run")
-    (tmp_path / "index.html").write_text(render(**sweep_of(8)), encoding="utf-8")
+    text = render(**sweep_of(8)) if request.param[0] == "sweep" else compare.render(compared(3))
+    (tmp_path / "index.html").write_text(text, encoding="utf-8")
     return tmp_path / "index.html"
 
 
