@@ -11,14 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, ClassVar
 
 import luigi
 from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
-from luigi.rpc import RemoteScheduler, RPCError
+from luigi.rpc import RPCError
 
 from pipeline.errors import REPORTED, Exit
 from pipeline.parameters import OverridesParameter, parse_target
@@ -33,7 +32,6 @@ from stages.base.graph import Stage
 from stages.catalog import STAGES
 
 STATUS_INTERVAL_S = 1.0
-START_LUIGID = "start luigid there, or leave out --scheduler-host"
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 CONFIG_DIR = "directory with your own config groups"
 UNTIL = "stop after this stage"
@@ -101,23 +99,9 @@ def prepare(overrides: str, config_dir: str | None, target: Target = ALL_STAGES)
 
 @functools.cache
 def _prepare_process() -> None:
-    """Install the standard streams of a Luigi command line, and check that its scheduler responds."""
-    if not isinstance(sys.stdout, PlainStream):  # otherwise the grpoflow command installed them
+    """Install the standard streams of a Luigi command line, unless the grpoflow command did."""
+    if not isinstance(sys.stdout, PlainStream):
         atexit.register(_end_streams, install_streams())
-    core = luigi.interface.core()
-    if core.local_scheduler:
-        return
-    url = core.scheduler_url or f"http://{core.scheduler_host}:{core.scheduler_port}"
-    attempts = get_config().get("core", "rpc-retry-attempts", "3")
-    get_config().set("core", "rpc-retry-attempts", "1")
-    try:
-        RemoteScheduler(url).is_pause_enabled()
-    except (RPCError, OSError, HTTPException, ValueError, KeyError) as error:
-        reason = " ".join(str(getattr(error, "sub_exception", None) or error).split())
-        print(f"error: Luigi's scheduler {url}: does not answer ({reason}); {START_LUIGID}", file=sys.stderr)
-        sys.exit(Exit.FAILED)
-    finally:
-        get_config().set("core", "rpc-retry-attempts", attempts)
 
 
 def _end_streams(streams: StandardStreams) -> None:

@@ -25,13 +25,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-SCRIPT_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "LOG_DIR")
-"""Variables of the start scripts; trainers use the same names for other purposes."""
-POLL_S, PROGRESS_S, GRACE_S = 0.2, 15.0, 5.0
-REGISTERED = b"Ray runtime started"
-"""Output of `ray start` when its node is registered."""
+SCRIPT_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "LOG_DIR")  # trainers use these names for other purposes
+POLL_S, GRACE_S = 0.2, 5.0
+REGISTERED = b"Ray runtime started"  # output of `ray start` when its node is registered
 SAVED_LOG_BYTES = 64 * 2**10
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -84,11 +82,8 @@ class LocalRay:
                     env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 )
             except FileNotFoundError as error:
-                path = os.environ.get("PATH")
-                raise Failed(
-                    f"{self._command[0]} is not installed next to {sys.executable}, nor on PATH={path}; "
-                    "choose another engine.python"
-                ) from error
+                rule = f"is not installed next to {sys.executable}; choose another engine.python"
+                raise Failed(f"{self._command[0]} {rule}") from error
 
     def check(self) -> None:
         """Raise Failed if Ray has ended."""
@@ -169,7 +164,7 @@ def wait(
     ray: Any, options: argparse.Namespace, local_ray: LocalRay | None, deadline: float, log: Path
 ) -> None:
     """Wait until all NPUs are registered."""
-    reported, next_report = "", 0.0
+    reported = ""
     while True:
         if local_ray is not None:
             local_ray.check()
@@ -179,8 +174,8 @@ def wait(
         missing = [name for name in options.nodes.split(",") if name and name not in names]
         state = f"{npus} of {options.npus} NPUs are registered"
         state += f"; missing: {', '.join(missing)}" if missing else ""
-        if state != reported or time.monotonic() > next_report:
-            reported, next_report = state, time.monotonic() + PROGRESS_S
+        if state != reported:
+            reported = state
             report(f"ray: {state}", log)
         if npus >= options.npus and not missing:
             return
@@ -235,19 +230,13 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str], lis
     parser.add_argument("--nodes", default="", help="names of all nodes, separated by commas")
     parser.add_argument("--npus", type=int, default=0, help="number of NPUs of all nodes")
     parser.add_argument("--wait-timeout-s", type=float, default=300.0)
-    parser.add_argument(
-        "--ray-dir", default="", help="directory of Ray's sockets and logs; removed at the end"
-    )
+    parser.add_argument("--ray-dir", default="", help="directory of Ray's files; removed at the end")
     return parser.parse_args(parts[0]), parts[1], parts[2]
 
 
 def _catch_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, _stop)
-
-
-def _stop(number: int, frame: object) -> NoReturn:
-    raise SystemExit(128 + number)
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 def _serve(options: argparse.Namespace, local_ray: LocalRay | None) -> int:

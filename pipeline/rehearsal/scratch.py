@@ -1,6 +1,5 @@
 """grpoflow's stages in a temporary store."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +34,6 @@ class Scratch:
     def __init__(self, root: Path, report: Callable[[str], None]) -> None:
         self.store = Store(root / "store")
         self.report = report
-        self.began = time.time()
         self.store.open()
 
     def plan(self, values: dict[str, Any]) -> Plan:
@@ -78,7 +76,7 @@ class Scratch:
         spec = plan.spec(stage)
         replaced = {name: plan.spec(source).key for name, source in inputs.items()}
         spec = replace(spec, inputs={**spec.inputs, **replaced})
-        build(spec, self.store, plan.config.launcher, ProgressLines(self.report), self.began)
+        build(spec, self.store, plan.config.launcher, ProgressLines(self.report))
         return self.store.path(spec.key)
 
     def build_until(self, plan: Plan, stage: str) -> None:
@@ -117,7 +115,7 @@ class Scratch:
         """
         killer = Killer(self.report, self.work(plan, stage), find)
         try:
-            build(plan.spec(stage), self.store, plan.config.launcher, killer, self.began)
+            build(plan.spec(stage), self.store, plan.config.launcher, killer)
         except StageFailed:
             if killer.result is None:
                 raise

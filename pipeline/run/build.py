@@ -55,7 +55,7 @@ def build(
     store: Store,
     launcher: LauncherConfig,
     watcher: Watcher,
-    run: str,
+    run: str = "",
     replaces: str | None = None,
     views: Callable[[StageSpec, Path], Mapping[str, Path]] | None = None,
 ) -> bool:
@@ -66,7 +66,7 @@ def build(
         store: store with its inputs, and for its artifact.
         launcher: configuration for starting its processes.
         watcher: callbacks for progress.
-        run: id of the run, whose record in the history the model card and the report show.
+        run: id of the run, whose record in the history the model card and the report show; empty: none.
         replaces: manifest digest of an existing artifact to rebuild; None: an existing artifact is used.
         views: downloads the required files of remote-only inputs below a directory; input stage -> directory.
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from pipeline.errors import REPORTED, StoreError
 from pipeline.store.attempt import is_held
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
-from stages.base.errors import StageError
 from stages.grpo.checkpoint_files import STATE, flaw
 
 ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
@@ -33,7 +32,7 @@ def verify(
 
     Args:
         store: the store.
-        deep: compare digests; otherwise sizes, safetensors headers and MindRecord pairs are checked.
+        deep: compare the digests of all files; otherwise sizes, and digests of small files.
         on_artifact: callback before each check, for progress.
     """
     for path in artifacts(store):
@@ -46,7 +45,7 @@ def verify(
             yield Finding(path, problem)
     for path in checkpoints(store):
         on_artifact(path)
-        problem = flaw(path, deep) or _headers(path)
+        problem = flaw(path, deep)
         if problem is not None and (path / STATE).exists():  # otherwise a trainer has just removed it
             yield Finding(path, f"checkpoint damaged: {problem}")
 
@@ -82,7 +81,7 @@ def _problem(store: Store, path: Path, deep: bool) -> str | None:
     if problem is not None:
         return problem
     manifest = store.manifest(key)
-    return _unlisted(path, manifest) or _content(path, manifest)
+    return _unlisted(path, manifest)
 
 
 def _fingerprint(path: Path) -> str:
@@ -98,31 +97,4 @@ def _unlisted(path: Path, manifest: Manifest) -> str | None:
         name = file.relative_to(path).as_posix()
         if not (file.is_dir() and not file.is_symlink()) and name not in manifest.files and name != MANIFEST:
             return f"unlisted file: {name}"
-    return None
-
-
-def _content(path: Path, manifest: Manifest) -> str | None:
-    from stages.tokenize.records import check_pair  # imports NumPy, which most commands do not need
-    from stages.weights.header import read_header
-
-    for name in manifest.files:
-        try:
-            if name.endswith(".safetensors"):
-                read_header(path / name)
-            elif name.endswith(".mindrecord"):
-                check_pair(path / name)
-        except StageError as error:
-            return f"output corrupt: {error}"
-    return None
-
-
-def _headers(path: Path) -> str | None:
-    """Check the safetensors headers of a checkpoint, including files that its state does not list."""
-    from stages.weights.header import read_header
-
-    try:
-        for file in sorted(path.glob("*/rank_*/*.safetensors")):
-            read_header(file)
-    except StageError as error:
-        return str(error)
     return None

@@ -69,4 +69,4 @@ def test_a_directory_of_another_user_is_refused(first, tmp_path):
 def test_missing_ray_is_an_error(first, tmp_path):
     started = node(tmp_path, first.getsockname()[1], "no-such-ray", "start")
     message, _ = started.communicate(timeout=20)
-    assert message.startswith(f"error: no-such-ray is not installed next to {sys.executable}, nor on PATH=")
+    assert message.startswith(f"error: no-such-ray is not installed next to {sys.executable}; ")

@@ -155,21 +155,3 @@ def test_luigi_s_command_line_refuses_with_one_message(arguments, message, tmp_p
     assert done.returncode == 2 and "Traceback" not in text and is_plain(text)
     assert text.startswith(f"error: {message}") and text.count("error: ") == 1
     assert not (tmp_path / "store" / "runs").exists()
-
-
-@pytest.mark.parametrize("task", ["RunGRPO", "Strategy"])
-@pytest.mark.parametrize("answers", [False, True])
-def test_an_unresponsive_scheduler_gives_one_message(task, answers, tmp_path):
-    """Nobody listens, or somebody accepts connections and remains silent."""
-    import socket
-
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        if answers:
-            server.listen()
-        address = ["--scheduler-host", "127.0.0.1", "--scheduler-port", str(server.getsockname()[1])]
-        done = run([*LUIGI, task, *address], env=environment(tmp_path / "store"))
-    text = done.stderr.decode()
-    assert done.returncode == 1 and "Traceback" not in text
-    assert text.startswith("error: Luigi's scheduler http://127.0.0.1:") and text.count("error: ") == 1
-    assert not (tmp_path / "store").exists()
