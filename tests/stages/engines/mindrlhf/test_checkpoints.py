@@ -53,12 +53,6 @@ def test_broken_metadata_is_restored(tmp_path):
     assert json.loads(broken.read_text()) == expected
 
 
-def test_moments_are_ordered_as_numbers(tmp_path):
-    for at in ("0_5", "0_10", "1_0"):
-        save_all(tmp_path, at)
-    assert moments(tmp_path, "train", 2) == [Moment(0, 5), Moment(0, 10), Moment(1, 0)]
-
-
 @pytest.mark.parametrize("damage", ["cut", "absent", "no optimizer"])
 def test_an_incomplete_checkpoint_is_removed_and_the_previous_one_used(tmp_path, damage):
     save_all(tmp_path, "0_5")

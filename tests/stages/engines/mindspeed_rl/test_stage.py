@@ -92,19 +92,6 @@ def trained(config, model, tmp_path):
     return given
 
 
-def test_prepare_links_weights_and_data(trained):
-    work, weights = trained.work, trained.inputs["weights"]
-    values = yaml.safe_load((work / "configs/train.yaml").read_text())
-    assert values["actor_config"]["load"] == str(work / "models/mcore")
-    assert values["megatron_training"]["data_path"] == str(work / "data/data")
-    link = work / "models/mcore/iter_0000001/mp_rank_01/model_optim_rng.pt"
-    assert link.resolve() == (weights / "mcore/iter_0000001/mp_rank_01/model_optim_rng.pt").resolve()
-    assert not (work / "models/mcore" / TRACKER).is_symlink()
-    for file in tokenize.data_files(work / "data/data"):
-        assert file.is_symlink() and file.resolve().parent == trained.inputs["tokenize"].resolve()
-    assert record(work)["start"]["workers"] == 2 and record(work)["resumed"] is None
-
-
 def test_a_killed_run_resumes_from_its_last_complete_checkpoint(trained):
     root = trained.work / "checkpoints"
     save_checkpoint(root, 2, RANKS)
@@ -313,20 +300,3 @@ def test_rows_left_out_count_as_bad_and_answers_are_of_any_length(config, model,
     given = context(values, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
     tokenize.prepare(given)
     assert json.loads((given.work / "train.json").read_text())[4]["answer"] == "9" * 5000
-
-
-def test_examples_for_mindformers_have_the_same_template(config, model, questions, tmp_path):
-    expected = asking(config, sft="mindformers")
-    del expected["sft_data"]  # a stage has it only with examples of the user's
-    given = context(expected, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
-    for _ in range(2):  # a second attempt finds what the first left
-        tokenize.prepare(given)
-        for file in tokenize.data_files(given.work / "out/data"):
-            write_index(file.with_suffix(""), [[1]] * 29)
-        shutil.rmtree(given.output)
-        given.output.mkdir()
-        tokenize.collect(given)
-    card = json.loads((given.output / "result.json").read_text())["files"]["sft"]
-    assert card["records"] == 29 and (given.output / "sft.mindrecord").is_file()
-    assert "Think first, then answer" in json.dumps(card["samples"][0])
-    assert not (given.output / "train.mindrecord").exists()

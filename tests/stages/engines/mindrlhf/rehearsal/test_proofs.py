@@ -31,27 +31,6 @@ def _states(found):
     return {proof.what: proof.state for proof in found}
 
 
-def test_a_run_that_learns_is_proven(tmp_path):
-    result = _states(proofs.training_proofs(_grpo(tmp_path, GOOD, SAME, GOOD), 3, "cause", 0.0))
-    assert set(result.values()) == {"proven"}
-    assert len(result) == 4
-
-
-def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path):
-    rewarded, varied, finite, norms = proofs.training_proofs(_grpo(tmp_path, SAME, SAME), 3, "the cause", 0.0)
-    assert (rewarded.state, finite.state, norms.state) == ("proven", "proven", "failed")
-    assert varied.state == "failed"
-    assert "the cause" in varied.told
-    assert r"a \\boxed{1}" in varied.told
-
-
-def test_rewards_that_are_always_equal_have_another_cause(tmp_path):
-    paid = {**GOOD, "reward_min": 0.5, "reward_max": 0.5}
-    _, varied, *_ = proofs.training_proofs(_grpo(tmp_path, paid, paid), 3, "the cause", 0.0)
-    assert varied.state == "failed"
-    assert "the cause" not in varied.told and "pay every completion alike" in varied.told
-
-
 @pytest.mark.parametrize(
     ("step", "what"),
     [
