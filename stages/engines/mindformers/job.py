@@ -43,7 +43,7 @@ class Job:
         return self.layout.cards > 1
 
     @property
-    def together(self) -> int:
+    def examples_at_once(self) -> int:
         """Examples that all replicas compute at once."""
         return self.layout.data_parallel * self.mindformers.examples_per_card
 
@@ -53,7 +53,7 @@ class Job:
 
         Source: base_trainer.py, _check_global_batch_size_for_auto_parallel.
         """
-        return max(1, self.mindformers.batch_size // self.together)
+        return max(1, self.mindformers.batch_size // self.examples_at_once)
 
     @property
     def seq_length(self) -> int:

@@ -12,7 +12,7 @@ from stages.models.family import Family
 RULES = Rules[Job]("mindformers")
 RULES.must(
     "mindformers.batch_size",
-    multiple_of(lambda job: job.together, "data_parallel x mindformers.examples_per_card"),
+    multiple_of(lambda job: job.examples_at_once, "data_parallel x mindformers.examples_per_card"),
     "base_trainer.py, _check_global_batch_size_for_auto_parallel",
 )
 
@@ -22,8 +22,10 @@ def _filled(job: Job) -> Broken:
     stages = job.layout.pipeline_stage
     if job.micro_batches >= stages:
         return None
-    rule = f"at least pipeline_stage={stages} micro-batches of {job.together} examples fill the pipeline"
-    return rule, f"use {stages * job.together}"
+    rule = (
+        f"at least pipeline_stage={stages} micro-batches of {job.examples_at_once} examples fill the pipeline"
+    )
+    return rule, f"use {stages * job.examples_at_once}"
 
 
 RULES.include(MINDFORMERS, lambda job: Laid(job.model, {"train": job.layout}))
@@ -74,7 +76,7 @@ RULES.must(
 )
 
 
-@RULES.row("mindformers.home", "ours: the arguments that it is given")
+@RULES.row("mindformers.home", "ours: versions that work")
 def _home(job: Job) -> Broken:
     return home_fault(job.mindformers.home) if job.mindformers.home is not None else None
 

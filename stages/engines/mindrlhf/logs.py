@@ -66,7 +66,7 @@ class LogReader:
     def _read_in_step(self, row: Row, line: str) -> Row | None:
         if match := _METRICS.search(line):
             values = {name: float(value) for name, value in _PAIR.findall(match[1])}
-            row.update({ours: values[name] for name, ours in NAMES.items() if name in values})
+            row.update({metric: values[name] for name, metric in NAMES.items() if name in values})
         elif match := _SAVED.search(line):
             self.completions.append((int(row["step"]), Path(match[1])))
         elif match := UPDATE.search(line):

@@ -29,13 +29,13 @@ def device_bytes(job: MindrlhfJob) -> int:
     return job.engine.device_memory_gib * GIB
 
 
-def warnings(job: Job, found: Sequence[RoleMemory]) -> list[str]:
+def warnings(job: Job, roles: Sequence[RoleMemory]) -> list[str]:
     """Return a warning for each role that may not fit, with its largest term."""
-    lines = memory.warnings(found, job.engine.device_memory_gib)
-    if job.engine.use_vllm and found:
-        need = sum(term.low for term in found[1].terms)
+    lines = memory.warnings(roles, job.engine.device_memory_gib)
+    if job.engine.use_vllm and roles:
+        need = sum(term.low for term in roles[1].terms)
         budget = _vllm_budget(job)
-        if need > budget and found[1].fits(device_bytes(job)) != "no":
+        if need > budget and roles[1].fits(device_bytes(job)) != "no":
             lines.append(
                 f"memory: generate needs {shown(need, need)} for weights and one sequence, more than "
                 f"engine.gpu_memory_utilization={job.engine.gpu_memory_utilization} leaves to vLLM "

@@ -99,7 +99,7 @@ def export_proofs(checkpoint: Path, exported: Path, start: Path, shape: Shape) -
     """
     saved = {plain_name(name): value for name, value in load(checkpoint).items()}
     names = {weight.parts[0]: weight.name for weight in weights_of(shape)}
-    trained = {name: saved[ours] for name, ours in names.items() if ours in saved}
+    trained = {name: saved[saved_name] for name, saved_name in names.items() if saved_name in saved}
     after, before = load(exported), load(start)
     wrong = [name for name in after if name not in trained or not _is_rounded(trained[name], after[name])]
     lost = sorted(names.keys() - after.keys())
