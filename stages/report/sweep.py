@@ -10,6 +10,7 @@ from typing import Any
 from stages.report.curves import GRPO, Drawing, Spec, overlay, points
 from stages.report.figures import MAX_LINES
 from stages.report.headline import GREEDY, pairs, tiles
+from stages.report.importance import Measured, importances, parallel
 from stages.report.templates import file_content, render_page
 from stages.report.text import duration, moment, number, percent, shorten
 
@@ -75,6 +76,12 @@ def render(
     keys = list(dict.fromkeys(key for point in sweep_points for key in point.chosen))
     columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
     curves, undrawn = _curves(ranked, metrics)
+    measured = [
+        Measured(point.number, point.chosen, accuracy)
+        for point in ranked
+        if (accuracy := _accuracy(point)) is not None
+    ]
+    influence = importances(measured, keys)
     script = file_content("tables.js")
     unfinished = [point for point in sweep_points if point.state != "finished"]
     states = Counter(point.state for point in sweep_points)
@@ -92,6 +99,9 @@ def render(
         "page_size": PAGE_SIZE,
         "without": _without(unfinished[:MAX_ROWS]),
         "unlisted_without": len(unfinished) - MAX_ROWS,
+        "importances": [(shorten(each.key, TEXT_LIMIT), each) for each in influence],
+        "parallel": parallel(measured, [each.key for each in influence]) if influence else None,
+        "measured": len(measured),
         "curves": curves,
         "undrawn": undrawn,
         "time": _time(sweep_points, manifests),

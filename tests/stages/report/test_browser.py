@@ -93,7 +93,7 @@ def test_a_page_has_no_console_error_follows_the_colour_scheme_and_needs_no_scri
     assert abs(seen["light"] - seen["bare"]) < 1
 
 
-@pytest.mark.parametrize("page", [("run", 14), ("sweep", 5)], indirect=True, ids=["run", "sweep"])
+@pytest.mark.parametrize("page", [("run", 14), ("sweep", 6)], indirect=True, ids=["run", "sweep"])
 def test_every_figure_is_large_enough_to_read(page, request, browse):
     _, count = request.node.callspec.params["page"]
     # Closed details show nothing, hence they are opened first.
