@@ -158,8 +158,8 @@ class TrainConfig(OptimizerConfig):
     """Stop after so many checks in a row without a better accuracy; null: never early."""
     loggers: Annotated[tuple[TrackerName, ...], NotInIdentity()]
     """Packages that are given every number of metrics.jsonl besides TensorBoard; a finished run is not logged
-    afterwards. Offline, into the artifact (wandb/, swanlab/), unless WANDB_MODE or SWANLAB_MODE says
-    otherwise."""
+    afterwards. Offline, into the artifact (wandb/, swanlab/, mlflow/), unless WANDB_MODE, SWANLAB_MODE or
+    MLFLOW_TRACKING_URI says otherwise."""
 
     @property
     def updates_per_step(self) -> int:

@@ -71,7 +71,8 @@ def _installed_logger(run: Training, index: int) -> Broken:
     logger = run.train.loggers[index]
     if importlib.util.find_spec(logger) is not None:
         return None
-    return f"needs the package {logger}", "pip install 'grpoflow[loggers]'"
+    extra = "mlflow" if logger == "mlflow" else "loggers"
+    return f"needs the package {logger}", f"pip install 'grpoflow[{extra}]'"
 
 
 TRAIN.must(

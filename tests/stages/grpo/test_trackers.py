@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from stages.base.context import Context
 from stages.grpo.metrics import StepLog
 from stages.grpo.trackers import numbers, process
 from stages.grpo.trackers.process import end_trackers, start_trackers
+from stages.report.stage import report_to_tracker
 
 ROWS = [
     {"step": 1, "time_s": 5.0, "reward": 0.5, "reward/accuracy": 1.0},
@@ -36,13 +38,15 @@ end_trackers(trackers)
 """
 
 
-def logged(name, root):
+def logged(name, root, variables=None):
     """Run the logger in a process of its own, as the stage does; the directory that it leaves."""
     pytest.importorskip(name)
     (root / "output").mkdir()
     environment = {key: value for key, value in os.environ.items() if not key.startswith(name.upper())}
     command = [sys.executable, "-c", LOG, str(root), name, json.dumps(ROWS)]
-    subprocess.run(command, check=True, env={**environment, "PYTHONPATH": os.getcwd()}, cwd=root)
+    subprocess.run(
+        command, check=True, env={**environment, **(variables or {}), "PYTHONPATH": os.getcwd()}, cwd=root
+    )
     return root / "output" / name
 
 
@@ -91,6 +95,55 @@ def test_swanlab_holds_every_number_at_its_step_and_nothing_of_the_machine(tmp_p
             assert f'"key": "{name}", "step": {row["step"]},' in lines
     assert (run / "files" / "swanlab-metadata.json").read_text() == "{}"
     assert not (run / "files" / "requirements.txt").read_text()
+
+
+def test_mlflow_holds_parameters_and_every_number_and_nothing_of_the_machine(tmp_path):
+    directory = logged("mlflow", tmp_path)
+    assert not (directory / "run_id").exists()
+    check_mlflow(directory / "mlruns")
+    tags = {file.name: file.read_text() for file in directory.glob("mlruns/*/*/tags/*")}
+    assert tags == {"mlflow.runName": "grpo-0123"}
+    (meta,) = directory.glob("mlruns/*/*/meta.yaml")
+    assert "user_id: unknown" in meta.read_text()
+    contents = [file.read_text() for file in directory.rglob("*") if file.is_file()]
+    assert not any(str(tmp_path) in text or socket.gethostname() in text for text in contents)
+
+
+def test_mlflow_uses_the_server_of_its_variables_and_adds_the_report_to_its_run(tmp_path, monkeypatch):
+    """The server is a directory: mlflow's client treats both alike."""
+    runs = tmp_path / "server"
+    variables = {"MLFLOW_TRACKING_URI": runs.as_uri(), "MLFLOW_EXPERIMENT_NAME": "mine"}
+    directory = logged("mlflow", tmp_path, variables)
+    assert not (directory / "mlruns").exists()
+    run = check_mlflow(runs)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "index.html").write_text("<p>report</p>")
+    report_to_tracker({"grpo": tmp_path / "output"}, tmp_path / "index.html")
+    assert (directory / "run_id").read_text() == run.name
+    assert (run / "artifacts/index.html").read_text() == "<p>report</p>"
+    assert [file.read_text() for file in runs.glob("*/meta.yaml") if "name: mine" in file.read_text()]
+
+
+def test_a_server_without_the_run_costs_a_warning_only(tmp_path, monkeypatch, capfd):
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "empty").as_uri())
+    (tmp_path / "mlflow").mkdir()
+    (tmp_path / "mlflow/run_id").write_text("0" * 32)
+    (tmp_path / "index.html").write_text("")
+    report_to_tracker({"grpo": tmp_path}, tmp_path / "index.html")
+    assert "warning: mlflow did not get the report" in capfd.readouterr().err
+
+
+def check_mlflow(runs):
+    """Check parameters and metrics in a directory of mlflow; return the run's directory."""
+    (run,) = (file.parent for file in runs.glob("*/*/meta.yaml"))
+    assert (run / "params/train.beta").read_text() == "0.5"
+    for name in ("reward", "reward/accuracy"):
+        lines = [line.split() for line in (run / "metrics" / name.replace("/", ".")).read_text().splitlines()]
+        expected = [[row["time_s"] * 1000, row[name], row["step"]] for row in ROWS]
+        assert [[*map(float, line)] for line in lines] == expected
+    return run
 
 
 def events(data):
