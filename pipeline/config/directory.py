@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.errors import ConfigError, Problem
 from stages.base.files import read_json
-from stages.fetch.config import has_test_file
+from stages.fetch.user_files import has_test_file
 from stages.models.config_keys import refused
 from stages.models.families import FAMILIES, recognised
 from stages.models.hf_config import described

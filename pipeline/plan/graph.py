@@ -17,7 +17,8 @@ from pipeline.store.store import Key
 from stages import catalog
 from stages.base.graph import Stage
 from stages.base.identity import identity
-from stages.fetch.config import UNREAD_OF_FILES, external_files
+from stages.fetch.config import UNREAD_OF_FILES
+from stages.fetch.user_files import external_files
 from stages.report.artifacts import READS
 from stages.rewards.config import BUILTIN, RewardConfig
 

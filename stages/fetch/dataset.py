@@ -10,11 +10,12 @@ from typing import Any
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
-from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files, split_files
+from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files
 from stages.fetch.download import Arrived, Downloaded, Progress, adopt, take
 from stages.fetch.jsonl import check_file, write_rows
 from stages.fetch.listing import Listed, matching
 from stages.fetch.sources import FetchConfig
+from stages.fetch.user_files import split_files
 from stages.weights.progress import to_context
 
 SPLITS = ("train", "test")

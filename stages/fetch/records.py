@@ -3,25 +3,21 @@
 Errors name a row by its position, counted from 1: the line in JSON lines, else the row.
 """
 
-import io
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from stages.base.errors import InputError
-from stages.base.files import open_regular
+from stages.base.files import open_regular, parse_json
 
 LARGEST = 1 << 22
-"""Upper limit of bytes of a line, and of characters of a text or an array's element: about a million tokens.
+"""Upper limit of bytes of a line, and of characters of a text: about a million tokens.
 
 A longer line usually means a file without line breaks; parsing it would need a hundred times its memory."""
 TOO_LONG = f"is longer than {LARGEST >> 20} MiB"
-BLOCK = 1 << 16
-BLANKS = " \t\n\r"
-PARSER = json.JSONDecoder()
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class BadLine:
 
 
 def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadLine]:
-    """Return an iterator over the rows of `path`; memory does not grow with the file.
+    """Return an iterator over the rows of `path`; memory grows with the file only for a JSON array.
 
     Args:
         path: .parquet; .json, which may hold an array or JSON lines; anything else is JSON lines.
@@ -111,71 +107,20 @@ def _as_record(number: int, values: Any) -> Record | BadLine:
 
 
 def _read_array(path: Path) -> Iterator[Record | BadLine]:
-    """Yield the elements of a JSON array; what follows a malformed element can't be read."""
-    row = 0
+    """Yield the elements of a JSON array. The complete file is in memory."""
     try:
-        with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
-            for row, values in enumerate(_elements(file), start=1):
-                yield _as_record(row, values)
+        with open_regular(path) as file:
+            rows = parse_json(file.read())
     except OSError as error:
         raise _unreadable(path, error) from error
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "nested too deeply"
+    except ValueError as error:
         remedy = "correct it, or give a JSON array of objects or JSON lines"
-        raise InputError(f"{path}:{row + 1} (row)", None, f"not usable JSON: {reason}", remedy) from error
-
-
-def _elements(file: TextIO) -> Iterator[Any]:
-    """Yield the values of a JSON array; one value and one block of the file are in memory.
-
-    ijson is not used: it replaces half surrogate pairs silently, and its paths take memory that is quadratic
-    in the depth of nesting.
-    """
-    text = _skip_blanks(file, "")
-    if not text.startswith("["):
-        raise ValueError(f"must begin with [ or {{, begins with {text[:20]!r}")
-    separator, text = ",", _skip_blanks(file, text[1:])
-    if text.startswith("]"):
-        separator, text = "]", _skip_blanks(file, text[1:])
-    while separator == ",":
-        value, text = _take_value(file, text)
-        yield value
-        text = _skip_blanks(file, text)
-        separator, text = text[:1], _skip_blanks(file, text[1:])
-        if separator not in (",", "]"):
-            raise ValueError(f"{separator!r} instead of ',' or ']'")
-    if text:
-        raise ValueError("text follows the array")
-
-
-def _skip_blanks(file: TextIO, text: str) -> str:
-    """Return the text from the next character that is not blank; an empty string at the end of the file."""
-    text = text.lstrip(BLANKS)
-    while not text and (block := file.read(BLOCK)):
-        text = block.lstrip(BLANKS)
-    return text
-
-
-def _take_value(file: TextIO, text: str) -> tuple[Any, str]:
-    """Return the JSON value at the start of `text`, and the text that follows it."""
-    size, is_end = BLOCK, False
-    while True:
-        try:
-            value, end = PARSER.raw_decode(text)
-            if is_end or text[end : end + 1] not in (
-                "",
-                ".",
-                "e",
-                "E",
-            ):  # "12" may be cut "12.5"
-                return value, text[end:]
-        except json.JSONDecodeError as error:
-            if is_end or len(text) > LARGEST:
-                raise ValueError(error.msg) from error
-        block = file.read(size)
-        is_end = not block
-        text += block
-        size *= 2  # so that a value of many blocks is parsed a few times only
+        raise InputError(path, None, f"not usable JSON: {error}", remedy) from error
+    if not isinstance(rows, list):
+        rule = f"must hold a JSON array or JSON lines, holds {type(rows).__name__}"
+        raise InputError(path, None, rule, "give one of them")
+    for number, values in enumerate(rows, start=1):
+        yield _as_record(number, values)
 
 
 def split_sources(directory: Path, split: str) -> list[Path]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch import arith, builtin, hub, local, tokenizer_files
-from stages.fetch.config import DatasetConfig, split_files
+from stages.fetch.config import DatasetConfig
 from stages.fetch.download import Progress, adopt, take
 from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.listing import Listed, model_files
 from stages.fetch.sources import FetchConfig
+from stages.fetch.user_files import split_files
 from stages.models.config import ModelConfig
 from stages.weights.progress import to_context
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from stages.base.errors import InputError, Problem
 from stages.fetch import arith
-from stages.fetch.config import DatasetConfig, split_files
+from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.user_files import split_files
 from stages.rewards.config import RewardConfig
 from stages.rewards.score import score_each
 from stages.tokenize.config import TokenizeConfig

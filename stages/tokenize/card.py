@@ -22,10 +22,6 @@ class FileCard:
     """Rows read, bad ones included."""
     rows_out: int = 0
     """Rows used: rows_in minus the dropped ones."""
-    records: int = 0
-    """Rows of the MindRecord; differs from rows_out for packed text only."""
-    padding: int = 0
-    """Padding ids at the end of packed text."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Reason -> rows; NAME.dropped.jsonl lists them."""
     truncated: Counter[str] = field(default_factory=Counter)
@@ -51,8 +47,8 @@ class FileCard:
         return {
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
-            "records": self.records,
-            "padding": self.padding,
+            "records": self.rows_out,
+            "padding": 0,
             "dropped": dict(self.dropped),
             "truncated": dict(self.truncated),
             "duplicates": self.duplicates,

@@ -12,11 +12,11 @@ from stages.base.rules import Rules, be
 class TokenizeConfig:
     """Settings for turning questions and answers into token ids."""
 
-    kind: Literal["grpo", "alpaca", "conversations", "text"]
+    kind: Literal["grpo", "alpaca", "conversations"]
     """Kind of the rows. grpo: questions with checkable answers (columns prompt_ids, pretrain_ids,
     loss_mask). For supervised training by mindformers: alpaca (instruction, input, output) and conversations
     (ShareGPT's from/value under "conversations", or role/content under "messages") become input_ids and
-    labels; text (plain text, or rows with "text") becomes input_ids without padding between documents."""
+    labels."""
     compat: Literal["none", "mindrlhf"]
     """mindrlhf: records equal to those of its rlhf_data.py: keys question and answer, no template and no
     suffix, merges that begin with '#' left out, everything truncated, loss_mask padded with the pad id."""

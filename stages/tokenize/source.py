@@ -128,11 +128,10 @@ class Target(Tally):
 
     writer: RecordWriter
 
-    def write(self, columns: dict[str, Array], rows: int) -> None:
-        """Write records made of `rows` rows."""
+    def write(self, columns: dict[str, Array]) -> None:
+        """Write rows."""
         self.writer.write(columns)
-        self.card.rows_out += rows
-        self.card.records = self.writer.rows
+        self.card.rows_out = self.writer.rows
 
     @property
     def missing_samples(self) -> int:

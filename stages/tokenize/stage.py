@@ -20,17 +20,10 @@ from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import HoldOut
-from stages.tokenize.packing import tokenize_text
 from stages.tokenize.source import DROPPED, Read
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import tokenize_conversations
 from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
-
-EXAMPLE_KINDS = {
-    "alpaca": tokenize_conversations,
-    "conversations": tokenize_conversations,
-    "text": tokenize_text,
-}
 
 
 def run(context: Context) -> None:
@@ -120,7 +113,7 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
 
     Args:
         encoder: text to ids; its config names the kind of the rows.
-        source: JSON lines, a JSON array, Parquet, or (tokenize.kind=text) plain text.
+        source: JSON lines, a JSON array, or Parquet.
         output: directory.
         sft: also write NAME_sft.mindrecord, the supervised examples of tokenize.kind=grpo.
 
@@ -135,7 +128,7 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
             examples = staging / f"{source.stem}_sft.mindrecord" if sft else None
             cards = tokenize_file(encoder, [source], target, sft=examples)
         else:
-            cards = EXAMPLE_KINDS[encoder.config.kind](encoder, [source], target)
+            cards = tokenize_conversations(encoder, [source], target)
         _replace(sorted(staging.iterdir()), output, source.stem)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -125,7 +125,7 @@ def _write_grpo(
         card.truncated.update(part.column for part in long)
         written.append(row)
     if written:
-        target.write(encoder.grpo_columns(written), len(written))
+        target.write(encoder.grpo_columns(written))
     decode = encoder.tokenizer.decode
     for row in written[: target.missing_samples]:
         prompt = decode(row.prompt, skip_special_tokens=False)
@@ -146,7 +146,7 @@ def _write_sft(encoder: Encoder, target: Target, source: Path, rows: list[Encode
         card.truncated.update(["input_ids"] if tokens > limit else [])
         written.append(row)
     if written:
-        target.write(encoder.sft_columns(written), len(written))
+        target.write(encoder.sft_columns(written))
     for row in written[: target.missing_samples]:
         text = encoder.tokenizer.decode(sft_ids(row, encoder.ids), skip_special_tokens=False)
         card.samples.append({"text": text})

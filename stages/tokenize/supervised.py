@@ -167,7 +167,7 @@ def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) 
             card.truncated.update(["input_ids"] if len(row.ids) > length else [])
             written.append(row)
     if written:
-        target.write(_columns(written, length, encoder.ids.pad), len(written))
+        target.write(_columns(written, length, encoder.ids.pad))
     for row in written[: target.missing_samples]:
         learnt = [label for label in row.labels if label != IGNORED]
         text, learnt_text = encoder.tokenizer.decode_batch([row.ids, learnt], skip_special_tokens=False)

@@ -49,7 +49,7 @@ ids.token_id  model.pad_token_id=512  ->  model.pad_token_id=0
 tokenize.enable_thinking  tokenize.enable_thinking=true  ->  tokenize.enable_thinking=true tokenize.chat_template=true
 run.window  model.sliding_window=59  ->  model.sliding_window=4096
 run.longest  rollout.max_tokens=2025  ->  rollout.max_tokens=2024
-run.kind  tokenize=text
+run.kind  tokenize=alpaca
 evaluate.k  evaluate.k=9 evaluate.num_samples=8  ->  evaluate.k=9 evaluate.num_samples=9
 evaluate.k  evaluate.k=9 evaluate.num_samples=8 evaluate.sample_prompts=1  ->  evaluate.k=9 evaluate.sample_prompts=0
 trainer.two_degrees  layout=dp1_mp1_pp2  ->  layout=dp2_mp1_pp1
@@ -88,7 +88,7 @@ reward.known  reward.functions=[acuracy] reward.weights=[1.0]  ->  reward.functi
 reward.once  reward.functions=[accuracy,accuracy] reward.weights=[1.0,1.0]  ->  reward.functions=[accuracy,format] reward.weights=[1.0,1.0]
 reward.length  reward.functions=[cosine] reward.weights=[1.0]  ->  reward=cosine
 reward.two_numbers  reward=cosine reward.length.correct=[1.0]  ->  reward=cosine
-tokenize.kind  tokenize=text tokenize.compat=mindrlhf  ->  tokenize.compat=mindrlhf
+tokenize.kind  tokenize=alpaca tokenize.compat=mindrlhf  ->  tokenize.compat=mindrlhf
 tokenize.turns  tokenize.kind=alpaca tokenize.chat_template=false
 tokenize.chat_template  tokenize.compat=mindrlhf tokenize.chat_template=true  ->  tokenize.compat=mindrlhf tokenize.chat_template=false
 tokenize.id_dtype  tokenize.compat=mindrlhf tokenize.id_dtype=int32  ->  tokenize.compat=mindrlhf tokenize.id_dtype=int64

@@ -1,4 +1,4 @@
-from stages.fetch.config import external_files, split_files
+from stages.fetch.user_files import external_files, split_files
 from tests.stages.fetch.settings import FIXTURE, dataset, model
 
 

@@ -30,7 +30,6 @@ ROWS = {
     "conversations": st.fixed_dictionaries(
         {}, optional={"conversations": st.none() | st.lists(TURN, max_size=4), "id": ANY}
     ),
-    "text": st.fixed_dictionaries({}, optional={"text": ANY}),
 }
 LENGTHS = {"max_prompt_length": 6, "seq_length": 3, "sft_length": 40}
 
@@ -67,8 +66,7 @@ def check(directory, source, kind, over_long, rows):
         assert len({entry["line"] for entry in mine}) == len(mine)
         assert all(1 <= entry["line"] <= rows and entry["reason"] for entry in mine)
         assert card["records"] == result[stem]
-        if kind != "text":
-            assert card["records"] == card["rows_out"] <= count_rows([source])
+        assert card["rows_out"] <= count_rows([source])
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -90,31 +88,15 @@ def test_json_arrays(directory, kind, data, over_long):
         check(directory, write(name, "rows.json", rows), kind, over_long, len(rows))
 
 
-@pytest.mark.parametrize("kind", ["grpo", "alpaca", "text"])
+@pytest.mark.parametrize("kind", ["grpo", "alpaca"])
 @given(data=st.data(), over_long=st.sampled_from(["drop", "truncate"]))
 def test_parquet(directory, kind, data, over_long):
-    keys = {"grpo": ["question", "answer"], "alpaca": ["instruction", "input", "output"], "text": ["text"]}[
-        kind
-    ]
+    keys = {"grpo": ["question", "answer"], "alpaca": ["instruction", "input", "output"]}[kind]
     columns = {key: st.none() | TEXT for key in keys}
     rows = data.draw(st.lists(st.fixed_dictionaries(columns), min_size=1, max_size=20))
     rows = [*rows, dict.fromkeys(keys, "#### 7")]  # a column of nothing but null has no text type
     with tempfile.TemporaryDirectory() as name:
         check(directory, write(name, "rows.parquet", rows), kind, over_long, len(rows))
-
-
-@given(content=st.binary(max_size=200))
-def test_plain_text(directory, content):
-    with tempfile.TemporaryDirectory() as name:
-        source = Path(name) / "rows.txt"
-        source.write_bytes(content)
-        encoder = make_encoder(directory, None, dataset(max_bad_share=1.0), tokenize("text", sft_length=7))
-        try:
-            card = tokenize_path(encoder, source, Path(name))["rows"]
-        except InputError as error:
-            assert "no row is left" in str(error)
-            return
-    assert card["rows_in"] == card["rows_out"] + sum(card["dropped"].values())
 
 
 def test_a_conversation_in_parquet(tmp_path, directory):
