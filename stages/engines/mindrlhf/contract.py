@@ -46,12 +46,7 @@ def recognise(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
     """
     if home is None:
         return VERSIONS[0]
-    try:
-        text = (Path(home) / tutorial.main).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        rule = mismatch(home, "mindspore-ai/mindrlhf", f"{tutorial.main} must be readable ({error})")
-        raise ConfigError([Problem("engine.mindrlhf_home", home, rule)]) from None
-    declared, problems = frozenset(ARGUMENT.findall(text)), []
+    declared, problems = frozenset(ARGUMENT.findall(read(home, tutorial.main))), []
     versions = [version for version in VERSIONS if version in (tutorial.contracts or VERSIONS)]
     for version in versions:
         missing = sorted(set(f"{_ARGUMENTS} {_NAME_ARGUMENTS[version]}".split()) - declared)
@@ -61,6 +56,19 @@ def recognise(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
     rule = f"its {tutorial.main} has no known interface: {'; '.join(problems)}"
     remedy = f"check out {' or '.join(versions)}"
     raise ConfigError([Problem("engine.mindrlhf_home", home, rule, remedy)])
+
+
+def read(home: str, file: str | Path, remedy: str = "") -> str:
+    """Return the text of a checkout's file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return (Path(home) / file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        rule = mismatch(home, "mindspore-ai/mindrlhf", f"{file} must be readable ({error})")
+        raise ConfigError([Problem("engine.mindrlhf_home", home, rule, remedy)]) from None
 
 
 def unknown_keys(home: str, rendered: Mapping[str, Any]) -> list[str]:

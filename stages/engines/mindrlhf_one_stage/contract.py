@@ -8,8 +8,8 @@ from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
 from stages.engines.mindformers.checkout import ARGUMENT
+from stages.engines.mindrlhf.contract import read
 from stages.engines.mindrlhf_one_stage.config import CONTRACT
-from stages.engines.programs import mismatch
 
 ENTRY = Path("examples/grpo/qwen_grpo_tutorial/grpo_one_stage.py")
 TRAINER = Path("mindrlhf/trainer/grpo_trainer.py")
@@ -31,17 +31,13 @@ def recognise(home: str | None) -> str:
     """
     if home is None:
         return CONTRACT
-    try:
-        declared = frozenset(ARGUMENT.findall((Path(home) / ENTRY).read_text(encoding="utf-8")))
-        trainer = (Path(home) / TRAINER).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        fault = f"{ENTRY} and {TRAINER} must be readable ({error})"
-        rule = mismatch(home, "mindspore-ai/mindrlhf", fault)
-    else:
-        missing = [f"--{name}" for name in sorted(set(ARGUMENTS.split()) - declared)]
-        missing += [] if _COUNTS_ROLLOUTS.search(trainer) else ["num_rollouts of make_experience"]
-        if not missing:
-            return CONTRACT
-        rule = f"must be {DESCRIPTION}: {', '.join(missing)} missing"
     remedy = f"check out {CONTRACT}, or choose engine=mindrlhf"
+    declared = ARGUMENT.findall(read(home, ENTRY, remedy))
+    missing = [f"--{name}" for name in ARGUMENTS.split() if name not in declared]
+    missing += (
+        [] if _COUNTS_ROLLOUTS.search(read(home, TRAINER, remedy)) else ["num_rollouts of make_experience"]
+    )
+    if not missing:
+        return CONTRACT
+    rule = f"must be {DESCRIPTION}: {', '.join(missing)} missing"
     raise ConfigError([Problem("engine.mindrlhf_home", home, rule, remedy)])
