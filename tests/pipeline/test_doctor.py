@@ -70,5 +70,5 @@ def test_mindformers_is_checked_if_it_trains_sft(tmp_path, capsys):
     assert main(["doctor", "engine.sft=mindformers", *given]) == 1  # no cards
     text = capsys.readouterr().out
     assert "engine=mindformers: not ready" in text
-    assert f"ok      mindformers: {home}: a run_mindformer.py" in text
+    assert f"ok      mindformers: {home}: has run_mindformer.py" in text
     assert "ok      mindspore: 2.7.0" in text
