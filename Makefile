@@ -1,7 +1,7 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
 # make test   the tests, in three processes, of which some wait (WORKERS=1: in one)
 # make test-long  more variants of what is proven once, what takes minutes, and 1,000 examples of each property
-# make upstream       mindrlhf, MindSpeed-RL and what they need, at their pinned commits, into ./upstream
+# make upstream       mindrlhf, MindSpeed-RL, verl and what they need, at their pinned commits, into ./upstream
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
 # make check  what .ci/run runs: lint, types, import rule, tests, documents
 # make docs   the documents as a site in build/docs; a warning is an error

@@ -15,8 +15,8 @@ from prepare import ALPHABET
 from transformers import AutoModelForCausalLM
 
 CLIP = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4)}
-DUAL_CLIP = 3.0
-"""Bound of the ratio at a negative advantage; verl's default, not used by gspo."""
+DUAL_CLIP, KL_LIMIT = 3.0, 10.0
+"""verl's bounds of the ratio at a negative advantage (not for gspo) and of a token's KL estimate."""
 
 
 def encode(text):
@@ -82,7 +82,7 @@ def update(model, reference, optimizer, rows, old, request):
         distance = fixed - new
         factor = weight(completion, rows, request["algorithm"], request["max_tokens"])
         loss = objective(new, old_row, advantage, request["algorithm"]).sum() * factor
-        kl = (distance.exp() - distance - 1).sum() * factor
+        kl = (distance.exp() - distance - 1).clip(max=KL_LIMIT).sum() * factor
         (loss + request["beta"] * kl).backward()
         total, total_kl = total + loss.item(), total_kl + kl.item()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()

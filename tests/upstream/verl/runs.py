@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,7 @@ from tests.launch.launchers import local_launcher
 
 HERE = Path(__file__).parent
 PLUGIN = Path(__file__).parents[3] / "stages" / "engines" / "verl" / "plugin"
-STEPS, EPOCHS, MAX_TOKENS, BETA = 3, 2, 8, 0.05
-LEARNING_RATE = 3e-3
-"""Small enough that no token's KL estimate reaches 10, where verl cuts it off."""
+STEPS, EPOCHS, MAX_TOKENS, BETA, LEARNING_RATE = 3, 2, 8, 0.05, 3e-3
 PROMPTS, GENERATIONS = 4, 4
 RAY_OPTIONS = ("--num-cpus=12", "--object-store-memory=100000000", "--include-dashboard=false")
 ENVIRONMENT = {
@@ -32,6 +31,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
     "RAY_AUTH_MODE": "disabled",
+    "RAY_worker_niceness": "0",  # Ray's 15 makes starts several times slower on a busy machine
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 FP32 = "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}"
@@ -117,10 +117,21 @@ class Run:
         return [sorted((row["input"], row["output"], row["score"]) for row in step) for step in rows]
 
     def shards(self, step: int = STEPS) -> dict[str, str]:
-        """Return the digests of the weights' and the optimizer's files."""
+        """Return the digests of weights and optimizer state, by file; pickled objects differ between runs."""
         actor = self.directory / "checkpoints" / f"global_step_{step}" / "actor"
         files = sorted(actor.glob("model_*.pt")) + sorted(actor.glob("optim_*.pt"))
-        return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+        return {file.name: tensors_digest(file) for file in files}
+
+
+def tensors_digest(file: Path) -> str:
+    """Return the digest of all tensors of a file of torch.save."""
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(file) as archive:
+        tensors = sorted(name for name in archive.namelist() if "/data/" in name)
+        assert tensors
+        for name in tensors:
+            digest.update(archive.read(name))
+    return digest.hexdigest()
 
 
 class Sessions:
@@ -188,7 +199,11 @@ class Verl:
             program=("-m", "verl.trainer.main_ppo", *self.words(directory, workers, overrides or {})),
             workers=workers,
             python=str(self.python),
-            env={**ENVIRONMENT, "VERL_FILE_LOGGER_PATH": str(run.logs / "metrics.jsonl")},
+            env={
+                **ENVIRONMENT,
+                "VERL_FILE_LOGGER_PATH": str(run.logs / "metrics.jsonl"),
+                "HF_DATASETS_CACHE": str(directory / "cache"),
+            },
             python_path=(str(PLUGIN),),
             env_scripts=(),
             container=(),

@@ -118,7 +118,7 @@ class WeightSender(BaseRollout):
         """Gather the weights on all ranks and send them to the server of the replica."""
         if peft_config is not None:
             key = "actor_rollout_ref.model.lora.merge"
-            raise ValueError(f"the rollout on a CPU needs merged weights: set +{key}=true")
+            raise ValueError(f"the rollout on a CPU needs merged weights: set {key}=true")
         gathered = {name: tensor.detach().clone() for name, tensor in weights}
         if self._rank == 0:
             server = ray.get_actor(_server_name(self._replica))
