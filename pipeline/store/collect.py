@@ -119,7 +119,7 @@ def _garbage(store: Store, runs: Iterable[Record], keep: int, busy: Set[str]) ->
                 yield Garbage(path, _bytes(path), kind)
     for path in sorted(store.root.glob("*/.building-*")):
         name = f"{path.parent.name}/{path.name.removeprefix('.building-').partition('+')[0]}"
-        if name in unneeded and name.replace("/", "-") not in busy:
+        if name in unneeded:
             yield Garbage(path, _bytes(path), "work")
     for path in sorted((store.root / ".quarantine").glob("*")):
         yield Garbage(path, _bytes(path), "quarantine")

@@ -20,13 +20,6 @@ CHECKOUTS = {
 }
 
 
-def without(home, file, text):
-    """Drop a text from a file."""
-    complete = (home / file).read_text()
-    assert text in complete
-    (home / file).write_text(complete.replace(text, ""))
-
-
 @pytest.mark.parametrize(
     ("name", "home", "contract"),
     [

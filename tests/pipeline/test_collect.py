@@ -155,6 +155,15 @@ def test_gc_keeps_artifacts_of_a_live_attempt_without_a_lease(tmp_path):
     assert exists(made)
 
 
+def test_gc_keeps_the_work_of_a_rebuild(tmp_path):
+    store = Store(tmp_path)
+    made = run(store, "forced", "grpo")
+    key = Key("grpo", f"{sum(b'forced'):064x}"[::-1])
+    with attempt(store, key) as slot:
+        collect(store, keep=1, delete=True)
+        assert exists(made) and slot.work.is_dir() and slot.staging.is_dir()
+
+
 def test_read_only_store_can_be_listed(tmp_path, monkeypatch, capsys):
     store = Store(tmp_path)
     path = run(store, "one", "grpo")

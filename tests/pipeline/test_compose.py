@@ -211,12 +211,8 @@ def test_a_deeply_nested_value_is_refused(levels, value):
     ("override", "remedy"),
     [
         ("train.lr=1e-5", "train.learning_rate"),
-        ("train.kl_coef=0.1", "train.beta"),
-        ("rollout.n=8", "rollout.num_generations"),
         ("sft.lr=1e-5", "sft.learning_rate"),
-        ("train.batch_size=4", "train.prompts_per_step"),
         ("max_new_tokens=64", "rollout.max_tokens"),
-        ("epochs=3", "train.steps"),
         ("gpus=8", "cards"),
         ("layout=dp3_mp4", "dpN_mpN_ppN"),
         ("remote=/data/x", "remote=file:///data/x"),

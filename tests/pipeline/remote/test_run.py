@@ -1,5 +1,6 @@
 """A run takes from a remote what it needs and nothing else; without the remote it goes on all the same."""
 
+import hashlib
 import json
 import os
 import re
@@ -225,6 +226,20 @@ def test_refused_manifest_does_not_affect_other_artifacts(run, tmp_path, capsys)
     assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
     assert states["tokenize"] == "pulled" and re.search("is refused.*; it is built here", output)
     assert '"stage": "split"' in manifest.read_text(), "the same bytes were built, and replace it"
+
+
+@pytest.mark.parametrize("claim", [{"code_version": 99}, {"inputs": {"fetch": "0" * 64}}])
+def test_copies_of_other_inputs_or_code_are_not_used(claim, run, tmp_path, capsys):
+    run("mine")
+    push(tmp_path, "convert")
+    (manifest,) = (tmp_path / "remote" / "convert").glob("*/manifest.json")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **claim}))
+    digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:8]
+    manifest.parent.rename(manifest.parent.with_name(f"{manifest.parent.name[:-8]}{digest}"))
+    capsys.readouterr()
+    assert main(["plan", "--json", f"store={tmp_path / 'theirs'}", f"remote=file://{tmp_path}/remote"]) == 10
+    rows = {row["stage"]: row["state"] for row in json.loads(capsys.readouterr().out)["stages"]}
+    assert rows["convert"] == "RUN"
 
 
 @pytest.fixture
