@@ -15,7 +15,7 @@ from pathlib import Path
 WIDTH = 960
 SCALE = 0.75
 """Pixels of the picture per CSS pixel; the page is laid out for a window of 1280 pixels."""
-HEIGHTS = {"report": 1072, "sweep": 950}
+HEIGHTS = {"report": 1072, "sweep": 1290}
 SWEEP = ("-m", "layout=dp2_mp1_pp1,dp1_mp2_pp1", "train.beta=0.0,0.01")
 
 
