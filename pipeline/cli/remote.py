@@ -3,6 +3,7 @@
 import contextlib
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pipeline.cli.command import Commands
@@ -25,6 +26,17 @@ from stages.catalog import STAGES
 WORDS = "a stage of this configuration, or a run (id, beginning, name or last)"
 
 
+@dataclass(frozen=True)
+class Copied:
+    """An artifact that `push` or `pull` treated."""
+
+    artifact: str
+    state: str
+    """pushed, pulled, there (was on the remote), here (was in the store) or absent (from the remote)."""
+    bytes: int
+    """Size of what was copied."""
+
+
 def register(commands: Commands) -> None:
     """Add `push`, `pull` and `remote`."""
     default = " (default: those of this configuration)"
@@ -34,6 +46,7 @@ def register(commands: Commands) -> None:
     ):
         parser = commands.add(name, action, help, "last remote=s3://bucket/team", example)
         parser.add_argument("words", nargs="*", metavar="RUN|STAGE", help=WORDS)
+        parser.add_argument("--json", action="store_true", help="machine-readable output: each artifact")
     help = "show which of this configuration's artifacts are on the remote"
     parser = commands.add("remote", remote_, help, "status remote=s3://bucket/team")
     parser.add_argument("words", nargs="*", metavar="status", help="the only choice: status")
@@ -46,16 +59,15 @@ def push_(options: Namespace) -> int:
     remote, store = connect(options)
     runs, planned, local = history.runs(store.root), _planned(options, words), _local_keys(store)
     keys = _choose(words, planned, runs, local) if words else [key for key in planned if key in local]
-    total = 0
+    copied: list[Copied] = []
     for key in keys:
         sent = push(remote, store, key)
-        total += sent
-        print(f"{key}: {f'{shown_bytes(sent)} pushed' if sent else 'is there'}")
+        _add(copied, Copied(str(key), "pushed" if sent else "there", sent), options)
     pushed = {str(key) for key in keys}
     for run in runs.values():
         if not pushed.isdisjoint(run.artifacts.values()):
             records.publish(remote, store, run.id)
-    print(f"{len(keys)} artifacts, {shown_bytes(total)} to {remote.url}")
+    _print_end(copied, f"to {remote.url}", remote, options)
     return Exit.DONE
 
 
@@ -68,20 +80,36 @@ def pull_(options: Namespace) -> int:
         runs = {**records.runs(remote), **history.runs(store.root)}
         keys = _choose(words, planned, runs, directories(remote))
     copies = find(remote, keys, warn)
-    total, absent = 0, 0
+    copied: list[Copied] = []
     for key in keys:
         if store.problem(key) is None:
-            print(f"{key}: is here")
+            state, size = "here", 0
         elif not copies[key]:
-            absent += 1
-            print(f"{key}: is not at {remote.url}")
+            state, size = "absent", 0
         else:
-            total += copies[key][0].bytes
+            state, size = "pulled", copies[key][0].bytes
             store.open()
             pull(remote, store, key)
-            print(f"{key}: {shown_bytes(copies[key][0].bytes)} pulled")
-    print(f"{len(keys)} artifacts, {shown_bytes(total)} from {remote.url}, {absent} not there")
+        _add(copied, Copied(str(key), state, size), options)
+    absent = sum(each.state == "absent" for each in copied)
+    _print_end(copied, f"from {remote.url}, {absent} not there", remote, options)
     return Exit.FAILED if words and absent else Exit.DONE
+
+
+def _add(copied: list[Copied], each: Copied, options: Namespace) -> None:
+    """Add an artifact to `copied`, and print it unless the output is JSON."""
+    copied.append(each)
+    if not options.json:
+        size = f"{shown_bytes(each.bytes)} " if each.bytes else "is "
+        print(f"{each.artifact}: {size}{each.state}")
+
+
+def _print_end(copied: Sequence[Copied], where: str, remote: Remote, options: Namespace) -> None:
+    """Print the number and size of what was copied, or everything as JSON."""
+    if options.json:
+        print(as_json({"remote": remote.url, "artifacts": [asdict(each) for each in copied]}))
+    else:
+        print(f"{len(copied)} artifacts, {shown_bytes(sum(each.bytes for each in copied))} {where}")
 
 
 def remote_(options: Namespace) -> int:

@@ -1,5 +1,6 @@
 """grpoflow push, pull and remote status, on a remote of files."""
 
+import json
 import subprocess
 import sys
 
@@ -44,7 +45,24 @@ def test_push_and_pull_between_stores(settings, capsys):
     assert [reference.problem(specs[name].key) for name in specs] == ["never run", None, None]
     assert main(["pull", "fetch", "split", *settings["theirs"]]) == 1  # split is nowhere
     output = capsys.readouterr().out
-    assert "is not at file://" in output and reference.problem(specs["fetch"].key) is None
+    assert ": is absent\n" in output and reference.problem(specs["fetch"].key) is None
+
+
+def test_json_names_each_artifact_its_state_and_bytes(settings, capsys):
+    def read(*line):
+        assert main([*line, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["remote"] == settings["mine"][1].removeprefix("remote=")
+        return {item["artifact"]: (item["state"], item["bytes"] > 0) for item in shown["artifacts"]}
+
+    specs, _ = commit_stages(settings["mine"], "fetch", "convert")
+    keys = [str(spec.key) for spec in specs.values()]
+    assert read("push", *settings["mine"]) == dict.fromkeys(keys, ("pushed", True))
+    assert read("push", *settings["mine"]) == dict.fromkeys(keys, ("there", False))
+    pulled = read("pull", *settings["theirs"])
+    assert {key: pulled.pop(key) for key in keys} == dict.fromkeys(keys, ("pulled", True))
+    assert set(pulled.values()) == {("absent", False)}
+    assert read("pull", "fetch", *settings["theirs"]) == {keys[0]: ("here", False)}
 
 
 def test_run_of_another_store_is_pulled_by_name(settings):
