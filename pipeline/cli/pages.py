@@ -44,11 +44,11 @@ def register(commands: Commands) -> None:
 def report(options: Namespace) -> int:
     """Print the path of a run's report, or of a comparison of runs; with --open, open it in the browser."""
     options.overrides += [word for word in options.compare if "=" in word]
-    others = [word for word in options.compare if "=" not in word]
+    selectors = [word for word in options.compare if "=" not in word]
     root = store_of(options).root
     record = history.find(root, options.run or "last")
-    if others:
-        runs = {run.id: run for run in (record, *(history.find(root, word) for word in others))}
+    if selectors:
+        runs = {run.id: run for run in (record, *(history.find(root, word) for word in selectors))}
         page = _compare(root, list(runs.values()))
     else:
         page = root / record.artifact("report") / "index.html"
@@ -85,7 +85,7 @@ def _compare(root: Path, records: Sequence[Record]) -> Path:
                 label=" · ".join(filter(None, [record.name, record.id])),
                 state=record.outcome,
                 started=record.started,
-                took=record.duration,
+                duration=record.duration,
                 command=record.command,
                 result=made.result("evaluate"),
                 report=f"../../{stored}/index.html" if (root / stored / "index.html").exists() else "",

@@ -17,8 +17,8 @@ def origin(root: Path, record: Record, page: Path) -> dict[str, Any]:
         record: the run.
         page: directory of the page, to which links are relative.
     """
-    found = {stage: find_log(root, artifact) for stage, artifact in record.artifacts.items()}
+    files = {stage: find_log(root, artifact) for stage, artifact in record.artifacts.items()}
     logs = {
-        stage: quote(os.path.relpath(log, page), safe="/+") for stage, log in found.items() if log is not None
+        stage: quote(os.path.relpath(log, page), safe="/+") for stage, log in files.items() if log is not None
     }
     return {"run": record.id, "name": record.name or "", "command": record.command, "logs": logs}

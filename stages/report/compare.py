@@ -23,7 +23,7 @@ class ComparedRun:
     state: str
     started: float
     """Unix time."""
-    took: str
+    duration: str
     command: str
     """The command line that repeats it."""
     result: Mapping[str, Any]

@@ -67,7 +67,7 @@ def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importa
     total = sum((point.result - mean) ** 2 for point in points)
     if len(points) < MIN_POINTS or total == 0:
         return []
-    found = []
+    influences = []
     for key in keys:
         groups: dict[str, list[float]] = {}
         names = _group_names([point.chosen.get(key, "") for point in points])
@@ -78,8 +78,8 @@ def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importa
         chance = (len(groups) - 1) / (len(points) - 1)
         shown = dict.fromkeys(names.values()) if len(groups) <= MAX_VALUES else ()
         each = tuple((_short(name) or "–", means[name]) for name in shown)
-        found.append(Importance(key, between / total, chance, each))
-    return sorted(found, key=lambda each: each.by_chance - each.eta_squared)
+        influences.append(Importance(key, between / total, chance, each))
+    return sorted(influences, key=lambda each: each.by_chance - each.eta_squared)
 
 
 def parallel(points: Sequence[Measured], keys: Sequence[str]) -> tuple[list[Axis], list[Line]]:
