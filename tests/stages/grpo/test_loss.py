@@ -1,5 +1,6 @@
 import mindspore as ms
 import numpy as np
+import pytest
 from mindspore import Tensor
 
 from stages.base.reader import read
@@ -47,6 +48,44 @@ def train_config(**changes):
         "loggers": [],
     }
     return read(TrainConfig, {**values, **changes})
+
+
+def by_hand(config, logprob, old, reference, advantage, weight):
+    """The formulas of DeepSeekMath, one token at a time."""
+    loss = kl_sum = 0.0
+    clipped = [0, 0]
+    for i, t in zip(*np.nonzero(MASK), strict=True):
+        ratio = np.exp(logprob[i, t] - old[i, t])
+        bounded = min(max(ratio, 1 - config.epsilon_low), 1 + config.epsilon_high)
+        surrogate = min(ratio * advantage[i], bounded * advantage[i])
+        r = np.exp(reference[i, t] - logprob[i, t])
+        kl = r - np.log(r) - 1
+        loss += weight[i, t] * (-surrogate + config.beta * kl)
+        kl_sum += kl
+        if bounded * advantage[i] < ratio * advantage[i]:
+            clipped[int(bounded < ratio)] += 1  # too high, else too low
+    return loss, kl_sum, clipped
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_grpo_loss_and_its_sums_by_hand(beta):
+    config = train_config(beta=beta)
+    random = np.random.default_rng(0)
+    logprob, old, reference = (random.normal(-1, 0.4, (2, 4)).astype(np.float32) for _ in range(3))
+    entropy, advantage = np.abs(logprob), np.array([1.5, -0.5], np.float32)
+    weight = token_weights(MASK, "grpo", 4)
+    cell = PolicyLoss(config)
+    arguments = [Tensor(x) for x in (entropy, old, reference, advantage[:, None], weight, MASK)]
+    loss, sums = cell(Tensor(logprob), *arguments)
+    expected, kl, clipped = by_hand(config, logprob, old, reference, advantage, weight)
+    assert sum(clipped) > 0  # the case must reach the clipped branch
+    np.testing.assert_allclose(loss.asnumpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        sums.asnumpy().sum(0),
+        [expected, kl if beta else 0, (entropy * MASK).sum(), *clipped],
+        rtol=1e-5,
+        atol=1e-6,
+    )
 
 
 def test_padding_of_any_value_does_not_count():

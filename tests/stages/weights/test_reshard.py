@@ -85,8 +85,8 @@ def test_rank_directories_as_mindrlhf_saves_them(tmp_path, role):
     for rank, bits in _ranks(tmp_path / "ranks").items():
         saved = {f"grpo_model_train.policy_model.model.{name}": array for name, array in bits.items()}
         stale = {name: array ^ 1 for name, array in saved.items()}
-        for content, step in ((saved, 10), (stale, 9)):
-            file = tmp_path / "saved" / rank / f"policy_model_{rank}-1_{step}.safetensors"
+        for content, number in ((saved, "1_10"), (stale, "1_9"), (stale, "0_99")):  # epoch and step
+            file = tmp_path / "saved" / rank / f"policy_model_{rank}-{number}.safetensors"
             write_safetensors(file, content, "bfloat16")
     reshard_directory(
         tmp_path / "saved", tmp_path / "saved_strategy", tmp_path / "strategy", tmp_path / "out"
