@@ -73,10 +73,11 @@ def mindformers(home: Path) -> dict[str, Any]:
     classes: dict[str, Any] = {}
     sections, opened = {}, []
     for key, value in zip(names.keys, names.values, strict=True):
+        assert key is not None and isinstance(value, ast.Name)
         section, cls = ast.literal_eval(key), value.id
         attributes = dict(_attributes(found[cls]))
         fields = {name: value for name, value in attributes.items() if not name.startswith("_")}
-        bases = [base.id for base in found[cls].bases]
+        bases = [ast.unparse(base) for base in found[cls].bases]
         is_list = bases == ["ListConfig"]
         strict = attributes.get("_raise_error_for_unexpected_key", bases == ["Config"])
         opened += [] if strict or is_list else [cls]
