@@ -145,6 +145,15 @@ def test_a_console_error_would_be_seen(tmp_path, browse):
     assert "CONSOLE" in browse(page, "--dump-dom").stderr
 
 
+def test_neighbours_in_a_grid_begin_at_the_same_height(page, browse):
+    measure = """
+        const tops = [...document.querySelectorAll('.grid')].map((grid) =>
+            [...grid.children].slice(0, 2).map((panel) => panel.getBoundingClientRect().top));
+        document.title = [tops.length > 0, tops.every(([left, right]) => left == (right ?? left))].join(' ');
+    """
+    assert "<title>true true</title>" in browse(probed(page, measure), "--dump-dom").stdout
+
+
 def test_wide_content_does_not_widen_a_narrow_page(page, browse):
     measure = "document.title = 'wide ' + (document.documentElement.scrollWidth - innerWidth)"
     seen = browse(framed(page, measure, 390), "--dump-dom", "--virtual-time-budget=2000")
