@@ -156,6 +156,7 @@ def wrap(
         lines.append(f"export PYTHONPATH={quote(joined)}${{PYTHONPATH:+:$PYTHONPATH}}")
     lines += [
         f"export LOG_DIR=${{LOG_DIR:-{quote(str(logs))}}}",
+        'export GRPOFLOW_LOG_DIR="$LOG_DIR"',  # for programs; those on Ray do not see LOG_DIR
         'mkdir -p "$LOG_DIR" ' + quote(start.directory),
         *([] if start.python is None else [f"named={quote(start.python)}", NAMED]),
         *(_addresses(nodes, port) if start.workers else []),

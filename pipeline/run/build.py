@@ -25,6 +25,7 @@ from pipeline.store import history
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.store import Manifest, Store
 from stages.base.context import WARNINGS
+from stages.catalog import STAGES
 
 RECORDED = (
     "grpoflow", "mindspore", "numpy", "safetensors", "tokenizers", "luigi", "hydra-core", "modelscope-hub",
@@ -180,7 +181,8 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
 
     try:
         if spec.stage.program is None:
-            outcome = stage(spec.name, spec.stage.workers)
+            declared = STAGES[spec.name].entry == spec.stage.entry
+            outcome = stage(spec.name if declared else f"{spec.stage.entry}:run", spec.stage.workers)
         else:
             from pipeline.engines import program
 

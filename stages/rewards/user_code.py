@@ -51,6 +51,14 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(files[module] for module in sorted(files)))
 
 
+def directory_of(module: str) -> Path | None:
+    """Return the directory from which a user's module is imported; None if it is an installed package."""
+    _, spec = _search(module, _search_path())[0]
+    packages = list(spec.submodule_search_locations or ())
+    file = Path(packages[0] if packages else spec.origin or "")
+    return None if _is_installed(file) else file.parent
+
+
 def _collect(module: str, package: str, files: dict[str, Path]) -> None:
     """Add the files of `module` and of its imports; `package` is included even if it is installed."""
     pending = [module]

@@ -1,7 +1,7 @@
 """Questions and answers to MindRecord files: prompts and ground truths, and supervised examples."""
 
 import contextlib
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from stages.fetch.jsonl import Row, read_lines
 from stages.tokenize.card import SAMPLES
 from stages.tokenize.encode import EncodedRow, Encoder, sft_ids
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import Progress, Read, Source, Target, TooLong, count_rows, dropped_rows
+from stages.tokenize.source import Progress, Read, Source, Tally, Target, TooLong, count_rows, dropped_rows
 
 
 def tokenize_file(
@@ -108,6 +108,24 @@ def too_long(encoder: Encoder, row: EncodedRow) -> list[TooLong]:
         for what, column, ids, key in parts
         if len(ids) > getattr(config, key)
     ]
+
+
+def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows with a ground truth whose prompt fits; count the others in `tally`.
+
+    The ground truth may have any length: programs that read it as text do not tokenize it.
+    """
+    encoded, unusable = encoder.encode(rows, with_answers=False)
+    for bad in unusable:
+        tally.drop(file, bad.line, bad.reason)
+    by_line = {row.line: row for row in rows}
+    for entry in encoded:
+        tally.card.add_length("prompt_ids", len(entry.prompt))
+        long = [part for part in too_long(encoder, entry) if part.column == "prompt_ids"]
+        if long:
+            tally.drop(file, entry.line, *long)
+        else:
+            yield by_line[entry.line]
 
 
 def _write_grpo(

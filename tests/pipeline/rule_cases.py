@@ -11,6 +11,13 @@ from stages.engines.plain_grpo import PLAIN
 
 MINDRLHF = ("engine=mindrlhf", "model.path=/models/qwen")
 MINDSPEED_RL = ("engine=mindspeed_rl", "model=qwen2_5_7b", "model.path=/models/qwen", "layout=dp2_mp2_pp2")
+VERL = (
+    "engine=verl",
+    "model=qwen2_5_7b",
+    "model.path=/models/qwen",
+    "layout=dp4_mp1_pp1",
+    "train.warmup_steps=4",
+)
 ONE_STAGE = (
     "engine=mindrlhf_one_stage",
     "model=qwen2_5_7b",
@@ -31,6 +38,12 @@ def plain(room: str, *but: str) -> str:
     """The rows that an engine has of PLAIN."""
     return "\n".join(f"{room}.{key}  train.{key}={OTHERS[key]}" for key in PLAIN if key not in but)
 
+
+VERL_PLAIN = (
+    "use_bias_correction_kl", "mask_truncated_completions", "resample_rounds", "validate_every", "max_kl",
+    "resume_from",
+)  # fmt: skip
+"""Keys of PLAIN that verl does not implement."""
 
 TABLES: dict[tuple[str, ...], str] = {
     ("engine=local",): """
@@ -269,6 +282,30 @@ mindspeed_rl.opt_offload  layout.train.opt_offload=true
 mindspeed_rl.context_parallel  layout=dp1_mp2_pp2_cp2
 mindspeed_rl.saves_at_the_end  train.checkpoint_every=7  ->  train.checkpoint_every=10
 """,
+    VERL: """
+verl.ref_model_sync_steps  train.ref_model_sync_steps=5
+verl.min_tokens  rollout.min_tokens=1
+verl.min_p  rollout.min_p=0.1
+verl.repetition_penalty  rollout.repetition_penalty=1.1
+verl.compat  tokenize.compat=mindrlhf
+verl.schedule  train.schedule=linear  ->  train.schedule=constant
+verl.warmup_steps  train.num_iterations=3  ->  train.num_iterations=2
+verl.fsdp  layout=dp2_mp2_pp1
+verl.fsdp  layout=dp2_mp1_pp2
+verl.context_parallel  engine.device=cpu layout=dp2_mp1_pp1_cp2  ->  layout=dp2_mp1_pp1_cp2
+verl.generation_is_not_cut  layout.generate.pipeline_stage=2 layout.generate.data_parallel=2
+verl.generation_is_not_cut  layout.generate.context_parallel=2 layout.generate.data_parallel=2
+verl.whole_experts  model=qwen3_30b_a3b layout.train.expert_parallel=2  ->  model=qwen3_30b_a3b
+verl.strategy  engine.device=cpu engine.strategy=megatron  ->  engine.strategy=megatron layout=dp1_mp2_pp2
+verl.model_parallel  layout.generate.model_parallel=4 layout.generate.data_parallel=1 launcher.cards_per_node=2  ->  layout.generate.model_parallel=2 layout.generate.data_parallel=2 launcher.cards_per_node=2
+verl.equal_nodes  launcher.cards_per_node=3  ->  launcher.cards_per_node=2
+verl.whole_batches  train.prompts_per_step=3 rollout.num_generations=2  ->  train.prompts_per_step=4 rollout.num_generations=2
+verl.whole_batches  engine.mini_batch_size=1 rollout.num_generations=2  ->  engine.mini_batch_size=2 rollout.num_generations=2
+verl.mini_batch_size  engine.mini_batch_size=5  ->  engine.mini_batch_size=8
+engine_layouts.no_experts  layout.train.expert_parallel=2
+verl.upstream  +engine.upstream.trainer.steps=3  ->  +engine.upstream.trainer.balance_batch=false
+"""
+    + "\n".join(f"verl.{key}  train.{key}={OTHERS[key]}" for key in VERL_PLAIN),
     ONE_STAGE: """
 mindrlhf_common.qkv_concat  model.qkv_concat=true
 family.trained  model=deepseek_v3

@@ -11,7 +11,7 @@ Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datase
 import json
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.source import Read, Source, Tally
 from stages.tokenize.stage import both_splits, make_encoder, tokenize_user_examples
-from stages.tokenize.stream import question_keys, tokenize_file, too_long
+from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
 from stages.tokenize.text import ground_truth
 from stages.tokenize.tokenizer import special_tokens
 
@@ -115,22 +115,6 @@ def _write_rows(encoder: Encoder, files: Sequence[Path], read_train: Read[Row], 
         out.write("]\n" if card.rows_out else "[]\n")
     tally.check(files[0], dataset.max_bad_share)
     return card
-
-
-def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows with a ground truth whose prompt fits; count the others in `tally`."""
-    encoded, unusable = encoder.encode(rows, with_answers=False)
-    for bad in unusable:
-        tally.drop(file, bad.line, bad.reason)
-    by_line = {row.line: row for row in rows}
-    for entry in encoded:
-        tally.card.add_length("prompt_ids", len(entry.prompt))
-        # the ground truth is not tokenized here and may have any length
-        long = [part for part in too_long(encoder, entry) if part.column == "prompt_ids"]
-        if long:
-            tally.drop(file, entry.line, *long)
-        else:
-            yield by_line[entry.line]
 
 
 def collect(context: Context) -> None:

@@ -13,6 +13,7 @@ from stages.base.errors import ConfigError
 CHOICES = (
     "off", "mindformers", "constant", "linear", "cosine", "hf_safetensors", "ms_safetensors", "ckpt", "file",
     "qwen", "instruct", "float16", "dr_grpo", "drop", "truncate", "qwen_r1",
+    "dapo", "sequence", "npu", "cpu", "sglang",
 )  # fmt: skip
 """Values of keys that have choices; a key refuses those of other keys."""
 

@@ -30,6 +30,11 @@ from stages.engines.mindspeed_rl import upstream as mindspeed_rl_upstream
 from stages.engines.mindspeed_rl.job import Job as MindspeedRlJob
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.upstream import Upstream, leaves
+from stages.engines.verl import recipe as verl_recipe
+from stages.engines.verl import rules as verl_rules
+from stages.engines.verl import train as verl_train
+from stages.engines.verl import upstream as verl_upstream
+from stages.engines.verl.job import Job as VerlJob
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +156,22 @@ def _mindformers(name: str, *overrides: str) -> Case:
     )
 
 
+def _verl(name: str, *overrides: str) -> Case:
+    paths = verl_train.paths_of({"tokenize": Path("/tokenized")}, Path("/run"))
+    return Case(
+        name,
+        ("model.path=/models/qwen", "experiment=verl_7b", *overrides),
+        "engine",
+        VerlJob.from_config,
+        ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+        verl_upstream.fields,
+        verl_rules.RULES,
+        lambda job: {"": verl_recipe.recipe(job, paths)},
+        lambda config: {"": verl_recipe.text(VerlJob.from_config(config), paths)},
+        verl_upstream.FIELDS / "keys.yaml",
+    )
+
+
 QWEN = ("engine=mindrlhf", "model=qwen2_5_7b", "layout=dp2_mp2_pp2")
 CASES = (
     _mindrlhf("mindrlhf e8a8fc1", *QWEN),
@@ -164,4 +185,6 @@ CASES = (
     ),
     _mindspeed_rl("mindspeed_rl separate", "model=qwen3_8b", "engine.use_integrated_worker=false"),
     _mindspeed_rl("mindspeed_rl 667a547", "model=qwen2_5_7b", "engine.contract=667a547"),
+    _verl("verl FSDP2"),
+    _verl("verl Megatron", "engine.strategy=megatron"),
 )

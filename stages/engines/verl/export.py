@@ -1,0 +1,72 @@
+"""Stage export of engine=verl: shards to a Hugging Face directory by verl.model_merger.
+
+The merger writes bfloat16 whatever the shards hold, and leaves out a tied lm_head. The artifact has the
+fetched model's files and names; its floating tensors are bfloat16 unless export.dtype names another type.
+Source: verl 0.9.1, model_merger/base_model_merger.py.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.base.context import Context
+from stages.base.errors import InputError
+from stages.base.reader import read
+from stages.engines.outside import Rendered, Report, Watcher, make_start, write_start
+from stages.engines.verl.checkpoints import ACTOR
+from stages.engines.verl.config import VerlEngine
+from stages.export.stage import make_usable
+from stages.models.config import ModelConfig
+from stages.weights.config import ExportConfig
+from stages.weights.dtypes import FLOATS
+from stages.weights.export import export
+from stages.weights.names import renamed
+from stages.weights.progress import to_context
+from stages.weights.sources import open_directory
+from stages.weights.transfer import read_tensor
+
+BACKENDS = {"fsdp2": "fsdp", "megatron": "megatron"}
+"""engine.strategy -> --backend."""
+MERGED = "merged"
+
+
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return how to start the merger, which reads no rendered file."""
+    engine = read(VerlEngine, config["engine"], "engine")
+    options = {
+        "backend": BACKENDS[engine.strategy],
+        "local_dir": inputs["grpo"] / ACTOR,
+        "target_dir": work / MERGED,
+    }
+    command = ["-m", "verl.model_merger", "merge"]
+    for name, value in options.items():
+        command += [f"--{name}", str(value)]
+    return Rendered(make_start(engine, command, work, {"HF_HUB_OFFLINE": "1"}, (), workers=0))
+
+
+def prepare(context: Context) -> None:
+    """Remove the result of an earlier attempt."""
+    shutil.rmtree(context.work / MERGED, ignore_errors=True)
+    write_start(context.work, render(context.config, context.inputs, context.work))
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
+    """Follow a program that reports no steps."""
+    return Watcher(logs / "start.log", read(VerlEngine, config["engine"], "engine"), report)
+
+
+def collect(context: Context) -> None:
+    """Check names, shapes and numbers of the result, and import it with the fetched model's files."""
+    model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
+    merged = context.work / MERGED
+    tensors = renamed(open_directory(merged), model, merged)
+    for name, tensor in tensors.items():
+        if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
+            raise InputError(f"{merged}: {name}", None, "contains numbers that are not finite", "train again")
+    progress = to_context(context, "export")
+    dtype = config.dtype or "bfloat16"
+    export(tensors, context.inputs["fetch"], context.output, model, dtype, progress=progress)
+    make_usable(context.config, context.inputs, context.output)

@@ -1,0 +1,91 @@
+"""The configuration of a verl run, and the numbers that follow from it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.engines.job import GrpoJob
+from stages.engines.verl.config import VerlEngine
+from stages.rewards.config import RewardConfig
+
+PLUGIN = Path(__file__).with_name("plugin")
+"""Directory of the package grpoflow_verl_cpu; on PYTHONPATH of verl's interpreter with engine.device=cpu."""
+TRAIN_DATA = "train.parquet"
+REWARDS = "rewards.py"
+RECIPE = "grpo"
+"""Name of the rendered configuration, without .yaml."""
+METRICS = "metrics"
+"""Name of verl's own file of metrics, without .jsonl."""
+CPUS_PER_WORKER = 3
+"""CPUs that Ray reserves for each worker (verl/single_controller/ray/base.py, max_colocate_count)."""
+OTHER_CPUS = 8
+"""CPUs that Ray reserves for the driver, data, agent loops and rewards."""
+
+
+@dataclass(frozen=True)
+class Job(GrpoJob):
+    """The sections that a verl run is rendered from."""
+
+    reward: RewardConfig
+    engine: VerlEngine
+
+    @property
+    def cards(self) -> int:
+        """Workers, each with a card."""
+        return self.layout.train.cards
+
+    @property
+    def nodes(self) -> int:
+        """Machines; the first ones are full."""
+        return -(-self.cards // self.engine.cards_per_node)
+
+    @property
+    def replicas(self) -> int:
+        """Parts that each batch is divided into for training."""
+        layout = self.layout.train
+        split = layout.model_parallel * layout.pipeline_stage * layout.context_parallel
+        return self.cards // split
+
+    @property
+    def samples(self) -> int:
+        """Completions of one step."""
+        return self.train.prompts_per_step * self.rollout.num_generations
+
+    @property
+    def mini_batch_size(self) -> int:
+        """Prompts per optimizer update."""
+        return self.engine.mini_batch_size or self.train.prompts_per_step
+
+    @property
+    def on_cpu(self) -> bool:
+        """True if the plugin for CPUs is used."""
+        return self.engine.device == "cpu"
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Absolute paths of a run's files."""
+
+    root: Path
+    """Work directory of the run; survives a kill."""
+    data: Path
+    """Training data, in the artifact: the package datasets finds no symbolic links."""
+
+    @property
+    def model(self) -> Path:
+        """Copy of the fetched model with training's chat template."""
+        return self.root / "model"
+
+    @property
+    def configs(self) -> Path:
+        """Directory of the rendered files."""
+        return self.root / "configs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory in which verl saves checkpoints."""
+        return self.root / "checkpoints"
+
+    @property
+    def completions(self) -> Path:
+        """Directory in which verl writes the completions of each step."""
+        return self.root / "completions"

@@ -1,0 +1,58 @@
+"""The file through which a run's rewards reach verl, and the modules that it imports.
+
+verl's interpreter has none of grpoflow's packages. It imports copies of stages/base and stages/rewards, which
+need nothing but annotated-types, and the user's functions from their directories.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+from stages.engines.verl.job import REWARDS, Job, Paths
+from stages.rewards.config import BUILTIN
+from stages.rewards.user_code import directory_of
+
+STAGES = Path(__file__).parents[2]
+MODULES = {
+    "base": "__init__ bounds errors identity reader redact rules",
+    "rewards": "__init__ config functions knights length limit maths score",
+}
+"""The copied modules of each package."""
+COPIES = "scoring"
+"""Directory of the copies, in the work directory."""
+REPORT = "reward_failures.txt"
+"""File below the work directory that a reward function that fails too often is reported in."""
+TEMPLATE = '''"""The rewards of this run, for verl's reward.reward_manager. Written by grpoflow."""
+
+import sys
+
+sys.path[:0] = {path}
+from grpoflow_rewards import make_manager
+
+Rewards = make_manager(
+    {values},
+    samples={samples},
+    report={report!r},
+)
+'''
+
+
+def files(job: Job, paths: Paths) -> Mapping[str, str]:
+    """Return the file and the copies: path below the work directory -> text."""
+    path = [str(paths.root / COPIES), *user_directories(job)]
+    values, report = dataclasses.asdict(job.reward), str(paths.root / REPORT)
+    text = TEMPLATE.format(path=path, values=values, samples=job.samples, report=report)
+    copies = {
+        "grpoflow_rewards.py": Path(__file__).with_name("reward_manager.py"),
+        "stages/__init__.py": STAGES / "base" / "__init__.py",
+    }
+    for package, names in MODULES.items():
+        copies |= {f"stages/{package}/{name}.py": STAGES / package / f"{name}.py" for name in names.split()}
+    texts = {f"{COPIES}/{name}": file.read_text(encoding="utf-8") for name, file in copies.items()}
+    return {f"configs/{REWARDS}": text, **texts}
+
+
+def user_directories(job: Job) -> list[str]:
+    """Return the directories from which the user's reward functions are imported."""
+    modules = (name.partition(":")[0] for name in job.reward.functions if name not in BUILTIN)
+    return list(dict.fromkeys(str(found) for module in modules if (found := directory_of(module))))

@@ -1,0 +1,137 @@
+"""Rules of verl: what it checks after taking the cards, ignores silently, or cannot do.
+
+Each source is a file of verl 0.9.1. Rules of all engines are in pipeline/config/rules.py.
+"""
+
+from collections.abc import Iterator
+
+from stages.base.layout import ROLES
+from stages.base.rules import Broken, Rules, be, divide, multiple_of
+from stages.engines import layout_rules
+from stages.engines import upstream as engine_upstream
+from stages.engines.layout_rules import Laid
+from stages.engines.plain_grpo import PLAIN
+from stages.engines.verl.job import CPUS_PER_WORKER, Job
+from stages.engines.verl.upstream import fields
+
+RULES = Rules[Job]("verl")
+_TRAINER, _LOSS = "trainer/ppo/v1/trainer_base.py", "workers/utils/losses.py"
+_AGENT, _FSDP = "trainer/ppo/v1/agent_loop_tq.py", "workers/engine/fsdp/transformer_impl.py"
+for _keys, _source in (
+    ("use_bias_correction_kl mask_truncated_completions", _LOSS),
+    ("resample_rounds validate_every max_kl resume_from", _TRAINER),
+):
+    for _key in _keys.split():
+        _value, _why = PLAIN[_key]
+        RULES.must(f"train.{_key}", be(_value, f"verl {_why}"), _source)
+for _path, _required, _why, _source in (
+    ("train.ref_model_sync_steps", 0, "verl's reference never changes", _TRAINER),
+    ("rollout.min_tokens", 0, "verl does not pass it to the rollout", _AGENT),
+    ("rollout.min_p", None, "verl does not pass it to the rollout", _AGENT),
+    ("rollout.repetition_penalty", 1.0, "verl always uses 1", _AGENT),
+    ("tokenize.compat", "none", "verl renders the chat template itself", "experimental/agent_loop"),
+):
+    RULES.must(_path, be(_required, _why), _source)
+
+
+@RULES.row("train.schedule", _FSDP)
+def _schedule(job: Job) -> Broken:
+    if job.engine.strategy == "megatron" or job.train.schedule != "linear":
+        return None
+    return "must be constant or cosine with engine.strategy=fsdp2", "use cosine"
+
+
+RULES.must(
+    "train.warmup_steps",
+    multiple_of("train.num_iterations", why="verl changes the learning rate once per step"),
+    "workers/engine_workers.py, train_mini_batch",
+)
+RULES.must(
+    "layout.train.{}",
+    be(1, "FSDP shards over all cards", "raise data_parallel instead"),
+    _FSDP,
+    name="fsdp",
+    each=("model_parallel", "pipeline_stage"),
+    when=lambda job, key: job.engine.strategy == "fsdp2",
+)
+RULES.must(
+    "layout.train.context_parallel",
+    be(1, "the plugin for CPUs pads sequences, which Ulysses does not allow", "raise data_parallel instead"),
+    "workers/config/actor.py",
+    when=lambda job: job.on_cpu,
+)
+RULES.must(
+    "layout.generate.{}",
+    be(1, "completions are generated with tensor and data parallelism only"),
+    "workers/rollout/replica.py",
+    name="generation_is_not_cut",
+    each=("pipeline_stage", "context_parallel"),
+)
+RULES.must(
+    "layout.{}.expert_parallel",
+    be(1, "grpoflow does not render it for verl"),
+    "ours: stages/engines/verl/recipe.py",
+    name="whole_experts",
+    each=ROLES,
+)
+RULES.must(
+    "engine.strategy",
+    be("fsdp2", "Megatron needs NPUs or GPUs"),
+    "workers/engine/megatron",
+    when=lambda job: job.on_cpu,
+)
+RULES.must(
+    "layout.generate.model_parallel",
+    divide("engine.cards_per_node", why="a server of the rollout stays on one machine"),
+    "workers/rollout/replica.py",
+    when=lambda job: job.nodes > 1,
+)
+
+
+@RULES.row("layout.train.data_parallel", "single_controller/ray/base.py, RayResourcePool")
+def _equal_nodes(job: Job) -> Broken:
+    per_node = job.engine.cards_per_node
+    if job.nodes == 1 or job.cards % per_node == 0:
+        return None
+    rule = f"makes {job.cards} cards, which do not fill machines with launcher.cards_per_node={per_node}"
+    return rule, "verl needs as many cards on each machine"
+
+
+@RULES.row("train.prompts_per_step", "utils/config.py; workers/engine_workers.py", each=("step", "update"))
+def _whole_batches(job: Job, part: str) -> Broken:
+    prompts = job.train.prompts_per_step if part == "step" else job.mini_batch_size
+    count = prompts * job.rollout.num_generations
+    if count % job.cards == 0:
+        return None
+    return f"gives {count} completions per {part}, which {job.cards} cards cannot share", "use a multiple"
+
+
+RULES.must(
+    "engine.mini_batch_size",
+    divide(
+        "train.prompts_per_step", why="the last update would have fewer completions", remedy="leave it null"
+    ),
+    "utils/tensordict_utils.py, make_iterator",
+    value=lambda job: job.mini_batch_size,
+)
+RULES.include(
+    layout_rules.RULES,
+    lambda job: Laid(job.model, {role: job.layout.role(role) for role in ROLES}),
+)
+engine_upstream.add_rule(RULES, "engine", fields, "trainer/config/ppo_trainer.yaml")
+
+
+def notes(job: Job) -> Iterator[str]:
+    """Yield notes for the plan about what no rule forbids."""
+    train = job.train
+    if job.engine.strategy == "megatron":
+        yield "engine.strategy=megatron is rendered, but grpoflow has never run it"
+    if train.num_iterations > 1 and (train.schedule != "constant" or train.warmup_steps):
+        yield "verl changes the learning rate once per step, not once per update"
+    if train.warmup_steps:
+        yield "verl's warm-up begins with a learning rate of 0: the first step trains nothing"
+    if train.weight_decay:
+        yield f"train.weight_decay={train.weight_decay}: verl applies it to norms and biases, too"
+    if not job.on_cpu:
+        yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"
+    yield from engine_upstream.notes("engine", job.engine.upstream)

@@ -1,0 +1,73 @@
+"""Stage tokenize of engine=verl: training data as Parquet in verl's schema, and the test's MindRecord.
+
+verl renders the chat template itself (experimental/agent_loop). The model directory that it reads has the
+template of training (train.py), which adds system prompt and suffix, so that a row holds the question only.
+Rows that are unusable, or whose prompt is longer than tokenize.max_prompt_length, are left out.
+Source: verl 0.9.1, utils/dataset/rl_dataset.py, examples/data_preprocess/gsm8k.py.
+"""
+
+import importlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.base.context import Context
+from stages.engines.verl.job import TRAIN_DATA
+from stages.fetch.config import DatasetConfig
+from stages.fetch.jsonl import Row
+from stages.models.config import ModelConfig
+from stages.tokenize.card import FileCard
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.counts import warnings
+from stages.tokenize.encode import Encoder
+from stages.tokenize.source import Read, Source, Tally, dropped_rows
+from stages.tokenize.stage import both_splits, make_encoder
+from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
+from stages.tokenize.text import ground_truth
+
+
+def run(context: Context) -> None:
+    """Write train.parquet, test.mindrecord and result.json.
+
+    Raises:
+        InputError: no row is left, or more rows than dataset.max_bad_share are unusable.
+    """
+    dataset, config = context.section(DatasetConfig, "dataset"), context.section(TokenizeConfig, "tokenize")
+    model = context.section(ModelConfig, "model")
+    encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
+    train, read_train, test, read_test = both_splits(
+        context.inputs["fetch_dataset"], dataset, encoder.columns
+    )
+    card = write_parquet(encoder, train, read_train, context.output / TRAIN_DATA)
+    training = question_keys(train, read_train, dataset.train_rows)
+    target = context.output / "test.mindrecord"
+    tests = tokenize_file(encoder, test, target, dataset.test_rows, read=read_test, training=training)
+    cards = {"train": card.to_json(), **tests}
+    for warning in warnings(cards):
+        context.warn(warning)
+    context.write_result({"files": cards})
+
+
+def write_parquet(encoder: Encoder, files: Sequence[Path], read: Read[Row], target: Path) -> FileCard:
+    """Write the usable rows; return the counts."""
+    arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
+    with dropped_rows(target) as dropped:
+        tally = Tally(target.name, dropped)
+        rows = list(_rows(encoder, tally, files, read))
+    tally.check(files[0], encoder.dataset.max_bad_share)
+    parquet.write_table(arrow.Table.from_pylist(rows), target)
+    return tally.card
+
+
+def _rows(encoder: Encoder, tally: Tally, files: Sequence[Path], read: Read[Row]) -> Iterator[dict[str, Any]]:
+    dataset, config, card = encoder.dataset, encoder.config, tally.card
+    source = Source(files, read, lambda row: row.prompt, dataset.train_rows)
+    for file, batch in source.batches(tally):
+        for row in usable_rows(encoder, tally, file, batch):
+            yield {
+                "data_source": dataset.name,
+                "prompt": [{"role": "user", "content": row.prompt}],
+                "reward_model": {"style": "rule", "ground_truth": ground_truth(row, dataset, config)},
+                "extra_info": {"index": card.rows_out, "split": "train", "line": row.line},
+            }
+            card.rows_out += 1

@@ -1,0 +1,130 @@
+"""Stage grpo of engine=verl: python -m verl.trainer.main_ppo on a Ray cluster."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from launch.nodes.start import Ray
+from stages.base.context import Context
+from stages.base.errors import InputError
+from stages.engines.model_directory import copy_model
+from stages.engines.outside import (
+    REMEDY,
+    Rendered,
+    Report,
+    StepWatcher,
+    import_run,
+    link_or_copy,
+    make_start,
+    read_start,
+    write_start,
+)
+from stages.engines.verl import checkpoints, metrics, recipe, rewards
+from stages.engines.verl.job import METRICS, PLUGIN, RECIPE, TRAIN_DATA, Job, Paths
+from stages.engines.verl.rules import RULES
+from stages.export.stage import generation, write_template
+from stages.export.template import chat_template
+from stages.fetch.config import DatasetConfig
+from stages.models.config import ModelConfig
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.encode import Encoder
+from stages.tokenize.stage import make_encoder
+
+PROGRAM = ("-m", "verl.trainer.main_ppo")
+VERSION = "0.9.1"
+"""Version of verl whose configuration and checkpoints are known."""
+
+
+def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
+    """Return the rendered files and the start; verl itself decides whether it resumes."""
+    job, paths = Job.from_config(config), paths_of(inputs, work)
+    files = {f"configs/{RECIPE}.yaml": recipe.text(job, paths), **rewards.files(job, paths)}
+    command = (
+        *PROGRAM,
+        f"--config-dir={paths.configs}",
+        f"--config-name={RECIPE}",
+        f"hydra.run.dir={work / 'hydra'}",
+    )
+    engine = job.engine
+    ray = Ray(
+        engine.ray_address, engine.ray_dashboard_port, recipe.ray_options(job), engine.ray_wait_timeout_s
+    )
+    path = [str(PLUGIN)] if job.on_cpu else []
+    environment = recipe.variables(job, paths)
+    return Rendered(make_start(engine, command, work, environment, path, workers=job.cards, ray=ray), files)
+
+
+def paths_of(inputs: Mapping[str, Path], work: Path) -> Paths:
+    """Return the paths of a run."""
+    return Paths(work, inputs["tokenize"] / TRAIN_DATA)
+
+
+def prepare(context: Context) -> None:
+    """Write all files of the run, and choose the checkpoint from which it resumes."""
+    job, paths = Job.from_config(context.config), paths_of(context.inputs, context.work)
+    RULES.demand(job)
+    copy_model(context.inputs["fetch"], paths.model)
+    encoder = encoder_of(context)
+    write_template(chat_template(encoder), paths.model)
+    values = generation(paths.model, encoder.ids, job.rollout, sampled=True)
+    (paths.model / "generation_config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
+    (context.work / rewards.REPORT).unlink(missing_ok=True)
+    step = checkpoints.prepare_resume(paths.checkpoints, job)
+    write_start(context.work, render(context.config, context.inputs, context.work), resumed=step)
+    context.progress(0, 1, "starts" if step is None else f"resumes after step {step}", "")
+
+
+def encoder_of(context: Context) -> Encoder:
+    """Return the encoder of the training prompts."""
+    model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
+    config = context.section(TokenizeConfig, "tokenize")
+    return make_encoder(context.inputs["fetch"], model, dataset, config)
+
+
+class Watcher(StepWatcher):
+    """Reads verl's file of metrics, and removes checkpoints beyond train.keep_checkpoints."""
+
+    def __init__(self, log: Path, work: Path, job: Job, report: Report) -> None:
+        super().__init__(log, work, job.engine, report)
+        self._work, self._train = work, job.train
+
+    def read(self, line: str) -> None:
+        """Process the metrics of one step."""
+        self.add(metrics.row(json.loads(line)), self._train.steps)
+        checkpoints.prune(self._work / "checkpoints", self._train.keep_checkpoints)
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
+    """Follow a run. Workers of an existing Ray cluster do not know the attempt's directory."""
+    job = Job.from_config(config)
+    directory = logs if job.engine.ray_address is None else work
+    return Watcher(directory / f"{METRICS}.jsonl", work, job, report)
+
+
+def collect(context: Context) -> None:
+    """Check that the run finished; import shards, metrics, completions and configuration."""
+    job, paths = Job.from_config(context.config), paths_of(context.inputs, context.work)
+    if (file := context.work / rewards.REPORT).exists():
+        raise InputError(file, None, file.read_text(encoding="utf-8"), "train again")
+    last, tracker = checkpoints.tracked(paths.checkpoints), paths.checkpoints / checkpoints.TRACKER
+    if last != job.train.steps:
+        rule = f"must name step {job.train.steps}, the proof of a finished run"
+        raise InputError(tracker, last, rule, REMEDY)
+    if fault := checkpoints.defect(paths.checkpoints, last, job):
+        raise InputError(checkpoints.directory(paths.checkpoints, last), None, fault, REMEDY)
+    import_weights(checkpoints.directory(paths.checkpoints, last), context.output)
+    metrics.write_completions(paths.completions, context.work / "completions.jsonl", job.train)
+    resumed = read_start(context.work)["resumed"]
+    import_run(context, resumed, f"global_step_{last}", VERSION)
+
+
+def import_weights(step: Path, output: Path) -> None:
+    """Link or copy the policy's shards, and what the merger reads besides, into the artifact."""
+    source = step / checkpoints.ACTOR
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        if file.name.startswith(("optim_", "extra_state_")):
+            continue
+        target = output / checkpoints.ACTOR / file.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(file, target)
