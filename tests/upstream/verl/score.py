@@ -1,0 +1,34 @@
+"""Rewards of completions by a generated file, as verl's reward loop computes them."""
+
+import asyncio
+import json
+import sys
+from types import SimpleNamespace
+
+import torch
+from verl.utils.import_utils import load_extern_object
+
+file, rows = sys.argv[1], json.loads(sys.argv[2])
+
+
+class Tokenizer:
+    """A tokenizer whose id of a row's text is the row's number."""
+
+    def decode(self, ids, skip_special_tokens):
+        return rows[int(ids[0])][0]
+
+
+async def rewards():
+    """Return the rewards of all rows."""
+    manager = load_extern_object(file, "Rewards")({}, Tokenizer(), None)
+    result = []
+    for number, (_, truth, length) in enumerate(rows):
+        responses = torch.full((length + 3,), number)
+        mask = torch.cat([torch.ones(4), torch.ones(length), torch.zeros(3)])
+        batch = {"responses": responses, "attention_mask": mask}
+        item = SimpleNamespace(batch=batch, non_tensor_batch={"reward_model": {"ground_truth": truth}})
+        result.append((await manager.run_single([item]))["reward_score"])
+    return result
+
+
+print(json.dumps(asyncio.run(rewards())))

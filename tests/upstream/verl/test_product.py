@@ -1,0 +1,81 @@
+"""engine=verl with the real verl: its configuration, its rewards, and a run from fetch to report."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config.load import load
+from stages.engines.verl import recipe, rewards, upstream
+from stages.engines.verl.engine import job
+from stages.engines.verl.job import RECIPE, Paths
+from stages.rewards.score import score
+
+VALIDATE = Path(upstream.__file__).with_name("rehearsal") / "validate.py"
+HERE = Path(__file__).parent
+FAMILIES = ("qwen2_5_7b", "qwen3_8b", "qwen3_30b_a3b", "llama3_1_8b")
+ALGORITHMS = {
+    "grpo": ("train.loss_type=grpo", "train.beta=0"),
+    "dapo": ("train.loss_type=dapo", "train.epsilon_high=0.28", "train.num_iterations=2"),
+    "dr_grpo": ("train.loss_type=dr_grpo", "train.scale_advantages=false", "train.schedule=cosine"),
+    "gspo": (
+        "train.importance_sampling_level=sequence",
+        "train.epsilon_low=3e-4",
+        "train.max_grad_norm=null",
+    ),
+}
+
+
+def run(*command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("engine", ["dp", "megatron"])
+def test_the_recorded_fields_are_those_of_verl(interpreter, engine):
+    printed = run(interpreter("verl"), HERE / "fields.py", engine)
+    assert (upstream.FIELDS / f"{engine}.yaml").read_text() == printed
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [*ALGORITHMS.values(), *[(f"model={name}",) for name in FAMILIES], ("engine.device=cpu",),
+     ("layout=dp8_mp1_pp1_cp2", "engine.rollout=sglang", "launcher.cards_per_node=8")],
+    ids=" ".join,
+)  # fmt: skip
+def test_verl_accepts_the_rendered_configuration(interpreter, tmp_path, overrides):
+    run_job = job(load(["experiment=verl_7b", "model.path=/models/m", *overrides]))
+    text = recipe.text(run_job, Paths(Path("/run"), Path("/data/train.parquet")))
+    (tmp_path / f"{RECIPE}.yaml").write_text(text)
+    assert "FSDPActorConfig" in run(interpreter("verl"), VALIDATE, tmp_path, RECIPE)
+
+
+TEXTS = ["3 + 4\n#### 7", "#### 8", "nothing", "12 #### 7,000"]
+TRUTHS = ["7", "7", "7", "7000"]
+LENGTHS = [9, 5, 28, 20]
+USER = "def shorter(completions, solutions):\n    return [1 / (1 + len(text)) for text in completions]\n"
+REWARDS = (
+    ("reward.functions=[accuracy,answer_format]", "reward.weights=[1.0,0.1]"),
+    ("reward=dapo", "reward.length.max_tokens=28"),
+    ("reward=cosine", "reward.length.max_tokens=28"),
+    ("reward.functions=[users_reward:shorter,qwen_accuracy]", "reward.weights=[0.3,1.0]"),
+)
+
+
+@pytest.mark.parametrize("overrides", REWARDS, ids=lambda overrides: overrides[0])
+def test_rewards_are_those_of_the_local_engine(interpreter, tmp_path, monkeypatch, overrides):
+    users = tmp_path / "users"
+    users.mkdir()
+    (users / "users_reward.py").write_text(USER)
+    monkeypatch.syspath_prepend(str(users))
+    config = load(["experiment=verl_7b", "model.path=/models/m", *overrides])
+    for name, text in rewards.files(job(config), Paths(tmp_path, tmp_path)).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    rows = json.dumps(list(zip(TEXTS, TRUTHS, LENGTHS, strict=True)))
+    printed = run(interpreter("verl"), HERE / "score.py", tmp_path / "configs/rewards.py", rows, cwd=tmp_path)
+    expected = score(config.reward, TEXTS, TRUTHS, LENGTHS).total
+    assert np.float32(json.loads(printed.splitlines()[-1])).tolist() == expected.tolist()
