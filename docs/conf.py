@@ -29,5 +29,5 @@ html_sidebars = {
 copybutton_prompt_text = r"\$ |> "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
-html_context = {"english_only": ["engines/verl"]}
+html_context = {"english_only": []}
 html_use_index = False

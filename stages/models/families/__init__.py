@@ -145,9 +145,9 @@ def head_dim_fault(trained: Trained) -> Broken:
 def rope_scaling_fault(trained: Trained) -> Broken:
     """Check that the engine's files can express the scaling of rotary positions."""
     scaling = trained.model.rope_scaling
-    if scaling is None or trained.engine == "local":
+    if scaling is None or trained.engine in ("local", "verl"):
         return None
-    rule = "must be null: only engine=local supports it"
+    rule = "must be null: only engine=local and engine=verl support it"
     return rule, "choose engine=local", f"{{factor: {scaling.factor:g}, …}}"
 
 
