@@ -299,8 +299,8 @@ verl.whole_experts  model=qwen3_30b_a3b layout.train.expert_parallel=2  ->  mode
 verl.strategy  engine.device=cpu engine.strategy=megatron  ->  engine.strategy=megatron layout=dp1_mp2_pp2
 verl.model_parallel  layout.generate.model_parallel=4 layout.generate.data_parallel=1 launcher.cards_per_node=2  ->  layout.generate.model_parallel=2 layout.generate.data_parallel=2 launcher.cards_per_node=2
 verl.equal_nodes  launcher.cards_per_node=3  ->  launcher.cards_per_node=2
-verl.whole_batches  train.prompts_per_step=3 rollout.num_generations=2  ->  train.prompts_per_step=4 rollout.num_generations=2
-verl.whole_batches  engine.mini_batch_size=1 rollout.num_generations=2  ->  engine.mini_batch_size=2 rollout.num_generations=2
+verl.divisible_batches  train.prompts_per_step=3 rollout.num_generations=2  ->  train.prompts_per_step=4 rollout.num_generations=2
+verl.divisible_batches  engine.mini_batch_size=1 rollout.num_generations=2  ->  engine.mini_batch_size=2 rollout.num_generations=2
 verl.mini_batch_size  engine.mini_batch_size=5  ->  engine.mini_batch_size=8
 engine_layouts.no_experts  layout.train.expert_parallel=2
 verl.upstream  +engine.upstream.trainer.steps=3  ->  +engine.upstream.trainer.balance_batch=false

@@ -42,9 +42,9 @@ def defect(root: Path, step: int, job: Job) -> str | None:
     names = [f"{part}_world_size_{job.cards}_rank_{rank}.pt" for rank in range(job.cards) for part in PARTS]
     for file in (actor / name for name in names):
         if not file.is_file():
-            others = sorted(path.name for path in actor.glob(f"{PARTS[0]}_world_size_*"))
-            found = f"; it was saved as {others[0]}" if others else ""
-            return f"{file.name} is missing{found}"
+            saved = sorted(path.name for path in actor.glob(f"{PARTS[0]}_world_size_*"))
+            hint = f"; it was saved as {saved[0]}" if saved else ""
+            return f"{file.name} is missing{hint}"
         if not zipfile.is_zipfile(file):
             return f"{file.name} is truncated"
     return None if (directory(root, step) / "data.pt").is_file() else "data.pt is missing"

@@ -17,7 +17,7 @@ METRICS = "metrics"
 """Name of verl's own file of metrics, without .jsonl."""
 CPUS_PER_WORKER = 3
 """CPUs that Ray reserves for each worker (verl/single_controller/ray/base.py, max_colocate_count)."""
-OTHER_CPUS = 8
+DRIVER_CPUS = 8
 """CPUs that Ray reserves for the driver, data, agent loops and rewards."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.engines.outside import dump
 from stages.engines.upstream import merged
-from stages.engines.verl.job import CPUS_PER_WORKER, METRICS, OTHER_CPUS, PLUGIN, REWARDS, Job, Paths
+from stages.engines.verl.job import CPUS_PER_WORKER, DRIVER_CPUS, METRICS, PLUGIN, REWARDS, Job, Paths
 from stages.engines.verl.upstream import RECORDS
 
 Values = dict[str, Any]
@@ -45,7 +45,7 @@ def variables(job: Job, paths: Paths) -> dict[str, str]:
 
 def ray_options(job: Job) -> tuple[str, ...]:
     """Return options of `ray start`; a CPU's worker gets logical CPUs that the machine may not have."""
-    cpus = OTHER_CPUS + CPUS_PER_WORKER * job.cards
+    cpus = DRIVER_CPUS + CPUS_PER_WORKER * job.cards
     return (*([f"--num-cpus={cpus}"] if job.on_cpu else []), *job.engine.ray_options)
 
 

@@ -55,4 +55,4 @@ def files(job: Job, paths: Paths) -> Mapping[str, str]:
 def user_directories(job: Job) -> list[str]:
     """Return the directories from which the user's reward functions are imported."""
     modules = (name.partition(":")[0] for name in job.reward.functions if name not in BUILTIN)
-    return list(dict.fromkeys(str(found) for module in modules if (found := directory_of(module))))
+    return list(dict.fromkeys(str(path) for module in modules if (path := directory_of(module))))

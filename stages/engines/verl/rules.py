@@ -98,7 +98,7 @@ def _equal_nodes(job: Job) -> Broken:
 
 
 @RULES.row("train.prompts_per_step", "utils/config.py; workers/engine_workers.py", each=("step", "update"))
-def _whole_batches(job: Job, part: str) -> Broken:
+def _divisible_batches(job: Job, part: str) -> Broken:
     prompts = job.train.prompts_per_step if part == "step" else job.mini_batch_size
     count = prompts * job.rollout.num_generations
     if count % job.cards == 0:

@@ -40,7 +40,7 @@ def groups(values, path=""):
             yield from groups(value, f"{path}.{name}".strip("."))
         else:
             leaves[name] = None if value == "???" else value
-    if leaves:
+    if leaves and path:  # the only key at the top is model_engine, which engine.strategy selects
         yield path, leaves
 
 
@@ -49,5 +49,5 @@ if __name__ == "__main__":
         classes = {
             path or "root": leaves for path, leaves in groups(composed([f"model_engine={sys.argv[1]}"]))
         }
-    sections = {"" if path == "root" else path: path for path in classes}
+    sections = {path: path for path in classes}
     print(HEADER + yaml.safe_dump({"classes": classes, "sections": sections}, width=110), end="")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +80,26 @@ def test_rewards_are_those_of_the_local_engine(interpreter, tmp_path, monkeypatc
     printed = run(interpreter("verl"), HERE / "score.py", tmp_path / "configs/rewards.py", rows, cwd=tmp_path)
     expected = score(config.reward, TEXTS, TRUTHS, LENGTHS).total
     assert np.float32(json.loads(printed.splitlines()[-1])).tolist() == expected.tolist()
+
+
+def test_a_run_from_fetch_to_report_is_cached_when_repeated(interpreter, tmp_path):
+    overrides = [
+        "engine=verl", "engine.device=cpu", f"engine.python={interpreter('verl')}", "model=tiny_qwen3",
+        f"store={tmp_path / 'store'}", "train.steps=2", "train.prompts_per_step=4", "train.warmup_steps=0",
+        "evaluate.num_prompts=32", "evaluate.sample_prompts=0",
+    ]  # fmt: skip
+    assert run_pipeline(tmp_path, *overrides)[0] == 0
+    (grpo,) = (tmp_path / "store" / "grpo").iterdir()
+    rows = [json.loads(line) for line in (grpo / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]
+    assert {"reward", "loss", "kl", "grad_norm", "completion_length", "step_s"} <= rows[0].keys()
+    began = grpo.stat().st_mtime_ns
+    assert run_pipeline(tmp_path, *overrides)[0] == 0
+    assert grpo.stat().st_mtime_ns == began
+
+
+def run_pipeline(directory, *overrides):
+    """Return the exit code and the output of `grpoflow run`."""
+    command = [sys.executable, "-m", "pipeline.cli", "run", *overrides]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
+    return done.returncode, done.stdout + done.stderr
