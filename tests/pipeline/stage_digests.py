@@ -184,10 +184,15 @@ def numbers(value: Any) -> list[float]:
 
 def of_engines() -> dict[str, dict[str, Any]]:
     """Outside engine -> version and digest of the files that it is given."""
+    from pipeline.config.load import load
     from stages.engines.mindformers.finetune_yaml import finetune
     from stages.engines.mindrlhf.start import all_configs
     from stages.engines.mindrlhf_one_stage import files
     from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
+    from stages.engines.verl import export
+    from stages.engines.verl.engine import job
+    from stages.engines.verl.job import Paths
+    from stages.engines.verl.recipe import recipe
     from tests.stages.engines.mindformers import jobs as mindformers
     from tests.stages.engines.mindrlhf import jobs as mindrlhf
     from tests.stages.engines.mindrlhf_one_stage import jobs as one_stage
@@ -197,11 +202,14 @@ def of_engines() -> dict[str, dict[str, Any]]:
     first, second = mindrlhf.job_of(*seven), mindformers.job_of(*seven)
     third = one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2")
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
+    verl = load(["experiment=verl_7b", "model.path=/models/qwen"])
     given = {
         "mindrlhf": all_configs(first, mindrlhf.paths(first), resume=False),
         "mindformers": finetune(second, mindformers.PATHS, resume=False),
         "mindrlhf_one_stage": [files.finetune(third), files.predict(third), files.hyper_parameters(third)],
         "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.paths(), False), runtime_env(fourth)],
+        "verl_grpo": recipe(job(verl), Paths(Path("/run"), Path("/data"))),
+        "verl_export": list(export.render(verl.plain(), {"grpo": Path("/grpo")}, Path("/run")).start.program),
     }
     return {name: {"version": PROGRAMS[name], "digest": digest(values)} for name, values in given.items()}
 
