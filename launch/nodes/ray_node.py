@@ -29,6 +29,7 @@ from typing import Any
 
 SCRIPT_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "LOG_DIR")  # trainers use these names for other purposes
 POLL_S, GRACE_S = 0.2, 5.0
+LOSS_REPORT_S = 5.0  # a program notices a lost node first; then that node reports its end, which names it
 REGISTERED = b"Ray runtime started"  # output of `ray start` when its node is registered
 SAVED_LOG_BYTES = 64 * 2**10
 PR_SET_CHILD_SUBREAPER = 36
@@ -288,6 +289,8 @@ def _run_program(
                 time.sleep(POLL_S)
         finally:
             end(running)
+    if running.returncode != 0 and "," in options.nodes:
+        time.sleep(LOSS_REPORT_S)
     return running.returncode if running.returncode >= 0 else 128 - running.returncode
 
 

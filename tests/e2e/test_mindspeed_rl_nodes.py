@@ -50,7 +50,7 @@ def said(store):
 def test_a_node_lost_midway_is_named_and_the_run_goes_on(tmp_path, count, layout):
     store, nodes = tmp_path / "store", on_nodes(tmp_path, count, layout)
     first = subprocess.Popen(
-        luigi(store, *BASE, *nodes, "+engine.env.STANDIN_STEP_S='2'"),
+        luigi(store, *BASE, *nodes, "+engine.env.STANDIN_STEP_S='6'"),
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
     )  # fmt: skip
     deadline = time.monotonic() + 240
