@@ -44,7 +44,8 @@ def test_the_recorded_fields_are_those_of_verl(interpreter, engine):
 @pytest.mark.parametrize(
     "overrides",
     [*ALGORITHMS.values(), *[(f"model={name}",) for name in FAMILIES], ("engine.device=cpu",),
-     ("layout=dp8_mp1_pp1_cp2", "engine.rollout=sglang", "launcher.cards_per_node=8")],
+     ("layout.train.data_parallel=8",
+      "layout.train.context_parallel=2", "engine.rollout=sglang", "launcher.cards_per_node=8")],
     ids=" ".join,
 )  # fmt: skip
 def test_verl_accepts_the_rendered_configuration(interpreter, tmp_path, overrides):
