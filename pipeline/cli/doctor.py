@@ -18,12 +18,12 @@ from pipeline.cli.command import Commands
 from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.engines.machines import node_paths
-from pipeline.errors import Exit
+from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.rehearsal import machine
 from pipeline.terminal import as_json
-from stages.base.engine import Engine
+from stages.base.engine import Engine, Known, Window
 
 NO_ENGINES = {"machine": "machine", "rehearse": "grpoflow rehearse"}
 """Groups of checks that are not engines, and their headings."""
@@ -39,11 +39,19 @@ def register(commands: Commands) -> None:
         "engine=mindrlhf engine.mindrlhf_home=DIR engine.python=PYTHON",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument(
+        "--constraints",
+        action="store_true",
+        help="only print the engine's package versions as a pip requirements or constraints file",
+    )
 
 
 def doctor(options: Namespace) -> int:
     """Show all checks; exit 1 if an engine of the configuration is not ready."""
     config = load(options.overrides, options.config_dir)
+    if options.constraints:
+        print("\n".join(constraints(config)))
+        return Exit.DONE
     groups = examine(config)
     verdicts = {
         name: verdict(groups["machine"] + checks) for name, checks in groups.items() if name not in NO_ENGINES
@@ -54,6 +62,17 @@ def doctor(options: Namespace) -> int:
     else:
         _show(groups, verdicts)
     return Exit.FAILED if "not ready" in verdicts.values() else Exit.DONE
+
+
+def constraints(config: Config) -> Iterator[str]:
+    """Yield the lines of a pip file with the versions that the engines of the configuration work with."""
+    for engine in engines.parts(config):
+        if not engine.programs:
+            raise ConfigError([Problem("engine", engine.name, "runs in grpoflow's own environment")])
+        known = engine.works_with(_contract(engine, config))
+        yield f"# engine={engine.name}"
+        for name, versions, reason in _packages(engine, known, config):
+            yield f"{name}{versions}  # {reason}"
 
 
 def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str]) -> None:
@@ -124,14 +143,14 @@ def _host_memory(config: Config) -> Iterator[Check]:
 
 def _outside(engine: Engine, config: Config) -> Iterator[Check]:
     settings: Any = engine.settings(config)
-    needed = min(config.cards, config.launcher.cards_per_node)
-    memory = getattr(settings, "device_memory_gib", None)
-    yield from devices.checks(devices.look(), needed, memory, engine.requires_ascend_910)
-    contract = getattr(settings, "contract", None)
-    for first in engine.checkouts[:1]:
-        contract = first.contract(getattr(settings, first.key)) or contract
+    on_cpu = getattr(settings, "device", "npu") == "cpu"
+    if not on_cpu:
+        needed = min(config.cards, config.launcher.cards_per_node)
+        memory = getattr(settings, "device_memory_gib", None)
+        yield from devices.checks(devices.look(), needed, memory, engine.requires_ascend_910)
+    contract = _contract(engine, config)
     known, checked = engine.works_with(contract), engine.needed(contract)
-    packages = (*(known.packages if known else ()), *engine.optional_packages(settings))
+    packages = _packages(engine, known, config)
     python = None if settings.container else look.interpreter(settings.python)
     names = [name for name, *_ in packages] + [checkout.package for checkout in checked if checkout.package]
     installed_versions = look.versions(python, names) if python else None
@@ -143,14 +162,28 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
             "python", "unknown", f"runs behind {settings.container[0]}", "run grpoflow doctor in there"
         )
         return
-    if known is not None:
+    if known is not None and not on_cpu:
         yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
         yield look.driver(known.driver)
     if python is None or installed_versions is None:
         state = f"{python or 'no python on PATH but our own'}: does not answer"
         yield Check(
-            "python", "problem", state, "engine.python: an interpreter with mindspore and mindformers"
+            "python", "problem", state, f"engine.python: an interpreter with {' and '.join(engine.imports)}"
         )
         return
     yield look.python_version(installed_versions["python"] or "")
     yield from look.packages(packages, installed_versions.get, python)
+
+
+def _contract(engine: Engine, config: Config) -> str | None:
+    """Return the contract of an engine's checkout, or the configured one."""
+    settings = engine.settings(config)
+    contract: str | None = getattr(settings, "contract", None)
+    for first in engine.checkouts[:1]:
+        contract = first.contract(getattr(settings, first.key)) or contract
+    return contract
+
+
+def _packages(engine: Engine, known: Known | None, config: Config) -> tuple[Window, ...]:
+    """Return the packages that an engine needs with these settings."""
+    return (*(known.packages if known else ()), *engine.optional_packages(engine.settings(config)))

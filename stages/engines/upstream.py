@@ -197,8 +197,10 @@ def merged(values: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any
     result = dict(values)
     for name, value in added.items():
         below = result.get(name)
-        groups = isinstance(below, Mapping) and isinstance(value, Mapping)
-        result[name] = merged(below, value) if groups else value
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            result[name] = merged(below, value)
+        else:
+            result[name] = value
     return result
 
 

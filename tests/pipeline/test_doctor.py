@@ -2,6 +2,8 @@ import json
 import sys
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 from pipeline.cli import main
 
 
@@ -26,6 +28,22 @@ def test_missing_parts_of_mindrlhf_are_listed_with_remedies(tmp_path, capsys, mo
     assert main(["doctor", *engine, "engine.use_vllm=0", f"store={tmp_path}"]) == 1
     text = capsys.readouterr().out
     assert "engine=mindrlhf: not ready" in text and "vllm" not in text
+
+
+def test_constraints_are_the_versions_that_are_checked(tmp_path, capsys):
+    def printed(*words):
+        code = main(["doctor", "engine=verl", f"engine.python={sys.executable}", f"store={tmp_path}", *words])
+        return code, capsys.readouterr().out
+
+    code, text = printed("engine.device=cpu", "--constraints")
+    lines = [Requirement(line.partition("#")[0]) for line in text.splitlines() if line[0] != "#"]
+    assert code == 0 and {"verl", "torch", "ray"} <= {line.name for line in lines}
+    assert not [line.name for line in lines if line.name.startswith(("torch_", "torch-", "vllm"))]
+    _, report = printed("engine.device=cpu", "--json")
+    checks = {check["name"] for check in json.loads(report)["checks"]["verl"]}
+    assert checks == {"python", *(line.name for line in lines)}  # a CPU has no CANN, driver or cards
+    assert "torch_npu==" in printed("--constraints")[1]
+    assert main(["doctor", "--constraints"]) == 2
 
 
 def test_a_container_is_not_inspected(tmp_path, capsys):

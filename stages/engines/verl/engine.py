@@ -108,7 +108,7 @@ NPU_PACKAGES: tuple[Window, ...] = (
 )
 CPU_PACKAGES: tuple[Window, ...] = (("torch", "==2.13.0", _MEASURED),)
 KNOWN: Mapping[str, Known] = {
-    "0.9.1": Known(PACKAGES, ("cann", ">=9.1,<9.2", _READ), ("driver", ">=25.5", _READ))
+    "0.9.1": Known(PACKAGES, ("cann", ">=9.1,<9.2", _READ), ("driver", "", "verl's guide names no version"))
 }
 """Version of verl -> versions that work. The window moves with each release, about every quarter."""
 

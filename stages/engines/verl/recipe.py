@@ -34,6 +34,7 @@ CPU_VARIABLES = {
     "RAY_AUTH_MODE": "disabled",  # Ray would write a token into the home directory
     "OMP_NUM_THREADS": "1",  # sums depend on the number of threads
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # Ray's default of 15 starves its workers on a busy machine
 }
 
 
