@@ -101,6 +101,9 @@ EXPECTED = {
     "truncated_safetensors": ("damaged_weights", "stage.log"),
     "unknown_argument": ("arguments", "stage.log"),
     "unknown_yaml_key": ("yaml_key", "stage.log"),
+    "verl_actor_died": ("verl_actor_died", "worker_0.log"),
+    "verl_cards": ("verl_cards", "worker_0.log"),
+    "verl_ray_memory": ("verl_ray_memory", "worker_0.log"),
     "wrong_address": ("wrong_address", "stage.log"),
     "wrong_type_of_config": ("told", "stage.log"),
 }
