@@ -181,7 +181,7 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
 
     try:
         if spec.stage.program is None:
-            declared = STAGES[spec.name].entry == spec.stage.entry
+            declared = STAGES.get(spec.name, spec.stage).entry == spec.stage.entry
             outcome = stage(spec.name if declared else f"{spec.stage.entry}:run", spec.stage.workers)
         else:
             from pipeline.engines import program

@@ -19,8 +19,12 @@ class Laid:
 
     def experts(self) -> int:
         """Return the number of experts per layer; 0 if there are none."""
-        experts = family_of(self.model).experts
-        return experts(self.model).count if experts else 0
+        family = family_of(self.model)
+        if family.experts is None:
+            return 0
+        if family.section is not None and getattr(self.model, family.section.name) is None:
+            return 0  # stages.models.families.RULES reports it
+        return family.experts(self.model).count
 
 
 RULES = Rules[Laid]("engine_layouts")

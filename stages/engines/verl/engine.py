@@ -136,6 +136,6 @@ ENGINE = Engine(
     known=KNOWN,
     optional_packages=optional_packages,
     imports=("verl", "ray"),
-    unrehearsed="cannot be rehearsed yet: run a small model with engine.device=cpu instead",
+    rehearsal="pipeline.rehearsal.verl",
     notes=lambda run: rules.notes(job(run)),
 )

@@ -1,0 +1,132 @@
+"""Rehearsal of engine=verl: the unmodified verl trains a small model on this machine's CPU."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from launch.machine import checks
+from pipeline.errors import Problem
+from pipeline.plan.graph import Plan
+from pipeline.rehearsal import Report
+from pipeline.rehearsal.machine import missing_inputs, missing_packages
+from pipeline.rehearsal.scratch import Scratch
+from stages.engines.rehearsal import Proof
+from stages.engines.verl import checkpoints, recipe, shrink
+from stages.engines.verl.config import VerlEngine
+from stages.engines.verl.engine import CPU_PACKAGES, ENGINE, PACKAGES, job
+from stages.engines.verl.job import RECIPE, TRAIN_DATA, Paths
+from stages.grpo.metrics import read_rows
+
+VALIDATE = Path(shrink.__file__).with_name("rehearsal") / "validate.py"
+VALIDATE_TIMEOUT_S = 600.0
+INSTALL = "grpoflow doctor engine=verl engine.device=cpu --constraints > FILE; pip install --requirement FILE"
+CLOSE = 1e-3
+"""Largest relative difference between metrics of one and of two workers."""
+UNPROVEN = (
+    Proof("rollout by vLLM or SGLang, weights sent to it", "unproven", "transformers generated here"),
+    Proof("HCCL, bfloat16, kernels of NPUs, offloading", "unproven", "gloo and float32 on a CPU"),
+    Proof("the run's own model, layout and memory", "unproven", "a small model on one machine"),
+    Proof("accuracy", "unproven", "a random model was trained for two steps, with an additional reward"),
+)
+
+
+def refusals(plan: Plan) -> Iterator[Problem]:
+    """Yield the problems of tokenizer and interpreter."""
+    engine = plan.config.engine
+    assert isinstance(engine, VerlEngine)
+    yield from missing_inputs(plan, ENGINE)
+    yield from missing_packages("engine.python", engine.python, (*PACKAGES, *CPU_PACKAGES), INSTALL)
+
+
+def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+    """Validate the run's own configuration; train, kill, resume and export a small model."""
+    report("validate_config of the run's own configuration …")
+    yield _validated(plan, scratch)
+    _add_reward(scratch)
+    stages, model = Scratch(scratch, report), scratch / "model"
+    small = shrink.shrink(plan.config.plain(), model, workers=1)
+    stages.write_model(plan, small)
+    planned = stages.plan(small)
+    stages.build_until(planned, "grpo")
+    yield _data(planned, stages)
+    killed = stages.kill(planned, "grpo", _checkpoint)
+    grpo = stages.build(planned, "grpo")
+    yield _resumed(grpo, killed)
+    rows = read_rows(grpo / "metrics.jsonl")
+    yield _trained(rows)
+    stages.build(planned, "export")
+    claim = "shards merged by verl.model_merger"
+    yield Proof(claim, "proven", "names and shapes equal the fetched model's, all numbers finite")
+    two = stages.plan(shrink.shrink(plan.config.plain(), model, workers=2))
+    yield _equal(rows, read_rows(stages.build(two, "grpo") / "metrics.jsonl"))
+    yield from UNPROVEN
+
+
+def _add_reward(scratch: Path) -> None:
+    """Let this process and the stages' processes find the additional reward function."""
+    (scratch / f"{shrink.REWARD}.py").write_text(shrink.REWARD_SOURCE, encoding="utf-8")
+    sys.path.append(str(scratch))
+    path = [os.environ.get("PYTHONPATH"), str(scratch)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+
+
+def _validated(plan: Plan, scratch: Path) -> Proof:
+    """Let verl compose and check the rendered configuration of the full-size run."""
+    run = job(plan.config)
+    paths, configs = Paths(scratch / "full", scratch / TRAIN_DATA), scratch / "configs"
+    configs.mkdir()
+    (configs / f"{RECIPE}.yaml").write_text(recipe.text(run, paths), encoding="utf-8")
+    command = [str(checks.interpreter(run.engine.python)), str(VALIDATE), str(configs), RECIPE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=VALIDATE_TIMEOUT_S)
+    claim = "configuration accepted by verl"
+    if done.returncode != 0:
+        return Proof(claim, "failed", done.stderr.strip().splitlines()[-1])
+    return Proof(claim, "proven", f"validate_config and typed classes; {run.cards} cards, {run.nodes} nodes")
+
+
+def _data(planned: Plan, stages: Scratch) -> Proof:
+    tokenized = stages.store.path(planned.spec("tokenize").key)
+    card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))["files"]["train"]
+    dataset = planned.config.dataset
+    return Proof(
+        "data read", "proven", f"{card['rows_out']} prompts of {dataset.path or dataset.name} as Parquet"
+    )
+
+
+def _checkpoint(work: Path) -> int | None:
+    """Return the step of a complete checkpoint."""
+    step = checkpoints.tracked(work / "checkpoints")
+    return step if step is not None and step >= shrink.KILLED_AFTER else None
+
+
+def _resumed(grpo: Path, killed: int | None) -> Proof:
+    result: dict[str, Any] = json.loads((grpo / "result.json").read_text(encoding="utf-8"))
+    start = result["resumed_from"]
+    fine = killed is not None and start is not None and start >= killed
+    message = (
+        f"killed (SIGKILL) after step {killed}; resumed after step {start}, {result['steps']} steps in all"
+    )
+    return Proof("resumed", "proven" if fine else "failed", message)
+
+
+def _trained(rows: list[dict[str, Any]]) -> Proof:
+    """Check that rewards were computed and that the policy got a gradient."""
+    norms = [row.get("grad_norm", math.nan) for row in rows]
+    fine = len(rows) == shrink.STEPS and all(math.isfinite(norm) and norm > 0 for norm in norms)
+    rewards = ", ".join(f"{row.get('reward', math.nan):.3g}" for row in rows)
+    message = f"mean rewards {rewards}; gradient norms {', '.join(f'{norm:.4g}' for norm in norms)}"
+    return Proof("rewards and updates", "proven" if fine else "failed", message)
+
+
+def _equal(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> Proof:
+    """Compare the metrics of one and of two workers, which sample the same completions in the first step."""
+    names = ("reward", "loss", "grad_norm")
+    pairs = [(one[0].get(name, math.nan), two[0].get(name, math.nan)) for name in names]
+    fine = all(math.isclose(first, second, rel_tol=CLOSE, abs_tol=1e-6) for first, second in pairs)
+    values = ", ".join(f"{name} {a:.5g} and {b:.5g}" for name, (a, b) in zip(names, pairs, strict=True))
+    return Proof("two workers train like one", "proven" if fine else "failed", values)

@@ -1,0 +1,82 @@
+"""The recipe of a rehearsal: a small model and few steps on a CPU; template, algorithm and rewards stay."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.engines.rehearsal import complete_layout, keep_existing_scripts
+
+STEPS, KILLED_AFTER = 2, 1
+"""All steps, and the step whose checkpoint is complete when the run is killed."""
+ROWS, HELD_OUT = 16, 4
+"""Rows of the training data (at least two steps), and held-out rows."""
+MAX_TOKENS, COMPLETIONS, PROMPTS = 32, 4, 2
+"""Upper limits: tokens of a completion, completions of a prompt, prompts of an update."""
+_HIDDEN, _LAYERS, _HEADS, _INTERMEDIATE = 16, 2, 2, 32
+REWARD = "grpoflow_rehearsal_reward"
+"""Module with an additional reward function: a random model earns no other, and would learn nothing."""
+REWARD_SOURCE = '''"""Reward of a rehearsal."""
+
+
+def letters(completions: list[str], solutions: list[str]) -> list[float]:
+    """Return the share of the letters a to m, in which texts of a random model differ."""
+    return [sum("a" <= letter <= "m" for letter in text) / max(1, len(text)) for text in completions]
+'''
+
+
+def shrink(config: Mapping[str, Any], model: Path, workers: int) -> dict[str, Any]:
+    """Return the plain configuration of the rehearsal of a plain configuration.
+
+    Args:
+        config: the run's configuration.
+        model: directory of the small model.
+        workers: number of workers, which shard the model by FSDP2.
+    """
+    small = copy.deepcopy(dict(config))
+    grouped = config["model"]["num_key_value_heads"] < config["model"]["num_attention_heads"]
+    small["model"] |= {
+        "source": "local",
+        "path": str(model),
+        "tokenizer_path": None,
+        "hidden_size": _HIDDEN,
+        "num_hidden_layers": _LAYERS,
+        "num_attention_heads": _HEADS,
+        "num_key_value_heads": _HEADS // 2 if grouped else _HEADS,
+        "intermediate_size": _INTERMEDIATE,
+    }
+    small["layout"] = complete_layout(config["layout"], workers)
+    small["layout"]["train"] |= {"opt_offload": False}
+    small["cards"] = workers
+    _shrink_engine(small)
+    _shrink_steps(small)
+    small["dataset"] |= {
+        "train_rows": max(ROWS, STEPS * small["train"]["prompts_per_step"]),
+        "test_rows": HELD_OUT,
+    }
+    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
+    reward = small["reward"]
+    reward["functions"] = (*reward["functions"], f"{REWARD}:letters")
+    reward["weights"] = (*reward["weights"], 1.0)
+    return small
+
+
+def _shrink_engine(small: dict[str, Any]) -> None:
+    engine = small["engine"]
+    keep_existing_scripts(engine)
+    if engine["strategy"] == "megatron":
+        engine |= {"strategy": "fsdp2", "upstream": {}}  # its keys may be Megatron's
+    engine |= {"device": "cpu", "param_offload": False, "container": (), "ray_address": None}
+    engine |= {"ray_dashboard_port": None, "ray_options": ()}
+
+
+def _shrink_steps(small: dict[str, Any]) -> None:
+    """Choose few prompts and completions; a step keeps up to four updates."""
+    train, rollout, engine = small["train"], small["rollout"], small["engine"]
+    updates = train["prompts_per_step"] // (engine["mini_batch_size"] or train["prompts_per_step"])
+    prompts = PROMPTS * min(updates, 4)
+    engine["mini_batch_size"] = PROMPTS
+    train |= {"steps": STEPS, "prompts_per_step": prompts, "warmup_steps": 0}
+    train |= {"checkpoint_every": 1, "keep_checkpoints": STEPS}
+    rollout["num_generations"] = min(rollout["num_generations"], COMPLETIONS)
+    rollout["max_tokens"] = min(rollout["max_tokens"], MAX_TOKENS)
