@@ -123,10 +123,10 @@ def _trained(rows: list[dict[str, Any]]) -> Proof:
     return Proof("rewards and updates", "proven" if fine else "failed", message)
 
 
-def _equal(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> Proof:
-    """Compare the metrics of one and of two workers, which sample the same completions in the first step."""
+def _equal(single: list[dict[str, Any]], double: list[dict[str, Any]]) -> Proof:
+    """Compare the first step's metrics of one worker and of two, which sample the same completions."""
     names = ("reward", "loss", "grad_norm")
-    pairs = [(one[0].get(name, math.nan), two[0].get(name, math.nan)) for name in names]
+    pairs = [(single[0].get(name, math.nan), double[0].get(name, math.nan)) for name in names]
     fine = all(math.isclose(first, second, rel_tol=CLOSE, abs_tol=1e-6) for first, second in pairs)
     values = ", ".join(f"{name} {a:.5g} and {b:.5g}" for name, (a, b) in zip(names, pairs, strict=True))
     return Proof("two workers train like one", "proven" if fine else "failed", values)

@@ -44,6 +44,11 @@ class GrpoJob:
         """Tokens of the longest sample: prompt and completion."""
         return self.tokenize.max_prompt_length + self.rollout.max_tokens
 
+    @property
+    def samples(self) -> int:
+        """Completions of one step."""
+        return self.train.prompts_per_step * self.rollout.num_generations
+
 
 @dataclass(frozen=True)
 class RunPaths:

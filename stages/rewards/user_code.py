@@ -19,6 +19,7 @@ from stages.rewards.config import BUILTIN, RewardConfig
 PRODUCT_PACKAGES = frozenset({"stages", "pipeline", "launch", "conf", "hydra_plugins", "grpoflow"})
 """Packages of this project, which a stage's code version represents."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
+REMEDY = "put its directory on PYTHONPATH, or start grpoflow in it"
 IMPORTERS = frozenset({"import_module", "__import__"})
 
 
@@ -42,8 +43,7 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
             continue
         packages = _search(module, _search_path())
         if not packages or packages[-1][0] != module:
-            remedy = "put its directory on PYTHONPATH, or start grpoflow in it"
-            problems.append(Problem(f"reward.functions[{index}]", name, f"module {module} not found", remedy))
+            problems.append(Problem(f"reward.functions[{index}]", name, f"module {module} not found", REMEDY))
             continue
         _collect(module, module.partition(".")[0], files)
     if problems:
@@ -52,10 +52,17 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
 
 
 def directory_of(module: str) -> Path | None:
-    """Return the directory from which a user's module is imported; None if it is an installed package."""
-    _, spec = _search(module, _search_path())[0]
-    packages = list(spec.submodule_search_locations or ())
-    file = Path(packages[0] if packages else spec.origin or "")
+    """Return the directory from which a user's module is imported; None if it is an installed package.
+
+    Raises:
+        ConfigError: the module is not on a stage's search path.
+    """
+    packages = _search(module, _search_path())
+    if not packages:
+        raise ConfigError([Problem("reward.functions", module, "module not found", REMEDY)])
+    _, spec = packages[0]
+    locations = list(spec.submodule_search_locations or ())
+    file = Path(locations[0] if locations else spec.origin or "")
     return None if _is_installed(file) else file.parent
 
 

@@ -51,11 +51,6 @@ class Job(GrpoJob):
         return self.actor.cards + self.reference_npus + self.reward_npus
 
     @property
-    def samples(self) -> int:
-        """Completions of one step."""
-        return self.train.prompts_per_step * self.rollout.num_generations
-
-    @property
     def mini_batch_size(self) -> int:
         """Prompts of one update."""
         return self.engine.mini_batch_size or self.train.prompts_per_step

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.engines.job import GrpoJob
+from stages.engines.job import GrpoJob, RunPaths
 from stages.engines.verl.config import VerlEngine
 from stages.rewards.config import RewardConfig
 
@@ -46,11 +46,6 @@ class Job(GrpoJob):
         return self.cards // split
 
     @property
-    def samples(self) -> int:
-        """Completions of one step."""
-        return self.train.prompts_per_step * self.rollout.num_generations
-
-    @property
     def mini_batch_size(self) -> int:
         """Prompts per optimizer update."""
         return self.engine.mini_batch_size or self.train.prompts_per_step
@@ -62,11 +57,9 @@ class Job(GrpoJob):
 
 
 @dataclass(frozen=True)
-class Paths:
+class Paths(RunPaths):
     """Absolute paths of a run's files."""
 
-    root: Path
-    """Work directory of the run; survives a kill."""
     data: Path
     """Training data, in the artifact: the package datasets finds no symbolic links."""
 
@@ -74,16 +67,6 @@ class Paths:
     def model(self) -> Path:
         """Copy of the fetched model with training's chat template."""
         return self.root / "model"
-
-    @property
-    def configs(self) -> Path:
-        """Directory of the rendered files."""
-        return self.root / "configs"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Directory in which verl saves checkpoints."""
-        return self.root / "checkpoints"
 
     @property
     def completions(self) -> Path:

@@ -14,6 +14,7 @@ from stages.engines.verl.engine import job
 from stages.engines.verl.job import RECIPE, Paths
 from stages.rewards.score import score
 
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 VALIDATE = Path(upstream.__file__).with_name("rehearsal") / "validate.py"
 HERE = Path(__file__).parent
 FAMILIES = ("qwen2_5_7b", "qwen3_8b", "qwen3_30b_a3b", "llama3_1_8b")
