@@ -1,13 +1,8 @@
 import multiprocessing
 import subprocess
 import sys
-import threading
-import time
-
-import pytest
 
 from pipeline.store.attempt import attempt, find_running, is_held
-from pipeline.store.leases import is_locked
 from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import manifest_of
 
@@ -38,16 +33,6 @@ def test_killed_attempt_leaves_only_checkpoints(tmp_path):
         assert list(slot.staging.iterdir()) == []
         assert (slot.work / "checkpoint").read_text() == "step 3"
         assert is_held(work) and find_running(tmp_path, str(KEY)) == work
-
-
-def test_failed_attempt_leaves_only_checkpoints(tmp_path):
-    store = Store(tmp_path)
-    with pytest.raises(KeyboardInterrupt), attempt(store, KEY) as slot:
-        (slot.work / "checkpoint").write_text("step 3")
-        raise KeyboardInterrupt
-    assert not slot.staging.exists() and not is_held(slot.work)
-    with attempt(store, KEY) as again:
-        assert (again.work / "checkpoint").read_text() == "step 3"
 
 
 def test_two_live_attempts_share_no_files(tmp_path):
@@ -84,24 +69,3 @@ def test_concurrent_attempts_use_different_slots(tmp_path):
     for successor in successors:
         successor.join()
     assert used == [KEY.flat, *(f"{KEY.flat}+{number}" for number in range(1, 4))]
-
-
-def test_checking_a_lock_does_not_occupy_its_slot(tmp_path):
-    store = Store(tmp_path)
-    work, finished = killed(store), threading.Event()
-    lock = tmp_path / ".locks" / f"{KEY.flat}.attempt.lock"
-
-    def look():
-        while not finished.is_set():
-            is_locked(lock)
-            time.sleep(0.001)
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
-        for _ in range(20):
-            with attempt(store, KEY) as slot:
-                assert slot.work == work
-    finally:
-        finished.set()
-        watcher.join()

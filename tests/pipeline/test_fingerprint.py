@@ -9,7 +9,6 @@ import pytest
 import pipeline.fingerprint
 from pipeline.config.load import load
 from pipeline.config.sections import Config
-from pipeline.errors import ConfigError
 from pipeline.fingerprint import DigestCache, file_digest, fingerprint
 from pipeline.plan import graph
 from pipeline.plan.graph import plan
@@ -142,8 +141,3 @@ def test_a_damaged_cache_is_ignored(tmp_path, content):
     file.write_bytes(b"one")
     state.write_text(content.replace("%s", str(file)))
     assert DigestCache(state).digest(file) == hashlib.sha256(b"one").hexdigest()
-
-
-def test_a_missing_file_is_a_config_error(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read"):
-        DigestCache(tmp_path / "state").digest(tmp_path / "absent")

@@ -49,16 +49,10 @@ def is_plain(text):
 
 
 COMMANDS = [
-    "runs", "runs --all", "show 20260101-000000", "diff 20260101-000000 20260101-000001", "logs last",
-    "logs last grpo",
-    "watch last --once", "report last", "show HOSTILE", "diff HOSTILE HOSTILE", "logs last HOSTILE",
-    "plan train.beta=HOSTILE",
-    "plan HOSTILE=1", "plan model=HOSTILE", "plan --only HOSTILE", "plan train.loggers=[HOSTILE]",
-    "HOSTILE", "run --HOSTILE",
-    "gc --keep HOSTILE", "diagnose HOSTILE", "runs --pin HOSTILE", "config train.resume_from='HOSTILE'",
-    "config --explain HOSTILE",
-    "sweep --plan train.beta=0.1,HOSTILE", "doctor engine.python='HOSTILE'", "weights convert HOSTILE OUT",
-    "probe dataset.path=HOSTILE",
+    "runs", "show 20260101-000000", "diff 20260101-000000 20260101-000001", "logs last grpo", "report last",
+    "watch last --once", "show HOSTILE", "plan train.beta=HOSTILE", "plan HOSTILE=1", "plan --only HOSTILE",
+    "HOSTILE", "run --HOSTILE", "gc --keep HOSTILE", "diagnose HOSTILE", "config --explain HOSTILE",
+    "sweep --plan train.beta=0.1,HOSTILE", "weights convert HOSTILE OUT", "doctor engine.python='HOSTILE'",
 ]  # fmt: skip
 
 
@@ -92,7 +86,7 @@ def texts(value):
         yield value
 
 
-@pytest.mark.parametrize("command", ["config", "plan --json", "runs", "--help"])
+@pytest.mark.parametrize("command", ["config", "runs", "--help"])
 @pytest.mark.parametrize("target", [">&-", ">/dev/full"])
 def test_an_unwritable_stdout_gives_one_message(command, target, root):
     done = run(
@@ -108,28 +102,6 @@ def environment(root):
     return {**os.environ, "GRPOFLOW_STORE": str(root), "XDG_CACHE_HOME": str(root / "cache")}
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["plan", "config --json", "layouts", "--help", "gc", "weights convert a b", "completion bash", "doctor"],
-)
-def test_a_deleted_working_directory_gives_one_message(command, tmp_path):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    program = "from pipeline.cli import main; raise SystemExit(main())"
-    line = f'cd "$1" && rmdir "$1" && exec "$0" -c "{program}" {command}'
-    done = run(
-        ["sh", "-c", line, sys.executable, str(gone)], env={**environment(tmp_path), "PYTHONPATH": str(ROOT)}
-    )
-    captured = done.stderr.decode()
-    assert "Traceback" not in captured
-    if command == "--help":
-        assert done.returncode == 0
-    else:
-        assert (done.returncode, captured.count("error: ")) == (2, 1) and captured.startswith(
-            "error: working directory: "
-        )
-
-
 LUIGI = [str(Path(sys.executable).with_name("luigi")), "--module", "pipeline"]
 
 
@@ -137,15 +109,9 @@ LUIGI = [str(Path(sys.executable).with_name("luigi")), "--module", "pipeline"]
     ("arguments", "message"),
     [
         (["RunGRPO", "--overrides", "it's"], "--overrides=it's: "),
-        (["Split", "--overrides", 'seed="1'], "--overrides="),
-        (["RunGRPO", "--overrides", '["seed=1"'], "--overrides="),
         (["RunGRPO", "--overrides", "[1]"], "--overrides="),
-        (["RunGRPO", "--overrides", "train=null"], "overrides=train=null: "),
-        (["RunGRPO", "--overrides", "model.name=mine"], "model.name=mine: "),
+        (["Split", "--overrides", "train=null"], "overrides=train=null: "),
         (["RunGRPO", "--overrides", "seed=\x1b[31m"], "seed="),
-        (["RunGRPO", "--until", ""], "--until="),
-        (["RunGRPO", "--only", ","], "--only=,: "),
-        (["RunGRPO", "--force", ""], "--force="),
         (["RunGRPO", "--only", "nosuch"], "--only=nosuch: "),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_valid_directory_is_accepted_by_plan_and_stage(directory, tmp_path):
     assert special_ids(fetched(directory, tmp_path), shape(directory)).pad < 400
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float64])
+@pytest.mark.parametrize("dtype", [np.int8, np.float64])
 def test_quantised_weights_are_refused(dtype, directory, tmp_path):
     file = directory / "model.safetensors"
     weights = load_file(file)
@@ -88,9 +88,8 @@ def test_quantised_weights_are_refused(dtype, directory, tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("eos_token_id", []), ("eos_token_id", [0, 400]), ("eos_token_id", -1), ("eos_token_id", "<|im_end|>"),
-     ("bos_token_id", 400), ("bos_token_id", [1]), ("eos_token_id", [True])],
-)  # fmt: skip
+    [("eos_token_id", []), ("eos_token_id", [0, 400]), ("bos_token_id", 400), ("eos_token_id", [True])],
+)
 def test_invalid_token_ids_of_a_generation_config_are_refused(key, value, directory, tmp_path):
     file = directory / "generation_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
@@ -114,19 +113,6 @@ def test_unsupported_keys_of_config_json_are_refused(key, value, directory, tmp_
         fetched(directory, tmp_path)
 
 
-@pytest.mark.parametrize("activation", ["silu", "relu"])
-def test_a_model_fetched_by_an_earlier_release_is_checked_again(activation, directory, tmp_path):
-    overrides = [f"store={tmp_path / 'store'}", *typed(directory)]
-    planned, store = prepare_plan(overrides)
-    config = json.loads((directory / "config.json").read_text()) | {"hidden_act": activation}
-    commit_spec(store, planned.spec("fetch"), {"config.json": json.dumps(config)})
-    if activation == "silu":
-        assert prepare_plan(overrides)[1].problem(planned.spec("fetch").key) is None
-        return
-    with pytest.raises(ConfigError, match=r"config\.json: hidden_act=relu: must be silu"):
-        prepare_plan(overrides)
-
-
 def test_the_window_must_agree_with_config_json(directory, tmp_path):
     file = directory / "config.json"
     window = {"use_sliding_window": True, "sliding_window": 96, "max_window_layers": 1}
@@ -134,25 +120,6 @@ def test_the_window_must_agree_with_config_json(directory, tmp_path):
     message = refused(tmp_path / "store", *typed(directory))
     assert f"model.sliding_window: disagrees with {file}: sliding_window=96" in message
     prepare_plan([f"store={tmp_path / 'store'}", *typed(directory), "model.sliding_window=96"])
-
-
-def index_of(directory, files):
-    weights = load_file(directory / "model.safetensors")
-    save_file({name: array + 1 for name, array in weights.items()}, directory / "model-1.safetensors")
-    index = {"weight_map": dict.fromkeys(weights, files)}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def test_an_index_next_to_a_single_file_is_a_warning(directory, tmp_path, capsys):
-    overrides = [f"store={tmp_path / 'store'}", *typed(directory)]
-    before = prepare_plan(overrides)[0].spec("fetch").key
-    index_of(directory, "model-1.safetensors")
-    assert main(["plan", *overrides]) == 10
-    assert f"warning: model.path={directory}: holds both model.safetensors and" in capsys.readouterr().out
-    assert prepare_plan(overrides)[0].spec("fetch").key == before  # the other weights count for nothing
-    result = fetched(directory, tmp_path)
-    assert sorted(file.name for file in result.glob("model*")) == ["model.safetensors"]
-    assert (result / "model.safetensors").samefile(directory / "model.safetensors")
 
 
 def test_the_vocabulary_must_hold_the_tokenizers_tokens(directory, tmp_path):
@@ -234,9 +201,8 @@ def test_the_number_of_rows_is_checked_after_tokenize(tmp_path, capsys):
     assert main(["plan", *overrides]) == 2
 
 
-@pytest.mark.parametrize("target", [Target(only=("tokenize",)), Target("tokenize"), Target(only=("split",))])
-def test_rows_are_not_checked_for_stages_that_are_not_requested(target, tmp_path):
-    overrides = [f"store={tmp_path / 'store'}", *FEW]
+def test_rows_are_not_checked_for_stages_that_are_not_requested(tmp_path):
+    overrides, target = [f"store={tmp_path / 'store'}", *FEW], Target(only=("split",))
     planned, store = prepare_plan(overrides, target=target)
     result = {"files": {name: {"records": 9} for name in ("train", "sft")}}
     commit_spec(store, planned.spec("tokenize"), {"result.json": json.dumps(result)})
@@ -290,43 +256,22 @@ def test_files_of_other_nodes_or_containers_are_not_checked(tmp_path, elsewhere)
     assert main(["plan", f"store={tmp_path}", *SEVEN, *elsewhere]) == 10
 
 
-PROGRAMS = {
-    "MindSpeed-RL": "mindspeed_rl/__init__.py",
-    "MindSpeed-LLM": "mindspeed_llm/__init__.py",
-    "mindrlhf": "mindrlhf/trainer/__init__.py",
-    "mindformers": "mindformers/__init__.py",
-    "verl": "verl/trainer/__init__.py",
-}
-"""Program -> a file of its checkouts."""
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize(
-    ("base", "setting", "expected"),
+    ("base", "setting", "file", "rule"),
     [
-        (SEVEN, "engine.mindrlhf_home", "mindrlhf"),
-        ((*SEVEN, "engine.contract=0cd087455"), "engine.mindrlhf_home", "mindrlhf"),
-        (SEVEN, "engine.mindformers_home", "mindformers"),
-        ((*SEVEN, "engine.sft=mindformers"), "mindformers.home", "mindformers"),
-        (("experiment=mindrlhf_one_stage_7b", "dataset=arith"), "engine.mindrlhf_home", "mindrlhf"),
-        (("experiment=mindrlhf_one_stage_7b", "dataset=arith"), "engine.mindformers_home", "mindformers"),
-        (RL, "engine.mindspeed_rl_home", "MindSpeed-RL"),
-        (RL, "engine.mindspeed_llm_home", "MindSpeed-LLM"),
+        (SEVEN, "engine.mindrlhf_home", "mindformers/__init__.py", "is a checkout of mindformers, must be"),
+        (RL, "engine.mindspeed_rl_home", "mindspeed_llm/__init__.py", "is a checkout of MindSpeed-LLM, must"),
+        (RL, "engine.mindspeed_llm_home", "mindspeed_rl/__init__.py", "is a checkout of MindSpeed-RL, must"),
+        (SEVEN, "engine.mindformers_home", "mindformers/__init__.py", "must be a checkout of"),
     ],
 )
-def test_a_checkout_of_another_program_is_refused_by_its_name(
-    tmp_path, base, setting, expected, program, capsys
-):
+def test_a_checkout_of_another_program_is_refused_by_its_name(tmp_path, base, setting, file, rule, capsys):
     home = tmp_path / "home"
-    (home / PROGRAMS[program]).parent.mkdir(parents=True)
-    (home / PROGRAMS[program]).touch()
+    (home / file).parent.mkdir(parents=True)
+    (home / file).touch()
     (home / "convert_ckpt.py").touch()
-    if program == expected == "MindSpeed-LLM":
-        return
     assert main(["plan", f"store={tmp_path / 'store'}", *base, f"{setting}={home}"]) == 2
-    message = capsys.readouterr().err
-    rule = "must be a checkout of" if program == expected else f"is a checkout of {program}, must be one of"
-    assert f"{setting}={home}: {rule}" in message
+    assert f"{setting}={home}: {rule}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

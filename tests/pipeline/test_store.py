@@ -51,12 +51,6 @@ def test_commit_creates_a_complete_artifact(tmp_path):
     assert not store.work_dir(KEY).exists()
 
 
-def test_store_can_be_moved(tmp_path):
-    committed(Store(tmp_path / "a"))
-    (tmp_path / "a").rename(tmp_path / "b")
-    assert Store(tmp_path / "b").problem(KEY) is None
-
-
 @pytest.mark.parametrize(
     ("damage", "shown"),
     [

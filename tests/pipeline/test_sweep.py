@@ -76,13 +76,6 @@ def test_search_continues_after_failed_points_and_is_repeatable(bad_data, locati
     assert proposed() == first
 
 
-@pytest.mark.parametrize("overrides", [["layout=dp1_mp3_pp1"], ["no.such.key=1,2"], ["model=huge,tiny"]])
-def test_sweep_without_a_valid_point_exits_with_2(location, capsys, overrides):
-    assert main(["sweep", "--plan", *overrides]) == 2
-    assert capsys.readouterr().err
-    assert not (location / "store").exists()
-
-
 def test_failed_points_have_messages(bad_data, location, capsys):
     """A point that fails leaves the others alone, and the table says why."""
     assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", "seed=0,1"]) == 1

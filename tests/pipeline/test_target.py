@@ -71,11 +71,6 @@ def test_unknown_skipped_and_contradictory_stages_are_refused(target, option, st
     assert (problem.path, problem.value) == (option, stage) and problem.remedy
 
 
-def test_options_repeat_and_hold_commas():
-    target = Target.parse(None, ["split,data", "split"], [" fetch , data"])
-    assert target == Target(None, ("split", "data"), ("fetch", "data"))
-
-
 def made(store, *overrides, target=None):
     """Commit an artifact for each incomplete stage of a plan."""
     planned, _ = prepare_plan([f"store={store.root}", *overrides], target=target)
@@ -109,13 +104,6 @@ def test_plan_shows_forced_stages_and_everything_downstream_as_rebuilt(tmp_path,
     cached = {name for name, (state, _) in shown.items() if state == "CACHED"}
     assert cached == {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft"}
     assert main(["plan", f"store={tmp_path}"]) == 0  # planning rebuilds nothing
-
-
-def test_force_keeps_fingerprints(tmp_path):
-    forced, usual = (
-        prepare_plan([f"store={tmp_path}"], target=target)[0] for target in (Target(force=("split",)), None)
-    )
-    assert forced.specs == usual.specs
 
 
 def run(tmp_path, *arguments):
@@ -183,35 +171,3 @@ def test_a_rebuild_that_fails_loses_nothing(tmp_path, monkeypatch, fresh):
         Run(planned, store, overrides).build("strategy")
     after, _ = prepare_plan(overrides)
     assert after.specs == before.specs and all(store.problem(spec.key) is None for spec in after.specs)
-
-
-def test_two_runs_that_force_the_same_stage_rebuild_it_once(tmp_path, fresh):
-    store, target = Store(tmp_path), Target(force=("split",))
-    made(store)
-    planned, _ = prepare_plan([f"store={tmp_path}"], target=target)
-    first, second = (Run(planned, store, []) for _ in range(2))
-    assert not first.is_complete("split") and not second.is_complete("split")
-    store.quarantine(planned.spec("split").key)
-    commit_spec(store, planned.spec("split"), {"file": "x"})
-    assert first.is_complete("split") and second.is_complete("split")
-    fresh()  # another process
-    assert not Run(planned, store, []).is_complete("split")
-
-
-def test_points_of_a_sweep_build_only_the_requested_stages(tmp_path, capsys):
-    points = ["-m", f"store={tmp_path / 'here'}", "layout=dp2_mp1_pp1", "seed=0,1", "--only", "strategy"]
-    assert main(["sweep", "--plan", *points]) == 0
-    assert main(["sweep", *points]) == 0
-    here = Store(tmp_path / "here")
-    assert {run.target for run in history.runs(here.root).values()} == {"--only strategy"}
-    assert sorted(path.name for path in here.root.iterdir() if not path.name.startswith(".")) == [
-        "runs.jsonl", "strategy", "sweeps",
-    ]  # fmt: skip
-    assert main(["sweep", *points, "--force", "grpo"]) == 2
-
-
-def test_a_search_needs_the_evaluate_stage(capsys):
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    search = ["hydra/sweeper=optuna", "train.learning_rate=interval(0.0001,0.001)", "--until", "grpo"]
-    assert main(["sweep", *search]) == 2
-    assert "hydra/sweeper" in capsys.readouterr().err

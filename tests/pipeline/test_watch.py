@@ -99,13 +99,6 @@ def test_the_stages_of_a_running_run(store, training_lock):
     held.release()
 
 
-def test_a_dead_attempt_is_not_running(store):
-    held = leases.take(store, RUN)
-    assert [row.state for row in rows(store, choose(store, None))][2:] == ["waiting", "waiting"]
-    held.release()
-    assert [row.state for row in rows(store, choose(store, None))][2:] == ["not run", "not run"]
-
-
 def test_a_run_with_a_running_stage_is_preferred(store, training_lock):
     """All runs of a sweep start together, but not all have a running stage."""
     history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
@@ -116,19 +109,6 @@ def test_a_run_with_a_running_stage_is_preferred(store, training_lock):
     assert choose(store, None).id == "20260103-000000-cccc"
     for lease in held:
         lease.release()
-
-
-def test_incomplete_and_invalid_progress_files(store, training_lock):
-    held = leases.take(store, RUN)
-    logs, work = store / ".logs" / f"grpo-{DIGITS}", store / ".work" / f"grpo-{DIGITS}"
-    (logs / "progress.jsonl").write_text("")
-    assert rows(store, choose(store, None))[2].step == "5 step"
-    (work / "metrics.jsonl").write_bytes(b'{"step": nonsense\n[1]\n\xff\n{"step": 9')
-    hostile = {"time_s": 0, "step": 1, "total": 2, "unit": "", "message": "[red]\x1b[2Jbye"}
-    lines(logs / "progress.jsonl", hostile)
-    grpo = rows(store, choose(store, None))[2]
-    assert (grpo.step, grpo.reward, grpo.left, grpo.message) == ("1/2", "", "", "[red]\x1b[2Jbye")
-    held.release()
 
 
 def watching(store, **streams):
