@@ -1,4 +1,3 @@
-import multiprocessing
 import subprocess
 import sys
 
@@ -49,23 +48,3 @@ def test_two_live_attempts_share_no_files(tmp_path):
         item.done()
     assert store.problem(KEY, deep=True) is None
     assert list((tmp_path / ".work").iterdir()) == []
-
-
-def _hold(root, barrier, slots):
-    barrier.wait()
-    with attempt(Store(root), KEY) as slot:
-        slots.put(slot.work.name)
-        barrier.wait()
-
-
-def test_concurrent_attempts_use_different_slots(tmp_path):
-    killed(Store(tmp_path))
-    context = multiprocessing.get_context("spawn")
-    barrier, slots = context.Barrier(4), context.Queue()
-    successors = [context.Process(target=_hold, args=(tmp_path, barrier, slots)) for _ in range(4)]
-    for successor in successors:
-        successor.start()
-    used = sorted(slots.get(timeout=60) for _ in successors)
-    for successor in successors:
-        successor.join()
-    assert used == [KEY.flat, *(f"{KEY.flat}+{number}" for number in range(1, 4))]

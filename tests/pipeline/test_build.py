@@ -1,12 +1,9 @@
 """What an artifact is checked for before it is built and before it is committed."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from launch.process.child import Outcome
-from pipeline.errors import StageFailed, StoreError
+from pipeline.errors import StageFailed
 from pipeline.plan.explain import explain
 from pipeline.run import build as building
 from pipeline.run.build import build
@@ -85,22 +82,6 @@ def test_stage_without_its_result_fails(data, monkeypatch):
         built(spec, store)
     assert store.problem(spec.key) == "never run"
     assert (store.work_dir(spec.key) / "kept").exists()  # what the next attempt goes on from
-
-
-@pytest.mark.parametrize("directory", ["logs", "work"])
-def test_removed_attempt_directory_is_reported(data, directory, monkeypatch):
-    spec, store = planned(data)
-
-    def stage(program, *, log_dir, job, on_poll, **rest):
-        shutil.rmtree({"logs": log_dir, "work": Path(job)}[directory])
-        on_poll()
-
-    monkeypatch.setattr(building.job, "run", stage)
-    with pytest.raises(
-        StoreError, match=r"/\.(logs|work)/.*removed it meanwhile: type the same command again"
-    ):
-        built(spec, store)
-    assert store.problem(spec.key) == "never run"
 
 
 def test_artifact_without_a_required_file_is_rebuilt(data, monkeypatch):

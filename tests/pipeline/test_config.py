@@ -55,17 +55,6 @@ def test_all_problems_are_reported_at_once():
     assert paths == {"seed", "train.steps", "model.hidden_size"}
 
 
-def test_equal_values_in_different_notations_are_equal():
-    assert load(["train.beta=1"]).plain() == load(["train.beta=1.0"]).plain()
-    assert load(["train.learning_rate=1e-4"]).plain() == load(["train.learning_rate=0.0001"]).plain()
-
-
-def test_environment_variables_of_an_engine_are_text():
-    config = load(["engine=mindrlhf", "+engine.env.HCCL_BUFFSIZE=200"])
-    assert config.engine.name == "mindrlhf" and config.engine.env == {"HCCL_BUFFSIZE": "200"}
-    assert problem_of(["engine=mindrlhf", "+engine.env.A=true"]).path == "engine.env.A"
-
-
 def test_a_layout_replaces_the_layout_of_an_experiment(tmp_path):
     for name in ("model", "data"):
         (tmp_path / name).mkdir()

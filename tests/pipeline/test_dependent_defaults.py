@@ -55,13 +55,6 @@ def test_a_path_alone_is_the_dataset(tmp_path):
     assert load([f"dataset.path={at}", "dataset.train_rows=35", "sft.batch_size=8"]).dataset.train_rows == 35
 
 
-def test_a_file_alone_is_divided_into_train_and_test_rows(tmp_path):
-    at = dataset_at(tmp_path, "train") / "train.jsonl"
-    assert load([f"dataset.path={at}"]).dataset.test_rows == 1024
-    assert load([f"dataset.path={at}", "dataset.test_rows=5"]).dataset.test_rows == 5
-    assert load([f"dataset.path={at}", f"dataset.test_path={at}"]).dataset.test_rows is None
-
-
 def test_files_at_a_hub_or_url_are_the_dataset():
     files = "dataset.files={train: {name: %s, sha256: null}, test: null}"
     hub = load(["dataset.hub={id: me/mine, revision: v1}", files % "x.jsonl"]).dataset

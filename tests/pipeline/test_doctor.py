@@ -46,23 +46,6 @@ def test_constraints_are_the_versions_that_are_checked(tmp_path, capsys):
     assert main(["doctor", "--constraints"]) == 2
 
 
-def test_a_container_is_not_inspected(tmp_path, capsys):
-    main(["doctor", "engine=mindrlhf", "engine.container=[docker,exec,npu]", f"store={tmp_path}"])
-    assert "unknown python: runs behind docker" in capsys.readouterr().out
-
-
-def test_rehearsal_packages_do_not_affect_an_engine_s_verdict(tmp_path, capsys):
-    mindrlhf = ["doctor", "engine=mindrlhf", f"engine.python={sys.executable}", f"store={tmp_path}"]
-    main([*mindrlhf, "--json"])
-    printed = json.loads(capsys.readouterr().out)
-    (check,) = printed["checks"]["rehearse"]
-    assert check["status"] == "problem" and "mindpet not installed" in check["found"]  # our own lacks it
-    assert "pip install mindspore==2.7.0 mindformers==1.6.0" in check["remedy"]
-    assert "rehearse" not in printed["verdicts"]
-    main(mindrlhf)
-    assert "grpoflow rehearse\n  PROBLEM interpreter" in capsys.readouterr().out
-
-
 def test_ssh_hosts_are_checked(tmp_path, capsys):
     over = ["launcher=ssh", "launcher.hosts=[no-such-host.invalid]", f"store={tmp_path}"]
     assert main(["doctor", "--json", *over]) == 1

@@ -9,7 +9,6 @@ import pytest
 
 from pipeline import cli, engines
 from pipeline.config.load import load
-from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
 
@@ -71,26 +70,6 @@ def test_without_a_checkout_the_newest_contract_is_assumed():
     result = plan(load(["engine=mindrlhf"]), file_digest)
     assert result.config.engine.contract == "e8a8fc1"
     assert any("contract e8a8fc1 is assumed; run refuses" in note for note in result.notes)
-
-
-@pytest.mark.parametrize("version", ["e8a8fc1", "0cd087455"])
-def test_the_contract_is_read_from_the_checkout(version):
-    config = load(["engine=mindrlhf", f"engine.mindrlhf_home={HOME / version}"])
-    assert config.engine.contract == version
-
-
-def test_paths_of_an_engine_are_not_fingerprinted(tmp_path):
-    base = plan(load(["engine=mindrlhf"]), file_digest).spec("grpo").key
-    moved = ["engine.python=/x/python", "engine.container=[docker,exec,x]", "engine.env_scripts=[/a.sh]"]
-    assert plan(load(["engine=mindrlhf", *moved]), file_digest).spec("grpo").key == base
-    second = plan(load(["engine=mindrlhf", "engine.contract=0cd087455"]), file_digest).spec("grpo").key
-    assert second != base
-
-
-def test_an_engine_has_a_default_reward():
-    assert load(["engine=mindrlhf"]).reward.functions == ("qwen_accuracy",)
-    with pytest.raises(ConfigError, match="replaces accuracy_reward by qwen_accuracy_reward"):
-        load(["engine=mindrlhf", "reward=think"])
 
 
 @pytest.mark.parametrize(("layers", "stages", "offset"), [(28, 8, 4), (48, 32, 16), (7, 2, 1), (28, 4, 0)])

@@ -21,14 +21,6 @@ def rows(plan, store):
     return {row.stage: row for row in explain(plan, store)}
 
 
-def test_an_empty_store_has_never_run(tmp_path):
-    explained = rows(planned(), Store(tmp_path))
-    assert {row.state for row in explained.values()} == {"RUN"}
-    assert {row.reason for row in explained.values()} == {"never run"}
-    assert "--worker_num=2" in explained["grpo"].command
-    assert explained["fetch"].command[1:4] == ["-m", "stages", "fetch"]
-
-
 def test_reasons_name_the_key_that_changed(tmp_path):
     store = Store(tmp_path)
     for spec in planned().specs:
@@ -65,12 +57,6 @@ def test_damage_is_a_reason(tmp_path):
     explained = rows(current, store)
     assert explained["split"].reason == "output missing: file"
     assert [name for name, row in explained.items() if row.state == "RUN"] == ["split"]
-
-
-def test_a_missing_package_blocks_all_stages(tmp_path):
-    explained = explain(planned(), Store(tmp_path), ["mindspore: not installed; pip install mindspore"])
-    assert {row.state for row in explained} == {"BLOCKED"}
-    assert {row.reason for row in explained} == {"mindspore: not installed; pip install mindspore"}
 
 
 def test_a_full_disk_blocks_a_stage_and_everything_downstream(tmp_path, monkeypatch):

@@ -51,10 +51,6 @@ def test_a_change_reruns_the_stages_that_read_it_and_everything_downstream(overr
     assert changed(override) == following[first]
 
 
-def test_a_layout_reruns_strategy_and_split_but_no_data():
-    assert changed("layout=dp2_mp1_pp1") == set(CHAIN) - {"fetch", "fetch_dataset", "convert", "tokenize"}
-
-
 HUB = ("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "dataset=gsm8k")
 
 
@@ -66,36 +62,6 @@ HUB = ("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "dataset=gsm8k")
 )  # fmt: skip
 def test_paths_and_ways_of_download_change_no_fingerprint(override):
     assert changed(override, base=HUB) == set()
-
-
-@pytest.mark.parametrize(
-    "override", ["model.hub.revision=v1", "model.hub.id=me/mine", "model.variant=base", "model.path=/nowhere"]
-)
-def test_another_source_of_the_model_reruns_fetch_and_convert(override):
-    assert {"fetch", "convert", "tokenize"} <= changed(override, base=HUB)
-    assert "fetch_dataset" not in changed(override, base=HUB)
-
-
-@pytest.mark.parametrize("override", ["model.param_init_type=float32", "model.eos_token_id=[1]"])
-def test_keys_that_only_later_stages_read_do_not_rerun_fetch(override):
-    assert "fetch" not in changed(override, base=HUB)
-    assert "convert" in changed(override, base=HUB)
-
-
-def test_a_hub_model_depends_on_no_seed():
-    planned_hub = planned(*HUB)
-    assert set(planned_hub.spec("fetch").config) == {"model", "fetch"}
-    assert set(planned_hub.spec("fetch_dataset").config) == {"dataset", "fetch"}
-    assert planned_hub.config.model.source == "modelscope"
-    assert changed("seed=1", base=HUB).isdisjoint({"fetch", "fetch_dataset", "convert"})
-    assert planned(*HUB, "model.path=/x").config.model.source == "local"
-
-
-def test_a_tokenizer_trained_on_a_downloaded_dataset_waits_for_it():
-    specs = planned("dataset=gsm8k").specs
-    assert [spec.name for spec in specs][:2] == ["fetch_dataset", "fetch"]
-    assert specs[1].inputs["fetch_dataset"] == specs[0].key
-    assert "fetch_dataset" not in planned("dataset=gsm8k", "model.tokenizer_path=/x").spec("fetch").inputs
 
 
 def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path):

@@ -1,5 +1,4 @@
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.cli import main
-from pipeline.errors import ConfigError, StoreError
+from pipeline.errors import ConfigError
 from pipeline.store import history, leases
 from pipeline.ui import live
 
@@ -99,16 +98,6 @@ def test_wrong_types_in_the_history_crash_no_command(tmp_path, capsys):
     assert set(commands(tmp_path, "good", "other")) <= {0, 1, 2}
     assert history.runs(tmp_path)["good"].artifacts == STARTED["artifacts"]
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_line_truncated_by_a_full_disk_is_reported(tmp_path, monkeypatch):
-    really = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, content: really(descriptor, content[:40]))
-    with pytest.raises(StoreError, match="No space left"):
-        start(tmp_path, "one")
-    monkeypatch.undo()
-    start(tmp_path, "two")
-    assert list(history.runs(tmp_path)) == ["two"]
 
 
 def test_the_command_of_a_run_has_its_options_and_quotes(tmp_path):

@@ -67,19 +67,6 @@ def test_layouts_are_ranked_by_fit_then_time():
     assert dict((c.config.layout.name, c.fits) for c in choices)["dp8_mp1_pp1"] == "no"
 
 
-def test_an_explicit_layout_is_the_only_one_checked():
-    choices, refused = find(["model=qwen2_5_7b", "layout=dp1_mp4_pp2"])
-    assert [choice.config.layout.name for choice in choices] == ["dp1_mp4_pp2"] and not refused
-    with pytest.raises(ConfigError, match="num_key_value_heads=4"):
-        find(["model=qwen2_5_7b", "layout=dp1_mp8_pp1"])
-
-
-def test_the_local_engine_has_data_and_model_parallel_only():
-    choices, refused = find(["engine=local", "cards=4"])
-    assert {choice.config.layout.name for choice in choices} == {"dp4_mp1_pp1", "dp2_mp2_pp1"}
-    assert "dp1_mp1_pp4" in refused
-
-
 def test_output(capsys):
     overrides = ["model=qwen2_5_7b", "cards=8", "engine.device_memory_gib=64"]
     assert main(["layouts", "--json", *overrides]) == 0

@@ -1,5 +1,5 @@
 from pipeline.config.load import load
-from pipeline.store import history, leases
+from pipeline.store import history
 from pipeline.ui import live
 
 HOSTILE = "<script>alert(1)</script>"
@@ -38,11 +38,3 @@ def test_a_failed_run_shows_its_partial_results(tmp_path):
     assert "failed in grpo" in page and HOSTILE not in page
     assert "Warm-up loss" in page
     assert 'http-equiv="refresh"' not in page
-
-
-def test_the_page_of_a_running_run_refreshes(tmp_path):
-    start_run(tmp_path, "one")
-    lease = leases.take(tmp_path, "one")
-    page, _ = live.report(tmp_path, "one")
-    assert 'http-equiv="refresh"' in page and "waiting" in page
-    lease.release()

@@ -52,12 +52,6 @@ def test_the_selected_log_is_printed(store, words, text, capsys):
     assert shown.out == text and shown.err.startswith(f"==> {store / '.logs'}")
 
 
-def test_the_failed_stage_is_the_default(store, capsys):
-    history.record(store, "r1", "failed", stage="split", message="exit code 1")
-    assert main(["logs", f"store={store}"]) == 0
-    assert capsys.readouterr().out == "split done\n"
-
-
 def test_missing_logs_are_refused(store, capsys):
     assert main(["logs", "--worker", "3", f"store={store}"]) == 1
     assert "no log of grpo, worker 3, in run r1; workers that have one: 0, 12" in capsys.readouterr().err

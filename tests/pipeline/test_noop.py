@@ -59,19 +59,6 @@ def test_artifact_removed_after_planning_is_missing(store):
     assert not run.is_done()
 
 
-def test_partial_run_is_recorded_once(tmp_path):
-    directory = f"store={tmp_path}"
-    for expected in ("done", "cached"):
-        code, out, err = exited("-m", "pipeline.cli", "run", directory, "--only", "strategy")
-        assert code == 0 and re.search(rf"strategy +│ {expected} ", out), (out, err)
-    assert [run.state for run in history.runs(tmp_path).values()] == ["finished", "finished"]
-
-
-def test_invalid_input_is_reported_without_importing_luigi():
-    code, out, err = exited("-c", PROGRAM, "run", "layout=dp3_mp1_pp1", "cards=2")
-    assert (code, out) == (2, "") and err.startswith("error: ") and "luigi" not in err
-
-
 def plan_of(store):
     plan, _ = prepare_plan([f"store={store.root}"])
     return plan

@@ -66,12 +66,6 @@ def test_failed_run_is_notified_once_without_showing_the_address(hook, bad, tmp_
     assert files and not [file for file in files if SECRET.encode() in file.read_bytes()]
 
 
-def test_sweep_is_notified_once(hook, bad):
-    assert typed("sweep", *bad, "seed=0,1", GRPOFLOW_WEBHOOK=hook.url).returncode == 1
-    ((_, output),) = hook.heard
-    assert (output["what"], output["state"], output["points"]) == ("sweep", "failed", {"failed": 2})
-
-
 def test_refusing_webhook_is_a_warning(hook, monkeypatch, capsys):
     hook.status = 403
     for address, reason in (

@@ -58,16 +58,6 @@ def test_mindrlhf_rewards_text_that_ends_with_a_stop_token(tmp_path):
     assert warnings(planned(*FORMAT, "model.variant=base"), store) == []
 
 
-@pytest.mark.parametrize(
-    ("overrides", "warned"),
-    [([], True), (["model.variant=base"], False)],
-)
-def test_the_one_stage_script_does_so_too(tmp_path, overrides, warned):
-    one_stage = ["experiment=mindrlhf_one_stage_7b", f"dataset.path={FIXTURE}", "model.path=/models/qwen"]
-    problems = warnings(planned(*one_stage, *overrides), Store(tmp_path / "store"))
-    assert any("stays in the text as" in item for item in problems) is warned
-
-
 def test_a_dataset_in_the_store_is_probed(tmp_path):
     store, overrides = Store(tmp_path / "store"), [*GSM8K, "reward=boxed"]
     store.open()
@@ -88,12 +78,6 @@ def test_slow_and_user_functions_are_not_probed(tmp_path, overrides, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_rewards.py").write_text("raise AssertionError('a plan runs nothing of the user')")
     assert warnings(planned(*overrides), Store(tmp_path)) == []
-
-
-def test_unusable_rows_are_a_warning(tmp_path):
-    overrides = [*GSM8K, "dataset.columns.answer=question"]
-    (warning,) = warnings(planned(*overrides), Store(tmp_path))
-    assert "gives none of the" in warning
 
 
 def test_a_dataset_that_is_not_fetched_yet_is_reported(tmp_path):

@@ -45,29 +45,3 @@ def test_each_rule_has_a_breaking_and_a_passing_configuration(tmp_path, shell):
         assert any(problem.path == path and message in problem.rule for problem in result), (breaking, result)
         assert all(problem.remedy for problem in result), result
         assert problems_of_machines(*passing) == [], passing
-
-
-MINDSPEED_RL = ("engine=mindspeed_rl", "engine.contract=05a90d7", "model=qwen2_5_1_5b")
-SUPERVISED = (
-    "engine.sft=mindformers",
-    "mindformers.python=/no/sft/python",
-    "mindformers.env_scripts=[/no/set_env.sh]",
-)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "missing"),
-    [
-        (("engine=mindrlhf", "engine.mindformers_home=/no/mindformers"), ["/no/mindformers"]),
-        ((*MINDSPEED_RL, "engine.python=/no/rl/python"), ["/no/rl/python"]),
-        (("engine=mindrlhf", *SUPERVISED), ["/no/sft/python", "/no/set_env.sh"]),
-        (("engine=mindrlhf", "engine.python=no_such_python3.10"), ["no_such_python3.10"]),
-    ],
-)
-def test_nodes_are_checked_for_the_files_of_every_program(tmp_path, shell, overrides, missing):
-    two = ("launcher=ssh", "launcher.cards_per_node=2", "launcher.hosts=[here,there]", shell)
-    result = problems_of_machines(*overrides, "layout=dp1_mp2_pp2", *two, f"store={tmp_path / 'store'}")
-    assert len(result) == 2 * len(missing)  # two nodes
-    for host in ("here", "there"):
-        message = [problem.rule for problem in result if problem.value == host]
-        assert all(any(path in rule for rule in message) for path in missing), message

@@ -39,12 +39,6 @@ def test_keys_outside_fingerprints_cannot_be_swept(directory, capsys, override, 
     assert not list(directory.glob("*/sweeps")) and not list(directory.glob("*/runs.jsonl"))
 
 
-def test_unswept_keys_may_have_any_value(capsys):
-    single = ["store=a", "launcher.timeout_s=100", "remote.push=off", "reward.max_failures=2"]
-    assert main(["sweep", "--plan", "--json", "train.beta=0.0,0.1", *single]) == 0
-    assert [json.loads(line)["state"] for line in capsys.readouterr().out.splitlines()] == ["pending"] * 2
-
-
 def test_choices_with_different_stores_are_refused(directory, capsys):
     (directory / "own" / "experiment").mkdir(parents=True)
     for name in ("one", "two"):

@@ -35,23 +35,6 @@ def test_keys_are_part_of_the_fingerprint_of_the_stages_whose_program_reads_them
     assert changed("+engine.upstream.rl_config.lam=0.9", run=MINDSPEED_RL) == after_training
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "rl_config.partial_rollout_max_split=2",
-        "rl_config.use_dynamic_bsz=true",
-        "rl_config.kl_ctrl_type=adaptive",
-        "rl_config.entropy_coeff=0.01",
-        "megatron_training.expert_model_parallel_size=2",
-        "actor_config.lora_r=16",
-        "generate_config.enable_prefix_caching=true",
-        "profiler_config.integrated.profile=true",
-    ],
-)
-def test_keys_of_mindspeed_rl_that_no_key_of_grpoflow_reaches(key):
-    load([*MINDSPEED_RL, f"+engine.upstream.{key}"])
-
-
 def test_keys_of_checkpoints_have_a_note():
     overrides = [*MINDSPEED_RL, "+engine.upstream.megatron_training.expert_model_parallel_size=2"]
     assert any("changes Megatron's checkpoints" in note for note in plan(load(overrides), digest).notes)
@@ -67,12 +50,6 @@ def test_keys_of_mindformers_belong_to_its_section():
     assert local.mindformers.upstream == config.mindformers.upstream
 
 
-def test_the_plan_shows_the_keys():
-    notes = plan(load([*RUN, f"{KEY}.profile=true", f"{KEY}.stage=actor"]), digest).notes
-    text = 'grpo_config.profiler_config.profile=true, grpo_config.profiler_config.stage="actor"'
-    assert any(note.startswith(f"engine.upstream sets {text}: ") for note in notes)
-
-
 def test_all_refused_keys_are_reported_at_once():
     faults = {
         f"{KEY}.profiled": "1",
@@ -82,8 +59,3 @@ def test_all_refused_keys_are_reported_at_once():
     with pytest.raises(ConfigError) as error:
         load([*RUN, *(f"{key}={value}" for key, value in faults.items())])
     assert {problem.path for problem in error.value.problems} == {key.lstrip("+") for key in faults}
-
-
-def test_a_value_must_be_finite():
-    with pytest.raises(ConfigError, match=r"engine\.upstream\.grpo_config\.x\[1\]=nan: must be finite"):
-        load([*RUN, "+engine.upstream.grpo_config.x=[1,nan]"])

@@ -57,15 +57,6 @@ def test_damage_found_by_shallow_verify(store, damage, shown):
     assert shown in problems(store, deep=False)[0]
 
 
-def test_repair_quarantines_the_damaged_artifact(store):
-    os.truncate(store.path(KEY) / "notes", 2)
-    (finding,) = verify(store, deep=False)
-    moved = quarantine(store, finding)
-    assert moved is not None and (moved / "notes").exists()
-    assert store.problem(KEY) == "never run"
-    assert problems(store, deep=True) == []
-
-
 def checkpoint(slot, step):
     """One as the trainer writes it."""
     path = slot / "checkpoints" / f"step_{step:06d}"
