@@ -1,7 +1,7 @@
 """Does GRPO learn as much here as in TRL? Same starting weights, prompts, rewards, hyper-parameters; 3 seeds.
 
 A short supervised warm-up gives the weights. Greedy accuracy on prompts that neither side trains on, every
-few steps; results/learning.json holds every curve, results/learning.svg draws them. --trl-python names an
+few steps; results/learning.json holds every curve. --trl-python names an
 interpreter with TRL.
 """
 
@@ -24,7 +24,7 @@ from stages.grpo.optimizer import learning_rate
 from stages.weights.export import export
 from stages.weights.sources import open_ranks
 from stages.weights.strategy.files import read_strategy
-from tests.benchmarks.figures import RESULTS, Figure, at_least, at_most, write
+from tests.benchmarks.figures import Figure, at_least, at_most, write
 from tests.stages.grpo.test_workers import metrics, prepare, run
 
 STEPS, EVERY, HELD_OUT = 16, 4, 256
@@ -40,14 +40,13 @@ Curve = list[tuple[int, float]]
 
 
 def main(arguments: list[str]) -> bool:
-    """Measure, write results/learning.json and learning.svg; True when both learn alike."""
+    """Measure, write results/learning.json; True when both learn alike."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks learning", description=__doc__)
     parser.add_argument("--trl-python", help="interpreter that can import trl; without it bars are not met")
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
         actual, reference = curves(Path(directory), options.trl_python, range(options.seeds))
-    plot(actual, reference, RESULTS / "learning.svg")
     return write(
         "learning", [*verdict(actual, reference), *points("ours", actual), *points("trl", reference)]
     )
@@ -139,23 +138,3 @@ def points(side: str, actual: Sequence[Curve]) -> list[Figure]:
         for seed, curve in enumerate(actual)
         for step, accuracy in curve
     ]
-
-
-def plot(ours: Sequence[Curve], theirs: Sequence[Curve], file: Path) -> None:
-    """All curves as one small SVG."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "grpoflow"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 4))
-    for name, actual, colour in (("grpoflow", ours, "tab:blue"), ("TRL", theirs, "tab:orange")):
-        for i, curve in enumerate(actual):
-            axes.plot(*zip(*curve, strict=True), color=colour, marker="o", label=None if i else name)
-    axes.set(xlabel="step", ylabel=f"greedy accuracy on {HELD_OUT} held-out prompts", ylim=(0, 1))
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(file, metadata={"Date": None})
-    pyplot.close(figure)

@@ -1,6 +1,7 @@
 """How long nothing takes: a finished graph asked again, beside DVC and Snakemake on the same shape.
 
 noop is `luigi --module pipeline RunGRPO`, noop_run `grpoflow run`, which needs no Luigi for that.
+sweep_plan is `grpoflow sweep --plan` with 1,000 points, without a peer.
 Peers are options, each in an environment of its own: --dvc PATH and --snakemake PATH (default: PATH's).
 """
 
@@ -24,6 +25,8 @@ from tests.pipeline.artifacts import commit_spec
 RUNS = 5
 DVC_BAR = 0.8
 SNAKEMAKE_BAR = 0.4
+SWEEP_PLAN_BAR_S = 60.0
+GRID = [f"seed={','.join(map(str, range(100)))}", f"train.beta={','.join(f'0.0{n}' for n in range(10))}"]
 BIN = Path(sys.executable).parent
 
 
@@ -60,7 +63,9 @@ def _measure(root: Path, dvc: str | None, snakemake: str | None) -> list[Figure]
         actual, reference = paired_medians(RUNS, planned, peer)
         snakemake_ratio = actual / reference
         figures += [Figure("plan_s", actual, "s"), Figure("plan_snakemake_s", reference, "s")]
+    sweep_s = wall_s([str(BIN / "grpoflow"), "sweep", "--plan", overrides, *GRID], root, env)
     return [
+        at_most("sweep_plan_s", sweep_s, SWEEP_PLAN_BAR_S, "s"),
         at_most("noop_dvc_ratio", dvc_ratio, DVC_BAR),
         at_most("noop_run_dvc_ratio", run_ratio, DVC_BAR),
         at_most("plan_snakemake_ratio", snakemake_ratio, SNAKEMAKE_BAR),

@@ -37,15 +37,12 @@ from tests.stages.weights.checkpoints import hf_shapes, make_layout, make_model
 CONVERT_BAR, SPLIT_BAR, MERGE_BAR = 10.0, 2.0, 8.0
 PEAK_BAR_GIB = 0.3
 COPY_DRIFT_BAR = 1.2
-STRATEGY_BAR_S = 1.0
 SHAPES = {
     "1_5b": {"hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12,
              "num_key_value_heads": 2, "intermediate_size": 8960, "vocab_size": 151936,
              "tie_word_embeddings": True},
     "7b": {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
            "intermediate_size": 18944, "vocab_size": 152064, "tie_word_embeddings": False},
-    "72b": {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
-            "intermediate_size": 29568, "vocab_size": 152064, "tie_word_embeddings": False},
 }  # fmt: skip
 LAYOUT = {"model_parallel": 4, "pipeline_stage": 2}
 REPOSITORY = Path(__file__).parents[2]
@@ -88,7 +85,6 @@ def _measure(root: Path, options: argparse.Namespace) -> list[Figure]:
         at_least("convert_ratio", ratio["convert"], CONVERT_BAR),
         at_least("split_ratio", ratio["split"], SPLIT_BAR),
         at_least("merge_ratio", ratio["merge"], MERGE_BAR),
-        at_most("strategy_72b_s", _strategy_s(root), STRATEGY_BAR_S, "s"),
     ]
     copy_small = _copy_ratio(small, options.runs)
     shutil.rmtree(small)
@@ -279,14 +275,6 @@ def _remove(path: Path) -> None:
         for item in [path, *path.rglob("*")]:  # MindSpore leaves files of mode 0400
             item.chmod(0o700)
         shutil.rmtree(path)
-
-
-def _strategy_s(root: Path) -> float:
-    model = make_model(**SHAPES["72b"])
-    layout = make_layout(data_parallel=2, model_parallel=8, pipeline_stage=4, enable_parallel_optimizer=True)
-    began = time.perf_counter()
-    write_strategy(model, layout, root / "strategy_72b")
-    return time.perf_counter() - began
 
 
 def _bytes_of(directory: Path) -> int:

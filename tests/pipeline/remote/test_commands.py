@@ -8,7 +8,6 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.config.load import load
-from pipeline.errors import ConfigError
 from pipeline.run.run import prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
@@ -30,22 +29,6 @@ def commit_stages(overrides, *stages):
     for spec in specs.values():
         commit_spec(store, spec, {"content": spec.name})
     return specs, store
-
-
-def test_push_and_pull_between_stores(settings, capsys):
-    specs, _ = commit_stages(settings["mine"], "fetch", "convert", "strategy")
-    assert main(["push", *settings["mine"]]) == 0
-    assert capsys.readouterr().out.count(" pushed\n") == 3
-    assert main(["push", *settings["mine"]]) == 0
-    assert capsys.readouterr().out.count(": is there\n") == 3
-    assert main(["remote", "status", *settings["theirs"]]) == 0
-    assert "in all: 3 artifacts, 0 runs" in capsys.readouterr().out
-    _, reference = prepare_plan(settings["theirs"])
-    assert main(["pull", "convert", "strategy", *settings["theirs"]]) == 0
-    assert [reference.problem(specs[name].key) for name in specs] == ["never run", None, None]
-    assert main(["pull", "fetch", "split", *settings["theirs"]]) == 1  # split is nowhere
-    output = capsys.readouterr().out
-    assert ": is absent\n" in output and reference.problem(specs["fetch"].key) is None
 
 
 def test_json_names_each_artifact_its_state_and_bytes(settings, capsys):
@@ -103,12 +86,6 @@ def test_password_in_an_address_is_refused_and_not_shown(key, tmp_path, monkeypa
     assert "put credentials into the environment" in output.err and "hush" not in output.err + output.out
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert not any(b"hush" in file.read_bytes() for file in files)
-
-
-@pytest.mark.parametrize("value", ["s3:/bucket", "/data", "file://data/x", "s3:// x", "file:///x ", "x"])
-def test_malformed_address_is_refused(value):
-    with pytest.raises(ConfigError, match=r"must be a URL|no such choice|Hydra"):
-        load([f"remote={value}" if "://" not in value or " " in value else f"remote='{value}'"])
 
 
 def test_address_from_the_environment_can_be_overridden(monkeypatch):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import socket
 from collections.abc import Callable
@@ -14,11 +13,9 @@ import pytest
 from launch.process.child import Outcome
 from pipeline import tasks
 from pipeline.cli import main
-from pipeline.config.remote import RemoteConfig
 from pipeline.errors import RemoteError
 from pipeline.run import build as building
 from pipeline.run.run import prepare_plan
-from pipeline.run.sharing import Connection
 from pipeline.store.remote.remote import Remote
 from stages.report import artifacts
 from stages.report.artifacts import READS
@@ -211,23 +208,6 @@ def test_run_pushes_its_artifacts_and_record(run, tmp_path):
     assert [json.loads(line)["event"] for line in record.read_text().splitlines()] == ["started", "finished"]
 
 
-def test_refused_manifest_does_not_affect_other_artifacts(run, tmp_path, capsys):
-    run("mine")
-    push(tmp_path, *PREPARED)
-    (manifest,) = (tmp_path / "remote" / "split").glob("*/manifest.json")
-    manifest.write_text(manifest.read_text().replace('"stage": "split"', '"stage": "fetch"'))
-    where = [f"store={tmp_path / 'theirs'}", f"remote=file://{tmp_path}/remote"]
-    capsys.readouterr()
-    assert main(["plan", "--json", *where]) == 10
-    output = capsys.readouterr()
-    states = {row["stage"]: row["state"] for row in json.loads(output.out)["stages"]}
-    assert (states["split"], states["tokenize"]) == ("RUN", "REMOTE") and "is refused" in output.err
-    names, states, output = run("theirs", "remote.push=stages", "remote.stages=[split]")
-    assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
-    assert states["tokenize"] == "pulled" and re.search("is refused.*; it is built here", output)
-    assert '"stage": "split"' in manifest.read_text(), "the same bytes were built, and replace it"
-
-
 @pytest.mark.parametrize("claim", [{"code_version": 99}, {"inputs": {"fetch": "0" * 64}}])
 def test_copies_of_other_inputs_or_code_are_not_used(claim, run, tmp_path, capsys):
     run("mine")
@@ -281,29 +261,3 @@ def test_points_of_a_sweep_are_pulled(built, tmp_path, monkeypatch, only_from_th
     assert manifests == sorted(file.parent.name for file in (tmp_path / "mine").glob("*/*/manifest.json"))
     before_pulling = requested[: len(manifests)]
     assert len(set(before_pulling)) == len(manifests), "once for each artifact, though points share them"
-
-
-def test_sweep_waits_once_for_a_silent_remote(built, tmp_path, monkeypatch, capfd):
-    requested: list[str] = []
-
-    def silent(remote, path):
-        requested.append(path)
-        raise RemoteError(f"{remote.url}: Read timeout")
-
-    monkeypatch.setattr(Remote, "list", silent)
-    remote = [f"remote=file://{tmp_path}/remote", "remote.push=off"]
-    assert main(["sweep", f"store={tmp_path / 'mine'}", "--until", "strategy", "seed=1,2,3", *remote]) == 0
-    assert capfd.readouterr().err.count("this run goes on without it") == 1
-    assert len(requested) == len(set(requested)), "each directory once, for all points"
-
-
-def test_a_failure_in_a_fork_is_reported_once(capfd):
-    connection = Connection(RemoteConfig("file:///nowhere", "on", (), None, 60.0, 14.0))
-    child = os.fork()
-    if child == 0:
-        connection.lose(RemoteError("silent"))
-        os._exit(0)
-    os.waitpid(child, 0)
-    connection.lose(RemoteError("silent"))
-    assert connection.lost
-    assert capfd.readouterr().err == "warning: remote: silent; this run goes on without it\n"

@@ -29,15 +29,6 @@ def test_push_and_pull_on_every_kind_of_server(team):
     assert not list(team.theirs.root.glob(".work/*"))
 
 
-def test_remote_mirrors_the_store(file_team):
-    path = some_artifact(file_team.mine)
-    push(file_team.remote, file_team.mine, KEY)
-    digest = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()[:8]
-    assert contents(file_team.root / KEY.stage / f"{KEY.fingerprint}-{digest}") == contents(path)
-    assert {file.name for file in file_team.root.iterdir()} <= {KEY.stage, ".tmp"}
-    assert not list((file_team.root / ".tmp").iterdir())
-
-
 def test_interrupted_push_sends_only_missing_files(file_team, monkeypatch):
     some_artifact(file_team.mine)
     real, sent = Remote.upload, []
@@ -56,30 +47,6 @@ def test_interrupted_push_sends_only_missing_files(file_team, monkeypatch):
     push(file_team.remote, file_team.mine, KEY)
     assert any(path.endswith("many/8") for path in sent) and len(sent) < 11
     assert pull(file_team.remote, file_team.theirs, KEY)
-
-
-def test_interrupted_pull_reuses_complete_files(file_team, monkeypatch):
-    some_artifact(file_team.mine)
-    push(file_team.remote, file_team.mine, KEY)
-    real, fetched = Remote.download, []
-
-    def fail(remote, path, target, size):
-        if path.endswith("many/8"):
-            raise RemoteError("cut")
-        fetched.append(path)
-        real(remote, path, target, size)
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Remote, "download", fail)
-        with pytest.raises(RemoteError, match="cut"):
-            pull(file_team.remote, file_team.theirs, KEY)
-    assert file_team.theirs.problem(KEY) == "never run"
-    first = set(fetched)
-    monkeypatch.setattr(Remote, "download", lambda *values: (fetched.append(values[1]), real(*values)))
-    fetched.clear()
-    assert pull(file_team.remote, file_team.theirs, KEY)
-    assert any(path.endswith("many/8") for path in fetched) and first and not first & set(fetched)
-    assert contents(file_team.theirs.path(KEY)) == contents(file_team.mine.path(KEY))
 
 
 @pytest.mark.parametrize("leftover", ["flipped", "longer", "link", "shorter", "zeros"])
@@ -122,10 +89,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "another stage": (lambda m: m.update(stage="split"), "claims to be"),
     "another content": (lambda m: m["files"]["large.bin"].update(sha256="0" * 64), "digest"),
     "a name above": (lambda m: m["files"].update({"../x": ENTRY}), "malformed"),
-    "a name above, hidden": (lambda m: m["files"].update({"a/../../x": ENTRY}), "malformed"),
     "an absolute name": (lambda m: m["files"].update({"/etc/x": ENTRY}), "malformed"),
     "a name twice": (lambda m: m["files"].update({"many//1": ENTRY}), "not allowed"),
-    "no name": (lambda m: m["files"].update({"": ENTRY}), "not allowed"),
     "the manifest's name": (lambda m: m["files"].update({"manifest.json": ENTRY}), "not allowed"),
     "a name with control characters": (lambda m: m["files"].update({"a\x1b[2J": ENTRY}), "not allowed"),
     "a file that is a directory": (lambda m: m["files"].update({"many": ENTRY}), "below a name"),
@@ -136,6 +101,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a file that is absent": (lambda m: m["files"].update({"absent": ENTRY}), "digest|missing"),
     "no files": (lambda m: m.update(files={}), "malformed"),
     "another format": (lambda m: m.update(format=99), "malformed"),
+    "another type": (lambda m: m.clear(), "malformed"),
 }
 
 
@@ -151,15 +117,6 @@ def test_malicious_manifests_are_refused(name, rename, file_team, tmp_path):
         pull(file_team.remote, file_team.theirs, KEY)
     assert file_team.theirs.problem(KEY) == "never run"
     assert set(tmp_path.iterdir()) == before and not (file_team.theirs.root / "x").exists()
-
-
-@pytest.mark.parametrize("text", ['{"stage": ', "[" * 100_000, "[]", "\udcff"])
-def test_manifest_that_is_not_json_is_refused(text, file_team):
-    some_artifact(file_team.mine)
-    push(file_team.remote, file_team.mine, KEY)
-    next(file_team.root.rglob(MANIFEST)).write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(RemoteError, match="malformed"):
-        pull(file_team.remote, file_team.theirs, KEY)
 
 
 def damage(team, copy):

@@ -136,33 +136,10 @@ def test_unfinished_pushes_are_removed_after_the_grace_period(file_team, monkeyp
     assert push(file_team.remote, file_team.mine, KEY) > 0 and is_there(file_team, KEY)
 
 
-REQUESTS = range(12)
-
-
-@pytest.mark.parametrize("number", REQUESTS)
+@pytest.mark.parametrize("number", range(12))
 def test_push_during_a_gc_loses_nothing(number, file_team, monkeypatch):
     """Reuse the artifact before the Nth request of a gc: it stays complete, or the push fails."""
-    ran(file_team, KEY)
-    age(file_team, 1)
-    ran(file_team, OTHER)
-    age(file_team, 100)
-    pushed, requests, real = [], 0, Remote._retry
-
-    def interleaved(remote, path, request):
-        nonlocal requests
-        requests += 1
-        if requests == number + 1:
-            try:
-                push(Remote(remote.url), file_team.mine, KEY)
-                pushed.append(True)
-            except RemoteError as error:
-                assert "is deleting" in str(error)
-                pushed.append(False)
-        return real(remote, path, request)
-
-    monkeypatch.setattr(Remote, "_retry", interleaved)
-    collected(file_team)
-    monkeypatch.setattr(Remote, "_retry", real)
+    pushed = interleave(number, collected, push_again, file_team, monkeypatch)
     assert len(pushed) == 1
     if pushed[0]:
         assert is_there(file_team, KEY)
@@ -172,23 +149,39 @@ def test_push_during_a_gc_loses_nothing(number, file_team, monkeypatch):
 
 @pytest.mark.parametrize("number", range(8))
 def test_gc_during_a_push_loses_nothing(number, file_team, monkeypatch):
+    interleave(number, push_again, collected, file_team, monkeypatch)
+    assert is_there(file_team, KEY)
+
+
+def push_again(team):
+    """Push the old artifact; return False if a gc is deleting it."""
+    try:
+        push(Remote(team.remote.url), team.mine, KEY)
+    except RemoteError as error:
+        assert "is deleting" in str(error)
+        return False
+    return True
+
+
+def interleave(number, outer, inner, file_team, monkeypatch):
+    """Run `inner` before request `number` of `outer`, on a remote with an old and a new artifact."""
     ran(file_team, KEY)
     age(file_team, 1)
     ran(file_team, OTHER)
     age(file_team, 100)
-    requests, real = 0, Remote._retry
+    results, requests, real = [], 0, Remote._retry
 
     def interleaved(remote, path, request):
         nonlocal requests
         requests += 1
         if requests == number + 1:
-            upkeep.collect(Remote(remote.url), 1, 14 * DAY_S, delete=True)
+            results.append(inner(file_team))
         return real(remote, path, request)
 
     monkeypatch.setattr(Remote, "_retry", interleaved)
-    push(file_team.remote, file_team.mine, KEY)
+    outer(file_team)
     monkeypatch.setattr(Remote, "_retry", real)
-    assert is_there(file_team, KEY)
+    return results
 
 
 def test_push_waits_for_a_live_gc_only(file_team, monkeypatch):
@@ -239,14 +232,6 @@ def test_runs_of_all_stores(file_team, capsys):
     out = capsys.readouterr().out
     assert re.search(rf"{first}.*pinned", out) and re.search(rf"{reference}.*seed=9.*ours", out)
     assert history.runs(file_team.mine.root)[first].pinned is False  # another store is not changed
-
-
-def test_events_missing_locally_stay_on_the_remote(file_team):
-    run = ran(file_team, KEY)
-    lines = (file_team.mine.root / history.FILE).read_text().splitlines()
-    (file_team.mine.root / history.FILE).write_text(lines[0] + "\n")
-    records.publish(file_team.remote, file_team.mine, run)
-    assert records.runs(file_team.remote)[run].state == "finished"
 
 
 def test_remote_record_contains_only_events_of_its_run(file_team):
