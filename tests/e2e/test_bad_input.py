@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import pytest
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e import crash
-from tests.e2e.conftest import command, run
+from tests.e2e.conftest import run
 
 
 @pytest.fixture
@@ -97,50 +96,3 @@ def test_a_store_of_somebody_else(mode):
         assert "choose another store with store=DIR" in done.stderr
         assert "Traceback" not in done.stderr
         assert not any(path.is_dir() for path in store.iterdir())
-
-
-def test_a_port_in_use(without):
-    store = without("report", "export", "evaluate", "grpo")
-    with socket.socket() as used:
-        used.bind(("127.0.0.1", 0))
-        used.listen()
-        port = used.getsockname()[1]
-        failed = run(store, f"launcher.master_port={port}")
-    assert failed.exit_code == 1
-    assert f"launcher.master_port={port}: cannot be bound on 127.0.0.1" in failed.stderr
-    assert not list((store / "grpo").glob("[0-9a-f]*"))
-
-
-@pytest.mark.parametrize(("package", "version"), [("numpy", "2.1.0"), ("safetensors", "0.8.0")])
-def test_a_package_that_is_known_to_break(tmp_path, package, version):
-    """The version comes from pip's metadata."""
-    shadow = tmp_path / "shadow" / f"{package}-{version}.dist-info"
-    shadow.mkdir(parents=True)
-    (shadow / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-    done = subprocess.run(
-        command(tmp_path / "store"),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(shadow.parent)},
-    )
-    assert done.returncode == 2
-    assert f"error: {package}={version}: must be" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "store").exists()
-
-
-def test_the_digests_of_user_files_do_not_trust_a_restored_time(tmp_path):
-    """An editor that keeps the modification time still changes the inode or the size."""
-    data = tmp_path / "data"
-    data.mkdir()
-    for name in ("train", "test"):
-        (data / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n' * 40)
-    from pipeline.run.run import prepare_plan
-
-    overrides = ["dataset=gsm8k", f"dataset.path={data}", f"store={tmp_path / 'store'}"]
-    before = prepare_plan(overrides)[0].spec("tokenize").key
-    old = (data / "train.jsonl").stat()
-    (data / "new").write_text('{"question": "1+1?", "answer": "#### 3"}\n' * 40)
-    os.utime(data / "new", ns=(old.st_atime_ns, old.st_mtime_ns))
-    (data / "new").rename(data / "train.jsonl")
-    assert prepare_plan(overrides)[0].spec("tokenize").key != before

@@ -66,14 +66,6 @@ def test_in_a_store_that_moved_nothing_is_started_and_the_result_still_told(fini
     assert manifests(copy) == before
 
 
-def test_what_a_run_had_finished_is_told_as_coming_from_the_store(copy):
-    changed = run(copy, "report.title=again")
-    assert changed.exit_code == 0, changed.stderr
-    assert changed.started == ["report"]
-    # However short the time since the first run.
-    assert "10 stage(s) came from the store" in Path(changed.result["report"]).read_text()
-
-
 @pytest.mark.parametrize(
     ("override", "stages"),
     [
@@ -136,19 +128,6 @@ def test_a_signal_stops_the_whole_tree(without, number, exit_code):
     assert "repeat the command to resume" in stderr
     assert "Traceback" not in stderr
     assert crash.jobs_of(store) == set()
-
-
-def test_a_failing_stage_is_told_once_and_ends_with_one(tmp_path):
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "train.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\nnot json\n')
-    (data / "test.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
-    failed = run(tmp_path / "store", "dataset=gsm8k", f"dataset.path={data}", "dataset.train_rows=null")
-    assert failed.exit_code == 1
-    assert "stage fetch_dataset failed: exit code 1" in failed.stderr
-    assert "train.jsonl:2" in failed.stderr
-    assert "Traceback" not in failed.stderr
-    assert not list((tmp_path / "store" / "fetch_dataset").glob("[0-9a-f]*"))
 
 
 def test_the_orchestrator_imports_no_accelerator_framework():

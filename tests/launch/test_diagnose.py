@@ -153,13 +153,6 @@ def test_of_several_causes_the_earliest_counts(tmp_path):
     assert diagnose(tmp_path).culprit == tmp_path / "worker_1.log"
 
 
-def test_without_time_stamps_the_modification_time_counts(tmp_path):
-    for rank, when in ((0, 2000.0), (1, 1000.0)):
-        (tmp_path / f"worker_{rank}.log").write_text("MemoryError\n")
-        os.utime(tmp_path / f"worker_{rank}.log", (when, when))
-    assert diagnose(tmp_path).culprit == tmp_path / "worker_1.log"
-
-
 def test_an_unknown_error_is_reported_as_unknown(tmp_path):
     text = "Traceback (most recent call last):\n  File \"x.py\", line 1\nKeyError: 'lr'\n"
     (tmp_path / "stage.log").write_text(f"all well\n{text}")
@@ -195,22 +188,6 @@ def test_ends_that_launch_logs_are_recognised(program, failure, tmp_path):
     first = diagnose(tmp_path).first
     assert first is not None and first.failure is not None
     assert first.failure.name == failure
-
-
-def test_workers_that_an_earlier_attempt_waited_for_are_ignored(tmp_path):
-    line = "HCCL: connected p2p timeout, remote rank[{}]\n"
-    ended = "\ngrpoflow: ended with exit code 1\n"
-    (tmp_path / "worker_0.log").write_text(line.format(3) + ended + "loading\n" + line.format(5) + ended)
-    assert diagnose(tmp_path).absent == (5,)
-
-
-def test_an_exception_that_was_caught_is_no_failure(tmp_path):
-    caught = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'flash_attn'\n"
-    (tmp_path / "worker_0.log").write_text(caught + "step\n" * 100)
-    assert diagnose(tmp_path).first is None
-    (tmp_path / "worker_0.log").write_text("step\n" * 100 + caught)
-    first = diagnose(tmp_path).first
-    assert first is not None and first.failure is not None and first.failure.name == "module"
 
 
 def test_of_several_attempts_in_one_log_the_last_counts(tmp_path):

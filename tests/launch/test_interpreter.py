@@ -57,17 +57,6 @@ def test_a_script_around_an_interpreter_runs(program, wrapper, tmp_path, workers
     assert ("Start worker process with rank id:1" in done.stdout) is (workers > 0)  # the real msrun
 
 
-def test_an_interpreter_with_a_version_in_its_name_runs_and_its_directory_need_not_lead(program, tmp_path):
-    """/usr/bin/python3.10, say, where another python lies beside it."""
-    old = executable(
-        tmp_path / "bin/python3.10", f'#!/bin/sh\nexport WRAPPED=3.10\nexec {sys.executable} "$@"\n'
-    )
-    executable(tmp_path / "bin/python", "#!/bin/sh\necho another; exit 1\n")
-    node = Node(0, 0)
-    text = script(start_of(program, str(old), 0), node, [node], tmp_path / "logs")
-    assert run(text).stdout.startswith("3.10 ")
-
-
 def test_a_virtual_environment_stays_one(program, tmp_path):
     """A link to its interpreter would lose it: pyvenv.cfg is looked for beside the name that was started."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
@@ -99,19 +88,6 @@ def test_a_broken_interpreter_is_named(program, tmp_path):
     for named, output in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):
         done = run(script(start_of(program, named, 0), node, [node], tmp_path / "logs"))
         assert done.returncode == 1 and output in done.stderr and named in done.stderr
-
-
-def test_nodes_share_its_directory(program, wrapper, tmp_path):
-    nodes = [Node(rank, 1) for rank in range(4)]
-    start = replace(start_of(program, str(wrapper), 0))
-    texts = [script(start, node, nodes[:1], tmp_path / "logs") for node in nodes]
-    children = [
-        subprocess.Popen(["bash", "-c", text], env={"PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE)
-        for text in texts
-    ]
-    ended = [child.communicate(timeout=60)[0] for child in children]
-    assert sorted(path.name for path in (tmp_path / "logs/bin").iterdir()) == ["python", "python3"]
-    assert all(text.startswith(b"yes") for text in ended)
 
 
 def test_workers_of_our_own_run_by_our_own_interpreter(tmp_path, monkeypatch):

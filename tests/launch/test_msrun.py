@@ -1,6 +1,4 @@
-import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +6,7 @@ import pytest
 
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import job
-from launch.process.paced_msrun import PAUSE_S, PacedPopen
+from launch.process.paced_msrun import PacedPopen
 from tests.launch.launchers import local_launcher
 
 PYTHON = Path(sys.executable)
@@ -23,45 +21,6 @@ def test_a_port_in_use_is_an_error_with_a_remedy():
         with pytest.raises(LaunchError, match=rf"launcher.master_port={port}: cannot be bound .* null"):
             job.find_port("127.0.0.1", port)
     assert job.find_port("127.0.0.1", None) > 1023
-
-
-COUNTED = """
-import subprocess, sys, time
-from mindspore.parallel.cluster.run import main
-
-looks, began = [], time.monotonic()
-
-class Counted(subprocess.Popen):
-    def poll(self):
-        looks.append(self.pid)
-        return super().poll()
-
-subprocess.Popen = Counted
-main()
-print("looks", len(looks), time.monotonic() - began)
-"""
-
-
-def test_msrun_pauses_between_polls(tmp_path):
-    """Without the pause msrun's waiting loop would use a whole core."""
-    program, counted = tmp_path / "worker.py", tmp_path / "msrun.py"
-    program.write_text("import time; time.sleep(2)")
-    counted.write_text(COUNTED)
-    port = job.find_port("127.0.0.1", None)
-    command = job.msrun(
-        [str(program)], python=PYTHON, workers=2, master_addr="127.0.0.1", master_port=port, log_dir=tmp_path
-    )
-    command[2] = str(counted)
-    environment = {
-        key: value for key, value in os.environ.items() if key != "PYTHONPATH"
-    }  # paced by ours alone
-    done = subprocess.run(
-        command, env=job.msrun_environment(PYTHON, environment), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (output,) = (line for line in done.stdout.splitlines() if line.startswith("looks "))
-    looks, seconds = int(output.split()[1]), float(output.split()[2])
-    assert 10 <= looks <= seconds / PAUSE_S
 
 
 # A worker of real msrun, without MindSpore: msrun itself only needs its children to end.

@@ -79,35 +79,8 @@ def test_a_timeout_and_an_interrupt_end_the_whole_tree(tmp_path, monkeypatch, en
     assert not living(wait_for(pid_file))
 
 
-def test_an_interrupt_while_the_child_starts_leaves_nothing(tmp_path, monkeypatch):
-    started = []
-
-    class Popen(subprocess.Popen[bytes]):
-        def __init__(self, *args, **options):
-            super().__init__(*args, **options)
-            if "time.sleep(300)" in str(args):  # not the watchdog
-                started.append(self)
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(subprocess, "Popen", Popen)
-    with pytest.raises(KeyboardInterrupt):
-        child.run(
-            [sys.executable, "-c", "import time; time.sleep(300)"], job=str(tmp_path), log=tmp_path / "log"
-        )
-    assert not living(started[0].pid)
 
 
-def test_survivors_of_a_killed_parent_are_found(tmp_path):
-    pid_file, job = tmp_path / "pid", f"test-survivors-{tmp_path}"
-    orchestrator = subprocess.Popen(
-        [sys.executable, "-c", TREE, str(pid_file)], env={**os.environ, tree.JOB_VARIABLE: job}
-    )
-    survivor = wait_for(pid_file)
-    orchestrator.kill()
-    orchestrator.wait()
-    assert living(survivor)
-    assert survivor in tree.end_job(job, grace_s=0.0)
-    assert not living(survivor)
 
 
 STARTER = """

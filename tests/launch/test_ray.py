@@ -200,27 +200,6 @@ def test_survivors_of_a_killed_launcher_are_ended_by_the_next(tmp_path):
     assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 1, done + 3), settings)
 
 
-@pytest.mark.long
-def test_two_clusters_on_one_machine_are_independent(tmp_path):
-    problems: list[Exception] = []
-
-    def one(name):
-        directory = tmp_path / name
-        directory.mkdir()
-        try:
-            assert "cards at ['127.0.0.1', '127.0.0.1']" in run(
-                directory, start(directory, 2, 30), local_launcher()
-            )
-        except (AssertionError, LaunchError) as problem:
-            problems.append(problem)
-
-    threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
-    assert counted(tmp_path / "a") == counted(tmp_path / "b") == 30
 
 
 @pytest.mark.slurm

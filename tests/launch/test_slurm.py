@@ -56,13 +56,6 @@ def jobs():
     return subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout
 
 
-def test_the_script_requests_nodes_and_may_be_requeued(tmp_path):
-    text = slurm.batch_script(4, tmp_path, tmp_path / "logs", ["--partition=npu"], requeue=True)
-    assert "#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --requeue\n" in text
-    assert "#SBATCH --partition=npu\n" in text
-    assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
-
-
 @pytest.mark.long  # in the default suite, what decides it: test_scripts.py
 @pytest.mark.slurm
 def test_a_requeued_job_resumes(running, tmp_path):

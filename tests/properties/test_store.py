@@ -23,7 +23,6 @@ CRASHES = st.integers(0, 400)
 NUMBERS = st.integers(0, 10_000)
 """Which artifact, file or run; not drawn from the store, whose content depends on timing."""
 CLOCKS = st.sampled_from((0.0, 0.0, 0.0, -1e6, 3600.0, 1e8))
-WAYS = st.sampled_from(("flip", "cut", "remove", "empty", "add", "touch"))
 GARBAGE = (b"\n", b"{", b"null\n", b'{"run": 1, "event": "started"}\n', b"\xff\xfe\n", b"[]\n")
 
 
