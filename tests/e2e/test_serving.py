@@ -7,7 +7,6 @@ import sys
 import pytest
 
 
-
 def typed(*arguments):
     line = [sys.executable, "-m", "pipeline.cli", *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=180)

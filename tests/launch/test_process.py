@@ -79,10 +79,6 @@ def test_a_timeout_and_an_interrupt_end_the_whole_tree(tmp_path, monkeypatch, en
     assert not living(wait_for(pid_file))
 
 
-
-
-
-
 STARTER = """
 import os, sys
 from pathlib import Path

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.errors import LaunchError, ProcessFailed
+from launch.errors import ProcessFailed
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Ray, Start
 from launch.process.tree import JOB_VARIABLE, end_job
@@ -198,8 +197,6 @@ def test_survivors_of_a_killed_launcher_are_ended_by_the_next(tmp_path):
     wait_until(lambda: not in_sessions(session), 20)
     done = counted(tmp_path)
     assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 1, done + 3), settings)
-
-
 
 
 @pytest.mark.slurm
