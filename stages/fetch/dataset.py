@@ -1,7 +1,6 @@
 """Stage fetch_dataset: the files of the training and the held-out split, generated, linked or downloaded."""
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
 from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files
-from stages.fetch.download import Arrived, Downloaded, Progress, adopt, take
+from stages.fetch.download import Arrived, Downloaded, Progress, adopt, link
 from stages.fetch.jsonl import check_file, write_rows
 from stages.fetch.listing import Listed, matching
 from stages.fetch.sources import FetchConfig
@@ -41,8 +40,7 @@ def run(context: Context) -> None:
         return
     fetch = context.section(FetchConfig, "fetch")
     if dataset.source == "local":
-        put = functools.partial(take, copy=fetch.copy)
-        context.write_result(_put_splits(dataset, _local_files(dataset), put, context.output))
+        context.write_result(_put_splits(dataset, _local_files(dataset), link, context.output))
         return
     files, downloads = _download(dataset, fetch, context.work, to_context(context, dataset.name))
     result = _put_splits(dataset, files, adopt, context.output)
@@ -76,7 +74,7 @@ def _download(
     dataset: DatasetConfig, fetch: FetchConfig, work: Path, progress: Progress
 ) -> tuple[Files, list[Downloaded]]:
     if dataset.source == "url":
-        got = {split: url.download(file, fetch, work, progress) for split, file in remote_files(dataset)}
+        got = {split: url.download(file, fetch, work) for split, file in remote_files(dataset)}
         return {split: [one.root / one.files[0].path] for split, one in got.items()}, list(got.values())
     assert dataset.hub is not None
 

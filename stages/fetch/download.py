@@ -115,9 +115,6 @@ def adopt(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def take(source: Path, target: Path, copy: bool) -> None:
-    """Link to a user's file, or copy it."""
-    if copy:
-        shutil.copyfile(source, target)
-    else:
-        target.symlink_to(source.resolve())
+def link(source: Path, target: Path) -> None:
+    """Link to a user's file."""
+    target.symlink_to(source.resolve())

@@ -3,10 +3,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
-
-from annotated_types import Ge, Gt, Le
 
 from stages.base.errors import Problem
 from stages.base.redact import SECRET_KEYS
@@ -23,20 +21,11 @@ MOVING = ("master", "main")
 class FetchConfig:
     """Download settings. They change no content and therefore no fingerprint."""
 
-    offline: bool
-    """Use only what is in the download directory; make no request."""
     endpoint: str | None
     """Address of the ModelScope hub; None: $MODELSCOPE_ENDPOINT, else the client's own default."""
     cache_dir: str | None
     """Directory that keeps downloads, in the modelscope client's own layout, so that other stores and the
     client share them; artifacts then link into it. None: the stage's scratch directory."""
-    copy: bool
-    """Copy files into the artifact that would be linked (from a local path or cache_dir)."""
-    attempts: Annotated[int, Ge(1), Le(1000)]
-    """Attempts in a row without a new byte before giving up; only temporary failures are retried."""
-    wait_s: Annotated[float, Gt(0), Le(600)]
-    """Back-off in seconds: the first retry comes at once, the next ones after 2, 4, 8, ... times this (at
-    most 60), each lengthened by a random part of it."""
 
 
 @dataclass(frozen=True)

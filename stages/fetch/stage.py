@@ -1,6 +1,5 @@
 """Stage fetch: a Hugging Face directory with a model and its tokenizer."""
 
-import functools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch import arith, builtin, hub, local, tokenizer_files
 from stages.fetch.config import DatasetConfig
-from stages.fetch.download import Progress, adopt, take
+from stages.fetch.download import Progress, adopt, link
 from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.listing import Listed, model_files
 from stages.fetch.sources import FetchConfig
@@ -73,8 +72,7 @@ def fetch_model(
     """
     own_tokenizer = model.tokenizer_path is None
     if model.source == "local":
-        put = functools.partial(take, copy=fetch.copy)
-        local.put_model(Path(model.path or ""), model, output, put, own_tokenizer)
+        local.put_model(Path(model.path or ""), model, output, link, own_tokenizer)
     else:
         assert model.hub is not None
 

@@ -5,29 +5,30 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from stages.base.errors import InputError
 from stages.base.redact import redact
-from stages.fetch.download import Arrived, Downloaded, Progress, directory, sha256
-from stages.fetch.retry import TemporaryError, retrying
+from stages.fetch.download import Arrived, Downloaded, directory, sha256
 from stages.fetch.sources import FetchConfig, FileConfig
 
 TIMEOUTS_S = (10, 60)
 """Limits for the connection and for each read."""
 BLOCK = 1 << 16
-BUSY = (408, 425, 429)
+RETRIES = Retry(
+    5, backoff_factor=0.5, status_forcelist=(408, 425, 429, 500, 502, 503, 504), raise_on_status=False
+)
+"""Retries of connections and of answers of busy servers, whose Retry-After is respected."""
 
 
-def download(
-    file: FileConfig, fetch: FetchConfig, work: Path, progress: Progress = lambda done, total: None
-) -> Downloaded:
+def download(file: FileConfig, fetch: FetchConfig, work: Path) -> Downloaded:
     """Download the file at `file.name` and check it.
 
     Args:
         file: URL, and digest if known.
-        fetch: offline, cache_dir and retries.
+        fetch: cache_dir.
         work: scratch directory that survives a kill.
-        progress: called with (bytes here, total bytes; 0 if the server does not say).
 
     Raises:
         InputError: the server refuses, the bytes are not those of file.sha256, or it stays unreachable.
@@ -37,33 +38,20 @@ def download(
     path = address.path.strip("/").replace("/", "--")  # without the query, which may hold a secret
     root = directory(fetch, work) / "urls" / (address.hostname or "") / path
     target = root / name
-    if fetch.offline and not target.is_file():
-        remedy = "run once with fetch.offline=false, or give dataset.path"
-        raise InputError(target, None, f"fetch.offline=true, and {origin} is not there", remedy)
-    if not fetch.offline and not _is_current(target, file, fetch):
+    if file.sha256 is None or not target.is_file() or sha256(target) != file.sha256:
         root.mkdir(parents=True, exist_ok=True)
-        retrying(lambda: _transfer(file, target, progress), fetch, origin)
+        _transfer(file, target)
     size, digest = target.stat().st_size, sha256(target)
-    if file.sha256 not in (None, digest):
-        raise InputError(target, None, f"has sha256 {digest}, configured is {file.sha256}", "delete it")
     if file.sha256 is None:
         print(f"{origin}: no sha256 is configured; the file's is {digest}", flush=True)
     return Downloaded(origin, root, (Arrived(name, size, digest, file.sha256 is not None),))
 
 
-def _is_current(target: Path, file: FileConfig, fetch: FetchConfig) -> bool:
-    if not target.is_file():
-        return False
-    if file.sha256 is None:  # a shared cache may hold an old version; the scratch directory cannot
-        return fetch.cache_dir is None
-    return sha256(target) == file.sha256
-
-
-def _transfer(file: FileConfig, target: Path, progress: Progress) -> None:
+def _transfer(file: FileConfig, target: Path) -> None:
     """Write the file under a temporary name, check its digest, and give it its name."""
     with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as directory:
         partial = Path(directory) / target.name
-        _receive(file.name, partial, progress)
+        _receive(file.name, partial)
         digest = sha256(partial)
         if file.sha256 not in (None, digest):
             rule = f"has sha256 {digest}, configured is {file.sha256}"
@@ -72,25 +60,19 @@ def _transfer(file: FileConfig, target: Path, progress: Progress) -> None:
         partial.replace(target)
 
 
-def _receive(url: str, partial: Path, progress: Progress) -> None:
+def _receive(url: str, partial: Path) -> None:
     try:
-        with requests.get(url, stream=True, timeout=TIMEOUTS_S) as response, partial.open("wb") as output:
-            _check_status(url, response)
-            length = response.headers.get("Content-Length", "")
-            for block in response.iter_content(BLOCK):
-                output.write(block)
-                progress(output.tell(), int(length) if length.isdigit() else 0)
-    except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-        raise TemporaryError(f"{type(error).__name__}: {error}") from error
+        with requests.Session() as session:
+            session.mount("http://", HTTPAdapter(max_retries=RETRIES))
+            session.mount("https://", HTTPAdapter(max_retries=RETRIES))
+            with session.get(url, stream=True, timeout=TIMEOUTS_S) as response, partial.open("wb") as output:
+                if response.status_code >= 400:
+                    rule, remedy = f"HTTP {response.status_code} {response.reason}", "check the address"
+                    if response.status_code in (401, 403):
+                        remedy = "put credentials for its host into ~/.netrc"
+                    raise InputError(redact(url), None, rule, remedy)
+                for block in response.iter_content(BLOCK):
+                    output.write(block)
     except requests.RequestException as error:
-        raise InputError(redact(url), None, redact(f"{type(error).__name__}: {error}")) from error
-
-
-def _check_status(url: str, response: requests.Response) -> None:
-    status = response.status_code
-    if status in BUSY or status >= 500:
-        after = response.headers.get("Retry-After", "")
-        raise TemporaryError(f"HTTP {status}", float(after) if after.isdigit() else None)
-    if status >= 400:
-        remedy = "check the address" if status in (404, 410) else "put credentials for its host into ~/.netrc"
-        raise InputError(redact(url), None, f"HTTP {status} {response.reason}", remedy)
+        reason = redact(f"{type(error).__name__}: {error}")
+        raise InputError(redact(url), None, reason, "check the address, or run again") from error

@@ -36,7 +36,7 @@ def test_a_key_is_explained_by_its_field_the_graph_and_the_rules(capsys):
     (rule,) = keys.explain("train.warmup_steps", config).rules
     assert rule.startswith("train.warmup_steps (")
     assert keys.explain("layout.train.model_parallel", config).rules[0].startswith("run.attention_heads (")
-    wait = keys.explain("fetch.wait_s", config)
+    wait = keys.explain("launcher.grace_s", config)
     assert (wait.reruns, wait.unit) == ((), "seconds")
     assert keys.explain("seed", config).read_by[0] == "fetch"
     assert keys.explain("train.loss_type", config).type.startswith("one of ")

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,8 +34,9 @@ def test_an_error_of_the_stage_is_not_repeated(tmp_path):
 
 def test_a_failed_run_prints_the_diagnosis(tmp_path):
     line = [sys.executable, "-m", "pipeline.cli", "run", "model=qwen2_5_0_5b", "layout=dp1_mp1_pp1"]
-    line += ["fetch.endpoint=http://no-such-host.invalid", "fetch.attempts=1", f"store={tmp_path / 'store'}"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    line += ["fetch.endpoint=http://no-such-host.invalid", f"store={tmp_path / 'store'}"]
+    environment = {**os.environ, "MODELSCOPE_REPO_TREE_PAGE_MAX_ATTEMPTS": "1"}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 1
     assert "error: stage fetch failed: exit code 1" in done.stderr
     assert "diagnosis: a host's name is not known here" in done.stderr

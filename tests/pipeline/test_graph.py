@@ -57,8 +57,7 @@ HUB = ("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "dataset=gsm8k")
 @pytest.mark.parametrize(
     "override",
     ["store=/elsewhere", "launcher.grace_s=1", "launcher.master_port=5000", "train.loggers=[wandb]",
-     "fetch.offline=true", "fetch.attempts=1", "fetch.copy=true", "fetch.endpoint=http://h",
-     "fetch.cache_dir=/x"],
+     "fetch.endpoint=http://h", "fetch.cache_dir=/x"],
 )  # fmt: skip
 def test_paths_and_ways_of_download_change_no_fingerprint(override):
     assert changed(override, base=HUB) == set()

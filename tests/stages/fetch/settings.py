@@ -46,8 +46,8 @@ def sourced(section: dict[str, Any]) -> dict[str, Any]:
 
 
 def fetch_values(**changes: Any) -> dict[str, Any]:
-    """Defaults that look at no environment, with short waits."""
-    return values("fetch", "default") | {"cache_dir": None, "attempts": 3, "wait_s": 0.01} | changes
+    """Defaults that look at no environment."""
+    return values("fetch", "default") | {"cache_dir": None} | changes
 
 
 def fetch(**changes: Any) -> FetchConfig:

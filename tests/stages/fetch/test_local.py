@@ -1,4 +1,3 @@
-import functools
 import json
 import os
 from pathlib import Path
@@ -8,8 +7,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from stages.base.errors import ConfigError, InputError
+from stages.fetch import download
 from stages.fetch.builtin import write_model
-from stages.fetch.download import take
 from stages.fetch.local import put_model
 from stages.weights.names import read_shape
 from tests.stages.fetch.settings import model
@@ -33,7 +32,7 @@ def output(tmp_path):
 
 
 def link(model, output):
-    put_model(Path(model.path), model, output, functools.partial(take, copy=False))
+    put_model(Path(model.path), model, output, download.link)
 
 
 def local(source, **changes):

@@ -115,12 +115,3 @@ def test_a_tokenizer_can_be_trained_on_a_downloaded_dataset(tmp_path):
     run = context(tmp_path / "fetch", "fetch", config, fetch_dataset=fetched)
     stage.run(run)
     assert load(run.output).encode(" many").tokens == ["Ġmany"]
-
-
-def test_local_files_are_copied_when_that_is_asked_for(tmp_path):
-    made = fetch(tmp_path, arith_values(), name="made")
-    config = {"model": model_values(source="local", path=str(made)), "fetch": fetch_values(copy=True)}
-    run = context(tmp_path / "copied", "fetch", config)
-    stage.run(run)
-    assert not any(file.is_symlink() for file in run.output.iterdir())
-    assert (run.output / "model.safetensors").stat().st_nlink == 1
