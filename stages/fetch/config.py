@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from stages.base.bounds import Positive, Share
 from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
-from stages.base.rules import Broken, Rules, Test, at_least, at_most, required
+from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, required
 from stages.fetch.sources import (
     RECORDED,
     FileConfig,
@@ -71,7 +71,7 @@ class DatasetConfig:
     """Short name, for reports."""
     source: Literal["builtin", "local", "url", "modelscope"]
     """builtin: generated from the seed; local: the user's files at `path`; url, modelscope: `files`.
-    null in a YAML file: local if there is a path, else modelscope if there is a hub, else url."""
+    null in a YAML file: what follows from the keys (a path before a hub before files)."""
     path: Annotated[str | None, NotInIdentity()]
     """Directory with train.jsonl and test.jsonl (or .json, .parquet), or the training file."""
     test_path: Annotated[str | None, NotInIdentity()]
@@ -95,20 +95,6 @@ class DatasetConfig:
     """Set for the built-in problems only."""
 
 
-def _is_from(*sources: str) -> Callable[..., bool]:
-    return lambda config, *item: config.source in sources
-
-
-def _ignored(section: str, remedy: str) -> Test:
-    """Refuse a value that the configured source would ignore."""
-
-    def test(value: object, config: DatasetConfig | ModelConfig, *_: object) -> Broken:
-        rule = f"is ignored when {section}.source={config.source}"
-        return None if value is None else (rule, remedy, value if isinstance(value, str) else None)
-
-    return test
-
-
 def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
     """Return (split, file) of a dataset that is fetched."""
     if config.files is None:
@@ -121,37 +107,33 @@ def _splits(config: DatasetConfig) -> list[str]:
     return [split for split, _ in remote_files(config)]
 
 
+def _is_from(*sources: str) -> Callable[..., bool]:
+    return lambda config, *item: config.source in sources
+
+
+def _follows(**sources: str) -> Test:
+    """Require the source of the first key that is set, because keys of other sources would be ignored."""
+
+    def test(source: str, config: DatasetConfig | ModelConfig) -> Broken:
+        implied = next((name for key, name in sources.items() if getattr(config, key, True)), None)
+        if source == implied:
+            return None
+        rule = f"must be {implied or 'null'}: the first of {', '.join(sources)} that is set decides"
+        return rule, f"set it to {implied or 'null'}, or set the key of source={source} alone"
+
+    return test
+
+
 DATASET = Rules[DatasetConfig]("dataset", "ours: stages/fetch")
 """Rules that read no file."""
 DATASET.must(
-    "dataset.path",
-    required("when dataset.source=local", "set dataset.path=DIRECTORY with train.jsonl and test.jsonl"),
-    when=_is_from("local"),
+    "dataset.source",
+    _follows(path="local", hub="modelscope", files="url", arith="builtin"),
 )
 DATASET.must(
-    "dataset.{}",
-    _ignored("dataset", "give dataset.path, and leave dataset.source out"),
-    name="ignored",
-    each=("path", "test_path"),
-    when=_is_from("builtin", "url", "modelscope"),
-)
-DATASET.must(
-    "dataset.{}",
-    _ignored("dataset", "leave it out, or leave out dataset=arith, dataset.source and dataset.arith"),
-    name="ignored_files",
-    each=("hub", "files"),
-    when=_is_from("builtin"),
-)
-DATASET.must(
-    "dataset.hub",
-    _ignored("dataset", "set dataset.source=modelscope"),
-    name="ignored_hub",
-    when=_is_from("url"),
-)
-DATASET.must(
-    "dataset.arith",
-    required("when dataset.source=builtin", "choose dataset=arith"),
-    when=_is_from("builtin"),
+    "dataset.test_path",
+    be(None, "only the files of dataset.path have it", "give dataset.path"),
+    when=lambda config: config.source != "local",
 )
 DATASET.must(
     "dataset.arith.min_addends",
@@ -167,14 +149,7 @@ DATASET.must(
 )
 DATASET.must(
     "dataset.files",
-    required(
-        "when dataset.source is url or modelscope", "give files.train.name, see conf/dataset/gsm8k.yaml"
-    ),
-    when=_is_from("url", "modelscope"),
-)
-DATASET.must(
-    "dataset.hub",
-    required("when dataset.source=modelscope", "give {id, revision}"),
+    required("when dataset.source=modelscope", "give files.train.name, see conf/dataset/deepscaler.yaml"),
     when=_is_from("modelscope"),
 )
 DATASET.must(
@@ -188,7 +163,14 @@ DATASET.must(
     "dataset.files.{}.sha256",
     lambda value, *_: digest_fault(value),
     each=_splits,
-    when=_is_from("url", "modelscope"),
+    when=_is_from("url"),
+)
+DATASET.must(
+    "dataset.files.{}.sha256",
+    be(None, "the repository lists the digests", "set dataset.hub.revision to a commit or tag"),
+    name="listed_digest",
+    each=_splits,
+    when=_is_from("modelscope"),
 )
 DATASET.must(
     "dataset.test_rows",
@@ -198,32 +180,11 @@ DATASET.must(
 
 MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
 """Rules about a model's source; they read no file."""
-MODEL.must(
-    "model.path", required("with model.source=local", "give a Hugging Face directory"), when=_is_from("local")
-)
-MODEL.must(
-    "model.path",
-    _ignored("model", "set model.source=local"),
-    name="ignored_path",
-    when=_is_from("builtin", "modelscope"),
-)
-MODEL.must(
-    "model.hub",
-    _ignored("model", "choose the model: model=qwen2_5_7b"),
-    name="ignored_hub",
-    when=_is_from("builtin"),
-)
+MODEL.must("model.source", _follows(path="local", hub="modelscope", neither="builtin"))
 MODEL.must(
     "model.vocab_size",
     at_least(SMALLEST_VOCAB, why="256 bytes and the special tokens"),
     when=lambda config: config.source == "builtin" and config.tokenizer_path is None,
-)
-MODEL.must(
-    "model.hub",
-    required(
-        "with model.source=modelscope", "give {base, instruct, id, revision}, or a directory as model.path"
-    ),
-    when=_is_from("modelscope"),
 )
 
 
@@ -237,9 +198,8 @@ for _table, _section, _key, _fault, _value in (
         f"{_section}.hub.{_key}",
         lambda value, *_, fault=_fault: fault(value),
         "ModelScope's are of this form",
-        when=_is_from("modelscope"),
+        when=lambda config, *_: config.source == "modelscope" and config.hub is not None,
         value=_value,
-        unless=("hub",),
     )
 
 

@@ -10,7 +10,7 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
 from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files
-from stages.fetch.download import Arrived, Downloaded, Progress, adopt, link
+from stages.fetch.download import Downloaded, Progress, adopt, link
 from stages.fetch.jsonl import check_file, write_rows
 from stages.fetch.listing import Listed, matching
 from stages.fetch.sources import FetchConfig
@@ -84,25 +84,11 @@ def _download(
 
     hub_id, revision = dataset.hub.id, dataset.hub.revision
     download = hub.download("dataset", hub_id, revision, select, fetch, work, progress)
-    listed = [Listed(file.path, file.size, file.sha256) for file in download.files]
-    files: Files = {}
-    for split, file in remote_files(dataset):
-        names = [match.path for match in matching(listed, file.name, download.origin)]
-        _check_digest(split, file.sha256, [arrived for arrived in download.files if arrived.path in names])
-        files[split] = [download.root / name for name in names]
+    files = {
+        split: [download.root / match.path for match in matching(download.files, file.name, download.origin)]
+        for split, file in remote_files(dataset)
+    }
     return files, [download]
-
-
-def _check_digest(split: str, expected: str | None, files: Sequence[Arrived]) -> None:
-    if expected is None:
-        return
-    key = f"dataset.files.{split}.sha256"
-    if len(files) > 1:
-        rule = f"is the digest of one file, dataset.files.{split}.name matches {len(files)}"
-        raise InputError(key, expected, rule, "set it to null: the listing's digests are checked")
-    if files[0].sha256 != expected:
-        rule = f"{files[0].path} has sha256 {files[0].sha256}"
-        raise InputError(key, expected, rule, "set the new digest, or another revision")
 
 
 def _put_splits(

@@ -4,6 +4,7 @@ import fnmatch
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from stages.base.errors import InputError
 from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
@@ -13,6 +14,17 @@ SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:")
 SHOWN = 8
+
+
+class Named(Protocol):
+    """A file of a repository."""
+
+    @property
+    def path(self) -> str:
+        """Path with slashes, relative to the repository."""
+
+
+N = TypeVar("N", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> li
     return [file for file in files if file.path in selected]
 
 
-def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
+def matching(files: Sequence[N], pattern: str, origin: str) -> list[N]:
     """Return the files that match `pattern`, by path; `*` does not cross directories.
 
     Raises:

@@ -13,10 +13,10 @@ from stages.models.config_keys import refused
 from stages.models.families import family_of, recognised
 from stages.models.hf_config import described, head_size
 from stages.tokenize.tokenizer import read_json
-from stages.weights.header import read_header
+from stages.weights.header import StoredTensor
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.names import check_float
-from stages.weights.sources import read_weight_map
+from stages.weights.sources import open_directory
 
 
 def put_model(
@@ -44,11 +44,10 @@ def check_model(root: Path, model: ModelConfig) -> list[str]:
     if not root.is_dir():
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
     check_config(read_json(root / "config.json"), model, root / "config.json")
-    names = weight_files(root)
+    names, stored = weight_files(root)
     if family_of(model).stored_as_float:
-        for name in names:
-            for tensor in read_header(root / name).tensors.values() if name != INDEX_NAME else ():
-                check_float(tensor)
+        for tensor in stored.values():
+            check_float(tensor)
     return names
 
 
@@ -80,25 +79,21 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
         raise ConfigError(problems)
 
 
-def weight_files(root: Path) -> list[str]:
-    """Return the names of the index (if it is used) and of all weight files, each checked to be complete.
+def weight_files(root: Path) -> tuple[list[str], dict[str, StoredTensor]]:
+    """Return the names of the index (if it is used) and of all weight files, and their tensors.
 
     A single file takes precedence over an index, see stages.weights.index.unused_index.
 
     Raises:
         InputError: there are no weights, a shard is missing, or a file is not safetensors.
     """
-    if (root / SINGLE_NAME).is_file():
-        shards = names = [SINGLE_NAME]
-    elif (root / INDEX_NAME).is_file():
-        shards = sorted(set(read_weight_map(root / INDEX_NAME).values()))
-        names = [INDEX_NAME, *shards]
-    else:
+    is_single = (root / SINGLE_NAME).is_file()
+    if not is_single and not (root / INDEX_NAME).is_file():
         pickled = sorted(file.name for file in root.iterdir() if file.suffix in PICKLED)
         remedy = f"give {SINGLE_NAME}, or {INDEX_NAME} and its shards"
         if pickled:
             remedy = "pickles run code when read: save again with save_pretrained(safe_serialization=True)"
         raise InputError(root, pickled[0] if pickled else None, "holds no safetensors weights", remedy)
-    for name in shards:
-        read_header(root / name)
-    return names
+    stored = open_directory(root)
+    names = sorted({tensor.file.name for tensor in stored.values()})
+    return names if is_single else [INDEX_NAME, *names], stored

@@ -4,18 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stages.base.errors import InputError, Problem
-from stages.base.files import read_json
 from stages.base.planned import Planned, problems_of
 from stages.models.config import ModelConfig
-from stages.models.families import family_of, recognised
 
 
 def fetch(planned: Planned) -> Iterator[Problem]:
-    """Yield the problems of model.path and model.tokenizer_path, or of a fetched model's config.json."""
+    """Yield the problems of model.path and model.tokenizer_path."""
     model = planned.config.model
     if "fetch" not in planned.pending:
-        if model.source != "builtin" and "fetch" in planned.artifacts:
-            yield from problems_of(lambda: _check_fetched(model, planned.artifacts["fetch"]))
         return
     directory = Path(model.path) if model.source == "local" and model.path else None
     if directory is not None and directory.is_dir():
@@ -37,14 +33,6 @@ def fetch_dataset(planned: Planned) -> Iterator[Problem]:
         yield from problems_of(
             lambda: check_rows(arith, seed, dataset.train_rows or 0, dataset.test_rows or 0)
         )
-
-
-def _check_fetched(model: ModelConfig, directory: Path) -> None:
-    """Check config.json of an artifact again, because an earlier release may have accepted it."""
-    file = directory / "config.json"
-    values = read_json(file) if file.is_file() else None
-    if isinstance(values, dict) and recognised(values) is family_of(model):
-        _check_config_json(model, directory)
 
 
 def _check_config_json(model: ModelConfig, directory: Path) -> None:

@@ -3,8 +3,10 @@
 Errors name a row by its position, counted from 1: the line in JSON lines, else the row.
 """
 
+import importlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,10 @@ LARGEST = 1 << 22
 
 A longer line usually means a file without line breaks; parsing it would need a hundred times its memory."""
 TOO_LONG = f"is longer than {LARGEST >> 20} MiB"
+SMALLEST_ROW = 16
+"""Bytes that a JSON object with some text takes at least."""
+PARQUET_ROWS = 256
+PARQUET_BUFFER = 1 << 20  # bytes read ahead per column; without it pyarrow reads complete row groups
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,7 @@ def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
         InputError: the file is missing, can't be read, or can't be read beyond some row.
     """
     if path.suffix == ".parquet":
-        from stages.fetch.parquet import read_parquet
-
-        return read_parquet(path, keys)
+        return _read_parquet(path, keys)
     try:
         with open_regular(path) as file:
             start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -81,8 +85,9 @@ def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         yield number, None
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(path, None, f"can't be read: {error.strerror}", "check the path")
+def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
+    reason = getattr(error, "strerror", None) or (str(error) or type(error).__name__).splitlines()[0]
+    return InputError(path, None, f"can't be read: {reason}", "check the path")
 
 
 def _parse_line(number: int, raw: bytes) -> Record | BadLine:
@@ -121,6 +126,71 @@ def _read_array(path: Path) -> Iterator[Record | BadLine]:
         raise InputError(path, None, rule, "give one of them")
     for number, values in enumerate(rows, start=1):
         yield _as_record(number, values)
+
+
+def _read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadLine]:
+    """Yield every row of `path`, with the columns `keys` only (none: all).
+
+    Raises:
+        InputError: pyarrow is missing, none of the columns exists, two columns have the same name, or the
+            file can't be read (the next row is named).
+    """
+    arrow = _import_arrow(path)
+    row = 0
+    try:
+        open_regular(path).close()  # pyarrow would wait for the writer of a pipe
+        # plain reads: a memory map would count the complete file as this process's memory
+        with arrow.ParquetFile(path, memory_map=False, buffer_size=PARQUET_BUFFER, pre_buffer=False) as file:
+            columns = _columns(path, file.schema_arrow.names, keys)
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns, use_threads=False):
+                for values in batch.to_pylist():
+                    row += 1
+                    yield Record(row, values)
+    except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        remedy = "check the path, or fetch the file again"
+        raise InputError(f"{path}:{row + 1} (row)", None, f"can't be read: {reason}", remedy) from error
+
+
+def _columns(path: Path, names: Sequence[str], keys: Sequence[str]) -> list[str]:
+    equal = [name for name, count in Counter(names).items() if count > 1]
+    if equal:
+        raise InputError(path, equal, "columns must have different names", "rename or remove them")
+    columns = [name for name in names if name in keys or not keys]
+    if not columns:
+        raise InputError(path, list(keys), f"has no such column (it has: {', '.join(names)})")
+    return columns
+
+
+def _import_arrow(path: Path) -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        remedy = "pip install 'grpoflow[parquet]'"
+        raise InputError(path, None, f"Parquet needs the package pyarrow: {error}", remedy) from error
+
+
+def count_rows(files: Sequence[Path]) -> int:
+    """Return an upper limit of the usable rows of some files, without parsing them.
+
+    It counts lines of JSON lines, rows of Parquet, and the opening braces of a JSON array.
+
+    Raises:
+        InputError: a file can't be read.
+    """
+    return sum(map(_count, files))
+
+
+def _count(file: Path) -> int:
+    try:
+        with open_regular(file) as stream:
+            if file.suffix == ".parquet":
+                return int(_import_arrow(file).read_metadata(stream).num_rows)
+            sign = b"{" if file.suffix == ".json" else b"\n"
+            lines = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
+            return min(lines, stream.tell() // SMALLEST_ROW + 1) if sign == b"{" else lines
+    except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
+        raise _unreadable(file, error) from error
 
 
 def split_sources(directory: Path, split: str) -> list[Path]:

@@ -45,7 +45,7 @@ class FileConfig:
     name: str
     """URL, or (with dataset.hub) a pattern of paths in the repository such as data/train-*.parquet."""
     sha256: str | None
-    """Digest that the one file must have, 64 lower-case digits; None: any, and its digest is recorded."""
+    """Digest that a URL's file must have, 64 lower-case digits; None: any, and its digest is recorded."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from stages.base.errors import ConfigError, InputError, Problem
+from stages.base.errors import InputError
 from stages.base.files import understood
-from stages.fetch.config import SMALLEST_VOCAB, TOKENIZER_AND_TEMPLATE
+from stages.fetch.config import TOKENIZER_AND_TEMPLATE
 from stages.tokenize.tokenizer import (
     ENDOFTEXT,
     IM_END,
@@ -36,14 +36,7 @@ CHAT_TEMPLATE = (
 
 
 def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
-    """Train a tokenizer with at most `vocab_size` ids on `texts` and write its files.
-
-    Raises:
-        ConfigError: the vocabulary can't hold the 256 bytes and the special tokens.
-    """
-    if vocab_size < SMALLEST_VOCAB:
-        rule = f"must be at least {SMALLEST_VOCAB}: 256 bytes and the special tokens"
-        raise ConfigError([Problem("model.vocab_size", vocab_size, rule, f"use {SMALLEST_VOCAB}, or more")])
+    """Train a tokenizer with at most `vocab_size` ids on `texts` and write its files."""
     tokenizer = train(texts, vocab_size)
     tokenizer.save(str(output / "tokenizer.json"))
     _write_vocabulary(output)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Generic, Protocol, TextIO, TypeVar
 
 from stages.base.errors import InputError
-from stages.base.files import open_regular
 from stages.fetch.records import BadLine, place
 from stages.tokenize.card import SAMPLES, FileCard
 from stages.tokenize.records import RecordWriter
@@ -21,7 +20,6 @@ from stages.weights.dtypes import Array
 ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory
 CHARACTERS_PER_BATCH = 1 << 24  # a tokenizer takes 150 times as much memory as its text
 DROPPED = ".dropped.jsonl"
-SMALLEST_ROW = 16  # bytes that a JSON object with some text takes at least
 
 Progress = Callable[[int, int], None]
 
@@ -185,25 +183,3 @@ class Source(Generic[R]):
             batch.append(row)
             size += len(self.text(row))
         return batch
-
-
-def count_rows(files: Sequence[Path]) -> int:
-    """Return an upper limit of the usable rows of some files, without parsing them.
-
-    It counts lines of JSON lines, rows of Parquet, and the opening braces of a JSON array.
-    """
-    return sum(_count(file) for file in files)
-
-
-def _count(file: Path) -> int:
-    if file.suffix == ".parquet":
-        from stages.fetch import parquet
-
-        return parquet.count_rows(file)
-    sign = b"{" if file.suffix == ".json" else b"\n"
-    try:
-        with open_regular(file) as stream:
-            lines = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
-        return min(lines, file.stat().st_size // SMALLEST_ROW + 1) if sign == b"{" else lines
-    except OSError as error:
-        raise InputError(file, None, f"can't be read: {error.strerror}", "check the path") from error

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.records import count_rows
 from stages.tokenize.card import SAMPLES
 from stages.tokenize.encode import EncodedRow, Encoder, sft_ids
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import Progress, Read, Source, Tally, Target, TooLong, count_rows, dropped_rows
+from stages.tokenize.source import Progress, Read, Source, Tally, Target, TooLong, dropped_rows
 
 
 def tokenize_file(

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages.fetch.records import BadLine, encoding_fault, read_records, text_fault
+from stages.fetch.records import BadLine, count_rows, encoding_fault, read_records, text_fault
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import Source, Target, TooLong, count_rows, dropped_rows
+from stages.tokenize.source import Source, Target, TooLong, dropped_rows
 from stages.tokenize.text import Turn, system_turns
 from stages.weights.dtypes import Array
 

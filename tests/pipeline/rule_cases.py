@@ -105,17 +105,17 @@ tokenize.kind  tokenize=alpaca tokenize.compat=mindrlhf  ->  tokenize.compat=min
 tokenize.turns  tokenize.kind=alpaca tokenize.chat_template=false
 tokenize.chat_template  tokenize.compat=mindrlhf tokenize.chat_template=true  ->  tokenize.compat=mindrlhf tokenize.chat_template=false
 tokenize.id_dtype  tokenize.compat=mindrlhf tokenize.id_dtype=int32  ->  tokenize.compat=mindrlhf tokenize.id_dtype=int64
-model.path  model.source=local
-model.ignored_path  model=tiny model.path=x  ->  model.path=x model.source=local
-model.ignored_hub  model.hub={base:a/b,instruct:a/b,id:a/b,revision:v1}
-model.hub  model.source=modelscope
+model.source  model.source=local  ->  model.source=local model.path=/m
+model.source  model=tiny model.path=x  ->  model.path=x model.source=local
+model.source  model.hub={base:a/b,instruct:a/b,id:a/b,revision:v1}
+model.source  model.source=modelscope
 model.id  model=qwen2_5_0_5b model.hub.id=no layout=dp1_mp2_pp1  ->  model=qwen2_5_0_5b model.hub.id=me/mine layout=dp1_mp2_pp1
 model.revision  model=qwen2_5_0_5b model.hub.revision=a..b layout=dp1_mp2_pp1  ->  model=qwen2_5_0_5b model.hub.revision=v1 layout=dp1_mp2_pp1
 fetch.endpoint  fetch.endpoint=http://u:p@example.org  ->  fetch.endpoint=http://example.org
-dataset.arith  dataset.arith=null
+dataset.source  dataset.arith=null
 dataset.min_addends  dataset.arith.min_addends=6 dataset.arith.max_addends=5  ->  dataset.arith.min_addends=5 dataset.arith.max_addends=5
-dataset.ignored_files  dataset=arith dataset.hub={id:me/mine,revision:v1}
-dataset.ignored_files  dataset.source=builtin dataset.files={train:{name:x.jsonl,sha256:null},test:null}
+dataset.source  dataset=arith dataset.hub={id:me/mine,revision:v1}
+dataset.source  dataset.source=builtin dataset.files={train:{name:x.jsonl,sha256:null},test:null}
 dataset.builtin_rows  dataset.test_rows=null  ->  dataset.test_rows=1000
 dataset.builtin_rows  dataset.train_rows=null  ->  dataset.train_rows=288
 """,
@@ -194,17 +194,19 @@ mindformers_layouts.tied_context  layout=dp2_mp2_pp1_cp2  ->  layout=dp2_mp2_pp1
 mindrlhf.reshard_context_parallel  engine.enable_reshard_optimizer=true layout=dp2_mp4_pp1_cp2  ->  engine.enable_reshard_optimizer=true layout=dp4_mp4_pp1
 """,
     ("dataset=gsm8k",): """
-dataset.path  dataset.source=local  ->  dataset.source=local dataset.path=/data
-dataset.files  dataset.source=url dataset.files=null
-dataset.hub  dataset.source=modelscope
+dataset.source  dataset.source=local  ->  dataset.source=local dataset.path=/data
+dataset.source  dataset.source=url dataset.files=null
+dataset.source  dataset.source=modelscope
+dataset.files  dataset.hub={id:me/mine,revision:v1} dataset.files=null  ->  dataset=deepscaler
+dataset.listed_digest  dataset.hub={id:me/mine,revision:v1}  ->  dataset.hub={id:me/mine,revision:v1} dataset.files.train.sha256=null dataset.files.test.sha256=null
 dataset.test_rows  dataset.files.test=null  ->  dataset.files.test=null dataset.test_rows=100
-dataset.ignored  dataset.test_path=x
-dataset.ignored_hub  dataset.source=url dataset.hub={id:me/mine,revision:v1}  ->  dataset.source=modelscope dataset.hub={id:me/mine,revision:v1}
+dataset.test_path  dataset.test_path=x
+dataset.source  dataset.source=url dataset.hub={id:me/mine,revision:v1}  ->  dataset.source=url
 dataset.sha256  dataset.files.train.sha256=abc  ->  dataset.files.train.sha256=0000000000000000000000000000000000000000000000000000000000000000
 dataset.name  dataset.files.train.name=ftp://example.org/x  ->  dataset.files.train.name=https://example.org/train.jsonl
 dataset.name  dataset.files.train.name='https://example.org/x?token=1'  ->  dataset.files.train.name=https://example.org/train.jsonl
-dataset.id  dataset.source=modelscope dataset.hub={id:no,revision:v1}  ->  dataset.source=modelscope dataset.hub={id:me/mine,revision:v1}
-dataset.revision  dataset.source=modelscope dataset.hub={id:me/mine,revision:a..b}  ->  dataset.source=modelscope dataset.hub={id:me/mine,revision:v1}
+dataset.id  dataset.source=modelscope dataset.hub={id:no,revision:v1} dataset.files={train:{name:x.jsonl,sha256:null},test:null} dataset.test_rows=10  ->  dataset.source=modelscope dataset.hub={id:me/mine,revision:v1} dataset.files={train:{name:x.jsonl,sha256:null},test:null} dataset.test_rows=10
+dataset.revision  dataset.source=modelscope dataset.hub={id:me/mine,revision:a..b}  ->  dataset=deepscaler
 """,
     (*MINDRLHF, "engine.sft=mindformers", "model=qwen2_5_7b", "layout=dp1_mp4_pp2"): """
 mindformers.batch_size  mindformers.examples_per_card=3  ->  mindformers.examples_per_card=4

@@ -114,7 +114,7 @@ def rows(name: str) -> Callable[[Path], None]:
 
 def read_rows(root: Path) -> object:
     from stages.fetch.jsonl import read_lines
-    from stages.tokenize.source import count_rows
+    from stages.fetch.records import count_rows
 
     file = next(iter(root.iterdir()), root / "rows.jsonl")
     list(read_lines(file, COLUMNS))

@@ -1,4 +1,6 @@
 import json
+import resource
+import signal
 import time
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE, write_trained
+from stages.tokenize import sandbox
 from stages.tokenize.chat import GUARD, ChatTemplate, TemplateRefusalError, load_template
 from stages.tokenize.stage import make_encoder
 from stages.tokenize.text import Turn
@@ -108,11 +111,14 @@ RUNAWAY = {
 
 
 @pytest.mark.parametrize("source", RUNAWAY.values(), ids=RUNAWAY)
-def test_a_template_that_fails_or_does_not_end_is_refused(source):
+def test_a_template_that_fails_or_does_not_end_is_refused(source, monkeypatch):
+    monkeypatch.setattr(sandbox, "SECONDS", 0.5)
+    before = signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)
     began = time.monotonic()
     with pytest.raises((TemplateRefusalError, InputError)):
         ChatTemplate(source, SPECIAL, "test").render([Turn("user", "x")])
     assert time.monotonic() - began < 10
+    assert (signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)) == before
 
 
 def test_limits_leave_ordinary_templates_alone():
@@ -123,7 +129,7 @@ def test_limits_leave_ordinary_templates_alone():
     )
     turns = [Turn("user", "a"), Turn("assistant", "b"), Turn("user", "c")]
     template = ChatTemplate(source, SPECIAL, "test")
-    for _ in range(2):  # steps are counted for each rendering
+    for _ in range(2):
         assert template.render(turns) == "3user:cassistantassistant:buseruser:a"
     many = [Turn("user", "x")] * 9000
     assert len(template.render(many)) > 9000

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.base.errors import InputError
+from stages.fetch.records import count_rows
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.records import check_pair
-from stages.tokenize.source import count_rows
 from stages.tokenize.stage import make_encoder, tokenize_path
 from tests.stages.fetch.settings import dataset, tokenize
 from tests.stages.fetch.test_records import write
