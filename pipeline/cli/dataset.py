@@ -22,14 +22,12 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "tokenize",
         tokenize,
-        "write a file of questions, instructions, conversations or text as MindRecord",
+        "write a file of questions, instructions or conversations as MindRecord",
         "--input F.jsonl --tokenizer DIR --out DIR dataset=gsm8k",
         "--input F.parquet --tokenizer DIR --out DIR tokenize=conversations",
         tidies=True,
     )
-    parser.add_argument(
-        "--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json, .parquet; or text"
-    )
+    parser.add_argument("--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json or .parquet")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--sft", action="store_true", help="also write supervised examples of the questions")
@@ -39,7 +37,7 @@ def register(commands: Commands) -> None:
 
 
 def tokenize(options: Namespace) -> int:
-    """Write one file of questions, instructions, conversations or text as MindRecord."""
+    """Write one file of questions, instructions or conversations as MindRecord."""
     from stages.tokenize.stage import make_encoder, tokenize_path  # not needed by --help
 
     values = values_of(options)

@@ -1,6 +1,6 @@
 """Rows of text to rows of ids: chat template, truncation and padding.
 
-Shapes: B rows, P max_prompt_length, S seq_length, L sft_length.
+Shapes: B rows, P max_prompt_length, S seq_length.
 """
 
 from collections.abc import Sequence
@@ -147,28 +147,6 @@ class Encoder:
             "pretrain_ids": pad(solutions, self.config.seq_length, self.ids.pad),
             "loss_mask": mask,
         }
-
-    def sft_columns(self, rows: Sequence[EncodedRow]) -> dict[str, Array]:
-        """Return input_ids [B, L+1] and labels [B, L+1]; int64, right-padded, labels not shifted.
-
-        input_ids: prompt, complete answer, first end id; labels: the same ids, -100 on prompt and padding.
-        """
-        length = self.config.sft_length
-        ids = [sft_ids(row, self.ids)[:length] for row in rows]
-        labels = [
-            [*[IGNORED] * len(row.prompt), *full[len(row.prompt) :]][:length]
-            for row, full in zip(rows, ids, strict=True)
-        ]
-        width = length + 1  # mindformers shifts inputs against labels
-        return {"input_ids": pad(ids, width, self.ids.pad), "labels": pad(labels, width, IGNORED)}
-
-
-def sft_ids(row: EncodedRow, ids: SpecialIds) -> list[int]:
-    """Return the ids of one supervised example: prompt, answer and end id.
-
-    The prompt is encoded separately, so that its ids are those of the rollout.
-    """
-    return [*row.prompt, *row.answer, ids.eos[0]]
 
 
 def pad(rows: Sequence[Sequence[int]], length: int, value: int) -> Array:

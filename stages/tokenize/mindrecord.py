@@ -194,39 +194,28 @@ def _framed(parts: Sequence[bytes]) -> Iterator[bytes]:
 def pack(values: Array) -> list[bytes]:
     """Compress each row of an integer array [rows, length].
 
-    Rows of ids end in long runs of the padding id, so the value that fills the end of a row is packed once
-    per length.
+    Rows of ids end in long runs of the padding id, so the end that all rows have in common is packed once.
     """
     rows, length = values.shape
-    count = length.to_bytes(4, "big")
-    differs = values != values[:, -1:]
-    heads = length - np.argmax(differs[:, ::-1], axis=1)  # values before the filler
-    heads[~differs.any(axis=1)] = 0
-    heads = np.minimum(-(-heads // 4) * 4, length)  # bitmap bytes hold four values
-    used = int(heads.max(initial=0))
-    padded = np.zeros((rows, -(-used // 4) * 4), np.int64)
-    padded[:, :used] = values[:, :used]
-    inside = np.arange(padded.shape[1]) < heads[:, None]
-    padded[~inside] = 0
+    differs = np.flatnonzero((values != values[0, -1]).any(axis=0))
+    head = int(differs[-1]) + 1 if differs.size else 0
+    head = min(-(-head // 4) * 4, length)  # a byte of the bitmap holds four values
+    tail_bitmap, tail = _filler(int(values[0, -1]), length - head)
+    padded = np.zeros((rows, -(-head // 4) * 4), np.int64)
+    padded[:, :head] = values[:, :head]
     classes = (padded != padded.astype(np.int8)).astype(np.uint8)
     classes += padded != padded.astype(np.int16)
     classes += padded != padded.astype(np.int32)
     bitmaps = (classes.reshape(rows, -1, 4) @ np.array([64, 16, 4, 1], np.uint8)).astype(np.uint8)
-    sizes = np.where(inside, 1 << classes, 0)
+    sizes = 1 << classes
+    sizes[:, head:] = 0
     data = padded.astype("<i8").view(np.uint8).reshape(rows, -1, 8)[np.arange(8) < sizes[..., None]].tobytes()
     ends = np.cumsum(sizes.sum(axis=1)).tolist()
-    fillers: dict[tuple[int, int], tuple[bytes, bytes]] = {}
-    result, start = [], 0
-    for bitmap, head, last, end in zip(bitmaps, heads.tolist(), values[:, -1].tolist(), ends, strict=True):
-        key = (last, length - head)
-        if key not in fillers:
-            fillers[key] = _filler(*key)
-        tail_bitmap, tail = fillers[key]
-        result.append(
-            b"".join((count, bitmap[: -(-head // 4)].tobytes(), tail_bitmap, data[start:end], tail))
-        )
-        start = end
-    return result
+    count = length.to_bytes(4, "big")
+    return [
+        b"".join((count, bitmap.tobytes(), tail_bitmap, data[start:end], tail))
+        for bitmap, start, end in zip(bitmaps, [0, *ends[:-1]], ends, strict=True)
+    ]
 
 
 def _filler(value: int, count: int) -> tuple[bytes, bytes]:

@@ -1,10 +1,7 @@
 """Stage tokenize: train, test and supervised examples as MindRecord files, with a data card."""
 
 import dataclasses
-import os
-import shutil
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import HoldOut
-from stages.tokenize.source import DROPPED, Read
+from stages.tokenize.source import Read
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import tokenize_conversations
 from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
@@ -109,7 +106,7 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
     """Write OUTPUT/NAME.mindrecord for SOURCE named NAME.*, and return the data card of each file.
 
     The files are written in a hidden directory inside OUTPUT under their final names (a MindRecord can't be
-    renamed) and then moved, so that older files stay until the new ones are complete.
+    renamed) and then moved.
 
     Args:
         encoder: text to ids; its config names the kind of the rows.
@@ -118,32 +115,20 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
         sft: also write NAME_sft.mindrecord, the supervised examples of tokenize.kind=grpo.
 
     Raises:
-        InputError: the source can't be read, has too many bad rows, or no row is left.
+        InputError: OUTPUT already has such files, the source can't be read, has too many bad rows, or no row
+            is left.
     """
     output.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".tokenize-", dir=output))
-    target = staging / f"{source.stem}.mindrecord"
-    try:
+    name = f"{source.stem}.mindrecord"
+    if (output / name).exists():
+        raise InputError(output / name, None, "exists already", "remove it, or choose another directory")
+    with tempfile.TemporaryDirectory(prefix=".tokenize-", dir=output) as directory:
+        target = Path(directory) / name
         if encoder.config.kind == "grpo":
-            examples = staging / f"{source.stem}_sft.mindrecord" if sft else None
+            examples = target.with_name(f"{source.stem}_sft.mindrecord") if sft else None
             cards = tokenize_file(encoder, [source], target, sft=examples)
         else:
             cards = tokenize_conversations(encoder, [source], target)
-        _replace(sorted(staging.iterdir()), output, source.stem)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        for file in sorted(target.parent.iterdir()):
+            file.replace(output / file.name)
     return cards
-
-
-def _replace(files: Sequence[Path], output: Path, stem: str) -> None:
-    """Move finished files to `output`.
-
-    Older indexes are removed first: a crash may leave a MindRecord without an index, which is refused, but
-    not one with another's index, which crashes MindSpore's reader.
-    """
-    (output / f"{stem}{DROPPED}").unlink(missing_ok=True)
-    for file in files:
-        if file.suffix == ".db":
-            (output / file.name).unlink(missing_ok=True)
-    for file in files:
-        os.replace(file, output / file.name)

@@ -10,9 +10,10 @@ from typing import Any
 from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import count_rows
 from stages.tokenize.card import SAMPLES
-from stages.tokenize.encode import EncodedRow, Encoder, sft_ids
+from stages.tokenize.encode import IGNORED, EncodedRow, Encoder
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import Progress, Read, Source, Tally, Target, TooLong, dropped_rows
+from stages.tokenize.supervised import Example, write_examples
 
 
 def tokenize_file(
@@ -152,20 +153,20 @@ def _write_grpo(
     return written
 
 
-def _write_sft(encoder: Encoder, target: Target, source: Path, rows: list[EncodedRow]) -> None:
-    limit, card, written = encoder.config.sft_length, target.card, []
-    card.rows_in += len(rows)
+def sft_examples(encoder: Encoder, rows: Sequence[EncodedRow]) -> Iterator[Example]:
+    """Yield prompt, complete answer and first end id of each row; labels ignore the prompt.
+
+    The prompt is encoded separately, so that its ids are those of the rollout.
+    """
     for row in rows:
-        tokens = len(sft_ids(row, encoder.ids))
-        card.add_length("input_ids", tokens)
-        if tokens > limit and encoder.config.over_long == "drop":
-            long = TooLong("the example", "the example", tokens, "tokenize.sft_length", limit)
-            target.drop(source, row.line, long)
-            continue
-        card.truncated.update(["input_ids"] if tokens > limit else [])
-        written.append(row)
-    if written:
-        target.write(encoder.sft_columns(written))
-    for row in written[: target.missing_samples]:
-        text = encoder.tokenizer.decode(sft_ids(row, encoder.ids), skip_special_tokens=False)
-        card.samples.append({"text": text})
+        learnt = [*row.answer, encoder.ids.eos[0]]
+        yield Example(row.line, row.prompt + learnt, [IGNORED] * len(row.prompt) + learnt)
+
+
+def _write_sft(encoder: Encoder, target: Target, source: Path, rows: Sequence[EncodedRow]) -> None:
+    card, length = target.card, encoder.config.sft_length
+    card.rows_in += len(rows)
+    examples = list(sft_examples(encoder, rows))
+    written = write_examples(encoder, target, source, examples, "the example", length)
+    for example in written[: target.missing_samples]:
+        card.samples.append({"text": encoder.tokenizer.decode(example.ids, skip_special_tokens=False)})

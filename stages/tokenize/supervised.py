@@ -17,7 +17,6 @@ from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import Source, Target, TooLong, dropped_rows
 from stages.tokenize.text import Turn, system_turns
-from stages.weights.dtypes import Array
 
 ALPACA = ("instruction", "input", "output")
 SHAREGPT, MESSAGES = "conversations", "messages"
@@ -67,7 +66,12 @@ def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Pa
             encoded, unusable = encode(encoder, batch)
             for entry in unusable:
                 made.drop(source, entry.line, entry.reason)
-            _write(encoder, made, source, encoded)
+            length = encoder.config.sft_length + 1
+            written = write_examples(encoder, made, source, encoded, "the conversation", length)
+            for row in written[: made.missing_samples]:
+                learnt = [label for label in row.labels if label != IGNORED]
+                decoded = encoder.tokenizer.decode_batch([row.ids, learnt], skip_special_tokens=False)
+                made.card.samples.append(dict(zip(("text", "learnt"), decoded, strict=True)))
         made.check(sources[0], encoder.dataset.max_bad_share)
     return {target.stem: made.card.to_json()}
 
@@ -152,13 +156,29 @@ def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example
     return list(examples.values()), dropped
 
 
-def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) -> None:
+def write_examples(
+    encoder: Encoder, target: Target, source: Path, rows: Sequence[Example], what: str, length: int
+) -> list[Example]:
+    """Write examples of at most `length` ids, and longer ones as tokenize.over_long says.
+
+    The columns input_ids and labels [B, L] are right-padded; labels are not shifted.
+
+    Args:
+        encoder: lengths and padding id.
+        target: gets the rows and counts.
+        source: file that they come from.
+        rows: examples in ids.
+        what: the kind of example, for messages.
+        length: ids of the longest example that is written completely.
+
+    Returns:
+        The examples that were written.
+    """
     config, card, written = encoder.config, target.card, []
-    length = config.sft_length + 1
     for row in rows:
         card.add_length("input_ids", len(row.ids))
         if len(row.ids) > length and config.over_long == "drop":
-            what, tokens = "the conversation", len(row.ids) - 1
+            tokens = len(row.ids) - (length - config.sft_length)
             long = TooLong(what, what, tokens, "tokenize.sft_length", config.sft_length)
             target.drop(source, row.line, long)
         elif max(row.labels[:length]) == IGNORED:
@@ -167,16 +187,7 @@ def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) 
             card.truncated.update(["input_ids"] if len(row.ids) > length else [])
             written.append(row)
     if written:
-        target.write(_columns(written, length, encoder.ids.pad))
-    for row in written[: target.missing_samples]:
-        learnt = [label for label in row.labels if label != IGNORED]
-        text, learnt_text = encoder.tokenizer.decode_batch([row.ids, learnt], skip_special_tokens=False)
-        card.samples.append({"text": text, "learnt": learnt_text})
-
-
-def _columns(rows: Sequence[Example], length: int, pad_id: int) -> dict[str, Array]:
-    """Return input_ids [B, L] and labels [B, L]; int64, right-padded, labels not shifted."""
-    return {
-        "input_ids": pad([row.ids[:length] for row in rows], length, pad_id),
-        "labels": pad([row.labels[:length] for row in rows], length, IGNORED),
-    }
+        width = config.sft_length + 1
+        ids, labels = [row.ids[:length] for row in written], [row.labels[:length] for row in written]
+        target.write({"input_ids": pad(ids, width, encoder.ids.pad), "labels": pad(labels, width, IGNORED)})
+    return written

@@ -107,10 +107,13 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
     Raises:
         InputError: a file is missing or malformed.
     """
-    vocab = read_json(directory / "vocab.json")
-    merges = read_merges(directory / "merges.txt", drop_hash_merges)
+    paths = [directory / name for name in ("vocab.json", "merges.txt")]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(path, None, "is missing", "give tokenizer.json, or vocab.json and merges.txt")
     try:
-        model = models.BPE(vocab=vocab, merges=merges)
+        vocab, merges = models.BPE.read_file(*map(str, paths))
+        model = models.BPE(vocab, [m for m in merges if not (drop_hash_merges and m[0].startswith("#"))])
     except Exception as error:  # the library raises bare Exception
         raise InputError(directory, None, f"vocab.json and merges.txt do not fit: {error}") from error
     config_file = directory / "tokenizer_config.json"
@@ -127,29 +130,6 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
 def _added_token(values: Any) -> AddedToken:
     names = ("single_word", "lstrip", "rstrip", "normalized", "special")
     return AddedToken(values["content"], **{name: bool(values[name]) for name in names})
-
-
-def read_merges(path: Path, drop_hash_merges: bool) -> list[tuple[str, str]]:
-    """Read the merges of a merges.txt in order of rank.
-
-    Raises:
-        InputError: the file is missing, or a line does not hold two symbols.
-    """
-    if not path.is_file():
-        raise InputError(path, None, "is missing", "give tokenizer.json, or vocab.json and merges.txt")
-    merges = []
-    try:
-        lines = files.read_text(path).splitlines()
-    except (OSError, ValueError) as error:
-        raise InputError(path, None, f"can't be read: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        if not line or (number == 1 and line.startswith("#version")) or (drop_hash_merges and line[0] == "#"):
-            continue
-        pair = line.split(" ")
-        if len(pair) != 2:
-            raise InputError(f"{path}:{number}", line, "must hold two symbols with one blank between")
-        merges.append((pair[0], pair[1]))
-    return merges
 
 
 def load(directory: Path) -> Tokenizer:

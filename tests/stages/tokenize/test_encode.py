@@ -4,6 +4,7 @@ import pytest
 from stages.fetch.jsonl import Row
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.stage import make_encoder
+from stages.tokenize.stream import sft_examples
 from tests.stages.fetch.settings import QWEN, dataset, needs_shared, tokenize
 
 ROWS = [Row(1, "Tom has 3 and 4 apples.", "3+4=7\n#### 7"), Row(2, "Ann has 12 pens.", "#### 12")]
@@ -44,15 +45,13 @@ def test_records_hold_prompt_truth_and_mask(directory):
 def test_supervised_labels_cover_answer_and_end_only(directory):
     encode = encoder(directory)
     rows, _ = encode.encode(ROWS, with_answers=True)
-    columns = encode.sft_columns(rows)
-    ids, labels = columns["input_ids"][0], columns["labels"][0]
-    end = encode.ids.eos[0]
+    (example,) = sft_examples(encode, rows[:1])
+    ids, labels = np.array(example.ids), np.array(example.labels)
     learnt = labels != -100
     assert (labels[learnt] == ids[learnt]).all()
     assert encode.tokenizer.decode(ids[learnt][:-1]) == "3+4=7\n#### 7"
-    assert ids[learnt][-1] == end
+    assert ids[-1] == encode.ids.eos[0]
     assert encode.tokenizer.decode(ids[: learnt.argmax()]) == "Tom has 3 and 4 apples.\n"
-    assert (ids[np.flatnonzero(learnt)[-1] + 1 :] == encode.ids.pad).all()
     # the prompt's ids are those of the rollout, whatever follows
     prompt = encode.grpo_columns(rows)["prompt_ids"][0]
     assert (ids[: learnt.argmax()] == prompt[prompt != encode.ids.pad]).all()

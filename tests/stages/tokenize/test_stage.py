@@ -71,24 +71,26 @@ def test_supervised_examples_may_be_the_user_s_own(tmp_path, kind):
     assert len(read) == 5 and read.mask.sum(1).tolist() == [float((columns["labels"][0] != -100).sum())] * 5
 
 
-def test_a_path_is_tokenised_alone_and_replaced_whole(tmp_path):
+def test_a_path_is_tokenised_alone_and_older_files_stay(tmp_path):
     output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
     directory = output.parent / "fetch"
     encoder = stage.make_encoder(
         directory, None, dataset(path=str(FIXTURE)), tokenize("gsm8k", sft_length=900)
     )
     target = tmp_path / "target"
-    (few := tmp_path / "train.jsonl").write_text("".join((FIXTURE / "train.jsonl").open().readlines()[:2]))
-    for source, rows in ((few, 2), (FIXTURE / "train.jsonl", 6)):
-        card = stage.tokenize_path(encoder, source, target, sft=True)
-        assert card["train"]["rows_out"] == rows
-        assert len(read_columns(target / "train.mindrecord", ["prompt_ids"])["prompt_ids"]) == rows
-    assert sorted(file.name for file in target.iterdir()) == [
+    card = stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target, sft=True)
+    assert card["train"]["rows_out"] == 6
+    assert len(read_columns(target / "train.mindrecord", ["prompt_ids"])["prompt_ids"]) == 6
+    files = {file.name: file.read_bytes() for file in target.iterdir()}
+    assert sorted(files) == [
         "train.mindrecord",
         "train.mindrecord.db",
         "train_sft.mindrecord",
         "train_sft.mindrecord.db",
     ]
+    with pytest.raises(InputError, match=r"train\.mindrecord: exists already"):
+        stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
+    assert {file.name: file.read_bytes() for file in target.iterdir()} == files
 
 
 @pytest.mark.long  # in the default suite: the test after it

@@ -4,7 +4,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import write_trained
-from stages.tokenize.tokenizer import SpecialIds, build, load, read_merges, special_ids
+from stages.tokenize.tokenizer import SpecialIds, build, load, special_ids
 from tests.stages.fetch.settings import GSM8K, QWEN, model, needs_shared
 
 TEXTS = ["#### 15", "Tom has 3 apples"] * 4
@@ -21,16 +21,6 @@ def test_leaving_out_hash_merges_splits_the_marker_only(directory):
     assert actual.encode("####").tokens == ["####"]
     assert reference.encode("####").tokens == ["#"] * 4
     assert reference.encode("Tom has 3").ids == actual.encode("Tom has 3").ids
-
-
-def test_the_version_line_is_no_merge_but_other_hash_lines_are(tmp_path):
-    path = tmp_path / "merges.txt"
-    path.write_text("#version: 0.2\n# #\n## ##\na b\n", encoding="utf-8")
-    assert read_merges(path, drop_hash_merges=False) == [("#", "#"), ("##", "##"), ("a", "b")]
-    assert read_merges(path, drop_hash_merges=True) == [("a", "b")]
-    path.write_text("a b\nc\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"merges\.txt:2=c"):
-        read_merges(path, drop_hash_merges=False)
 
 
 def test_ids_come_from_the_config_then_the_files_then_the_names(directory):
@@ -57,8 +47,8 @@ def test_a_directory_that_names_no_end_is_an_error(directory):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("vocab.json", "[]", "must hold a JSON object"),
-        ("vocab.json", "{", "is not JSON"),
+        ("vocab.json", "[]", "do not fit"),
+        ("vocab.json", "{", "do not fit"),
         ("merges.txt", "Tom has\n", "do not fit"),
         ("tokenizer_config.json", '{"added_tokens_decoder": {"7": {}}}', "malformed"),
         (
