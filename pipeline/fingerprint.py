@@ -86,12 +86,8 @@ class DigestCache:
             loaded = read_json(file)
             self._known = loaded if isinstance(loaded, dict) else {}
 
-    def digest(self, path: Path, deep: bool = False) -> str:
-        """Return the SHA-256 of `path`.
-
-        Args:
-            path: a file.
-            deep: hash it again even if it appears unchanged.
+    def digest(self, path: Path) -> str:
+        """Return the SHA-256 of a file.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -100,7 +96,7 @@ class DigestCache:
             before = path.stat()
             key = file_state(before)
             known = self._known.get(str(path.resolve()))
-            if isinstance(known, list) and known[:-1] == key and not deep:
+            if isinstance(known, list) and known[:-1] == key:
                 return str(known[-1])
             digest = file_digest(path)
             settled = time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) > SETTLED_NS

@@ -8,7 +8,6 @@ import sys
 from typing import NoReturn
 
 import luigi
-from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan.target import Target
@@ -36,17 +35,9 @@ class OverridesParameter(luigi.Parameter):
 
 
 def parse_target(until: str | None, only: str | None, force: str | None) -> Target:
-    """Return the target of RunGRPO's options; end the process if one contains an empty name.
-
-    Luigi treats an empty option as absent, but it usually comes from an unset shell variable.
-    """
-    parser = CmdlineParser.get_instance()
-    values = vars(parser.known_args) if parser is not None else {}
-    for name in ("until", "only", "force"):
-        if values.get(name) == "" or values.get(f"RunGRPO_{name}") == "":
-            refuse(Problem(f"--{name}", "", "is empty", "name a stage, or omit the option"))
+    """Return the target of RunGRPO's options; end the process if one of them is malformed."""
     try:
-        return Target.parse(until or None, [only] if only else [], [force] if force else [])
+        return Target.parse(until, [only] if only else [], [force] if force else [])
     except ConfigError as error:
         refuse(*error.problems)
 

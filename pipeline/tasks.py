@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import gc
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -27,7 +24,7 @@ from pipeline.run import signals
 from pipeline.run.progress import count
 from pipeline.run.run import Run, begin
 from pipeline.store.store import DIGITS
-from pipeline.terminal import PlainStream, StandardStreams, install_streams
+from pipeline.terminal import install_streams
 from stages.base.graph import Stage
 from stages.catalog import STAGES
 
@@ -90,28 +87,11 @@ def adopted() -> list[Run]:
 def prepare(overrides: str, config_dir: str | None, target: Target = ALL_STAGES) -> Run:
     """Return the run with these parameters, begun if necessary; end the process on invalid input."""
     if CmdlineParser.get_instance() is not None:
-        _prepare_process()
+        install_streams()
     if (overrides, config_dir, target) not in _runs:
         run = begin(json.loads(overrides), Path(config_dir) if config_dir else None, target)
         adopt(overrides, config_dir, run)
     return _runs[overrides, config_dir, target]
-
-
-@functools.cache
-def _prepare_process() -> None:
-    """Install the standard streams of a Luigi command line, unless the grpoflow command did."""
-    if not isinstance(sys.stdout, PlainStream):
-        atexit.register(_end_streams, install_streams())
-
-
-def _end_streams(streams: StandardStreams) -> None:
-    """Report lost text on stdout and exit with 1, if there is any."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return
-    if streams.report_failure():
-        os._exit(Exit.FAILED)
 
 
 def _is_root_task(family: str) -> bool:
@@ -205,11 +185,7 @@ TASKS = {name: _task_class(stage) for name, stage in STAGES.items()}
 """Stage name -> Luigi task class."""
 
 
-def __getattr__(name: str) -> type[StageTask]:
-    for task_class in TASKS.values():
-        if task_class.__name__ == name:
-            return task_class
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+globals().update({task_class.__name__: task_class for task_class in TASKS.values()})
 
 
 def task(run: Run, spec: StageSpec, overrides: str, config_dir: str | None) -> StageTask:

@@ -6,8 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 import rich.console
@@ -60,8 +59,8 @@ class RawStream:
             action()
         except OSError as error:
             self.failure = error
-            with contextlib.suppress(OSError):  # the stream has no descriptor
-                _open_null(self._stream.fileno(), os.O_WRONLY)  # the interpreter flushes it at its end
+            with contextlib.suppress(OSError):  # the interpreter flushes the stream at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
             if isinstance(error, BrokenPipeError):
                 raise
 
@@ -85,63 +84,28 @@ class PlainStream:
         return len(text)
 
 
-@dataclass(frozen=True)
-class StandardStreams:
-    """Stdout and stderr of a command."""
-
-    out: RawStream
-    err: RawStream
-
-    def has_lost_reader(self) -> bool:
-        """Return True if the reader of stdout or stderr has closed the pipe."""
-        return any(isinstance(stream.failure, BrokenPipeError) for stream in (self.out, self.err))
-
-    def report_failure(self) -> bool:
-        """Return True if text on stdout was lost, and report why on stderr."""
-        if self.out.failure is None:
-            return False
-        reason = self.out.failure.strerror or str(self.out.failure)
-        print(f"error: stdout: {reason}: its text is lost; give a file or pipe to write to", file=sys.stderr)
-        return True
-
-
-def install_streams() -> StandardStreams:
+def install_streams() -> None:
     """Replace sys.stdout and sys.stderr until this process ends, unless they are replaced already."""
-    _reopen_closed()
-    for name in ("stdout", "stderr"):
+    for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
-        if not isinstance(stream, PlainStream):
-            setattr(sys, name, PlainStream(RawStream(stream)))
-    return StandardStreams(_raw(sys.stdout), _raw(sys.stderr))
+        if stream is None:  # closed; otherwise a file of the store would get its number. Writing to it fails
+            stream = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+        is_output = name != "stdin" and not isinstance(stream, PlainStream)
+        setattr(sys, name, PlainStream(RawStream(stream)) if is_output else stream)
 
 
-@contextlib.contextmanager
-def standard_streams() -> Iterator[StandardStreams]:
-    """Replace sys.stdout and sys.stderr, and restore them at the end."""
-    before = sys.stdout, sys.stderr
-    try:
-        yield install_streams()
-    finally:
-        sys.stdout, sys.stderr = before
+def has_lost_reader() -> bool:
+    """Return True if the reader of stdout or stderr has closed the pipe."""
+    return any(isinstance(_raw(stream).failure, BrokenPipeError) for stream in (sys.stdout, sys.stderr))
 
 
-def _reopen_closed() -> None:
-    """Open closed standard descriptors on /dev/null, so that no file of the store gets their numbers.
-
-    Writing to them fails, same as on a closed descriptor.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            _open_null(number, os.O_RDONLY)
-            mode = "r" if number == 0 else "w"
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-
-
-def _open_null(descriptor: int, flags: int) -> None:
-    null = os.open(os.devnull, flags)
-    if null != descriptor:
-        os.dup2(null, descriptor)
-        os.close(null)
+def report_lost_output() -> bool:
+    """Return True if text on stdout was lost, and report why on stderr."""
+    failure = _raw(sys.stdout).failure
+    if failure is not None:
+        reason = failure.strerror or failure
+        print(f"error: stdout: {reason}: its text is lost; give a file or pipe to write to", file=sys.stderr)
+    return failure is not None
 
 
 def _raw(stream: Any) -> Any:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.terminal import standard_streams
+from pipeline.terminal import has_lost_reader, install_streams, report_lost_output
 
 SECTIONS = {
     "run": {"run": "run", "plan": "plan", "sweep": "sweep", "rehearse": "rehearse"},
@@ -36,26 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # in a process for one command, garbage collection costs time and frees little
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)  # saves a garbage collection at the interpreter's end
-    with standard_streams() as streams:
-        try:
-            code = _run_flushed(arguments)
-        except BrokenPipeError:
-            if not streams.has_lost_reader():
-                raise
-            return 128 + signal.SIGPIPE
-        except SystemExit as exit:
-            if exit.code != 0 or not streams.report_failure():
-                raise
-            return 1
-        is_lost = streams.report_failure()
-        return 1 if is_lost and code in (0, 10) else code
-
-
-def _run_flushed(arguments: Sequence[str] | None) -> int:
+    install_streams()
     try:
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
-    finally:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()  # a failure at the interpreter's end could not be reported
+    except BrokenPipeError:
+        if not has_lost_reader():
+            raise
+        return 128 + signal.SIGPIPE
+    except SystemExit as exit:
+        if exit.code == 0 and report_lost_output():
+            return 1
+        raise
+    return 1 if report_lost_output() and code in (0, 10) else code
 
 
 def _run(arguments: list[str]) -> int:

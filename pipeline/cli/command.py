@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.load import derived_values, load
-from pipeline.errors import StoreError
 from pipeline.plan.target import Target
-from pipeline.store.history import Record
 from pipeline.store.store import Store
 
 OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from a group, for example
@@ -142,12 +140,6 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_deep(parser: argparse.ArgumentParser) -> None:
-    """Add --deep."""
-    help = "hash the content of all files instead of trusting their sizes and modification times"
-    parser.add_argument("--deep", action="store_true", help=help)
-
-
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add --config."""
     parser.add_argument(
@@ -181,23 +173,3 @@ def store_of(options: Namespace) -> Store:
 def values_of(options: Namespace) -> dict[str, Any]:
     """Return the configuration as plain values, for commands that need only some sections."""
     return derived_values(options.overrides, options.config_dir)
-
-
-def exported(root: Path, record: Record) -> Path:
-    """Return the directory of a run's exported model.
-
-    Raises:
-        StoreError: the run has no exported model.
-    """
-    directory = root / record.artifacts.get("export", "export/none")
-    if not directory.is_dir():
-        why = f"it was run with {record.target}" if record.target else "its engine exports none"
-        reason = f"run {record.id} is {record.state}" if "export" in record.artifacts else why
-        raise StoreError(f"{directory}: no exported model ({reason}); see `grpoflow runs`")
-    return directory
-
-
-def sections_of(record: Record, *names: str) -> dict[str, Any]:
-    """Return sections of a run's configuration; keys that did not exist then have their defaults."""
-    defaults = derived_values([])
-    return {name: {**defaults[name], **record.section(name)} for name in names}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from launch.machine import environment
 from pipeline import engines
-from pipeline.cli.command import Commands, add_configuration, add_deep, add_target, target_of
+from pipeline.cli.command import Commands, add_configuration, add_target, target_of
 from pipeline.errors import Exit, RemoteError
 from pipeline.plan import cautions, explain
 from pipeline.plan.graph import Plan
@@ -32,14 +32,11 @@ def register(commands: Commands) -> None:
     add_configuration(parser)
     add_target(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    add_deep(parser)
 
 
 def plan(options: Namespace) -> int:
     """Show what a run would do, and why."""
-    planned, store = prepare_plan(
-        options.overrides, options.config_dir, options.deep, target=target_of(options)
-    )
+    planned, store = prepare_plan(options.overrides, options.config_dir, target=target_of(options))
     shared = _look(planned, store)
     is_done = not planned.rebuilt and all(store.problem(spec.key) is None for spec in planned.requested)
     rows = explain.explain(planned, store, () if is_done else environment.problems(), shared)

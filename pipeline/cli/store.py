@@ -3,7 +3,7 @@
 from argparse import Namespace
 from dataclasses import asdict
 
-from pipeline.cli.command import Bounded, Commands, add_deep, store_of
+from pipeline.cli.command import Bounded, Commands, store_of
 from pipeline.config.load import load
 from pipeline.errors import Exit
 from pipeline.store import collect
@@ -16,7 +16,8 @@ def register(commands: Commands) -> None:
     """Add `verify` and `gc`."""
     check = "check every artifact of the store (exit 1: damage found)"
     parser = commands.add("verify", verify, check, "--deep store=/data/store")
-    add_deep(parser)
+    help_text = "hash the content of all files instead of comparing their sizes"
+    parser.add_argument("--deep", action="store_true", help=help_text)
     parser.add_argument(
         "--repair",
         action="store_true",

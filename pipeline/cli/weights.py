@@ -8,10 +8,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pipeline.cli.command import Commands, store_of, values_of
-from pipeline.cli.export import export_run
+from pipeline.cli.command import Commands, values_of
 from pipeline.errors import ConfigError, Exit, Problem
-from pipeline.store import history
 from pipeline.terminal import console
 from stages.base.files import shown_bytes
 from stages.base.layout import ROLES, RoleLayout
@@ -21,7 +19,6 @@ from stages.models.layouts import warnings
 from stages.weights.index import unused_index
 
 DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too
-OVERRIDE = re.compile(r"[+~]*\w[\w.]*=")
 RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 MOST_RANKS = 1 << 20
 """Upper limit for --ranks, so that a typo such as 0-9999999 does not fill the memory."""
@@ -66,16 +63,9 @@ def register(commands: Commands) -> None:
     _add_ranks(parser)
     _add_format(parser)
 
-    parser = tools.add(
-        "export",
-        export,
-        "write a mindformers checkpoint, or the model of a run, as a Hugging Face directory",
-        "SRC_DIR HF_REFERENCE OUT_DIR",
-        "last OUT_DIR",
-        tidies=True,
-    )
-    forms = "SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]: a run's id, name, or last"
-    parser.add_argument("names", nargs="+", metavar="NAME", help=forms)
+    help_text = "write a complete mindformers checkpoint as a Hugging Face directory"
+    parser = tools.add("export", export, help_text, "SRC_DIR HF_REFERENCE OUT_DIR", tidies=True)
+    _add_paths(parser, "source", "reference", "out")
     _add_dtype(parser)
 
 
@@ -159,23 +149,13 @@ def reshard(options: Namespace) -> int:
 
 
 def export(options: Namespace) -> int:
-    """Write a complete mindformers checkpoint, or a run's model, as a Hugging Face directory."""
-    # NAME takes any number of words, so the overrides are among them; no path begins like an override
-    names = [name for name in options.names if not OVERRIDE.match(name)]
-    options.overrides = [*(name for name in options.names if name not in names), *options.overrides]
-    if len(names) in (1, 2):
-        root = store_of(options).root
-        return export_run(root, history.find(root, names[0]), *map(Path, names[1:]))
-    if len(names) != 3:
-        rule = "takes SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]"
-        raise ConfigError([Problem("export", " ".join(names), rule, "see grpoflow weights export --help")])
+    """Write a complete mindformers checkpoint as a Hugging Face directory."""
     from stages.weights.export import export_directory
 
-    source, reference, out = map(Path, names)
-    _warn_unused_index(reference)
+    _warn_unused_index(options.reference)
     with _progress("export") as on_progress:
-        export_directory(source, reference, out, options.dtype, on_progress)
-    return _report(out)
+        export_directory(options.source, options.reference, options.out, options.dtype, on_progress)
+    return _report(options.out)
 
 
 def _warn_unused_index(directory: Path) -> None:

@@ -77,9 +77,10 @@ def _compose(overrides: Sequence[str], config_dir: Path | None, files: object) -
     for name, function in RESOLVERS.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
     try:
+        parsed = {override: _parse(override) for override in overrides}
         choices = tuple(override for override in overrides if not VALUE.match(override))
         config = copy.deepcopy(_compose_choices(choices, config_dir, files))
-        _set_values(config, [override for override in overrides if VALUE.match(override)])
+        _set_values(config, [parsed[override] for override in overrides if VALUE.match(override)])
         values: Any = OmegaConf.to_container(config, resolve=True)
     except RecursionError as error:
         raise ConfigError([Problem("overrides", None, "a value is nested too deeply")]) from error
@@ -157,16 +158,37 @@ def _code() -> list[Path]:
     return [*sorted(Path(__file__).parent.glob("*.py")), *sorted(plugins.glob("*.py")), *map(Path, packages)]
 
 
-def _set_values(config: Any, overrides: Sequence[str]) -> None:
-    """Set values in a composed configuration as Hydra 1.3.8 does (config_loader_impl.py)."""
+@functools.lru_cache(maxsize=1024)
+def _parse(text: str) -> Any:
+    """Parse an override with Hydra's grammar.
+
+    Raises:
+        ConfigError: it does not follow the grammar, or has several values.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, sign, value = text.partition("=")
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        example = shlex.quote(f'{key}=["--a=b","c d"]')
+        remedy = f"quote text inside the value, for example {example}"
+        remedy = remedy if sign else "it is KEY=VALUE, +KEY=VALUE or ~KEY"
+        raise ConfigError([Problem(key, redact(value), "does not follow Hydra's grammar", remedy)]) from error
+    if override.is_sweep_override():
+        remedy = f"several values are a sweep: grpoflow sweep {text}"
+        raise ConfigError([Problem("overrides", text, "must have one value per key", remedy)])
+    return override
+
+
+def _set_values(config: Any, overrides: Sequence[Any]) -> None:
+    """Set values in a composed configuration as Hydra 1.3.8 does (config_loader_impl.py)."""
     from hydra.errors import ConfigCompositionException
     from omegaconf import OmegaConf
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.is_sweep_override():
-            raise ConfigCompositionException(f"{override.input_line} is several values")
+    for override in overrides:
         try:
             OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
         except (ConfigAttributeError, ConfigKeyError) as error:
@@ -186,31 +208,5 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         options = [line for line in lines[1:] if re.fullmatch(r"[\w.-]+", line)]
         remedy = suggestions.for_choice(choice.group(1), choice.group(2), options)
         return Problem(choice.group(1), choice.group(2), "no such choice", remedy)
-    if sweep := re.fullmatch(r"(.*) is several values", message):
-        remedy = f"several values are a sweep: grpoflow sweep {sweep.group(1)}"
-        return Problem("overrides", sweep.group(1), "must have one value per key", remedy)
-    if (override := _unreadable(overrides)) is not None:
-        key, _, value = override.partition("=")
-        example = shlex.quote(f'{key}=["--a=b","c d"]')
-        remedy = f"quote text inside the value, for example {example}"
-        return Problem(key, redact(value), "does not follow Hydra's grammar", remedy)
-    return Problem(
-        "overrides",
-        redact(" ".join(overrides)),
-        redact(" ".join(lines[:3])),
-        "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY",
-    )
-
-
-def _unreadable(overrides: Sequence[str]) -> str | None:
-    """Return the first override with a value that Hydra's parser refuses."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    parser = OverridesParser.create()
-    for override in (override for override in overrides if "=" in override):
-        try:
-            parser.parse_override(override)
-        except HydraException:
-            return override
-    return None
+    shown = redact(" ".join(overrides)), redact(" ".join(lines[:3]))
+    return Problem("overrides", *shown, "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY")

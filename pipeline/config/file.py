@@ -1,7 +1,7 @@
 """Configuration files for --config: writing, and reading as overrides that typed overrides replace."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,18 @@ from pipeline.config.load import derived_values
 from pipeline.errors import ConfigError, Problem
 from stages.report.text import neutral
 
-MAX_DEPTH = 50
 FORM = "give a YAML mapping as `grpoflow config` prints it: sections, and defaults: [- GROUP: CHOICE]"
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML loader that refuses duplicate keys, deep nesting, and aliases (they can expand to any size)."""
-
-    depth = 0
+    """YAML loader that refuses duplicate keys, and aliases, which can expand to any size."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Return the next node of the document."""
-        mark = self.peek_event().start_mark
         if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
             raise yaml.MarkedYAMLError(problem="an alias stands for a value", problem_mark=mark)
-        if self.depth == MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"is nested more than {MAX_DEPTH} levels", problem_mark=mark)
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         """Return a mapping's values."""
@@ -77,24 +69,22 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
         ConfigError: the file cannot be read or has another structure.
     """
     values = _load(file)
-    defaults = values.pop("defaults", []) if isinstance(values, dict) else None
-    if not isinstance(defaults, list) or not all(
-        isinstance(entry, dict) and len(entry) == 1 for entry in defaults
+    choices = values.pop("defaults", []) if isinstance(values, dict) else None
+    if not isinstance(choices, list) or not all(
+        isinstance(entry, dict) and len(entry) == 1 for entry in choices
     ):
         raise ConfigError([Problem("--config", str(file), "holds no configuration", FORM)])
-    overrides = [f"{group}={choice}" for entry in defaults for group, choice in entry.items()]
+    overrides = [f"{group}={choice}" for entry in choices for group, choice in entry.items()]
     composed = compose(overrides, config_dir)
     for name, section in values.items():
         if isinstance(composed.get(name), dict) and not isinstance(section, dict):
             raise ConfigError([Problem(f"{file}: {name}", section, "must hold the section's keys", FORM)])
-    leaves = flat(composed)
-    derived = {}
-    for key, value in _differences(composed, values):
-        name = key.lstrip("+")
-        if name in LABELS or leaves.get(name, "") is None:
+    defaults, derived = flat(composed), {}
+    for key, value in flat(values).items():
+        if key in LABELS or defaults.get(key, "") is None:
             derived[key] = value
-        else:
-            overrides.append(f"{key}={word(value)}")
+        elif key not in defaults or value != defaults[key]:
+            overrides.append(f"{'' if key in defaults else '++'}{key}={word(value)}")
     actual = flat(derived_values(overrides, config_dir)) if derived else {}
     overrides += [f"{key}={word(value)}" for key, value in derived.items() if value != actual.get(key)]
     keys = [_key(override) for override in typed]
@@ -112,27 +102,13 @@ def _load(file: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError([Problem(f"{file}{line}", None, str(error.problem), FORM)]) from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError([Problem("--config", str(file), f"cannot be read: {reason}", FORM)]) from error
 
 
 def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
-
-
-def _differences(
-    base: Mapping[str, Any], values: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any]]:
-    """Yield the keys with other values than in `base`, in Hydra's grammar, and their values."""
-    for key, value in values.items():
-        path = f"{prefix}{key}"
-        if key not in base:
-            yield f"++{path}", value
-        elif isinstance(value, dict) and isinstance(base[key], dict):
-            yield from _differences(base[key], value, f"{path}.")
-        elif value != base[key]:
-            yield path, value
 
 
 def word(value: Any) -> str:

@@ -12,7 +12,6 @@ from pipeline.config.compose import compose
 from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
-from stages.base.identity import identity
 from stages.base.layout import card_count, layout_name
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
@@ -42,33 +41,6 @@ def derived_values(overrides: Sequence[str], config_dir: Path | None = None) -> 
         ConfigError: the configuration cannot be composed.
     """
     return derive(complete(compose(overrides, config_dir), overrides))
-
-
-def without_locations(overrides: Sequence[str], engine: str) -> list[str]:
-    """Return the overrides that are part of the identity of artifacts, without paths and machine settings.
-
-    Args:
-        overrides: the typed overrides.
-        engine: the run's engine, which defines the keys of section engine; if empty, they are left out.
-    """
-
-    def is_identity(override: str) -> bool:
-        *sections, name = override.lstrip("+~").partition("=")[0].split(".")
-        section: dict[str, Any] = {name: "typed"}
-        for step in reversed(sections):
-            section = {step: section}
-        if sections[:1] == ["engine"]:
-            if not engine:
-                return False
-            section["engine"]["name"] = engine
-        values: Any = identity(Config, section)
-        for step in (*sections, name):
-            if not isinstance(values, Mapping) or step not in values:
-                return False
-            values = values[step]
-        return True
-
-    return [override for override in overrides if is_identity(override)]
 
 
 def derive(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pipeline.plan.graph import Plan, plan
 from pipeline.plan.process import write_spec
 from pipeline.rehearsal.machine import tokenizer_directory
 from pipeline.run.build import build
-from pipeline.run.progress import count
+from pipeline.run.progress import Display, count
 from pipeline.store.store import Store
 from stages.base.reader import read
 from stages.fetch import tokenizer_files
@@ -126,22 +126,16 @@ class Scratch:
         return self.store.work_dir(plan.spec(stage).key)
 
 
-class ProgressLines:
+class ProgressLines(Display):
     """Progress of a build as lines of text, without repetitions."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
+        super().__init__([], [])
         self.report, self.last = report, ""
 
-    def wait(self, stage: str) -> None:
-        """Do nothing; no other process builds in this store."""
-
-    def start(self, stage: str) -> None:
-        """Report that a stage has started."""
-        self.report(f"{stage} …")
-
-    def warn(self, stage: str, text: str) -> None:
-        """Report a warning about a running stage."""
-        self.report(f"{stage}: warning: {text}")
+    def print_line(self, text: str) -> None:
+        """Report a line."""
+        self.report(text)
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
         """Report the latest progress line if it has changed."""

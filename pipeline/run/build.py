@@ -7,21 +7,18 @@ import subprocess
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
 
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import child, job
 from launch.process.child import Outcome
 from launch.process.tree import end_job
-from pipeline.config.load import load, without_locations
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, stage_command, write_spec
-from pipeline.run.origin import origin
-from pipeline.run.progress import tail
-from pipeline.store import history
+from pipeline.run.origin import facts
+from pipeline.run.progress import Display, tail
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.store import Manifest, Store
 from stages.base.context import WARNINGS
@@ -35,27 +32,11 @@ FULL_BYTES = 1 << 20
 """Free space below which the disk counts as full."""
 
 
-class Watcher(Protocol):
-    """Callbacks for the progress of a build."""
-
-    def wait(self, stage: str) -> None:
-        """Report that another process builds the artifact."""
-
-    def start(self, stage: str) -> None:
-        """Report that the stage starts."""
-
-    def warn(self, stage: str, text: str) -> None:
-        """Report a warning of the stage."""
-
-    def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """Report the latest progress line, or None; called about ten times a second."""
-
-
 def build(
     spec: StageSpec,
     store: Store,
     launcher: LauncherConfig,
-    watcher: Watcher,
+    display: Display,
     run: str = "",
     replaces: str | None = None,
     views: Callable[[StageSpec, Path], Mapping[str, Path]] | None = None,
@@ -66,7 +47,7 @@ def build(
         spec: the stage.
         store: store with its inputs, and for its artifact.
         launcher: configuration for starting its processes.
-        watcher: callbacks for progress.
+        display: display of its progress.
         run: id of the run, whose record in the history the model card and the report show; empty: none.
         replaces: manifest digest of an existing artifact to rebuild; None: an existing artifact is used.
         views: downloads the required files of remote-only inputs below a directory; input stage -> directory.
@@ -79,10 +60,10 @@ def build(
             and logs are kept.
         StoreError: the store cannot be written.
     """
-    with store.lock(spec.key, lambda: watcher.wait(spec.name)):
+    with store.lock(spec.key, lambda: display.wait(spec.name)):
         if store.problem(spec.key) is None and store.manifest_digest(spec.key) != replaces:
             return False
-        watcher.start(spec.name)
+        display.start(spec.name)
         with attempt(store, spec.key) as slot:
             end_job(slot.job, grace_s=0.0)  # processes of a killed attempt
             store.quarantine_damaged(spec.key)
@@ -92,10 +73,10 @@ def build(
             if shortage := disk_shortage(spec, store):
                 raise StoreError(shortage)
             inputs = {name: downloaded.get(key.stage, store.path(key)) for name, key in spec.inputs.items()}
-            config = {**spec.config, **_unfingerprinted(spec, store, run)}
+            config = {**spec.config, **facts(spec, store, run)}
             try:
                 write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work)
-                outcome = _run(spec, store, slot, launcher, watcher)
+                outcome = _run(spec, store, slot, launcher, display)
             except OSError as error:  # the disk is full, or the attempt's directory was removed
                 raise StoreError.from_os_error(error, store.root) from error
             if not spec.stage.computes:  # training reads the user's files only at its start
@@ -144,20 +125,7 @@ def _check_external(spec: StageSpec, store: Store) -> None:
             raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
 
 
-def _unfingerprinted(spec: StageSpec, store: Store, run: str) -> dict[str, Any]:
-    """Return values that a stage shows, but that do not change the meaning of its artifact."""
-    record = history.runs(store.root).get(run) if spec.name in ("export", "report") else None
-    if record is None:
-        return {}
-    if spec.name == "export":  # the model card shows the command
-        engine = record.section("engine").get("name", "")
-        return {"command": without_locations(record.overrides, engine)}
-    # the report shows its run, deviations from the defaults, and which stages were cached
-    facts = origin(store.root, record, store.path(spec.key))
-    return {"defaults": load([]).plain(), "run_started": record.started, "origin": facts}
-
-
-def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig, watcher: Watcher) -> Outcome:
+def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig, display: Display) -> Outcome:
     """Run the stage's processes and report their progress."""
     progress, warnings = slot.logs / PROGRESS, slot.logs / WARNINGS
     for file in (progress, warnings):
@@ -169,9 +137,9 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
         slot.beat()
         *lines, _ = warnings.read_text(encoding="utf-8", errors="replace").split("\n")
         for line in lines[num_reported:]:
-            watcher.warn(spec.name, line)
+            display.warn(spec.name, line)
         num_reported = len(lines)
-        watcher.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
+        display.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
     def stage(entry: str, workers: int = 1) -> Outcome:
         program = stage_command(entry, slot.logs)

@@ -17,24 +17,6 @@ def manifest_digest(root: Path, key: Key) -> str | None:
     return Store(root).manifest_digest(key)
 
 
-def pending_note(plan: Plan, pending: Collection[str]) -> str | None:
-    """Return how to continue without repeating finished rebuilds; None if none or all are finished.
-
-    Args:
-        plan: the run's plan.
-        pending: stages that are still to be rebuilt.
-    """
-    done = [name for name in plan.target.force if name not in pending]
-    if not done or not pending:
-        return None
-    first = [
-        spec.name
-        for spec in plan.requested
-        if spec.name in pending and not {key.stage for key in spec.inputs.values()} & set(pending)
-    ]
-    return f"{', '.join(done)} was rebuilt; continue with --force {','.join(first)}"
-
-
 def outdated_note(plan: Plan, store: Store, replaced: Collection[str]) -> str | None:
     """Return which stages still have artifacts that were built from replaced ones; None if there are none."""
     names = downstream(plan.target.force, plan.specs) - set(replaced)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 def prepare_plan(
     overrides: Sequence[str],
     config_dir: Path | None = None,
-    deep: bool = False,
     weights: bool = True,
     target: Target | None = None,
 ) -> tuple[Plan, Store]:
@@ -46,7 +45,6 @@ def prepare_plan(
     Args:
         overrides: Hydra overrides.
         config_dir: directory with the user's config groups.
-        deep: hash the user's files again instead of trusting their modification times.
         weights: require weights in model.path; False: config.json and tokenizer are enough.
         target: requested stages; None: the entire graph.
 
@@ -58,9 +56,7 @@ def prepare_plan(
     """
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
-    cache = DigestCache(store.root / DIGESTS)
-    digest = functools.partial(cache.digest, deep=deep)
-    planned = plan(config, digest, target)
+    planned = plan(config, DigestCache(store.root / DIGESTS).digest, target)
     check(planned, store, weights)
     return planned, store
 
@@ -262,9 +258,6 @@ class Run:
             self.sharing.end(self.id)
         self._notify(state, stage=stage, message=summary_line)
         print(f"error: {message}", file=sys.stderr, flush=True)
-        pending = {name for name in self.replaced if not self.is_complete(name)}
-        if note := forced.pending_note(self.plan, pending):
-            print(f"note: {note}", file=sys.stderr)
 
     def _notify(self, state: str, **more: Any) -> None:
         if not self.display.label:  # a sweep sends one notification for all its points

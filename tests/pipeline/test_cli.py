@@ -194,7 +194,7 @@ def test_a_named_pipe_instead_of_a_file_is_refused(tmp_path, capsys):
         os.mkfifo(tmp_path / name)
     pipe = str(tmp_path / "train.jsonl")
     lines = [["plan", "dataset=gsm8k", f"dataset.path={pipe}", f"dataset.test_path={pipe}"]]
-    lines += [["weights", "convert", str(tmp_path), str(tmp_path / "out")], ["serve-check", str(tmp_path)]]
+    lines += [["weights", "convert", str(tmp_path), str(tmp_path / "out")]]
     lines += [["probe", "dataset=gsm8k", f"dataset.path={pipe}", f"dataset.test_path={pipe}"]]
     for line in lines:
         assert main([*line, f"store={tmp_path / 'store'}"] if line[0] == "plan" else line) in (1, 2), line

@@ -2,8 +2,9 @@
 
 import pytest
 
-from pipeline.config.load import load, without_locations
+from pipeline.config.load import load
 from pipeline.errors import ConfigError
+from pipeline.run.origin import published
 from tests.pipeline.plans import problem_of
 
 
@@ -81,5 +82,6 @@ def test_published_overrides_contain_no_paths_or_machines():
         "mindformers.env.TOKEN=secret", "model.path=/home/me/model", "dataset.path=/home/me/rows",
         "fetch.retries=3",
     ]  # fmt: skip
-    assert without_locations([*private, *public], "mindrlhf") == public
-    assert without_locations(private, "") == []
+    config = load(["engine=mindrlhf", "+engine.env.TOKEN=secret"]).plain()
+    config["engine"]["epochs"], config["model"]["rope_scaling"] = 2, {"factor": 8}
+    assert published([*private, *public], config) == public

@@ -126,29 +126,6 @@ def test_a_rebuilt_artifact_replaces_the_earlier_one_which_moves_to_quarantine(t
     assert main(["plan", "--only", "strategy", f"store={tmp_path}"]) == 0
 
 
-def test_a_failure_after_a_rebuilt_stage_names_the_stages_to_continue_with(
-    tmp_path, monkeypatch, capsys, fresh
-):
-    store, overrides, target = Store(tmp_path), [f"store={tmp_path}"], Target(force=("strategy",))
-
-    def fails(spec, *_, **__):
-        raise StageFailed(spec.name, "exit code 1", tmp_path / "log", [])
-
-    made(store)
-    monkeypatch.setattr(building, "build", fails)
-    monkeypatch.setattr("launch.machine.environment.problems", list)
-    planned, _ = prepare_plan(overrides, target=target)
-    run = Run(planned, store, overrides)
-    with pytest.raises(StageFailed):
-        run.build("strategy")
-    assert "continue with" not in capsys.readouterr().err
-    store.quarantine(planned.spec("strategy").key)
-    commit_spec(store, planned.spec("strategy"), {"file": "x"})
-    with pytest.raises(StageFailed):
-        run.build("split")
-    assert "note: strategy was rebuilt; continue with --force split\n" in capsys.readouterr().err
-
-
 def test_stages_that_a_rebuild_leaves_out_are_named(tmp_path, capsys, fresh):
     made(Store(tmp_path))
     assert run(tmp_path, "--only", "strategy", "--force", "strategy") == 0
