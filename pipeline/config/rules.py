@@ -47,6 +47,7 @@ RULES.must(
 
 @RULES.row("model.hidden_size", "ours: rotary pairs", unless=("hidden_size",))
 def _even_heads(config: Config) -> Broken:
+    """Require an even head size."""
     model = config.model
     if model.head_size % 2 == 0:
         return None
@@ -66,6 +67,7 @@ RULES.must(
 
 @RULES.row("layout.{}", "ours: the roles take turns on the same cards", each=ROLES)
 def _occupied(config: Config, role: Role) -> Broken:
+    """Require that each role occupies all cards."""
     layout = config.layout.role(role)
     if layout.cards == config.cards:
         return None
@@ -97,11 +99,13 @@ _HEADS = ("attention_heads", "key_value_heads", "pipeline_stage")
 
 @RULES.row("layout.{}.offset", "mindformers models/utils.py, LayerSetting", each=ROLES, unless=_HEADS)
 def _offset(config: Config, role: Role) -> Broken:
+    """Require offsets that fit the pipeline stages and add up to all layers."""
     return layouts.offset_fault(config.model, config.layout.role(role))
 
 
 @RULES.row("layout.{}.model_parallel", "mindformers' shard calls", each=ROLES, unless=(*_HEADS, "offset"))
 def _divisible(config: Config, role: Role) -> Broken:
+    """Require that model_parallel divides the sizes of the model's weights."""
     if config.model.extras is None and family_of(config.model).section is not None:
         return None  # FAMILY says what is missing
     return layouts.shape_fault(config.model, config.layout.role(role))
@@ -109,6 +113,7 @@ def _divisible(config: Config, role: Role) -> Broken:
 
 @RULES.row("rollout.max_tokens", "ours: config.json says what it was trained for")
 def _longest(config: Config) -> Broken:
+    """Require that prompt and completion fit into model.max_position_embeddings."""
     prompt, most = config.tokenize.max_prompt_length, config.model.max_position_embeddings
     if prompt + config.rollout.max_tokens <= most:
         return None
@@ -121,6 +126,7 @@ def _longest(config: Config) -> Broken:
 
 @RULES.row("model.sliding_window", "ours: no engine computes a window")
 def _window(config: Config) -> Broken:
+    """Require a window of at least the longest sequence."""
     window, prompt = config.model.sliding_window, config.tokenize.max_prompt_length
     longest = prompt + max(config.rollout.max_tokens, config.sft.max_tokens if config.sft.enabled else 0)
     if config.sft.enabled:
@@ -144,6 +150,7 @@ RULES.must(
 
 @RULES.row("sft.enabled", "ours: its sft stage is skipped")
 def _weights_of_sft(config: Config) -> Broken:
+    """Refuse the supervised stage with engines that start from the fetched weights."""
     if not config.sft.enabled or not engines.get(config.engine.name).programs:
         return None
     rule = f"engine={config.engine.name} starts from the fetched weights"

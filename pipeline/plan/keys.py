@@ -55,7 +55,7 @@ class Key:
     reruns: tuple[str, ...]
     """Stages that a change reruns: those that read the key, and everything downstream."""
     rules: tuple[str, ...]
-    """Ids and sources of the rules that check the key, besides its type."""
+    """Rules that check the key, besides its type, each with its source."""
 
 
 def explain(path: str, config: Config) -> Key:
@@ -85,7 +85,7 @@ def explain(path: str, config: Config) -> Key:
         fields,
         readers,
         downstream if fingerprinted else (),
-        tuple(f"{row.id} ({row.source})" for row in _rules(config) if path in _paths(row, config)),
+        tuple(f"{row.text} ({row.source})" for row in _rules(config) if path in _paths(row, config)),
     )
 
 

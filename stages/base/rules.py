@@ -38,6 +38,8 @@ class Row:
     test: Test
     source: str
     """File or paper that the rule follows from, or "ours" and the reason."""
+    text: str
+    """One sentence for users."""
     each: Callable[[Any], Iterable[object]] | None
     when: Callable[..., bool] | None
     value: Callable[..., Any] | None
@@ -76,6 +78,7 @@ class Rules(Generic[T]):
         source: str = "",
         *,
         name: str = "",
+        text: str | None = None,
         each: Callable[[T], Iterable[object]] | Iterable[object] | None = None,
         when: Callable[..., bool] | None = None,
         value: Callable[..., Any] | None = None,
@@ -88,6 +91,7 @@ class Rules(Generic[T]):
             test: the condition: be, at_most, multiple_of, ...
             source: file or paper that the rule follows from; shown in parentheses.
             name: end of the id; by default the last step of the key.
+            text: one sentence for users; by default the first line of the condition's docstring.
             each: items that the rule is checked for, one after the other.
             when: function of subject and item; if it returns False, the rule is not checked.
             value: function of subject and item that replaces the key's value.
@@ -97,16 +101,17 @@ class Rules(Generic[T]):
         if name in self._rows or not set(unless) <= set(self._rows):
             raise ValueError(f"{self._name}.{name}: duplicate name, or unless names no earlier row")
         items = each if each is None or callable(each) else lambda subject, items=tuple(each): items
-        row = Row(f"{self._name}.{name}", path, test, source or self._source, items, when, value, unless)
+        text, source = (text or test.__doc__ or "").partition("\n")[0].rstrip("."), source or self._source
+        row = Row(f"{self._name}.{name}", path, test, source, text, items, when, value, unless)
         self._rows[name] = row
         self._entries.append(row)
 
     def row(self, path: str, source: str = "", **options: Any) -> Callable[[F], F]:
-        """Add a function of subject and item as a row; its name is the end of the id."""
+        """Add a function as a row; its name is the end of the id, its docstring the text."""
 
         def add(function: F) -> F:
-            name = function.__name__.strip("_")
-            self.must(path, lambda value, *details: function(*details), source, name=name, **options)
+            test = _describe(lambda value, *details: function(*details), function.__doc__ or "")
+            self.must(path, test, source, name=function.__name__.strip("_"), **options)
             return function
 
         return add
@@ -178,7 +183,10 @@ def be(required_value: object, why: str = "", remedy: str = "") -> Test:
         shown = as_override(target) or "''"
         return _with_reason(f"must be {shown}", why), remedy or f"set it to {shown}"
 
-    return test
+    fixed = (
+        "the value that follows from other keys" if callable(required_value) else as_override(required_value)
+    )
+    return _describe(test, _with_reason(f"must be {fixed or 'empty'}", why))
 
 
 def _compare(
@@ -197,7 +205,8 @@ def _compare(
                 return None
             return _with_reason(f"must {words} {name}", why), remedy or f"use {nearest(value, count)}"
 
-        return test
+        name = label.replace("={}", "").replace("{}", "N") or ("N" if callable(number) else str(number))
+        return _describe(test, _with_reason(f"must {words} {name}", why))
 
     return compare
 
@@ -220,12 +229,13 @@ divide = _compare(
 
 def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:
     """Require a predicate of the subject to be true."""
-    return lambda value, *args: None if holds(*args) else (rule, remedy)
+    return _describe(lambda value, *args: None if holds(*args) else (rule, remedy), rule)
 
 
 def some(what: str, remedy: str) -> Test:
     """Require a list not to be empty."""
-    return lambda value, *args: None if value else (f"must name at least one {what}", remedy)
+    rule = f"must name at least one {what}"
+    return _describe(lambda value, *args: None if value else (rule, remedy), rule)
 
 
 def indices(path: str) -> Callable[[Any], Iterable[object]]:
@@ -235,14 +245,18 @@ def indices(path: str) -> Callable[[Any], Iterable[object]]:
 
 def once(path: str, remedy: str = "name it once") -> Test:
     """Require an item of the list at `path` not to occur earlier in the list."""
-    return lambda value, subject, index: (
-        ("is named twice", remedy) if value in value_at(subject, path)[:index] else None
-    )
+
+    def test(value: object, subject: object, index: int) -> Broken:
+        """Require an item that is not named twice."""
+        return ("is named twice", remedy) if value in value_at(subject, path)[:index] else None
+
+    return test
 
 
 def required(because: str, remedy: str) -> Test:
     """Require a value other than null."""
-    return lambda value, *args: None if value is not None else (f"is required {because}", remedy)
+    rule = f"is required {because}"
+    return _describe(lambda value, *args: None if value is not None else (rule, remedy), rule)
 
 
 def _number(number: Number, label: str, args: tuple[Any, ...]) -> tuple[int, str]:
@@ -253,6 +267,12 @@ def _number(number: Number, label: str, args: tuple[Any, ...]) -> tuple[int, str
     if "{}" in name:
         return count, name.format(count)
     return count, f"{name}{' = ' if ' ' in name else '='}{count}" if name else str(count)
+
+
+def _describe(test: Test, text: str) -> Test:
+    """Set the docstring of a condition, which is the text of its rows."""
+    test.__doc__ = text
+    return test
 
 
 def _with_reason(rule: str, why: str) -> str:

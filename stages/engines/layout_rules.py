@@ -33,6 +33,7 @@ MINDFORMERS = Rules[Laid]("mindformers_layouts")
 
 @RULES.row("layout.{}.expert_parallel", "ours: stages/models", each=lambda laid: laid.layout)
 def _no_experts(laid: Laid, role: str) -> Broken:
+    """Require expert_parallel=1 for a model without experts."""
     if laid.experts() or laid.layout[role].expert_parallel == 1:
         return None
     return f"{family_of(laid.model).title} has no experts", "set it to 1"
@@ -69,6 +70,7 @@ for _name, _number, _label in (
     "layout.{}.context_parallel", "ours: tried with MindSpore's front end", each=lambda laid: laid.layout
 )
 def _tied_context(laid: Laid, role: str) -> Broken:
+    """Require vocab_emb_dp with tied embeddings and context_parallel above 1."""
     layout = laid.layout[role]
     if layout.context_parallel == 1 or layout.vocab_emb_dp or not laid.model.tie_word_embeddings:
         return None

@@ -172,6 +172,7 @@ def add_rule(rules: Rules[Any], section: str, fields: Callable[[Any], Upstream],
         lambda value, subject, name: fields(subject).fault(name, value),
         source,
         name="upstream",
+        text="Require a key that the engine's program has, and a value of its type.",
         each=added,
         value=lambda subject, name: added(subject)[name],
     )

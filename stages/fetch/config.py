@@ -156,12 +156,14 @@ DATASET.must(
     "dataset.files.{}.name",
     lambda value, *_: url_fault(value),
     RECORDED,
+    text="Require a complete URL without a secret.",
     each=_splits,
     when=_is_from("url"),
 )
 DATASET.must(
     "dataset.files.{}.sha256",
     lambda value, *_: digest_fault(value),
+    text="Require a SHA-256 in hexadecimal digits.",
     each=_splits,
     when=_is_from("url"),
 )
@@ -198,6 +200,7 @@ for _table, _section, _key, _fault, _value in (
         f"{_section}.hub.{_key}",
         lambda value, *_, fault=_fault: fault(value),
         "ModelScope's are of this form",
+        text="Require a name of ModelScope's form.",
         when=lambda config, *_: config.source == "modelscope" and config.hub is not None,
         value=_value,
     )

@@ -68,7 +68,11 @@ def choose_source(section: Mapping[str, Any]) -> str:
 
 RECORDED = "ours: configurations are recorded"
 FETCH = Rules[FetchConfig]("fetch", RECORDED)
-FETCH.must("fetch.endpoint", lambda value, config: None if value is None else url_fault(value))
+FETCH.must(
+    "fetch.endpoint",
+    lambda value, config: None if value is None else url_fault(value),
+    text="Require a complete URL without a secret.",
+)
 
 
 def id_fault(id: str) -> Broken:

@@ -68,6 +68,7 @@ TRAIN.must("train.loggers[{}]", once("train.loggers"), each=indices("train.logge
 
 @TRAIN.row("train.loggers[{}]", "ours: stages/grpo/trackers", each=indices("train.loggers"))
 def _installed_logger(run: Training, index: int) -> Broken:
+    """Require that the tracker's package is installed."""
     logger = run.train.loggers[index]
     if importlib.util.find_spec(logger) is not None:
         return None
@@ -104,6 +105,7 @@ EXAMPLES = Rules[Held]("sft_examples")
 
 @EXAMPLES.row("sft.batch_size", "ours: stages/grpo/sft.py")
 def _examples(held: Held) -> Broken:
+    """Require that the examples for training fill a batch."""
     config, examples = held.section, held.rows
     assert isinstance(config, SftConfig)
     if config.batch_size <= examples:
@@ -118,6 +120,7 @@ PROMPTS = Rules[Held]("held_out")
 
 @PROMPTS.row("train.validation_prompts", "ours: stages/grpo/stage.py")
 def _prompts(held: Held) -> Broken:
+    """Require that the prompts for training fill a step."""
     train, rows = held.section, held.rows
     assert isinstance(train, TrainConfig)
     left, most = rows - train.validation_prompts, rows - train.prompts_per_step
@@ -151,6 +154,7 @@ TRAINER.must(
 
 @TRAINER.row("layout.{}", "ours: stages/grpo/trainer.py", each=ROLES)
 def _cards(run: Training, role: Role) -> Broken:
+    """Require that each role occupies as many cards as train."""
     cards, layout = run.layout.train.cards, run.layout.role(role)
     if layout.cards == cards:
         return None
@@ -178,6 +182,7 @@ RUN.must("split.format", be("safetensors", "engine=local reads no other"), "ours
 
 @RUN.row("split.roles")
 def _split_roles(run: Sections) -> Broken:
+    """Require the roles that later stages read."""
     roles = {"train", *(["reference"] if not run.sft.enabled and run.train.beta > 0 else [])}
     missing = [role for role in ROLES if role in roles - set(run.split.roles)]
     if not missing:

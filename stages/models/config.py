@@ -219,6 +219,7 @@ IDS.must(
 
 @IDS.row("model.{}_token_id", each=("bos", "eos", "pad"))
 def _token_id(config: ModelConfig, name: str) -> Broken:
+    """Require token ids below model.vocab_size."""
     ids = getattr(config, f"{name}_token_id")
     for index in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
         if index >= config.vocab_size:

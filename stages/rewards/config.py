@@ -40,6 +40,7 @@ RULES.must("reward.functions", some("function", "set it to [accuracy]"))
 
 @RULES.row("reward.weights")
 def _weights(config: RewardConfig) -> Broken:
+    """Require one weight for each reward function."""
     count = len(config.functions)
     if len(config.weights) == count:
         return None
@@ -48,6 +49,7 @@ def _weights(config: RewardConfig) -> Broken:
 
 @RULES.row("reward.functions[{}]", each=indices("reward.functions"))
 def _known(config: RewardConfig, index: int) -> Broken:
+    """Require a built-in reward function, or module:function."""
     name = config.functions[index]
     if name in BUILTIN or DOTTED.fullmatch(name):
         return None
@@ -71,6 +73,7 @@ RULES.must(
 
 @RULES.row("reward.length", each=lambda config: config.functions)
 def _length(config: RewardConfig, name: str) -> Broken:
+    """Require the section for reward functions that depend on the length."""
     if name not in LENGTH_REWARDS or config.length is not None:
         return None
     return (

@@ -68,3 +68,7 @@ def test_every_rule_has_a_case_and_a_source():
     tested = {*(case[0] for case in CASES), *NOT_INSTALLED, "mindrlhf_generation.endoftext"}
     assert tested == set(rows())
     assert [row.id for row in rows().values() if not row.source] == []
+
+
+def test_every_rule_has_a_sentence():
+    assert [row.id for row in rows().values() if not row.text] == []

@@ -19,6 +19,7 @@ RULES.must(
 
 @RULES.row("mindformers.batch_size", "MindSpore's cell_wrapper.py, PipelineCell", unless=("batch_size",))
 def _filled(job: Job) -> Broken:
+    """Require at least as many micro-batches as pipeline stages."""
     stages = job.layout.pipeline_stage
     if job.micro_batches >= stages:
         return None
@@ -56,6 +57,7 @@ def trains(family: Family) -> bool:
 
 @RULES.row("engine.sft", "ours: stages/models")
 def _family(job: Job) -> Broken:
+    """Require a family that mindformers trains."""
     family = family_of(job.model)
     if trains(family):
         return None
@@ -68,6 +70,7 @@ for _key, _fault in (("head_dim", head_dim_fault), ("rope_scaling", rope_scaling
         f"model.{_key}",
         lambda value, job, fault=_fault: fault(Trained(job.model, "mindformers")),
         "models/llama/llama_config.py",
+        text=_fault.__doc__,
     )
 RULES.must(
     "tokenize.compat",
@@ -78,6 +81,7 @@ RULES.must(
 
 @RULES.row("mindformers.home", "ours: versions that work")
 def _home(job: Job) -> Broken:
+    """Require a checkout of a version of mindformers that works."""
     return home_fault(job.mindformers.home) if job.mindformers.home is not None else None
 
 

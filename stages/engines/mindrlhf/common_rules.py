@@ -94,6 +94,7 @@ def multiple_of_rows(rows: Callable[[Any], int], what: str) -> Test:
     """
 
     def test(value: int, job: MindrlhfJob) -> Broken:
+        """Require that the rows of a step fill their batches."""
         divisor = rows(job)
         if job.packs % divisor == 0:
             return None

@@ -129,6 +129,7 @@ RUN.include(SPLIT, lambda run: run.split if _cuts(run) else None)
 
 @RUN.row("split.roles", "ours: stages/engines/mindrlhf")
 def _split_roles(run: Sections) -> Broken:
+    """Require the roles that mindrlhf loads."""
     missing = [role for role in ROLES if role not in run.split.roles]
     if not missing or not _cuts(run):
         return None

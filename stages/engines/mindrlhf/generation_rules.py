@@ -9,6 +9,7 @@ RULES = Rules[Job]("mindrlhf_generation")
 
 @RULES.row("engine.use_vllm", "infer_worker.py:358; mindformers text_generator.py:814")
 def _one_seed(job: Job) -> Broken:
+    """Require replicas or vLLM, so that the completions of a prompt differ."""
     if job.engine.use_vllm or job.distinct_completions > 1:
         return None
     most = job.rollout.num_generations
@@ -22,6 +23,7 @@ def _one_seed(job: Job) -> Broken:
 
 @RULES.row("engine.use_vllm", "infer_worker.py:388")
 def _debugging(job: Job) -> Broken:
+    """Refuse engine.use_vllm=2 on the version where it fails."""
     if job.engine.use_vllm != 2 or job.version != "e8a8fc1":
         return None
     rule = "fails on e8a8fc1, which reads MindFormers' output as if vLLM had generated it"
@@ -58,6 +60,7 @@ RULES.must(
 
 @RULES.row("engine.tokenizer", "qwen2_5_tokenizer.py, ENDOFTEXTID")
 def _constants_of_qwen(job: Job) -> Broken:
+    """Require engine.tokenizer=file for a vocabulary other than Qwen2.5's."""
     if job.engine.tokenizer != "qwen" or vocabulary.tokenizer_of(vars(job.model)) != "file":
         return None
     rule = (
@@ -71,6 +74,7 @@ def _constants_of_qwen(job: Job) -> Broken:
 # A builtin model's vocabulary is trained in fetch; the stage reads the ids from its tokenizer.
 @RULES.row("model.path", "ours: a token that mindrlhf adds to the vocabulary has no row in the weights")
 def _endoftext(job: Job) -> Broken:
+    """Require a tokenizer that knows <|endoftext|>."""
     known = not job.reads_tokenizer_json or vocabulary.has_endoftext(vars(job.model))
     if known or job.model.source == "builtin":
         return None
@@ -80,6 +84,7 @@ def _endoftext(job: Job) -> Broken:
 
 @RULES.row("model.{}_token_id", "ours: config.json has no more", each=("bos", "pad", "eos"))
 def _usual_token_id(job: Job, name: str) -> Broken:
+    """Require the family's usual token ids to be below model.vocab_size."""
     model, usual = job.model, getattr(job.model.token_ids, name)
     if model.source == "builtin" or getattr(model, f"{name}_token_id") is not None:
         return None  # ids in the configuration are checked for every engine

@@ -21,6 +21,7 @@ RULES = Rules[Job]("mindrlhf")
 
 @RULES.row("engine.use_vllm", "infer_worker.py: vLLM loads safetensors only")
 def _ckpt_without_vllm(job: Job) -> Broken:
+    """Refuse vLLM with engine.load_ckpt_format=ckpt, which it cannot load."""
     if job.engine.load_ckpt_format != "ckpt" or not job.engine.use_vllm:
         return None
     return (
@@ -32,6 +33,7 @@ def _ckpt_without_vllm(job: Job) -> Broken:
 
 @RULES.row("engine.load_ckpt_format", "ours: stages/models")
 def _known_weights(job: Job) -> Broken:
+    """Refuse engine.load_ckpt_format=ckpt for families whose weights cannot be converted to it."""
     family = family_of(job.model)
     if job.engine.load_ckpt_format != "ckpt" or not job.tutorial.converts:
         return None
@@ -41,6 +43,7 @@ def _known_weights(job: Job) -> Broken:
 
 @RULES.row("engine.contract", "ours: main.py of other versions does not run")
 def _contract_of_tutorial(job: Job) -> Broken:
+    """Require a version of mindrlhf that has the program of the model's family."""
     contracts = job.tutorial.contracts
     if not contracts or job.version in contracts:
         return None
@@ -81,6 +84,7 @@ def _old_policy_batch(job: Job) -> int:
 
 @RULES.row("engine.pack_num", "grpo_models.py:207")
 def _masked_samples(job: Job) -> Broken:
+    """Require engine.pack_num=1 if the network does not separate packed samples."""
     if job.engine.pack_num == 1 or job.tutorial.masks_samples:
         return None
     reason = "its network does not know where a sample ends, so that packed samples see each other"
@@ -93,6 +97,7 @@ def _masked_samples(job: Job) -> Broken:
     unless=("masked_samples",),
 )
 def _whole_packs(job: Job) -> Broken:
+    """Require that engine.pack_num of the longest samples fit into a sequence, if packs fill batches."""
     packed = job.engine.pack_num * job.sample_length
     filled = math.lcm(job.rows_per_update, _reference_batch(job), _old_policy_batch(job))
     if not packed > job.seq_length >= job.sample_length or filled == 1:
@@ -155,6 +160,7 @@ RULES.must(
 
 @RULES.row("train.{}", "mindrlhf/utils/utils.py, LearningRate", each=("schedule", "final_share"))
 def _falling_rate(job: Job, key: str) -> Broken:
+    """Require a learning rate that falls."""
     constant = job.train.schedule == "constant"
     if not (constant if key == "schedule" else job.train.final_share == 1 and not constant):
         return None
@@ -183,6 +189,7 @@ RULES.must(
     each=lambda job: range(len(job.reward.functions)),
 )
 def _registered_reward(job: Job, index: int) -> Broken:
+    """Require a reward function that mindrlhf has."""
     name = job.reward.functions[index]
     if name in job.verifiers:
         return None
@@ -200,6 +207,7 @@ def _registered_reward(job: Job, index: int) -> Broken:
 
 @RULES.row("engine.mindrlhf_home", contract.CONFIGS.name, unless=("registered_reward",))
 def _known_keys(job: Job) -> Broken:
+    """Require a checkout whose configuration classes have the keys of its version."""
     home = job.engine.mindrlhf_home
     if home is None or not (Path(home) / contract.CONFIGS).is_file():
         return None

@@ -61,6 +61,7 @@ for _path, _required, _why, _source in (
 
 @RULES.row("train.final_share", "utils/utils.py, LearningRate")
 def _lower_end(job: Job) -> Broken:
+    """Require a share below 1."""
     if job.train.final_share < 1:
         return None
     return "must be below 1: its cosine needs a lower end", "set it to 0.0"
@@ -68,6 +69,7 @@ def _lower_end(job: Job) -> Broken:
 
 @RULES.row("reward.functions", "grpo_one_stage.py")
 def _its_rewards(job: Job) -> Broken:
+    """Require the rewards accuracy and format, each with weight 1."""
     if dict(zip(job.reward.functions, job.reward.weights, strict=False)) == REWARDS:
         return None
     rule = "must be accuracy and format, each with weight 1: no others there"

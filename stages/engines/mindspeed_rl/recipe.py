@@ -72,6 +72,7 @@ def _warmup(job: Job) -> Broken:
     each=lambda job: range(len(job.engine.verifier_function)),
 )
 def _known_verifier(job: Job, index: int) -> Broken:
+    """Require a verifier function that MindSpeed-RL has."""
     known = contract.verifiers(job.version)
     if contract.is_verifier(job.engine.verifier_function[index], job.engine.mindspeed_rl_home, job.version):
         return None
@@ -89,6 +90,7 @@ RULES.must(
 
 @RULES.row("engine.verifier_weight", "rule_verifier.py")
 def _weights(job: Job) -> Broken:
+    """Require one weight for each verifier function."""
     count = len(job.engine.verifier_function)
     if len(job.engine.verifier_weight) == count:
         return None
@@ -97,6 +99,7 @@ def _weights(job: Job) -> Broken:
 
 @RULES.row("engine.prompt_type", str(contract.TEMPLATES))
 def _prompt_type(job: Job) -> Broken:
+    """Require a prompt type that MindSpeed-RL has."""
     known = contract.prompt_types(job.engine.mindspeed_rl_home)
     if job.engine.prompt_type in known:
         return None

@@ -47,6 +47,7 @@ PLACED.must(
 
 @PLACED.row("reward.{}", "cli/train_grpo.py", each=_EVALUATED)
 def _other_rewards(placed: Placed, key: str) -> Broken:
+    """Require the default rewards, since MindSpeed-RL does not train on others."""
     if list(getattr(placed.reward, key)) == _EVALUATED[key]:
         return None
     rule = f"must be {_EVALUATED[key]}: MindSpeed-RL does not train on rewards of grpoflow"
@@ -79,6 +80,7 @@ for _path, _required, _key in (
 
 @RULES.row("train.checkpoint_every", "grpo_trainer_hybrid.py, fit")
 def _saves_at_the_end(job: Job) -> Broken:
+    """Require a divisor of train.steps on the version that saves nothing at the end."""
     every, steps = job.train.checkpoint_every, job.train.steps
     if job.version != "667a547" or every < 1 or steps % every == 0:
         return None
@@ -88,6 +90,7 @@ def _saves_at_the_end(job: Job) -> Broken:
 
 @RULES.row("engine.contract", "configs/checkpoint/model_cfg.json")
 def _converter_of_family(job: Job) -> Broken:
+    """Require a version whose converter knows the model's family."""
     converter = family_of(job.model).converter
     if converter is None or not converter.contracts or job.version in converter.contracts:
         return None
@@ -130,6 +133,7 @@ RULES.include(
 # features_manager/context_parallel/ulysses_context_parallel.py; training/arguments.py).
 @RULES.row("layout.train.context_parallel", "MindSpeed's ulysses_context_parallel.py, validate_args")
 def _ulysses(job: Job) -> Broken:
+    """Require that model_parallel x context_parallel divides the number of attention heads."""
     heads, cut = job.model.num_attention_heads, job.actor.context_parallel
     split = job.actor.model_parallel * cut
     if cut == 1 or heads % split == 0:
@@ -184,6 +188,7 @@ RULES.must(
 
 @RULES.row("engine.{}", _VALIDATE, each=("reward_npus", "reward_load"))
 def _reward_model(job: Job, key: str) -> Broken:
+    """Require both reward_npus and reward_load for a reward model."""
     npus, weights = job.engine.reward_npus, job.engine.reward_load
     if getattr(job.engine, key) is not None or (npus is None) == (weights is None):
         return None
@@ -208,6 +213,7 @@ def _replicas(job: Job) -> list[tuple[str, int]]:
     each=lambda job: [*_replicas(job), ("layout.generate.data_parallel", job.layout.generate.data_parallel)],
 )
 def _whole_replicas(job: Job, replica: tuple[str, int]) -> Broken:
+    """Require a multiple of the replicas of each role."""
     prompts, (name, count) = job.train.prompts_per_step, replica
     if prompts % count == 0:
         return None
@@ -216,6 +222,7 @@ def _whole_replicas(job: Job, replica: tuple[str, int]) -> Broken:
 
 @RULES.row("engine.micro_batch_size", _VALIDATE, each=_replicas, unless=("whole_replicas",))
 def _micro_batches(job: Job, replica: tuple[str, int]) -> Broken:
+    """Require a divisor of the completions of a replica."""
     (name, count), micro = replica, job.engine.micro_batch_size
     completions = job.samples // count
     if completions % micro == 0:
@@ -238,6 +245,7 @@ RULES.must(
 
 @RULES.row("engine.mini_batch_size", "actor_hybrid_worker.py", unless=("mini_batch_size",))
 def _mini_of_micro(job: Job) -> Broken:
+    """Require that the micro-batches of all replicas divide the completions of an update."""
     completions = job.mini_batch_size * job.rollout.num_generations
     batch = job.actor.data_parallel * job.engine.micro_batch_size
     if completions % batch == 0:

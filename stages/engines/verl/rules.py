@@ -36,6 +36,7 @@ for _path, _required, _why, _source in (
 
 @RULES.row("train.schedule", _FSDP)
 def _schedule(job: Job) -> Broken:
+    """Require a constant or cosine schedule with engine.strategy=fsdp2."""
     if job.engine.strategy == "megatron" or job.train.schedule != "linear":
         return None
     return "must be constant or cosine with engine.strategy=fsdp2", "use cosine"
@@ -90,6 +91,7 @@ RULES.must(
 
 @RULES.row("layout.train.data_parallel", "single_controller/ray/base.py, RayResourcePool")
 def _equal_nodes(job: Job) -> Broken:
+    """Require the same number of cards on each machine."""
     per_node = job.engine.cards_per_node
     if job.nodes == 1 or job.cards % per_node == 0:
         return None
@@ -99,6 +101,7 @@ def _equal_nodes(job: Job) -> Broken:
 
 @RULES.row("train.prompts_per_step", "utils/config.py; workers/engine_workers.py", each=("step", "update"))
 def _divisible_batches(job: Job, part: str) -> Broken:
+    """Require that the cards can share the completions of a step and of an update."""
     prompts = job.train.prompts_per_step if part == "step" else job.mini_batch_size
     count = prompts * job.rollout.num_generations
     if count % job.cards == 0:

@@ -105,6 +105,7 @@ RULES = Rules[Trained]("family", "ours: stages/models")
 
 @RULES.row("model.{}", each=[family.section.name for family in FAMILIES.values() if family.section])
 def _section(trained: Trained, section: str) -> Broken:
+    """Require the section of the model's family, and no other family's."""
     trained_family = family_of(trained.model)
     family = next(option for option in FAMILIES.values() if option.section and option.section.name == section)
     if (getattr(trained.model, section) is None) == (family is not trained_family):
@@ -124,6 +125,7 @@ RULES.must(
 
 @RULES.row("model.family")
 def _trained(trained: Trained) -> Broken:
+    """Require a family that the engine trains."""
     family = family_of(trained.model)
     if trained.trains(family):
         return None
@@ -151,5 +153,15 @@ def rope_scaling_fault(trained: Trained) -> Broken:
     return rule, "choose engine=local", f"{{factor: {scaling.factor:g}, …}}"
 
 
-RULES.must("model.head_dim", lambda value, trained: head_dim_fault(trained), unless=("trained",))
-RULES.must("model.rope_scaling", lambda value, trained: rope_scaling_fault(trained), unless=("trained",))
+RULES.must(
+    "model.head_dim",
+    lambda value, trained: head_dim_fault(trained),
+    unless=("trained",),
+    text=head_dim_fault.__doc__,
+)
+RULES.must(
+    "model.rope_scaling",
+    lambda value, trained: rope_scaling_fault(trained),
+    unless=("trained",),
+    text=rope_scaling_fault.__doc__,
+)
