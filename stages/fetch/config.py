@@ -115,6 +115,7 @@ def _follows(**sources: str) -> Test:
     """Require the source of the first key that is set, because keys of other sources would be ignored."""
 
     def test(source: str, config: DatasetConfig | ModelConfig) -> Broken:
+        """Require the source of the first key that is set."""
         implied = next((name for key, name in sources.items() if getattr(config, key, True)), None)
         if source == implied:
             return None
