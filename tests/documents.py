@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ENGLISH_ONLY: set[str] = set()
 FENCE = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<kind>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -34,9 +33,7 @@ def pages() -> dict[str, Path]:
 
 def pairs() -> dict[str, tuple[Path, Path]]:
     """Return every page in English and Chinese, README first."""
-    result = {
-        name: (file, ROOT / "docs/zh" / name) for name, file in pages().items() if name not in ENGLISH_ONLY
-    }
+    result = {name: (file, ROOT / "docs/zh" / name) for name, file in pages().items()}
     return {"README.md": (ROOT / "README.md", ROOT / "README_CN.md"), **result}
 
 

@@ -3,15 +3,13 @@
 import json
 import re
 import shlex
-import shutil
-import struct
 from pathlib import Path
 
 import pytest
 import yaml
 from safetensors.numpy import save
 
-from docs import generated, links, pictures
+from docs import generated
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from pipeline import cli
 from pipeline.cli import main, make_parsers
@@ -92,16 +90,6 @@ def test_every_shell_block_has_its_commands_behind_a_prompt():
     assert len(COMMANDS) > 60 and len(EXECUTED) > 25
 
 
-def test_examples_of_help_parse():
-    parser = make_parsers()[0]
-    for name, command in make_parsers()[1].items():
-        text = "\n".join(generated.examples(command)).replace("\\\n", " ")
-        for line in text.splitlines():
-            words = [word for word in shlex.split(line, comments=True)[1:] if word not in ("…", "...")]
-            _, remaining = parser.parse_known_args(words)
-            assert all("=" in word for word in remaining), (name, line)
-
-
 def test_the_failure_table_is_complete_in_both_languages():
     chinese = yaml.safe_load(read(ROOT / "docs/zh/failures.yaml"))
     assert [*chinese] == [failure.name for failure in failures() if failure is not GRPOFLOW_ERROR]
@@ -129,24 +117,3 @@ def test_pages_name_keys_that_exist(page, least):
     named = re.findall(pattern, read(ROOT / "docs" / page))
     unknown = [name for name in named if not any(f"{key}.".startswith(f"{name}.") for key in keys)]
     assert len(named) >= least and unknown == []
-
-
-def test_broken_links_are_reported(tmp_path):
-    (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there">x</a><a href="#here">x</a>')
-    (tmp_path / "b.html").write_text('<p id="there"><a href="https://example.com/x">x</a>')
-    assert links.broken(tmp_path) == []
-    bad = ["b.html#nowhere", "c.html", "#nowhere", "http://example.com", "https://"]
-    (tmp_path / "c.html").write_text(
-        "".join(f'<a href="{link}">x</a>' for link in bad).replace("c.html", "d.html")
-    )
-    assert [line.partition(": ")[2] for line in links.broken(tmp_path)] == [
-        link.replace("c.html", "d.html") for link in bad
-    ]
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is missing: apt-get install chromium")
-def test_a_picture_shows_the_top_of_a_page(tmp_path):
-    (tmp_path / "page.html").write_text("<h1>here</h1>")
-    pictures.shoot(tmp_path / "page.html", tmp_path / "page.png", 720)
-    assert struct.unpack(">II", (tmp_path / "page.png").read_bytes()[16:24]) == (pictures.WIDTH, 720)

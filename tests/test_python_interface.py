@@ -49,11 +49,6 @@ def test_a_run_has_its_configuration_metrics_samples_and_files(store):
     assert (run.model_dir / "config.json").is_file() and run.report.name == "index.html"
 
 
-def test_metrics_as_a_data_frame(store):
-    frame = store.run().metrics(frame=True)
-    assert list(frame["reward"]) == [0.1, 0.2]
-
-
 def test_what_is_missing_raises_an_error(store, tmp_path):
     with pytest.raises(grpoflow.Error, match="nosuch"):
         store.run("nosuch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,46 +160,29 @@ def _nothing_repeated(store: Path, before: dict[str, tuple[int, float]]) -> dict
     return now
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Wall time and processor time of some work."""
-
-    wall_s: float
-    cpu_s: float
-    """Processor time of all its processes, which a busy machine changes less than wall time."""
-
-    @classmethod
-    def of(cls, work: Callable[[], object]) -> Cost:
-        """Measure `work`, whose processes have ended when it returns."""
-        began, before = time.monotonic(), os.times()
-        work()
-        after = os.times()
-        cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-        return cls(time.monotonic() - began, cpu_s)
-
-
-def separate(place: Path, grid: Grid) -> Cost:
-    """The points as runs of their own, one after the other, each with an empty store."""
-    costs = []
+def separate(place: Path, grid: Grid) -> float:
+    """Return the seconds of the points as separate runs, one after the other, each with an empty store."""
+    seconds = 0.0
     for number, overrides in enumerate(grid.points):
         store = place / f"alone{number}" / "store"
         store.parent.mkdir(parents=True)
         line = [sys.executable, "-m", "pipeline", f"store={store}", *CHEAPEST, *overrides]
-        options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "cwd": store.parent}
-        costs.append(Cost.of(functools.partial(subprocess.run, line, **options)))
+        began = time.monotonic()
+        subprocess.run(line, capture_output=True, text=True, check=True, cwd=store.parent)
+        seconds += time.monotonic() - began
         shutil.rmtree(store.parent)
-    return Cost(sum(cost.wall_s for cost in costs), sum(cost.cpu_s for cost in costs))
+    return seconds
 
 
-def whole(place: Path, grid: Grid, cards: int) -> Cost:
-    """The same points as one sweep with an empty store; each shared stage must run once."""
+def whole(place: Path, grid: Grid, cards: int) -> float:
+    """Return the seconds of one sweep with an empty store; each shared stage must run once."""
     store = place / "whole" / "store"
     store.parent.mkdir(parents=True)
-    exited: list[Finished] = []
-    cost = Cost.of(lambda: exited.append(run(store, *CHEAPEST, *grid.overrides, cards=cards)))
-    done = exited[0]
+    began = time.monotonic()
+    done = run(store, *CHEAPEST, *grid.overrides, cards=cards)
+    seconds = time.monotonic() - began
     assert done.exit_code == 0, done.stderr
     assert count(store) == started(done.stderr) == grid.expected()
     assert busiest(store) == cards  # never more than there are, and all of them at times
     shutil.rmtree(store.parent)
-    return cost
+    return seconds

@@ -8,16 +8,6 @@ from pipeline.run.origin import published
 from tests.pipeline.plans import problem_of
 
 
-def test_the_default_splits_for_training_and_replicates_for_generation():
-    config = load([])
-    assert config.cards == 2
-    assert config.layout.name == "dp1_mp2_pp1"
-    assert config.layout.generate.name == "dp2_mp1_pp1"
-    assert config.layout.reference.name == "dp1_mp2_pp1"
-    assert config.split.roles == ("train",)
-    assert load(["sft.enabled=false"]).split.roles == ("train", "generate", "reference")
-
-
 @pytest.mark.parametrize(
     ("overrides", "sequences"),
     [

@@ -1,13 +1,11 @@
 """The engine × stage table, read from `plan --json`; the table here is written by hand."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline import cli, engines
+from pipeline import cli
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
@@ -77,11 +75,3 @@ def test_remaining_layers_are_spread_over_pipeline_stages(layers, stages, offset
     model = [f"model.num_hidden_layers={layers}", f"layout=dp1_mp1_pp{stages}", "train.prompts_per_step=64"]
     result = load(["engine=mindrlhf", *model]).layout.train.offset
     assert sum(result) == offset and len(result) == (stages if offset else 0)
-
-
-def test_only_the_module_of_the_chosen_engine_is_imported():
-    assert all(engines.get(name).name == name for name in engines.MODULES)
-    code = "import sys; from pipeline.config.load import load; load([]); from pipeline import engines\n"
-    code += "print([name for name in engines.MODULES.values() if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['stages.grpo.engine']"

@@ -71,14 +71,3 @@ def test_a_full_disk_blocks_a_stage_and_everything_downstream(tmp_path, monkeypa
     assert explained["split"].state == "BLOCKED"
     assert "free space, or choose another store" in explained["split"].reason
     assert explained["sft"].reason == "input blocked: split"
-
-
-def test_durations_come_from_models_of_the_same_size(tmp_path):
-    store = Store(tmp_path)
-    for spec in planned().specs:
-        commit(spec, store)
-    explained = rows(planned("model.num_hidden_layers=3", "seed=1"), store)
-    known = {name for name, row in explained.items() if row.last_duration_s is not None}
-    assert known == {"fetch_dataset", "report"}
-    assert explained["grpo"].reason.startswith("model.num_hidden_layers")
-    assert rows(planned("seed=1"), store)["report"].last_duration_s == 7.5

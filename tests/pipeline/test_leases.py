@@ -27,16 +27,6 @@ def test_lock_excludes_other_holders(file):
         pass
 
 
-def test_lock_file_is_writable_by_the_group(file):
-    before = os.umask(0o077)
-    try:
-        with leases.locked(file, file.parent):
-            pass
-    finally:
-        os.umask(before)
-    assert file.stat().st_mode & 0o777 == 0o664
-
-
 def test_without_flock_the_file_is_the_lock(file, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

@@ -9,7 +9,6 @@ from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
 from pipeline.plan.reward_check import warnings
 from pipeline.store.store import Store
-from tests.pipeline.test_explain import commit
 
 FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"
 GSM8K = ["experiment=gsm8k_smoke", f"dataset.path={FIXTURE}"]
@@ -56,14 +55,6 @@ def test_mindrlhf_rewards_text_that_ends_with_a_stop_token(tmp_path):
     )
     assert warnings(planned(*FORMAT, "engine.tokenizer=file"), store) == []
     assert warnings(planned(*FORMAT, "model.variant=base"), store) == []
-
-
-def test_a_dataset_in_the_store_is_probed(tmp_path):
-    store, overrides = Store(tmp_path / "store"), [*GSM8K, "reward=boxed"]
-    store.open()
-    spec = planned(*overrides).spec("fetch_dataset")
-    commit(spec, store)  # an artifact with one file, which is none of a dataset
-    assert "no file of the training split" in warnings(planned(*overrides), store)[0]
 
 
 @pytest.mark.parametrize(

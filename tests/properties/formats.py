@@ -245,55 +245,6 @@ def read_checkpoint(root: Path) -> object:
     return state
 
 
-def metrics(root: Path) -> None:
-    (root / "metrics.jsonl").write_text(
-        "".join(json.dumps({"step": n, "reward": 0.5}) + "\n" for n in range(1, 5))
-    )
-
-
-def read_metrics(root: Path) -> object:
-    from stages.grpo.metrics import StepLog
-
-    return StepLog(root / "metrics.jsonl", 3).rows
-
-
-def meta(root: Path) -> None:
-    from stages.weights.tensors import write_rank
-
-    for part, prefix in (("train", "policy_model"), ("reference", "reference")):
-        for rank in range(2):
-            path = root / part / f"rank_{rank}"
-            for step in (1, 2):
-                file = path / f"{prefix}_rank_{rank}-0_{step}.safetensors"
-                write_rank({"a": np.ones((2, 2), np.float32)}, file, None)
-            (path / "meta.json").write_text(
-                json.dumps({"last_epoch": 0, "last_step": 2, "last_ckpt_file": file.name})
-            )
-
-
-def read_meta(root: Path) -> object:
-    from stages.engines.mindformers.checkpoints import prepare_resume
-
-    return prepare_resume(root, 2)
-
-
-def name_map(root: Path) -> None:
-    from stages.weights.convert import NAME_MAP
-    from stages.weights.names import name_map
-
-    huggingface(root)
-    shape = model(**SHAPE)
-    names = {name: list(parts) for name, parts in name_map(shape).items()}
-    (root / NAME_MAP).write_text(json.dumps({"dtype": None, "tensors": names}))
-
-
-def read_name_map(root: Path) -> object:
-    from stages.weights.convert import converted
-
-    shape = model(**SHAPE)
-    return converted(root, root, shape)
-
-
 def logs(root: Path) -> None:
     for number, place in enumerate(sorted((DATA / "logs" / "failed").iterdir())[:12]):
         for file in (path for path in sorted(place.rglob("*")) if path.is_file()):
@@ -323,8 +274,5 @@ FORMATS: dict[str, Format] = {
     "runs": Format(store, read_store, "runs.jsonl", TEXT),
     "progress": Format(store, read_store, ".[lw]o*/*/*", TEXT),
     "checkpoint": Format(checkpoint, read_checkpoint, "**/*.[js]*", (*TEXT, header)),
-    "metrics": Format(metrics, read_metrics, "metrics.jsonl", TEXT),
-    "mindrlhf_meta": Format(meta, read_meta, "*/*/*", (*TEXT, header)),
-    "name_map": Format(name_map, read_name_map, "name_map.json", TEXT),
     "logs": Format(logs, read_logs, "*", TEXT),
 }  # fmt: skip
