@@ -19,8 +19,6 @@ class LauncherConfig:
     """Port where they connect; None for any free one."""
     hosts: tuple[str, ...]
     """ssh: the machines, in the order of the workers."""
-    hosts_file: str | None
-    """ssh: a file with one machine per line, instead of hosts; # starts a comment."""
     ssh: tuple[str, ...]
     """The ssh command with its options."""
     sbatch: tuple[str, ...]

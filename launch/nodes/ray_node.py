@@ -1,21 +1,19 @@
-"""Part of a Ray run on one node: `python ray_node.py OPTIONS -- ray start ... -- PROGRAM...`.
+"""Part of a Ray run on one node: `python ray_node.py ray.json RANK`.
 
 Start scripts end in this program, a copy of which is next to them. It runs on the node with the engine's
-interpreter and needs nothing of grpoflow. Every node starts its own Ray process; without `ray start ...` an
-existing cluster is used. The first node waits until all NPUs are registered and runs PROGRAM with RAY_ADDRESS
-set. The other nodes have no PROGRAM and exit with 0 when the first node's Ray has ended. A node whose Ray
-ends during the run fails; the launcher then ends all nodes. `ray stop` is not used: it ends every Ray of a
-machine.
+interpreter and needs nothing of grpoflow. Every node runs its own `ray start --block`, unless ray.json has
+the address of an existing cluster. The first node waits until all NPUs are registered and runs the program
+with RAY_ADDRESS set; the others exit with 0 when the first node's Ray has ended. A node whose Ray ends during
+the run fails; the launcher then ends all nodes. `ray stop` is not used: it ends every Ray of a machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import fcntl
-import importlib
-import logging
+import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -23,100 +21,182 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-SCRIPT_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "LOG_DIR")  # trainers use these names for other purposes
 POLL_S, GRACE_S = 0.2, 5.0
 LOSS_REPORT_S = 5.0  # a program notices a lost node first; then that node reports its end, which names it
 REGISTERED = b"Ray runtime started"  # output of `ray start` when its node is registered
 SAVED_LOG_BYTES = 64 * 2**10
 PR_SET_CHILD_SUBREAPER = 36
+WAIT = """
+import json, logging, sys, time, ray
+address, npus, names, timeout_s = json.loads(sys.argv[1])
+ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+deadline, reported = time.monotonic() + timeout_s, None
+while True:
+    live = [node for node in ray.nodes() if node["Alive"]]
+    registered = sum(int(node["Resources"].get("NPU", 0)) for node in live)
+    missing = [name for name in names if name not in {node["NodeName"] for node in live}]
+    state = f"{registered} of {npus} NPUs are registered"
+    state += f"; missing: {', '.join(missing)}" if missing else ""
+    if state != reported:
+        print(f"ray: {state}", flush=True)
+    if registered >= npus and not missing:
+        break
+    if time.monotonic() > deadline:
+        sys.exit(f"error: after {timeout_s:.0f} s {state}")
+    reported = state
+    time.sleep(0.2)
+"""
+"""Waits until the cluster is complete, in a separate process, because ray replaces signal handlers."""
 
 
 class Failed(Exception):
     """Reason why the run cannot continue."""
 
 
-class LocalRay:
-    """The `ray start --block` of this node.
+class Node:
+    """This node of a run, with its `ray start` unless an existing cluster is used.
 
-    Its directory is private. At the end it is removed, and the ends of Ray's logs are saved.
+    Ray's directory is private. At the end it is removed, and the ends of Ray's logs are saved.
     """
 
-    def __init__(self, command: list[str], name: str, directory: Path, saved: Path) -> None:
-        self._command, self._name, self._directory, self._saved = command, name, directory, saved
-        self._log = saved / "ray_start.txt"
-        self._owner = directory / f"made_by_{name.replace('/', '_')}"
-        self._child: subprocess.Popen[bytes] | None = None
+    def __init__(self, settings: dict[str, Any], rank: int) -> None:
+        self.settings, self.rank = settings, rank
+        self.name = settings["nodes"][rank]["name"]
+        # trainers use these names for other purposes
+        host, port = os.environ.pop("MASTER_ADDR"), os.environ.pop("MASTER_PORT")
+        self.logs = Path(os.environ.pop("LOG_DIR"))
+        several = len(settings["nodes"]) > 1
+        self.host, self.port = socket.gethostbyname(host) if several else "127.0.0.1", port
+        self.address = settings["address"] or f"{self.host}:{port}"
+        self.saved = self.logs / f"ray_{self.name}"
+        self.ray_log = self.saved / "ray_start.txt"
+        self.directory = Path(settings["directory"])
+        self.owner = self.directory / f"made_by_{self.name.replace('/', '_')}"
+        self.ray: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start_ray(self) -> None:
         """Create the directory, start Ray and wait until its node is registered.
 
         Raises:
             Failed: the directory belongs to another user, or Ray does not start.
         """
-        self._saved.mkdir(exist_ok=True)
-        if self._owner.exists():  # left by a killed run
-            shutil.rmtree(self._directory)
-        if not self._directory.exists():
-            self._directory.mkdir(mode=0o700)
-            self._owner.touch()
-        elif self._directory.is_symlink() or self._directory.stat().st_uid != os.getuid():
-            raise Failed(f"{self._directory} belongs to another user")
-        with (self._directory / "starting").open("w") as lock:
+        self.saved.mkdir(exist_ok=True)
+        if self.owner.exists():  # left by a killed run
+            shutil.rmtree(self.directory)
+        if not self.directory.exists():
+            self.directory.mkdir(mode=0o700)
+            self.owner.touch()
+        elif self.directory.is_symlink() or self.directory.stat().st_uid != os.getuid():
+            raise Failed(f"{self.directory} belongs to another user")
+        with (self.directory / "starting").open("w") as lock, self.ray_log.open("wb") as output:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two nodes of one machine would choose the same socket names
-            self._launch()
-            while REGISTERED not in self._log.read_bytes():
-                self.check()
+            try:  # the output is not in the worker's log: it contains errors that are harmless
+                self.ray = start(self.ray_command(), output, PYTHONUNBUFFERED="1")
+            except FileNotFoundError as error:
+                rule = f"ray is not installed next to {sys.executable}; choose another engine.python"
+                raise Failed(rule) from error
+            while REGISTERED not in self.ray_log.read_bytes():
+                self.check_ray()
                 time.sleep(POLL_S)
 
-    def _launch(self) -> None:
-        with self._log.open("wb") as output:  # not the worker's log: it contains errors that are harmless
+    def ray_command(self) -> list[str]:
+        """Return the `ray start` command; engine options come last and override grpoflow's."""
+        npus = json.dumps({"NPU": self.settings["nodes"][self.rank]["npus"]})
+        command = ["ray", "start", "--block", f"--node-name={self.name}", f"--resources={npus}"]
+        if self.rank == 0:
+            command += ["--head", f"--port={self.port}", f"--node-ip-address={self.host}"]
+            command += [f"--temp-dir={self.directory / 'ray'}", "--dashboard-host=127.0.0.1"]
+            command.append(f"--dashboard-port={self.settings['dashboard_port'] or free_port()}")
+            if importlib.util.find_spec("grpc"):  # ray[default] starts a server with the same port everywhere
+                command.append(f"--ray-client-server-port={free_port()}")
+        else:
+            command.append(f"--address={self.address}")
+            if "NODE_ADDR" in os.environ:
+                command.append(f"--node-ip-address={os.environ['NODE_ADDR']}")
+        # the system chooses the workers' ports: two clusters that search may choose the same
+        command += ["--min-worker-port=0", "--max-worker-port=0"]
+        command.append(f"--dashboard-agent-listen-port={free_port()}")
+        return [*command, *self.settings["options"]]
+
+    def check_ray(self) -> None:
+        """Raise Failed if this node's Ray has ended."""
+        if self.ray is not None and self.ray.poll() is not None:
+            code = self.ray.returncode
+            raise Failed(f"Ray on node {self.name} ended with exit code {code}, see {self.ray_log}")
+
+    def run_program(self) -> int:
+        """Run the program on the first node when the cluster is complete."""
+        if self.settings["address"] is None:
+            self.start_ray()
+        elif not is_reachable(self.address):
+            raise Failed(f"Ray at {self.address} does not answer")
+        names = [] if self.ray is None else [node["name"] for node in self.settings["nodes"]]
+        request = [self.address, self.settings["npus"], names, self.settings["wait_timeout_s"]]
+        code = self.run([sys.executable, "-c", WAIT, json.dumps(request)])
+        if code == 0:
+            code = self.run([sys.executable, *self.settings["program"]])
+            if code != 0 and len(names) > 1:
+                time.sleep(LOSS_REPORT_S)
+        return code
+
+    def run(self, command: list[str]) -> int:
+        """Run a command with its output in worker 0's log; return its exit code."""
+        with (self.logs / "worker_0.log").open("ab") as output:
+            child = start(command, output, RAY_ADDRESS=self.address, PYTHONUNBUFFERED="1")
             try:
-                self._child = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                )
-            except FileNotFoundError as error:
-                rule = f"is not installed next to {sys.executable}; choose another engine.python"
-                raise Failed(f"{self._command[0]} {rule}") from error
+                while child.poll() is None:
+                    self.check_ray()
+                    time.sleep(POLL_S)
+            finally:
+                end(child)
+        return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
-    def check(self) -> None:
-        """Raise Failed if Ray has ended."""
-        if self._child is not None and self._child.poll() is not None:
-            code = self._child.returncode
-            raise Failed(f"Ray on node {self._name} ended with exit code {code}, see {self._log}")
+    def serve(self) -> int:
+        """Run Ray on a node without the program until the first node's Ray ends."""
+        timeout_s = self.settings["wait_timeout_s"]
+        deadline = time.monotonic() + timeout_s
+        while not is_reachable(self.address):
+            if time.monotonic() > deadline:
+                raise Failed(f"Ray at {self.address} does not answer after {timeout_s:.0f} s")
+            time.sleep(1.0)
+        try:
+            self.start_ray()
+            missed = 0
+            while missed < 3:
+                self.check_ray()
+                missed = 0 if is_reachable(self.address) else missed + 1
+                time.sleep(1.0)
+        except Failed:
+            time.sleep(2.0)  # the first node's Ray ends at the same time when the run is over
+            if is_reachable(self.address):
+                raise
+        return 0
 
-    def end(self) -> None:
+    def clean_up(self) -> None:
         """End Ray and its remaining processes, which would wait a minute, and remove its directory."""
-        if self._child is not None:
-            end(self._child)
-        while orphans := _children():
+        if self.ray is not None:
+            end(self.ray)
+        while orphans := children():
             for orphan in orphans:
                 with contextlib.suppress(ProcessLookupError, ChildProcessError):
                     os.kill(orphan, signal.SIGKILL)
                     os.waitpid(orphan, 0)
-        if self._owner.exists():
+        if self.owner.exists():
             with contextlib.suppress(OSError):
-                for log in self._directory.glob("*/session_2*/logs/*"):
+                for log in self.directory.glob("*/session_2*/logs/*"):
                     if log.is_file() and log.stat().st_size > 0:  # .txt: diagnose reads logs of workers only
-                        (self._saved / f"{log.name}.txt").write_bytes(log.read_bytes()[-SAVED_LOG_BYTES:])
-            shutil.rmtree(self._directory, ignore_errors=True)
+                        (self.saved / f"{log.name}.txt").write_bytes(log.read_bytes()[-SAVED_LOG_BYTES:])
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _children() -> list[int]:
-    children = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has just ended
-            after_name = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-            if int(after_name.split()[1]) == os.getpid():
-                children.append(int(stat.parent.name))
-    return children
+def start(command: list[str], output: Any, **variables: str) -> subprocess.Popen[bytes]:
+    """Start a child process with its output in a file."""
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **variables}
+    )
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
@@ -130,7 +210,25 @@ def end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def reachable(address: str) -> bool:
+def children() -> list[int]:
+    """Return the process ids of all children, orphans of former children included."""
+    result = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            after_name = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+            if int(after_name.split()[1]) == os.getpid():
+                result.append(int(stat.parent.name))
+    return result
+
+
+def free_port() -> int:
+    """Return a free port of this node."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_reachable(address: str) -> bool:
     """Return True if a server listens at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
@@ -140,165 +238,29 @@ def reachable(address: str) -> bool:
     return True
 
 
-def connect(address: str, local_ray: LocalRay | None, deadline: float) -> Any:
-    """Join the cluster as a driver that does no work; return the ray module."""
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError as error:
-        raise Failed(f"ray is not installed for {sys.executable}: {error}") from error
-    problem: object = "nothing listens there"
-    while time.monotonic() <= deadline:
-        if local_ray is not None:
-            local_ray.check()
-        if reachable(address):
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-                return ray
-            except (ConnectionError, RuntimeError, ValueError) as error:  # its node is not registered yet
-                problem = str(error) or type(error).__name__
-                ray.shutdown()
-        time.sleep(1.0)
-    raise Failed(f"Ray at {address} does not answer: {problem}")
-
-
-def wait(
-    ray: Any, options: argparse.Namespace, local_ray: LocalRay | None, deadline: float, log: Path
-) -> None:
-    """Wait until all NPUs are registered."""
-    reported = ""
-    while True:
-        if local_ray is not None:
-            local_ray.check()
-        live = [node for node in ray.nodes() if node["Alive"]]
-        names = {node["NodeName"] for node in live}
-        npus = sum(int(node["Resources"].get("NPU", 0)) for node in live)
-        missing = [name for name in options.nodes.split(",") if name and name not in names]
-        state = f"{npus} of {options.npus} NPUs are registered"
-        state += f"; missing: {', '.join(missing)}" if missing else ""
-        if state != reported:
-            reported = state
-            report(f"ray: {state}", log)
-        if npus >= options.npus and not missing:
-            return
-        if time.monotonic() > deadline:
-            raise Failed(f"after {options.wait_timeout_s:.0f} s {state}")
-        time.sleep(POLL_S)
-
-
-def report(text: str, log: Path | None) -> None:
-    """Print a line, and append it to the log."""
-    print(text, flush=True)
-    if log is not None:
-        with log.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
-
-
-def main(arguments: Sequence[str]) -> int:
+def main(settings: dict[str, Any], rank: int) -> int:
     """Run this node's part and return the exit code."""
-    options, command, program = _parse(arguments)
-    _catch_signals()
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become children of this process
-    for name in SCRIPT_VARIABLES:
-        os.environ.pop(name, None)
-    log = Path(options.log_dir) / "worker_0.log" if program else None
-    saved = Path(options.log_dir) / f"ray_{options.name}"
-    local_ray = LocalRay(command, options.name, Path(options.ray_dir), saved) if command else None
-    with contextlib.ExitStack() as cleanup:
-        if local_ray is not None:
-            cleanup.callback(local_ray.end)
-        try:
-            if log is not None:
-                return _run_program(options, local_ray, program, log, cleanup)
-            return _serve(options, local_ray)
-        except Failed as failure:  # reported before Ray ends, which may take long
-            report(f"error: {failure}", log)
-            return 1
-
-
-def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    """Split the arguments into options, `ray start` and program."""
-    parts: list[list[str]] = [[], [], []]
-    part = 0
-    for argument in arguments:
-        if argument == "--" and part < 2:
-            part += 1
-        else:
-            parts[part].append(argument)
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--address", required=True, help="HOST:PORT of the first node's Ray")
-    parser.add_argument("--log-dir", required=True)
-    parser.add_argument("--name", default="", help="name of this node")
-    parser.add_argument("--nodes", default="", help="names of all nodes, separated by commas")
-    parser.add_argument("--npus", type=int, default=0, help="number of NPUs of all nodes")
-    parser.add_argument("--wait-timeout-s", type=float, default=300.0)
-    parser.add_argument("--ray-dir", default="", help="directory of Ray's files; removed at the end")
-    return parser.parse_args(parts[0]), parts[1], parts[2]
-
-
-def _catch_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
-
-
-def _serve(options: argparse.Namespace, local_ray: LocalRay | None) -> int:
-    """Run Ray on a node without the program until the first node's Ray ends."""
-    assert local_ray is not None
-    deadline = time.monotonic() + options.wait_timeout_s
-    while not reachable(options.address):
-        if time.monotonic() > deadline:
-            raise Failed(f"Ray at {options.address} does not answer after {options.wait_timeout_s:.0f} s")
-        time.sleep(1.0)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become children of this process
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0")
+    os.environ.update(RAY_prestart_worker_first_driver="0")  # the first one is WAIT, which has no work
+    if len(settings["nodes"]) == 1:  # otherwise Ray replaces 127.0.0.1 by the machine's address
+        os.environ.update(RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
+    os.environ.pop("RAY_ADDRESS", None)
+    node = Node(settings, rank)
     try:
-        local_ray.start()
-        missed = 0
-        while missed < 3:
-            local_ray.check()
-            missed = 0 if reachable(options.address) else missed + 1
-            time.sleep(1.0)
-    except Failed:
-        time.sleep(2.0)  # the first node's Ray ends at the same time when the run is over
-        if reachable(options.address):
-            raise
-    return 0
-
-
-def _run_program(
-    options: argparse.Namespace,
-    local_ray: LocalRay | None,
-    program: list[str],
-    log: Path,
-    cleanup: contextlib.ExitStack,
-) -> int:
-    """Run the program on the first node when the cluster is complete."""
-    if local_ray is not None:
-        local_ray.start()
-    deadline = time.monotonic() + options.wait_timeout_s
-    ray = connect(options.address, local_ray, deadline)
-    cleanup.callback(lambda: ray.shutdown() if reachable(options.address) else None)
-    _catch_signals()  # ray.init has replaced the handlers
-    wait(ray, options, local_ray, deadline, log)
-    environment = {**os.environ, "RAY_ADDRESS": options.address, "PYTHONUNBUFFERED": "1"}
-    with log.open("ab") as output:
-        running = subprocess.Popen(
-            program, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
-        )
-        try:
-            while running.poll() is None:
-                if local_ray is not None:
-                    local_ray.check()
-                time.sleep(POLL_S)
-        finally:
-            end(running)
-    if running.returncode != 0 and "," in options.nodes:
-        time.sleep(LOSS_REPORT_S)
-    return running.returncode if running.returncode >= 0 else 128 - running.returncode
+        return node.run_program() if rank == 0 else node.serve()
+    except Failed as failure:  # reported before Ray ends, which may take long
+        print(f"error: {failure}", flush=True)
+        if rank == 0:
+            with (node.logs / "worker_0.log").open("a", encoding="utf-8") as log:
+                log.write(f"error: {failure}\n")
+        return 1
+    finally:
+        node.clean_up()
 
 
 if __name__ == "__main__":
     del sys.path[0]  # this directory, which could hide a package of the interpreter
-    try:
-        CODE = main(sys.argv[1:])
-    except SystemExit as stopped:
-        CODE = int(stopped.code or 0)
-    sys.stdout.flush()
-    os._exit(CODE)  # ray's exit handler waits a minute for a cluster that has ended
+    sys.exit(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), int(sys.argv[2])))

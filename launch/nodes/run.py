@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launch.config import LauncherConfig
 from launch.diagnose.diagnosis import diagnose
-from launch.errors import LaunchError, ProcessFailed, ProcessSilent
+from launch.errors import ProcessFailed, ProcessSilent
 from launch.nodes import fan_out, ray, slurm
 from launch.nodes.scripts import CHECK, Node, last_line, script, write_scripts
 from launch.nodes.start import Start
@@ -25,7 +25,7 @@ def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -
     if start.ray is None:
         texts = [script(start, node, nodes, logs) for node in nodes]
     else:
-        hosts = hosts_of(launcher) if launcher.name == "ssh" else []
+        hosts = launcher.hosts if launcher.name == "ssh" else ()
         names = [hosts[node.rank] if node.rank < len(hosts) else f"node_{node.rank}" for node in nodes]
         texts = ray.scripts(start, start.ray, nodes, names, directory, logs)
     written = write_scripts(texts, directory)
@@ -50,21 +50,6 @@ def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
     per_node = min(workers, launcher.cards_per_node)
     count = -(-workers // per_node)
     return [Node(rank, min(per_node, workers - rank * per_node)) for rank in range(count)]
-
-
-def hosts_of(launcher: LauncherConfig) -> list[str]:
-    """Return the machines of launcher.hosts or launcher.hosts_file.
-
-    Raises:
-        LaunchError: the file cannot be read.
-    """
-    if launcher.hosts_file is None:
-        return list(launcher.hosts)
-    try:
-        lines = Path(launcher.hosts_file).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise LaunchError(f"launcher.hosts_file={launcher.hosts_file}: {error.strerror}") from error
-    return [host for line in lines if (host := line.partition("#")[0].strip())]
 
 
 def run(
@@ -136,18 +121,17 @@ def command(start: Start, job: str, directory: Path, logs: Path, launcher: Launc
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
         return slurm.command(directory / "job.sbatch", logs)
-    (directory / "supervise.sh").write_text(fan_out.SUPERVISE, encoding="utf-8")
     loopback = launcher.master_addr in ("127.0.0.1", "localhost")
     plan = {
         "job": job,
-        "hosts": hosts_of(launcher)[: len(_scripted_nodes(start, launcher))],
-        "ssh": list(launcher.ssh),
+        "hosts": launcher.hosts[: len(_scripted_nodes(start, launcher))],
+        "ssh": launcher.ssh,
         "master_addr": None if loopback else launcher.master_addr,
-        "master_port": None if launcher.master_port is None else str(launcher.master_port),
-        "python": start.python,
+        "master_port": launcher.master_port,
         "directory": str(directory),
         "logs": str(logs),
         "grace_s": launcher.grace_s,
+        "lost_s": fan_out.LOST_S,
     }
     file = directory / "fan_out.json"
     file.write_text(json.dumps(plan, indent=1), encoding="utf-8")
@@ -165,7 +149,7 @@ def missing(
         paths: files and programs that each machine must have.
         store: a directory that all must share; it may not exist yet.
     """
-    hosts = hosts_of(launcher)[: len(nodes_of(workers, launcher))]
+    hosts = launcher.hosts[: len(nodes_of(workers, launcher))]
     if not hosts:
         return []
     existing = next(path for path in (store, *store.parents) if path.exists())

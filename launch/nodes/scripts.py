@@ -55,17 +55,28 @@ export PATH="$bin:${interpreter%/*}${tools:+:$tools}:$PATH"
 """Bash code that makes `python` the configured interpreter and puts its msrun and ray on PATH. It writes
 scripts, not links, because Python looks for its virtual environment next to the path that was started."""
 
-END = r"""
+SUPERVISE = r"""
+left() { grep -lzxF "$marked" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
+kill_left() { while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done; }
 end() {  # no worker keeps running, however the script ends
   trap '' TERM INT HUP
   kill -TERM $(left) 2>/dev/null || true
-  for _ in $(seq 50); do [ -n "$(left)" ] || break; sleep 0.1; done
-  while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done
+  for _ in $(seq $((${GRACE_S:-10} * 10))); do [ -n "$(left)" ] || break; sleep 0.1; done
+  kill_left
+  [ -z "${watch:-}" ] || kill "$watch" 2>/dev/null || true
   exit "$1"
 }
+kill_left  # of an earlier start
 trap 'end 143' TERM INT HUP
+if [ -n "${HEARTBEAT_S:-}" ]; then
+  exec 3<&0 </dev/null
+  ( while read -r -n 1 -t "$HEARTBEAT_S" _ <&3; do :; done; kill -TERM $$ ) >/dev/null 2>&1 &
+  watch=$!
+fi
 """.strip()
-"""Bash code that ends all workers of the node; _end_earlier_start defines `left`."""
+"""Bash code that ends all workers of the node when the script ends. With HEARTBEAT_S it also ends when
+standard input closes or is silent for so many seconds, because ssh or the network has ended. `marked` is the
+environment variable of the workers, which msrun starts in separate sessions."""
 
 PROGRAM = '"${program[@]}"'
 """Placeholder of the program, which the script chooses when it runs."""
@@ -105,48 +116,47 @@ def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
 
 
 def script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
-    """Return the start script of one node.
-
-    MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment override its defaults.
-    """
-    words = ["env", _node_variable(logs, node), *last_line(start, node, nodes, (PROGRAM,))]
-    line = " \\\n  ".join(map(_word, words))
-    return wrap(start, node, nodes, logs, *_program(start), END, line + " &", "wait $! || end $?", "end 0")
-
-
-def _node_variable(logs: Path, node: Node) -> str:
-    """Return the variable that marks a node's processes; the script does not export it to its own tools.
-
-    It contains the log directory of the artifact, because other runs may share the working directory.
-    """
-    return f"GRPOFLOW_NODE={logs.parent} {node.rank}"
+    """Return the start script of one node for msrun, or for a single process."""
+    line = " \\\n  ".join(map(_word, last_line(start, node, nodes, (PROGRAM,))))
+    return wrap(start, node, nodes, logs, MSRUN_PORT, line, _program(start))
 
 
 def wrap(
-    start: Start, node: Node, nodes: Sequence[Node], logs: Path, *last: str, port: int = MSRUN_PORT
+    start: Start,
+    node: Node,
+    nodes: Sequence[Node],
+    logs: Path,
+    port: int,
+    command: str,
+    before: Sequence[str] = (),
 ) -> str:
-    """Return a node's script that prepares environment, addresses, logs and directory and then runs `last`.
+    """Return a node's script that prepares environment, addresses, logs and directory and runs a command.
 
-    With the argument `check` it only checks the node. It may be started again after any end.
+    With the argument `check` it only checks the node. It may be started again after any end. MASTER_ADDR,
+    MASTER_PORT and LOG_DIR in its environment override its defaults; the launcher also sets HEARTBEAT_S.
 
     Args:
         start: program and environment.
         node: node of the script.
         nodes: all nodes.
         logs: default of LOG_DIR.
-        last: lines of bash.
         port: default of MASTER_PORT for several nodes.
+        command: line of bash that starts the workers.
+        before: lines of bash that run before it.
     """
     several = len(nodes) > 1
     ranks = worker_ranks(node, nodes)
-    first, last_rank = ranks.start, ranks.stop - 1
+    first, last = ranks.start, ranks.stop - 1
     lines = [
         "#!/usr/bin/env bash",
-        f"# Node {node.rank} of {len(nodes)}: workers {first} to {last_rank} of {max(1, start.workers)}.",
+        f"# Node {node.rank} of {len(nodes)}: workers {first} to {last} of {max(1, start.workers)}.",
         *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
         *check(start),
         '[ "${1:-}" != check ] || exit "$missing"',
         '[ "$missing" = 0 ] || exit 1',
+        # the log directory of the artifact, because other runs may share the working directory
+        f"marked={quote(f'GRPOFLOW_NODE={logs.parent} {node.rank}')}",
+        SUPERVISE,
         *[f". {quote(file)}" for file in start.env_scripts],
         "set -eu",
         *[f"export {name}={quote(value)}" for name, value in start.env.items()],
@@ -161,8 +171,11 @@ def wrap(
         *([] if start.python is None else [f"named={quote(start.python)}", NAMED]),
         *(_addresses(nodes, port) if start.workers else []),
         f"cd {quote(start.directory)}",
-        *_end_earlier_start(_node_variable(logs, node), first, last_rank),
-        *last,
+        *_move_earlier_logs(first, last),
+        *before,
+        f'env "$marked" {command} &',
+        "wait $! || end $?",
+        "end 0",
     ]
     return "\n".join(lines) + "\n"
 
@@ -184,11 +197,9 @@ def installed(start: Start) -> list[str]:
     return paths if start.python is None else [*paths[:1], start.python, *paths[1:]]
 
 
-def _end_earlier_start(marked: str, first: int, last: int) -> list[str]:
-    """Return lines that end processes of an earlier start on this node and move its logs to earlier/."""
+def _move_earlier_logs(first: int, last: int) -> list[str]:
+    """Return lines that move the logs of an earlier start of these workers to earlier/."""
     return [
-        f"left() {{ grep -lzxF {quote(marked)} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}",
-        'while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done',
         f"for log in {'' if first else 'scheduler '}worker_{{{first}..{last}}}; do",
         '  [ -e "$LOG_DIR/$log.log" ] || continue',
         '  mkdir -p "$LOG_DIR/earlier"',

@@ -4,10 +4,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.nodes.fan_out import FREE_PORT
-
 BASE_PORT, PORTS = 20000, 10000
-"""Port range for jobs whose first node has no python3 to find a free one; the job's number selects one."""
+"""Port range of the jobs; the job's number selects one."""
 SUBMIT = r"""
 name=$1 logs=$2
 command -v sbatch >/dev/null || { echo "error: sbatch: not found; launcher=slurm needs Slurm here"; exit 1; }
@@ -47,10 +45,7 @@ def batch_script(
         options: more #SBATCH options, for example --partition=npu.
         requeue: let Slurm start the job again after preemption or a lost node; the scripts resume the run.
     """
-    script = f"d={shlex.quote(str(directory))}; f=$d/node_$SLURM_NODEID.sh; "
-    run, start = "srun --kill-on-bad-exit=1 bash -c", 'exec bash "$f"'
-    check = '[ -r "$f" ] || { echo "error: node $HOSTNAME: $d: must be one directory for all nodes; choose '
-    check += 'store= on a file system that they share" >&2; exit 1; }; '
+    script = f"exec bash {shlex.quote(str(directory))}/node_$SLURM_NODEID.sh"
     lines = [
         "#!/usr/bin/env bash",
         f"#SBATCH --job-name={job_name(directory)}",
@@ -63,14 +58,13 @@ def batch_script(
         "set -eu",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "MASTER_ADDR=$(scontrol show node \"$first\" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')",
-        f"free='{FREE_PORT}'",
-        f'MASTER_PORT=$(python3 -c "$free" 2>/dev/null || echo $(({BASE_PORT} + SLURM_JOB_ID % {PORTS})))',
-        f"export MASTER_ADDR MASTER_PORT LOG_DIR={shlex.quote(str(logs))}",
+        f"export MASTER_ADDR MASTER_PORT=$(({BASE_PORT} + SLURM_JOB_ID % {PORTS}))",
+        f"export LOG_DIR={shlex.quote(str(logs))}",
         f"export SHARED={shlex.quote(str(directory))}/.shared-$SLURM_JOB_ID",
         'touch "$SHARED"',
         "trap 'rm -f \"$SHARED\"' EXIT",
-        f"{run} {shlex.quote(script + check + start + ' check')}",
-        f"{run} {shlex.quote(script + start)}",
+        f"srun --kill-on-bad-exit=1 bash -c {shlex.quote(script + ' check')}",
+        f"srun --kill-on-bad-exit=1 bash -c {shlex.quote(script)}",
     ]
     return "\n".join(lines) + "\n"
 

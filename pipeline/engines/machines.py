@@ -25,14 +25,13 @@ def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: 
         workers: number of cards that it occupies.
     """
     launcher, container = config.launcher, engine.settings(config).container
-    nodes, hosts = len(launch.nodes_of(workers, launcher)), launch.hosts_of(launcher)
+    nodes, hosts = len(launch.nodes_of(workers, launcher)), launcher.hosts
     if launcher.name == "local" and nodes > 1:
         rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
         yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
     if launcher.name == "ssh" and len(hosts) < nodes:
         rule = f"must name {nodes} machines for {workers} cards"
-        remedy = f"name {nodes} in launcher.hosts or launcher.hosts_file"
-        yield Problem("launcher.hosts", hosts, rule, remedy)
+        yield Problem("launcher.hosts", list(hosts), rule, f"name {nodes}")
     if launcher.name != "local" and container:
         remedy = "name hosts that are inside the containers" if launcher.name == "ssh" else "leave it empty"
         rule = f"is for launcher=local, not {launcher.name}"

@@ -24,7 +24,7 @@ from stages.fetch.builtin import write_model
 from stages.models.config import ModelConfig
 
 T = TypeVar("T")
-LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": (), "hosts_file": None}
+LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": ()}
 """Launcher settings of a rehearsal, which runs on this machine only."""
 
 

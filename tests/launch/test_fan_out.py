@@ -5,25 +5,27 @@ import subprocess
 import sys
 
 from launch.nodes import fan_out
+from launch.nodes.scripts import SUPERVISE
 from tests.launch.launchers import several
 
 
 def test_a_failed_node_ends_all_nodes_at_once(tmp_path):
     settings, begun = several(tmp_path, 2), tmp_path / "begun"
     waits = f"until [ -e {begun} ]; do sleep 0.1; done"
-    for rank, work in enumerate((f"touch {begun}; sleep 300", f"{waits}; exit 3")):
-        (tmp_path / f"node_{rank}.sh").write_text(f'[ "${{1:-}}" != check ] || exit 0\n{work}\n')
-    (tmp_path / "supervise.sh").write_text(fan_out.SUPERVISE)
+    for rank, work in enumerate((f"touch {begun}; exec sleep 300", f"{waits}; exit 3")):
+        head = f'[ "${{1:-}}" != check ] || exit 0\nmarked="GRPOFLOW_NODE={tmp_path} {rank}"\n{SUPERVISE}\n'
+        run = f'env "$marked" bash -c "{work}" &\nwait $! || end $?\nend 0\n'
+        (tmp_path / f"node_{rank}.sh").write_text(head + run)
     plan = {
         "job": str(tmp_path),
         "hosts": settings.hosts,
         "ssh": settings.ssh,
         "master_addr": None,
-        "master_port": "1",
-        "python": sys.executable,
+        "master_port": 1,
         "directory": str(tmp_path),
         "logs": str(tmp_path),
         "grace_s": 600.0,  # nobody waits for a node that has ended
+        "lost_s": 30,
     }
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     command = [sys.executable, fan_out.__file__, str(tmp_path / "plan.json")]

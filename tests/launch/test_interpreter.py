@@ -72,9 +72,9 @@ def test_ray_node_runs_with_the_configured_interpreter(wrapper, program, tmp_pat
     message = tmp_path / "said"
     executable(tmp_path / "empty/ray", "")  # no program: as if Ray were not installed
     (tmp_path / "scripts/ray_node.py").write_text(
-        f"import os, sys, subprocess\nsplit = sys.argv.index('--', sys.argv.index('--') + 1)\n"
-        f"open({str(message)!r}, 'w').write(os.environ['WRAPPED'])\n"
-        "sys.exit(subprocess.run(sys.argv[split + 1:]).returncode)\n"
+        f"import json, os, sys, subprocess\nopen({str(message)!r}, 'w').write(os.environ['WRAPPED'])\n"
+        "program = json.load(open(sys.argv[1]))['program']\n"
+        "sys.exit(subprocess.run([sys.executable, *program]).returncode)\n"
     )
     done = run((tmp_path / "scripts/node_0.sh").read_text())
     assert done.returncode == 0, done.stderr

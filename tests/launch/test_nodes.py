@@ -134,9 +134,7 @@ def test_a_killed_launcher_leaves_nothing_running(two, tmp_path):
 
 def test_a_lost_machine_is_named(two, tmp_path, monkeypatch):
     """The last test: the second machine's cable stays pulled."""
-    impatient = fan_out.SUPERVISE.replace("-t 30", "-t 12")  # signs of life come every five seconds
-    assert impatient != fan_out.SUPERVISE
-    monkeypatch.setattr(fan_out, "SUPERVISE", impatient)
+    monkeypatch.setattr(fan_out, "LOST_S", 12)  # heartbeats come every five seconds
     begun = start(tmp_path, 2, "stay")
 
     def cut():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -146,10 +147,8 @@ def test_two_nodes_run_a_program_and_leave_nothing(foreign, tmp_path):
     message = run(tmp_path, start(tmp_path, 2), several(tmp_path, 2))
     assert "ray: 2 of 2 NPUs are registered\n" in message
     assert "cards at ['127.0.0.2', '127.0.0.3']" in message
-    (line,) = [
-        text for text in (tmp_path / "launch/node_0.sh").read_text().splitlines() if "RAY_DIR=" in text
-    ]
-    assert not Path(line.split("=")[1].split()[0]).exists()
+    settings = json.loads((tmp_path / "launch/ray.json").read_text())
+    assert not Path(settings["directory"]).exists()
     assert list((tmp_path / "logs" / "ray_127.0.0.2").glob("raylet.out.txt"))
 
 

@@ -1,5 +1,6 @@
 """A node beside the first, around a `ray start` that only waits; what needs real Ray is in test_ray.py."""
 
+import json
 import os
 import socket
 import subprocess
@@ -10,12 +11,23 @@ import pytest
 from launch.nodes import ray_node
 
 
-def node(directory, port, *start, timeout_s=10.0):
-    options = [f"--address=127.0.0.1:{port}", f"--log-dir={directory}", "--name=second"]
-    options += [f"--wait-timeout-s={timeout_s}", f"--ray-dir={directory / 'ray'}"]
+def node(directory, port, ray, timeout_s=10.0):
+    """Start the second of two nodes, with the first one at `port`; `ray` is its `ray`, or None without one."""
+    if ray is not None:
+        (directory / "ray_script").mkdir()
+        script = directory / "ray_script/ray"
+        script.write_text(f"#!/usr/bin/env bash\n{ray}\n")
+        script.chmod(0o755)
+    settings = {
+        "nodes": [{"name": "first", "npus": 1}, {"name": "second", "npus": 1}],
+        "address": None, "options": [], "wait_timeout_s": timeout_s, "directory": str(directory / "ray"),
+    }  # fmt: skip
+    (directory / "ray.json").write_text(json.dumps(settings))
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOG_DIR": str(directory)}
+    environment["PATH"] = f"{directory}/ray_script:/usr/bin:/bin"
     return subprocess.Popen(
-        [sys.executable, ray_node.__file__, *options, "--", *start],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "MASTER_PORT": "1"},
+        [sys.executable, ray_node.__file__, str(directory / "ray.json"), "1"],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, **environment},
     )  # fmt: skip
 
 
@@ -31,7 +43,7 @@ def first():
 def test_it_exits_with_0_when_the_first_node_has_ended(first, tmp_path):
     sockets = tmp_path / "ray/ray/session_2026/sockets"
     waiting = f"env > {tmp_path}/seen; mkdir -p {sockets}; echo Ray runtime started; exec sleep 60"
-    started = node(tmp_path, first.getsockname()[1], "bash", "-c", waiting)
+    started = node(tmp_path, first.getsockname()[1], waiting)
     while not (tmp_path / "seen").exists() or not (tmp_path / "ray").is_dir():
         assert started.poll() is None
     assert (tmp_path / "ray").stat().st_mode & 0o777 == 0o700
@@ -43,7 +55,7 @@ def test_it_exits_with_0_when_the_first_node_has_ended(first, tmp_path):
 
 
 def test_it_fails_when_its_own_ray_ends(first, tmp_path):
-    started = node(tmp_path, first.getsockname()[1], "bash", "-c", "echo no port; exit 3")
+    started = node(tmp_path, first.getsockname()[1], "echo no port; exit 3")
     message, _ = started.communicate(timeout=20)
     log = tmp_path / "ray_second" / "ray_start.txt"
     output = f"error: Ray on node second ended with exit code 3, see {log}\n"
@@ -67,6 +79,6 @@ def test_a_directory_of_another_user_is_refused(first, tmp_path):
 
 
 def test_missing_ray_is_an_error(first, tmp_path):
-    started = node(tmp_path, first.getsockname()[1], "no-such-ray", "start")
+    started = node(tmp_path, first.getsockname()[1], None)
     message, _ = started.communicate(timeout=20)
-    assert message.startswith(f"error: no-such-ray is not installed next to {sys.executable}; ")
+    assert message.startswith(f"error: ray is not installed next to {sys.executable}; ")

@@ -67,7 +67,7 @@ def test_published_overrides_contain_no_paths_or_machines():
     ]  # fmt: skip
     private = [
         "store=/home/me", "remote=s3://u:secret@bucket", "remote.endpoint=https://inside", "launcher=ssh",
-        "launcher.hosts_file=/home/me/hosts", "+engine.env.TOKEN=secret", "engine.env={TOKEN:secret}",
+        "launcher.hosts=[a,b]", "+engine.env.TOKEN=secret", "engine.env={TOKEN:secret}",
         "engine.mindrlhf_home=/home/me/mindrlhf", "engine.python=/home/me/python", "~train.loggers",
         "mindformers.env.TOKEN=secret", "model.path=/home/me/model", "dataset.path=/home/me/rows",
         "fetch.retries=3",
