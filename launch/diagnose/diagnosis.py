@@ -6,61 +6,13 @@ reports waiting (a lost peer, a collective that timed out); among several causes
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launch.diagnose.failures import Failure, fill
-from launch.diagnose.log import PRIORITY, Symptom, search
+from launch.diagnose.log import PRIORITY, Finding, rank_of, search
 
 MAX_LOGS = 2000
 LOG_PATTERNS = ("*.log", "*.out", "*.err")
-_TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)[-T ](\d\d:\d\d:\d\d)[.,](\d{1,6})")
-_RANK = re.compile(r"(?:worker|rank|node)_?(\d+)")
-_LINE_CHARACTERS = 300
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The best explanation in one log."""
-
-    log: Path
-    line: int
-    text: str
-    """The line itself."""
-    time: float
-    """Unix time of the line by the log's time stamps, else of the log's last change."""
-    failure: Failure | None
-    """None for an error that the table does not list."""
-    cause: str
-    remedy: str
-    peers: tuple[int, ...]
-    """Workers that this one waited for, as far as its lines name them."""
-    process: int | None
-    """Id of the process that the line blames, if it is another one."""
-
-    @property
-    def rank(self) -> int | None:
-        """Number of the worker that wrote the log."""
-        return rank_of(self.log)
-
-    @property
-    def kind(self) -> str:
-        """Kind of the failure (see Failure.kind), or unknown."""
-        return self.failure.kind if self.failure is not None else "unknown"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "log": str(self.log),
-            "line": self.line,
-            "text": self.text,
-            "rank": self.rank,
-            "failure": self.failure.name if self.failure else None,
-            "kind": self.kind,
-            "cause": self.cause,
-            "remedy": self.remedy,
-        }
 
 
 @dataclass(frozen=True)
@@ -144,7 +96,7 @@ class Diagnosis:
 def diagnose(path: Path) -> Diagnosis:
     """Search a log, or the logs below a directory; of several attempts only the newest."""
     logs = tuple(logs_of(path))
-    findings = [_finding(log, symptom) for log in logs if (symptom := search(log)) is not None]
+    findings = [finding for finding in map(search, logs) if finding is not None]
     # msrun copies the last lines of its workers into its own log, so logs of workers come first
     findings.sort(key=lambda finding: (PRIORITY[finding.kind], finding.rank is None, finding.time))
     return Diagnosis(logs, tuple(findings))
@@ -160,12 +112,6 @@ def logs_of(path: Path) -> list[Path]:
     return sorted(log for log in logs if log.is_file())[:MAX_LOGS]
 
 
-def rank_of(log: Path) -> int | None:
-    """Return the number of the worker or node from the name of a log or of its directory."""
-    matches = (_RANK.fullmatch(name) for name in (log.stem, log.parent.name))
-    return next((int(match[1]) for match in matches if match), None)
-
-
 def _worker(log: Path) -> int | None:
     return None if log.stem.startswith("node") else rank_of(log)
 
@@ -176,28 +122,3 @@ def _contains_process(log: Path, process: int) -> bool:
         return False
     with log.open("rb") as file:
         return re.search(rf"\w\({process}[,:]".encode(), file.read(1 << 16)) is not None
-
-
-def _finding(log: Path, symptom: Symptom) -> Finding:
-    text, match, failure = symptom.text, symptom.match, symptom.failure
-    end = text.find("\n", match.end())
-    line = text[symptom.begin : end if end >= 0 else len(text)].strip()[:_LINE_CHARACTERS]
-    cause, remedy = (fill(failure.cause, match), fill(failure.remedy, match)) if failure else ("", "")
-    waits = failure is not None and failure.kind == "follows"
-    matches = match.re.finditer(text, match.start()) if waits else ()
-    peers = dict.fromkeys(int(peer) for follows in matches if (peer := follows.groupdict().get("peer")))
-    process = match.groupdict().get("pid")
-    time = _time(log, text[symptom.begin : symptom.begin + (1 << 16)])
-    return Finding(
-        log, symptom.line, line, time, failure, cause, remedy, tuple(peers), int(process) if process else None
-    )
-
-
-def _time(log: Path, text: str) -> float:
-    """Return the first time stamp in `text`, else the time of the log's last change."""
-    for match in _TIMESTAMP.finditer(text):
-        try:
-            return datetime.fromisoformat(f"{match[1]}T{match[2]}.{match[3]:0<6}").timestamp()
-        except ValueError:  # not a date
-            continue
-    return log.stat().st_mtime

@@ -2,9 +2,11 @@
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from launch.diagnose.failures import Failure, failures
+from launch.diagnose.failures import Failure, failures, fill
 
 HEAD_BYTES, TAIL_BYTES = 32 * 2**10, 192 * 2**10
 """Sizes of the searched parts; the middle of a long log is progress output."""
@@ -24,22 +26,48 @@ _INFO = re.compile(r"^\[(?:INFO|DEBUG)\] .*$", re.M)
 """MindSpore's INFO lines mention failed attempts although nothing is wrong."""
 
 
-@dataclass(frozen=True)
-class Symptom:
-    """The match in a log that explains most."""
+_TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)[-T ](\d\d:\d\d:\d\d)[.,](\d{1,6})")
+_RANK = re.compile(r"(?:worker|rank|node)_?(\d+)")
+_LINE_CHARACTERS = 300
 
+
+@dataclass(frozen=True)
+class Finding:
+    """The best explanation in one log."""
+
+    log: Path
+    line: int
+    text: str
+    """The line itself."""
+    time: float
+    """Unix time of the line by the log's time stamps, else of the log's last change."""
     failure: Failure | None
     """None for an exception that the table does not list."""
-    match: re.Match[str]
-    text: str
-    """Head and tail of the log, without the text of INFO lines."""
-    begin: int
-    """Position in `text` of the line that is shown."""
-    line: int
-    """Number of that line in the log."""
+    cause: str
+    remedy: str
+    peers: tuple[int, ...]
+    """Workers that this one waited for, as far as its lines name them."""
+    process: int | None
+    """Id of the process that the line blames, if it is another one."""
+
+    @property
+    def rank(self) -> int | None:
+        """Number of the worker that wrote the log."""
+        return rank_of(self.log)
+
+    @property
+    def kind(self) -> str:
+        """Kind of the failure (see Failure.kind), or unknown."""
+        return self.failure.kind if self.failure is not None else "unknown"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        names = ("line", "text", "rank", "kind", "cause", "remedy")
+        values = {name: getattr(self, name) for name in names}
+        return {"log": str(self.log), "failure": self.failure.name if self.failure else None, **values}
 
 
-def search(log: Path) -> Symptom | None:
+def search(log: Path) -> Finding | None:
     """Return the known failure that explains most, else an unknown exception, else None."""
     head, skipped_lines, tail = _read(log)
     text = head + tail
@@ -52,8 +80,40 @@ def search(log: Path) -> Symptom | None:
         return None
     position = match.start() if failure is None else max(match.end() - 1, 0)
     begin = text.rfind("\n", 0, position) + 1
-    line = text.count("\n", 0, begin) + 1 + (skipped_lines if begin >= len(head) else 0)
-    return Symptom(failure, match, text, begin, line)
+    number = text.count("\n", 0, begin) + 1 + (skipped_lines if begin >= len(head) else 0)
+    end = text.find("\n", match.end())
+    line = text[begin : end if end >= 0 else len(text)].strip()
+    waits = failure is not None and failure.kind == "follows"
+    matches = match.re.finditer(text, match.start()) if waits else ()
+    peers = dict.fromkeys(int(peer) for follows in matches if (peer := follows.groupdict().get("peer")))
+    process = match.groupdict().get("pid")
+    return Finding(
+        log=log,
+        line=number,
+        text=line[:_LINE_CHARACTERS],
+        time=_time(log, text[begin : begin + (1 << 16)]),
+        failure=failure,
+        cause=fill(failure.cause, match) if failure else "",
+        remedy=fill(failure.remedy, match) if failure else "",
+        peers=tuple(peers),
+        process=int(process) if process else None,
+    )
+
+
+def rank_of(log: Path) -> int | None:
+    """Return the number of the worker or node from the name of a log or of its directory."""
+    matches = (_RANK.fullmatch(name) for name in (log.stem, log.parent.name))
+    return next((int(match[1]) for match in matches if match), None)
+
+
+def _time(log: Path, text: str) -> float:
+    """Return the first time stamp in `text`, else the time of the log's last change."""
+    for match in _TIMESTAMP.finditer(text):
+        try:
+            return datetime.fromisoformat(f"{match[1]}T{match[2]}.{match[3]:0<6}").timestamp()
+        except ValueError:  # not a date
+            continue
+    return log.stat().st_mtime
 
 
 def _best_failure(text: str, start: int) -> tuple[Failure | None, re.Match[str] | None]:

@@ -23,8 +23,8 @@ Window = tuple[str, str, str]
 PYTHONS = ">=3.10,<3.12"
 """grpoflow needs 3.10; mindspore 2.7.0 has wheels up to 3.11."""
 Status = Literal["ok", "problem", "unknown"]
-ASCEND = Path("/usr/local/Ascend")
-"""Default directory of CANN and the driver."""
+ASCEND, DEVICES = Path("/usr/local/Ascend"), Path("/dev")
+"""Default directory of CANN and the driver, and directory of the cards' device files."""
 BUILT = "docs/install.md says how to install it: PyPI's vllm is built for other cards"
 _VERSIONS = """
 import json, sys
@@ -151,6 +151,13 @@ def _version_file(file: Path, window: Window) -> Check:
     if any(version < minimum for minimum in minimums):
         return Check(name, "problem", text, f"too old: must be {specifier} ({reason})")
     return Check(name, "unknown", text, f"known to work: {specifier} ({reason})")
+
+
+def cards(needed: int, devices: Path = DEVICES) -> Check:
+    """Compare the number of Ascend cards, by their device files, with the number that a run occupies."""
+    count = len(list(devices.glob("davinci[0-9]*")))
+    remedy = f"{needed} cards are needed; see npu-smi info, and pass {devices}/davinci* to a container"
+    return required("devices", count >= needed, f"{count} Ascend cards", remedy)
 
 
 def memory(needed: int) -> Check:

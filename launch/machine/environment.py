@@ -41,11 +41,6 @@ def problems(installed: Callable[[str], str | None] = installed) -> list[str]:
     return lines
 
 
-def cards_here() -> int:
-    """Return the number of Ascend devices; without any, the number of cores."""
-    return len(list(Path("/dev").glob("davinci[0-9]*"))) or os.cpu_count() or 1
-
-
 def memory_bytes() -> int:
     """Return the memory of this machine, or of the container that this process runs in."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

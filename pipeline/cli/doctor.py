@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from launch.machine import checks as look
-from launch.machine import devices
 from launch.machine.checks import Check
 from launch.machine.environment import RULES, installed
 from launch.nodes.run import missing
@@ -146,8 +145,7 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
     on_cpu = getattr(settings, "device", "npu") == "cpu"
     if not on_cpu:
         needed = min(config.cards, config.launcher.cards_per_node)
-        memory = getattr(settings, "device_memory_gib", None)
-        yield from devices.checks(devices.look(), needed, memory, engine.requires_ascend_910)
+        yield look.cards(needed)
     contract = _contract(engine, config)
     known, checked = engine.works_with(contract), engine.needed(contract)
     packages = _packages(engine, known, config)

@@ -100,8 +100,6 @@ class Engine:
     """Return distributions that only some settings need."""
     imports: tuple[str, ...] = ()
     """Distributions without which none of its programs starts."""
-    requires_ascend_910: bool = False
-    """True if it refuses chips other than 910B and 910_93."""
     rehearsal: str = ""
     """Module with the functions of pipeline.rehearsal.Rehearsal; empty if it cannot be rehearsed on a CPU."""
     unrehearsed: str = ""

@@ -55,6 +55,13 @@ def test_the_engines_python_is_not_grpoflows(tmp_path, monkeypatch):
     assert checks.interpreter("/opt/python") == "/opt/python"
 
 
+def test_cards_are_counted(tmp_path):
+    for name in ("davinci0", "davinci11", "davinci_manager"):
+        (tmp_path / name).touch()
+    assert checks.cards(2, tmp_path).status == "ok"
+    assert (checks.cards(3, tmp_path).status, checks.cards(3, tmp_path).found) == ("problem", "2 Ascend cards")
+
+
 def test_memory_and_disk(tmp_path):
     assert checks.memory(GIB // 1024).status == "ok"
     assert "1048576.0 GiB are needed" in checks.memory(2**50).remedy

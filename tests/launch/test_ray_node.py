@@ -12,7 +12,7 @@ from launch.nodes import ray_node
 
 
 def node(directory, port, ray, timeout_s=10.0):
-    """Start the second of two nodes, with the first one at `port`; `ray` is its `ray`, or None without one."""
+    """Start the second of two nodes; the first one is at `port`, and `ray` is the text of its `ray`."""
     if ray is not None:
         (directory / "ray_script").mkdir()
         script = directory / "ray_script/ray"

@@ -16,13 +16,13 @@ def test_the_default_engine_is_ready(tmp_path, capsys):
 
 
 def test_missing_parts_of_mindrlhf_are_listed_with_remedies(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))  # no npu-smi
+    monkeypatch.setenv("PATH", str(tmp_path))
     engine = ["engine=mindrlhf", "model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"engine.python={sys.executable}"]
     assert main(["doctor", "--json", *engine, f"store={tmp_path}"]) == 1
     printed = json.loads(capsys.readouterr().out)
     checks = {check["name"]: check for check in printed["checks"]["mindrlhf"]}
     assert printed["verdicts"]["mindrlhf"] == "not ready"
-    assert checks["devices"]["remedy"].startswith("8 cards: Ascend cards")
+    assert checks["devices"]["remedy"].startswith("8 cards are needed")
     assert "engine.mindrlhf_home" in checks["mindrlhf"]["remedy"]
     assert checks["python"]["status"] == checks["mindspore"]["status"] == "ok"
     assert main(["doctor", *engine, "engine.use_vllm=0", f"store={tmp_path}"]) == 1

@@ -197,7 +197,6 @@ ENGINE = Engine(
     known={"": KNOWN},
     imports=("mindspore",),
     optional_packages=lambda settings: VLLM if settings.use_vllm else (),
-    requires_ascend_910=True,
     rehearsal="pipeline.rehearsal.mindrlhf",
     derive=derive,
     notes=lambda run: reading.notes(job(run)),
