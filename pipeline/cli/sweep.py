@@ -3,8 +3,8 @@
 from argparse import Namespace
 
 from pipeline.cli.command import Bounded, Commands, add_configuration, add_target, target_of
-from pipeline.sweep.build import SweepOptions
-from pipeline.sweep.expand import expand
+from pipeline.errors import ConfigError, Problem
+from pipeline.sweep.build import Sweep, SweepOptions
 
 
 def register(commands: Commands) -> None:
@@ -34,5 +34,8 @@ def register(commands: Commands) -> None:
 
 def sweep(options: Namespace) -> int:
     """Run or plan the points of a sweep as one graph."""
+    if options.json and not options.plan:
+        rule = "is for --plan; results are in the store, in sweeps/ID/sweep.json"
+        raise ConfigError([Problem("--json", None, rule, "add --plan")])
     request = SweepOptions(options.cards, options.plan, options.json, options.config_dir, target_of(options))
-    return expand(options.overrides, request)
+    return Sweep(options.overrides, request).run()

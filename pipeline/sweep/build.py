@@ -1,8 +1,7 @@
 """Sweeps: many points in one graph, in which shared stages run once and a failed point stops no other.
 
-Hydra expands the command line (expand.py) into override lists, one per point. `Sweep` makes their plans,
-one Luigi build, and STORE/sweeps/ID/ with sweep.json, table.csv and index.html. The ID is a hash of the
-command line, so the same command continues the same sweep.
+`Sweep` makes the plans of its points (expand.py), one Luigi build, and STORE/sweeps/ID/ with sweep.json,
+table.csv and index.html. The ID is a hash of the command line, so the same command continues the same sweep.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import sys
 import time
 from collections import Counter
@@ -19,17 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.compose import VALUE, compose
-from pipeline.config.sections import Config
-from pipeline.errors import REPORTED, ConfigError, StoreError
+from pipeline.errors import REPORTED, ConfigError, Exit, StoreError
 from pipeline.fingerprint import canonical
 from pipeline.plan.graph import Plan
 from pipeline.plan.target import ALL_STAGES, Target
-from pipeline.run import signals, summary
+from pipeline.run import notify, signals, summary
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
+from pipeline.sweep.expand import expand
 from pipeline.sweep.points import (
     Point,
+    accuracy,
     describe,
     json_lines,
     show,
@@ -40,7 +41,7 @@ from pipeline.sweep.points import (
 )
 from pipeline.sweep.shared_keys import check_shared_keys
 from pipeline.terminal import console
-from stages.base.redact import redacted
+from stages.base.redact import redact, redacted
 
 if TYPE_CHECKING:
     from pipeline.run.sharing import Sharing
@@ -62,51 +63,55 @@ class SweepOptions:
 
 
 class Sweep:
-    """Points of one command line, in one or several batches from Hydra's sweeper."""
+    """Points of one command line."""
 
     def __init__(self, overrides: Sequence[str], options: SweepOptions) -> None:
         self._overrides, self._options = list(overrides), options
-        self.points: list[Point] = []
-        """Points of all batches so far."""
+        self.points = [Point(number, point) for number, point in enumerate(expand(overrides))]
         self._runs: dict[int, Run] = {}
         """Point number -> its run."""
         self._started = time.time()
         self._store: Store | None = None
-        self._configs: dict[tuple[str, ...], Config] = {}
-        """Artifacts of a point -> configuration of the first point with these artifacts."""
         identity = [*self._overrides, *([str(options.target)] if options.target.is_part else [])]
         self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
 
-    def run(self, batch: Sequence[list[str]]) -> list[Point]:
-        """Plan a batch, build what is missing, and write the sweep's files.
+    def run(self) -> int:
+        """Plan the points, build what is missing, write the sweep's files, and return the exit code.
 
         Raises:
             ConfigError: a choice does not exist, or points differ in a key that they must share.
         """
-        self._compose_choices(batch)
-        points = [Point(len(self.points) + n, overrides) for n, overrides in enumerate(batch)]
-        self.points += points
-        plans = {point.number: plan for point in points if (plan := self._planned(point)) is not None}
-        check_shared_keys(plans.values(), self._configs)
-        self._report_invalid(points)
+        self._compose_choices()
+        plans = {point.number: plan for point in self.points if (plan := self._planned(point)) is not None}
+        check_shared_keys(plans.values())
+        self._report_invalid(self.points)
         self._warn(plans)
         if self._options.plan_only:
-            shown = without_secrets(points)
             if self._options.as_json:
-                print(json_lines(shown, plans, self._store))
-            else:
-                show_merged(shown, plans, self._store, console())
-            return points
-        valid = [point for point in points if point.number in plans]
-        if not valid:
-            self._write()
-            return points
+                print(json_lines(without_secrets(self.points), plans, self._store))
+            elif self._store is not None:
+                show_merged(plans, self._store, console())
+            return Exit.DONE if plans else Exit.INVALID
+        if not plans:
+            return Exit.INVALID
+        valid = [point for point in self.points if point.number in plans]
         try:
             self._build(valid, plans)
         finally:  # after an interrupt too: what is finished is recorded
             self._settle([point for point in valid if point.state != "invalid"], plans)
             self._write()
-        return points
+        return self._exit_code()
+
+    def _exit_code(self) -> int:
+        """Return the exit code of a sweep that ended, and notify the webhook."""
+        states = Counter(point.state for point in self.points)
+        if set(states) == {"invalid"}:
+            return Exit.INVALID
+        done = set(states) <= {"finished", "invalid"}
+        best = max((point.result for point in self.points if point.result), key=accuracy, default={})
+        name = redact(shlex.join(self._overrides))
+        notify.notify("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
+        return Exit.DONE if done else Exit.FAILED
 
     def _report_invalid(self, points: Sequence[Point]) -> None:
         """Print the invalid points, which are left out, with the reason."""
@@ -116,17 +121,17 @@ class Sweep:
             if point.state == "invalid":
                 print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr, flush=True)
 
-    def _compose_choices(self, batch: Sequence[Sequence[str]]) -> None:
+    def _compose_choices(self) -> None:
         """Compose one point for each choice of a group, so that a misspelt choice is reported at once.
 
         Raises:
             ConfigError: a point cannot be composed.
         """
         known: set[str] = set()
-        for number, overrides in enumerate(batch):
-            choices = {override for override in overrides if not VALUE.match(override)}
-            if number == 0 or choices - known:
-                compose(overrides, self._options.config_dir)
+        for point in self.points:
+            choices = {override for override in point.overrides if not VALUE.match(override)}
+            if point.number == 0 or choices - known:
+                compose(point.overrides, self._options.config_dir)
                 known |= choices
 
     def _warn(self, plans: dict[int, Plan]) -> None:
@@ -165,7 +170,6 @@ class Sweep:
         from pipeline.tasks import RunGRPO, adopt
 
         signals.install()  # Luigi's tasks do this only for runs that they begin themselves
-        luigi.task_register.Register.clear_instance_cache()  # a search may propose a point again
         config_dir = str(self._options.config_dir) if self._options.config_dir else None
         needed = max(plan.config.cards for plan in plans.values())
         roots, sharing = [], None

@@ -112,10 +112,8 @@ def json_lines(points: Sequence[Point], plans: Mapping[int, Plan], store: Store 
     return "\n".join(lines)
 
 
-def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
+def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
     """Print the merged graph: the number of artifacts per stage, and their expected duration."""
-    if store is None:  # every point is invalid
-        return
     needed = Counter(spec.key for plan in plans.values() for spec in plan.requested)
     rebuilt = {name for plan in plans.values() for name in plan.rebuilt}
     to_run = [key for key in needed if key.stage in rebuilt or store.problem(key) is not None]

@@ -14,16 +14,13 @@ from stages.base.identity import identity
 RULE = "must have one value in all points of a sweep: it changes no artifact, so only one value would count"
 
 
-def check_shared_keys(plans: Iterable[Plan], configs: dict[tuple[str, ...], Config]) -> None:
+def check_shared_keys(plans: Iterable[Plan]) -> None:
     """Compare each plan's configuration with the first one that has the same artifacts.
-
-    Args:
-        plans: plans of a batch of points.
-        configs: artifacts -> the first configuration with them; this call adds to it.
 
     Raises:
         ConfigError: a key outside the fingerprints has different values.
     """
+    configs: dict[tuple[str, ...], Config] = {}
     keys: set[str] = set()
     for plan in plans:
         first = configs.setdefault(tuple(str(spec.key) for spec in plan.requested), plan.config)

@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import subprocess
@@ -89,29 +88,6 @@ def test_failed_point_stops_no_other_and_points_share_cards(swept):
     counted = sweeping.count(store)
     assert [counted[stage] for stage in ("grpo", "evaluate", "report")] == [1, 2, 2]
     assert sweeping.busiest(store) == 1
-
-
-@pytest.mark.long
-def test_optuna_searches_by_held_out_accuracy(finished, tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
-    search = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=2"]
-    space = "train.learning_rate=tag(log,interval(0.00001,0.1))"
-    requested = [*CHEAP, "layout=dp1_mp1_pp1", "train.steps=2", *search, space]
-    done = sweeping.run(store, *requested, cards=2)
-    assert done.exit_code == 0, done.stderr
-    results = sweeping.points(store)
-    assert [point["state"] for point in results] == ["finished"] * 3
-    assert len({point["artifacts"]["grpo"] for point in results}) == 3
-    for point in results:  # what the search was told is what evaluate measured
-        result = json.loads((store / point["artifacts"]["evaluate"] / "result.json").read_text())
-        assert point["result"] == result
-    again = sweeping.run(store, *requested, cards=2)
-    assert again.exit_code == 0, again.stderr
-    assert not sweeping.started(again.stderr)
-    assert [point["overrides"] for point in sweeping.points(store)] == [
-        point["overrides"] for point in results
-    ]
 
 
 def test_signal_ends_all_points_without_tracebacks(finished, tmp_path):

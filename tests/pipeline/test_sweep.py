@@ -11,6 +11,7 @@ from pipeline.cli import main
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.sweep.build import Sweep, SweepOptions
+from pipeline.sweep.expand import expand
 from pipeline.sweep.points import Point
 
 
@@ -49,31 +50,27 @@ def test_json_plan_has_a_line_per_point(location, capsys):
     assert not (location / "s").exists()
 
 
-def test_impossible_search_is_refused(location, monkeypatch, capsys):
-    search = ["hydra/sweeper=optuna", "train.learning_rate=interval(0.0001,0.001)"]
-    assert main(["sweep", "--plan", *search]) == 2
-    assert "depends on results" in capsys.readouterr().err
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["sweep", *search]) == 2
-    assert "pip install 'grpoflow[search]'" in capsys.readouterr().err
-
-
-def test_search_continues_after_failed_points_and_is_repeatable(bad_data, location):
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    search = [
-        "hydra/sweeper=optuna",
-        "hydra.sweeper.n_trials=3",
-        "train.learning_rate=interval(0.0001,0.001)",
+def test_points_are_all_combinations_of_values():
+    points = expand(["+a='x,y'", "seed=range(0,2)", "model=choice(tiny,tiny_llama)", "seed=5,6", "~b"])
+    assert points == [
+        ["+a='x,y'", f"seed={seed}", f"model={model}", "~b"]
+        for seed in (5, 6)
+        for model in ("tiny", "tiny_llama")
     ]
 
-    def proposed():
-        assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", *search]) == 1
-        (written,) = location.glob("store/sweeps/*/sweep.json")
-        return ["".join(point["overrides"]) for point in json.loads(written.read_text())["points"]]
 
-    first = proposed()
-    assert len(set(first)) == 3
-    assert proposed() == first
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.beta=interval(0,1)", "is not a list of values"),
+        ("hydra/sweeper=optuna", "setting of Hydra's own sweeps"),
+        ("hydra.sweeper.n_trials=3", "setting of Hydra's own sweeps"),
+        ("train.beta=[0,", "train.beta"),
+    ],
+)
+def test_what_is_no_list_of_points_is_refused(override, message, location, capsys):
+    assert main(["sweep", "seed=0,1", override]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_failed_points_have_messages(bad_data, location, capsys):
@@ -112,7 +109,7 @@ def test_hundreds_of_points_need_few_open_files(location, monkeypatch):
     monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
     plans = {}
     first, store = prepare_plan(["store=s"])
-    sweep = Sweep(["x"], SweepOptions())
+    sweep = Sweep(["seed=0"], SweepOptions())
     sweep._store = store
     points = [Point(number, ["store=s", f"seed={number}"]) for number in range(300)]
     plans = dict.fromkeys(range(300), first)
