@@ -13,6 +13,7 @@ from pipeline.cli.command import Commands
 from pipeline.errors import REPORTED, ConfigError, Exit
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import report
+from pipeline.rehearsal.scratch import Scratch
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
@@ -77,7 +78,7 @@ def _proofs(parts: Mapping[str, rehearsal.Rehearsal], plan: Plan, scratch: Path)
         directory = scratch / name
         directory.mkdir(parents=True, exist_ok=True)
         try:
-            yield from part.rehearse(plan, directory, _print_progress)
+            yield from part.rehearse(plan, Scratch(directory))
         except REPORTED as error:
             yield Proof("it runs to the end", "failed", str(error))
             return

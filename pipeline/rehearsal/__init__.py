@@ -3,27 +3,22 @@
 Each engine names a module with the functions of `Rehearsal` (Engine.rehearsal). The command does the rest:
 
 - It refuses what `plan` refuses and what `refusals` yields (exit code 2).
-- It passes an empty directory to `rehearse`, prints each Proof on stderr at once, and counts an exception in
-  pipeline.errors.REPORTED as a failed proof.
-- It prints the table and the last line, and writes report.md and report.json in STORE/.rehearsals/FINGERPRINT
-  (the fingerprint of the run's grpo stage).
-
-A rehearsal runs grpoflow's stages in a temporary store (`scratch.Scratch`).
+- It passes an empty directory with a store to `rehearse`, prints each Proof on stderr at once, and counts an
+  exception in pipeline.errors.REPORTED as a failed proof.
+- It prints the table and the last line, and writes STORE/.rehearsals/FINGERPRINT/report.json (the fingerprint
+  of the run's grpo stage).
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Protocol, cast
 
 from pipeline import engines
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan
+from pipeline.rehearsal.scratch import Scratch
 from stages.engines.rehearsal import Proof
-
-Report = Callable[[str], None]
-"""Function that prints a line to stderr."""
 
 
 class Rehearsal(Protocol):
@@ -32,8 +27,8 @@ class Rehearsal(Protocol):
     def refusals(self, plan: Plan) -> Iterable[Problem]:
         """Yield the reasons why this configuration cannot be rehearsed on this machine."""
 
-    def rehearse(self, plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
-        """Rehearse in the empty directory `scratch` and yield proofs; those that need a card are unproven."""
+    def rehearse(self, plan: Plan, stages: Scratch) -> Iterator[Proof]:
+        """Rehearse in an empty directory and yield proofs; those that need a card are unproven."""
 
 
 def of(config: Config) -> dict[str, Rehearsal]:

@@ -5,15 +5,14 @@ from pathlib import Path
 
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Report
 from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
-from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.engine import ENGINE
-from stages.engines.mindformers.rehearsal import proofs, shim, shrink
+from stages.engines.mindformers.rehearsal import shim, shrink
 from stages.engines.mindformers.stage import PART
-from stages.engines.rehearsal import Proof
+from stages.engines.rehearsal import Proof, positive, proof, resumed
+from stages.grpo.metrics import read_rows
 
 
 def refusals(plan: Plan) -> Iterator[Problem]:
@@ -25,24 +24,28 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         yield Problem("sft_data.path", config.sft_data.path, rule, "rehearse with a file of six examples")
 
 
-def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     """Train, kill the run after a checkpoint, resume it, and yield the proofs."""
-    config, stages = plan.config, Scratch(scratch, report)
-    model, script = scratch / "model", scratch / "script.json"
-    small = shrink.shrink(config.plain(), model, script)
+    model, script = stages.root / "model", stages.root / "script.json"
+    small = shrink.shrink(plan.config.plain(), model, script)
     stages.write_model(plan, small)
     shim.write_answers(script, ())
     planned = stages.plan(small)
     stages.build_until(planned, "sft")
-    moment = stages.kill(planned, "sft", _checkpoint)
-    files = f"weights and both Adam moments after step {shrink.KILLED_AFTER}: {moment}"
-    yield Proof("sft: checkpoint complete", "proven" if moment else "failed", files)
+    killed = stages.kill(planned, "sft", _checkpoint)
+    files = f"weights and both Adam moments after step {shrink.KILLED_AFTER}: {killed}"
+    yield proof("sft: checkpoint complete", killed is not None, files)
     sft = stages.build(planned, "sft")
-    yield from proofs.supervised_proofs(sft, moment)
+    rows = read_rows(sft / "metrics.jsonl")
+    yield positive("sft: loss finite", rows, "loss")
+    yield positive("sft: gradient norm above 0", rows, "grad_norm")
+    yield resumed(sft, killed, "sft: resumed")
     yield Proof("sft: sharding, bfloat16, sunk data", "unproven", "one worker, whole weights, float32")
 
 
-def _checkpoint(work: Path) -> Moment | None:
-    """Return the moment of the newest complete checkpoint after KILLED_AFTER steps."""
+def _checkpoint(work: Path) -> list[int] | None:
+    """Return epoch and step of the newest complete checkpoint after KILLED_AFTER steps."""
     complete = checkpoints.moments(work / "output", PART, 1)
-    return complete[-1] if complete and complete[-1].step >= shrink.KILLED_AFTER else None
+    if not complete or complete[-1].step < shrink.KILLED_AFTER:
+        return None
+    return [complete[-1].epoch, complete[-1].step]

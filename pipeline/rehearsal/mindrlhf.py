@@ -1,7 +1,6 @@
 """Rehearsal of engine=mindrlhf: the user's unmodified checkouts under msrun on this machine's CPU."""
 
 import json
-import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,18 +11,16 @@ from psutil import virtual_memory
 from pipeline.errors import Problem
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Report
 from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.mindformers.rehearsal.proofs import resume_proof
 from stages.engines.mindformers.rehearsal.shrink import KILLED_AFTER
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, proofs, shrink
-from stages.engines.rehearsal import Proof
+from stages.engines.rehearsal import Proof, proof, resumed
 from stages.grpo import engine as local
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
@@ -48,29 +45,28 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         yield Problem("memory", None, rule, "a smaller engine.batch_size, or another machine")
 
 
-def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     """Prepare data, train, kill after a checkpoint, resume, evaluate and export; yield the proofs."""
-    config, stages = plan.config, Scratch(scratch, report)
+    config = plan.config
     assert isinstance(config.engine, MindrlhfEngine)
-    workers, model, script = shrink.workers(config.engine), scratch / "model", scratch / "script.json"
-    small = shrink.shrink(config.plain(), workers, model, script)
+    model, script = stages.root / "model", stages.root / "script.json"
+    small = shrink.shrink(config.plain(), shrink.workers(config.engine), model, script)
     stages.write_model(plan, small)
-    small, planned = _with_enough_rows(small, stages)
-    yield _data(planned, stages)
-    known = _known_answers(planned, stages, scratch)
+    planned = _with_enough_rows(small, stages)
+    yield stages.data_proof(planned, check_pair(_tokenized(planned, stages) / "train.mindrecord"))
+    known = _known_answers(planned, stages)
     longest = max(len(completion) for _, completion in known)
     shrink.set_lengths(small, min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest)))
     planned = stages.plan(small)
     shim.write_answers(script, known)
     stages.build_until(planned, "grpo")
-    moment = stages.kill(planned, "grpo", partial(_checkpoint, planned))
+    killed = stages.kill(planned, "grpo", partial(_checkpoint, planned))
     yield _accepted(planned)
-    checkpoint_files = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {moment}"
-    yield Proof("checkpoint complete", "proven" if moment else "failed", checkpoint_files)
-    moments = _first_moments(planned, stages, moment)
+    files = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {killed}"
+    yield proof("checkpoint complete", killed is not None, files)
     grpo = stages.build(planned, "grpo")
-    yield resume_proof(grpo, moment)
-    yield from proofs.training_proofs(grpo, len(known), _cause(planned, stages), moments)
+    yield resumed(grpo, killed)
+    yield from proofs.training_proofs(grpo, len(known), _cause(planned, stages))
     evaluated = stages.build(planned, "evaluate")
     exported = stages.build(planned, "export")
     (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")
@@ -79,7 +75,7 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     yield from proofs.UNPROVEN
 
 
-def _with_enough_rows(small: dict[str, Any], stages: Scratch) -> tuple[dict[str, Any], Plan]:
+def _with_enough_rows(small: dict[str, Any], stages: Scratch) -> Plan:
     """Increase train_rows until tokenize, which drops prompts that are too long, has rows for STEPS steps."""
     required = small["dataset"]["train_rows"]
     for _ in range(8):
@@ -88,7 +84,7 @@ def _with_enough_rows(small: dict[str, Any], stages: Scratch) -> tuple[dict[str,
         if rows >= required:
             break
         small["dataset"]["train_rows"] += required - rows
-    return small, planned
+    return planned
 
 
 def _tokenized(planned: Plan, stages: Scratch) -> Path:
@@ -98,32 +94,19 @@ def _tokenized(planned: Plan, stages: Scratch) -> Path:
     return stages.build(planned, "tokenize")
 
 
-def _data(planned: Plan, stages: Scratch) -> Proof:
-    tokenized = stages.store.path(planned.spec("tokenize").key)
-    rows = check_pair(tokenized / "train.mindrecord")
-    dataset = planned.config.dataset
-    source = dataset.path or dataset.name
-    return Proof("data read", "proven", f"{rows} prompts of {source} with the real tokenizer and template")
-
-
-def _known_answers(planned: Plan, stages: Scratch, scratch: Path) -> list[answers.Answer]:
-    inputs = {"tokenize": "tokenize", "fetch": "fetch"}
-    stages.run_entry(planned, "stages.engines.mindrlhf.rehearsal.answers:run", inputs, scratch / "answers")
-    pairs = json.loads((scratch / "answers" / answers.FILE).read_text(encoding="utf-8"))
+def _known_answers(planned: Plan, stages: Scratch) -> list[answers.Answer]:
+    output, inputs = stages.root / "answers", {"tokenize": "tokenize", "fetch": "fetch"}
+    stages.run_entry(planned, "stages.engines.mindrlhf.rehearsal.answers:run", inputs, output)
+    pairs = json.loads((output / answers.FILE).read_text(encoding="utf-8"))
     return [(prompt, completion) for prompt, completion in pairs]
 
 
-def _checkpoint(planned: Plan, work: Path) -> Moment | None:
-    """Return the moment of the newest complete checkpoint after KILLED_AFTER steps."""
+def _checkpoint(planned: Plan, work: Path) -> list[int] | None:
+    """Return epoch and step of the newest complete checkpoint after KILLED_AFTER steps."""
     newest = checkpoints.newest(work / "checkpoints", planned.config.cards)
-    return newest[0] if newest is not None and newest[0] >= Moment(0, KILLED_AFTER) else None
-
-
-def _first_moments(planned: Plan, stages: Scratch, moment: Moment | None) -> float:
-    if moment is None:
-        return math.nan
-    root = stages.work(planned, "grpo") / "checkpoints"
-    return proofs.first_moments(checkpoints.file(root, "optimizer", 0, moment))
+    if newest is None or newest[0] < Moment(0, KILLED_AFTER):
+        return None
+    return [newest[0].epoch, newest[0].step]
 
 
 def _accepted(planned: Plan) -> Proof:

@@ -12,7 +12,6 @@ from launch.nodes import run as launch
 from pipeline.config.sections import Config
 from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Report
 from pipeline.rehearsal.machine import missing_inputs, missing_packages, tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindspeed_rl import contract
@@ -60,14 +59,14 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         yield from missing_packages(setting, python, [(name, "", "") for name in packages], INSTALL)
 
 
-def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     """Validate the configuration, preprocess, convert and export weights, start train_grpo.py."""
-    config, stages = plan.config, Scratch(scratch, report)
+    config = plan.config
     tokenizer = tokenizer_directory(plan)
     assert tokenizer is not None  # refusals
-    report("validate_rl_args and Megatron's validate_args of the run's own files …")
-    yield _validated(config, tokenizer, scratch)
-    small = shrink.shrink(config.plain(), scratch / "model")
+    stages.display.print_line("validate_rl_args and Megatron's validate_args of the run's own files …")
+    yield _validated(config, tokenizer, stages.root)
+    small = shrink.shrink(config.plain(), stages.root / "model")
     stages.write_model(plan, small)
     planned = stages.plan(small)
     stages.build_until(planned, "convert")

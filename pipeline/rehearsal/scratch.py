@@ -16,24 +16,25 @@ from pipeline.plan.graph import Plan, plan
 from pipeline.plan.process import write_spec
 from pipeline.rehearsal.machine import tokenizer_directory
 from pipeline.run.build import build
-from pipeline.run.progress import Display, count
+from pipeline.run.progress import Display
 from pipeline.store.store import Store
 from stages.base.reader import read
+from stages.engines.rehearsal import Proof
 from stages.fetch import tokenizer_files
 from stages.fetch.builtin import write_model
 from stages.models.config import ModelConfig
 
 T = TypeVar("T")
+LABEL = "rehearsal: "
 LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": ()}
 """Launcher settings of a rehearsal, which runs on this machine only."""
 
 
 class Scratch:
-    """Temporary store that builds stages and reports their progress."""
+    """Directory of a rehearsal, with a store in which stages are built and their progress is shown."""
 
-    def __init__(self, root: Path, report: Callable[[str], None]) -> None:
-        self.store = Store(root / "store")
-        self.report = report
+    def __init__(self, root: Path) -> None:
+        self.root, self.store, self.display = root, Store(root / "store"), Display([], [], LABEL)
         self.store.open()
 
     def plan(self, values: dict[str, Any]) -> Plan:
@@ -76,7 +77,7 @@ class Scratch:
         spec = plan.spec(stage)
         replaced = {name: plan.spec(source).key for name, source in inputs.items()}
         spec = replace(spec, inputs={**spec.inputs, **replaced})
-        build(spec, self.store, plan.config.launcher, ProgressLines(self.report))
+        build(spec, self.store, plan.config.launcher, self.display)
         return self.store.path(spec.key)
 
     def build_until(self, plan: Plan, stage: str) -> None:
@@ -84,6 +85,14 @@ class Scratch:
         names = [spec.name for spec in plan.specs]
         for name in names[: names.index(stage)]:
             self.build(plan, name)
+
+    def data_proof(self, plan: Plan, rows: int) -> Proof:
+        """Return the proof that the tokenize stage has read the run's dataset."""
+        dataset = plan.config.dataset
+        source = dataset.path or dataset.name
+        return Proof(
+            "data read", "proven", f"{rows} prompts of {source} with the real tokenizer and template"
+        )
 
     def run_entry(self, plan: Plan, entry: str, inputs: Mapping[str, str], output: Path) -> None:
         """Run a function of stages.__main__ outside the graph in a separate process.
@@ -113,7 +122,7 @@ class Scratch:
         Raises:
             StageFailed: the stage failed by itself.
         """
-        killer = Killer(self.report, self.work(plan, stage), find)
+        killer = Killer(self.store.work_dir(plan.spec(stage).key), find)
         try:
             build(plan.spec(stage), self.store, plan.config.launcher, killer)
         except StageFailed:
@@ -121,42 +130,19 @@ class Scratch:
                 raise
         return killer.result
 
-    def work(self, plan: Plan, stage: str) -> Path:
-        """Return a stage's work directory, which still exists after a kill."""
-        return self.store.work_dir(plan.spec(stage).key)
 
+class Killer(Display, Generic[T]):
+    """Display that kills the stage as soon as `find` returns a result for its work directory."""
 
-class ProgressLines(Display):
-    """Progress of a build as lines of text, without repetitions."""
-
-    def __init__(self, report: Callable[[str], None]) -> None:
-        super().__init__([], [])
-        self.report, self.last = report, ""
-
-    def print_line(self, text: str) -> None:
-        """Report a line."""
-        self.report(text)
-
-    def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """Report the latest progress line if it has changed."""
-        text = "" if line is None else f"{stage}: {count(line)} {line.get('message', '')}".rstrip()
-        if text != self.last:
-            self.last = text
-            self.report(text)
-
-
-class Killer(ProgressLines, Generic[T]):
-    """Progress that kills the stage as soon as `find` returns a result for its work directory."""
-
-    def __init__(self, report: Callable[[str], None], work: Path, find: Callable[[Path], T | None]) -> None:
-        super().__init__(report)
+    def __init__(self, work: Path, find: Callable[[Path], T | None]) -> None:
+        super().__init__([], [], LABEL)
         self.work, self.find = work, find
         self.result: T | None = None
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """Report progress and look for a result; called ten times a second."""
+        """Show progress and look for a result; called ten times a second."""
         super().progress(stage, line)
         if self.result is None and (result := self.find(self.work)) is not None:
             self.result = result
-            self.report(f"{stage}: killed")
+            self.print_line(f"{stage}: killed")
             end_job(str(self.work), grace_s=0.0)

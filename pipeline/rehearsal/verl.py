@@ -12,10 +12,9 @@ from typing import Any
 from launch.machine import checks
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Report
 from pipeline.rehearsal.machine import missing_inputs, missing_packages
 from pipeline.rehearsal.scratch import Scratch
-from stages.engines.rehearsal import Proof
+from stages.engines.rehearsal import Proof, positive, proof, resumed
 from stages.engines.verl import checkpoints, recipe, shrink
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.engine import CPU_PACKAGES, ENGINE, PACKAGES, job
@@ -43,20 +42,22 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     yield from missing_packages("engine.python", engine.python, (*PACKAGES, *CPU_PACKAGES), INSTALL)
 
 
-def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     """Validate the run's own configuration; train, kill, resume and export a small model."""
-    report("validate_config of the run's own configuration …")
-    yield _validated(plan, scratch)
-    _add_reward(scratch)
-    stages, model = Scratch(scratch, report), scratch / "model"
+    stages.display.print_line("validate_config of the run's own configuration …")
+    yield _validated(plan, stages.root)
+    _add_reward(stages.root)
+    model = stages.root / "model"
     small = shrink.shrink(plan.config.plain(), model, workers=1)
     stages.write_model(plan, small)
     planned = stages.plan(small)
     stages.build_until(planned, "grpo")
-    yield _data(planned, stages)
+    tokenized = stages.store.path(planned.spec("tokenize").key)
+    card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))
+    yield stages.data_proof(planned, card["files"]["train"]["rows_out"])
     killed = stages.kill(planned, "grpo", _checkpoint)
     grpo = stages.build(planned, "grpo")
-    yield _resumed(grpo, killed)
+    yield resumed(grpo, killed)
     rows = read_rows(grpo / "metrics.jsonl")
     yield _trained(rows)
     stages.build(planned, "export")
@@ -89,38 +90,18 @@ def _validated(plan: Plan, scratch: Path) -> Proof:
     return Proof(claim, "proven", f"validate_config and typed classes; {run.cards} cards, {run.nodes} nodes")
 
 
-def _data(planned: Plan, stages: Scratch) -> Proof:
-    tokenized = stages.store.path(planned.spec("tokenize").key)
-    card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))["files"]["train"]
-    dataset = planned.config.dataset
-    return Proof(
-        "data read", "proven", f"{card['rows_out']} prompts of {dataset.path or dataset.name} as Parquet"
-    )
-
-
 def _checkpoint(work: Path) -> int | None:
     """Return the step of a complete checkpoint."""
     step = checkpoints.tracked(work / "checkpoints")
     return step if step is not None and step >= shrink.KILLED_AFTER else None
 
 
-def _resumed(grpo: Path, killed: int | None) -> Proof:
-    result: dict[str, Any] = json.loads((grpo / "result.json").read_text(encoding="utf-8"))
-    start = result["resumed_from"]
-    fine = killed is not None and start is not None and start >= killed
-    message = (
-        f"killed (SIGKILL) after step {killed}; resumed after step {start}, {result['steps']} steps in all"
-    )
-    return Proof("resumed", "proven" if fine else "failed", message)
-
-
 def _trained(rows: list[dict[str, Any]]) -> Proof:
     """Check that rewards were computed and that the policy got a gradient."""
-    norms = [row.get("grad_norm", math.nan) for row in rows]
-    fine = len(rows) == shrink.STEPS and all(math.isfinite(norm) and norm > 0 for norm in norms)
+    norms = positive("", rows, "grad_norm")
+    holds = len(rows) == shrink.STEPS and norms.state == "proven"
     rewards = ", ".join(f"{row.get('reward', math.nan):.3g}" for row in rows)
-    message = f"mean rewards {rewards}; gradient norms {', '.join(f'{norm:.4g}' for norm in norms)}"
-    return Proof("rewards and updates", "proven" if fine else "failed", message)
+    return proof("rewards and updates", holds, f"mean rewards {rewards}; gradient norms {norms.told}")
 
 
 def _equal(single: list[dict[str, Any]], double: list[dict[str, Any]]) -> Proof:
@@ -129,4 +110,4 @@ def _equal(single: list[dict[str, Any]], double: list[dict[str, Any]]) -> Proof:
     pairs = [(single[0].get(name, math.nan), double[0].get(name, math.nan)) for name in names]
     fine = all(math.isclose(first, second, rel_tol=CLOSE, abs_tol=1e-6) for first, second in pairs)
     values = ", ".join(f"{name} {a:.5g} and {b:.5g}" for name, (a, b) in zip(names, pairs, strict=True))
-    return Proof("two workers train like one", "proven" if fine else "failed", values)
+    return proof("two workers train like one", fine, values)

@@ -1,7 +1,9 @@
 """Parts that the rehearsals of all engines share: proofs, and the configuration for a CPU."""
 
+import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +25,33 @@ class Proof:
     """proven: it was observed; failed: the opposite was observed; unproven: this machine cannot show it."""
     told: str
     """Observation with figures; the likely cause of a failure; the reason why something is unproven."""
+
+
+def proof(what: str, holds: bool, told: str) -> Proof:
+    """Return a claim that is proven or has failed."""
+    return Proof(what, "proven" if holds else "failed", told)
+
+
+def resumed(artifact: Path, killed: int | list[int] | None, what: str = "resumed") -> Proof:
+    """Return the proof that a killed stage resumed from its last complete checkpoint, or a later one.
+
+    Args:
+        artifact: the finished stage; its result.json has `resumed_from`, the step or [epoch, step].
+        killed: the checkpoint that was complete when the stage was killed; None if it was not killed.
+        what: the claim.
+    """
+    result = json.loads((artifact / "result.json").read_text(encoding="utf-8"))
+    start = result["resumed_from"]
+    holds = killed is not None and start is not None and start >= killed
+    seen = f"killed (SIGKILL) after checkpoint {killed}; resumed from {start}, {result['steps']} steps in all"
+    return proof(what, holds, seen)
+
+
+def positive(what: str, rows: Sequence[Mapping[str, Any]], key: str) -> Proof:
+    """Return the proof that a logged number is finite and positive in every step."""
+    values = [row.get(key, math.nan) for row in rows]
+    holds = bool(values) and all(math.isfinite(value) and value > 0 for value in values)
+    return proof(what, holds, ", ".join(f"{value:.4g}" for value in values))
 
 
 def environment(on_path: Path, variables: Mapping[str, str], **more: str) -> dict[str, str]:

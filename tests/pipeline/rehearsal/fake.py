@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Report
+from pipeline.rehearsal.scratch import Scratch
 from stages.base.errors import InputError
 from stages.engines.rehearsal import Proof
 
@@ -19,9 +18,9 @@ def refusals(plan: Plan) -> list[Problem]:
     return refused
 
 
-def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
-    assert list(scratch.iterdir()) == []
-    (scratch / "left").touch()
+def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
+    assert [path.name for path in stages.root.iterdir()] == ["store"]
+    (stages.root / "left").touch()
     for proof in proofs:
         if isinstance(proof, InputError):
             raise proof

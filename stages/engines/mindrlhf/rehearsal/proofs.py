@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.engines.rehearsal import Proof, State
+from stages.engines.rehearsal import Proof, proof
 from stages.grpo.metrics import read_rows
 from stages.models.config import Shape
 from stages.models.families import weights_of
@@ -25,67 +25,52 @@ UNPROVEN = (
 )
 
 
-def first_moments(optimizer: Path) -> float:
-    """Return the norm of Adam's first moments in a checkpoint; 0 until a gradient was not.
-
-    Source: adam_m.* of mindrlhf utils/adam.py:155, utils/utils.py:168 (0cd087455), 176 (e8a8fc1).
-    """
-    tensors = load(optimizer)
-    return math.hypot(
-        *(float(np.linalg.norm(tensors[name])) for name in tensors if name.startswith("adam_m."))
-    )
-
-
-def training_proofs(grpo: Path, answered: int, cause: str, moments: float) -> Iterator[Proof]:
-    """Yield proofs of rewards, loss and gradients.
+def training_proofs(grpo: Path, answered: int, cause: str) -> Iterator[Proof]:
+    """Yield proofs of rewards, loss and, if they are logged, gradients (0cd087455 logs none).
 
     Args:
         grpo: artifact of the stage.
         answered: prompts for which every other completion was the dataset's own answer.
         cause: likely reason if rewards do not vary.
-        moments: result of `first_moments`; it replaces gradient norms where none are logged (0cd087455).
     """
     metrics = read_rows(grpo / "metrics.jsonl")
     samples = read_rows(grpo / "completions.jsonl")
     prompts = f"{len({row['prompt'] for row in samples})} prompts, {len(samples)} completions"
     known = f"every other completion of {answered} prompts was the dataset's own answer, as vLLM returns it"
-    message = f"{prompts if samples else 'none logged'} in {len(metrics)} steps; {known}"
-    state: State = "proven" if metrics else "failed"
-    yield Proof("prompts of the real file rewarded", state, message if metrics else "no rewards were logged")
+    seen = f"{prompts if samples else 'none logged'} in {len(metrics)} steps; {known}"
+    yield proof(
+        "prompts of the real file rewarded", bool(metrics), seen if metrics else "no rewards were logged"
+    )
     yield _rewards_varied(metrics, samples, cause)
     losses = [row.get("loss", math.nan) for row in metrics]
-    state = "proven" if losses and all(map(math.isfinite, losses)) else "failed"
-    yield Proof("loss finite", state, ", ".join(f"{loss:.3g}" for loss in losses))
-    yield _gradients(metrics, moments)
+    finite = bool(losses) and all(map(math.isfinite, losses))
+    yield proof("loss finite", finite, ", ".join(f"{loss:.3g}" for loss in losses))
+    if any("grad_norm" in row for row in metrics):
+        yield _gradients(metrics)
 
 
 def _rewards_varied(metrics: Rows, samples: Rows, cause: str) -> Proof:
     claim = "rewards varied"
     spans = [(row.get("reward_min", math.nan), row.get("reward_max", math.nan)) for row in metrics]
-    message = f"per step: {', '.join(f'{low:g} to {high:g}' for low, high in spans)}"
+    seen = f"per step: {', '.join(f'{low:g} to {high:g}' for low, high in spans)}"
     if any(high > low for low, high in spans):
-        return Proof(claim, "proven", message)
+        return Proof(claim, "proven", seen)
     if spans and all(low != 0 for low, _ in spans):
         cause = "the reward functions of the checkout pay every completion alike, right or wrong"
     shortest = min(samples, key=lambda row: int(row["length"]), default=None)
     example = (
         f"; for example {shortest['completion']!r} with solution {shortest['solution']!r}" if shortest else ""
     )
-    return Proof(claim, "failed", f"{message}: nothing is ever learned from it; {cause}{example}")
+    return Proof(claim, "failed", f"{seen}: nothing is ever learned from it; {cause}{example}")
 
 
-def _gradients(metrics: Rows, moments: float) -> Proof:
-    claim = "gradient norm above 0"
-    if metrics and not any("grad_norm" in row for row in metrics):
-        message = f"this version logs none; the first moments of its optimizer have norm {moments:.3g}"
-        return Proof(claim, "proven" if math.isfinite(moments) and moments > 0 else "failed", message)
+def _gradients(metrics: Rows) -> Proof:
     norms = [row.get("grad_norm", math.nan) for row in metrics]
-    message = ", ".join(f"{norm:.3g}" for norm in norms)
+    seen = ", ".join(f"{norm:.3g}" for norm in norms)
     varied = [row["grad_norm"] > 0 for row in metrics if row.get("reward_max") != row.get("reward_min")]
-    if varied and all(varied) and all(map(math.isfinite, norms)):
-        return Proof(claim, "proven", message)
-    reason = "where rewards vary it must be above 0: advantages or log-probabilities are lost"
-    return Proof(claim, "failed", f"{message}; {reason}")
+    holds = bool(varied) and all(varied) and all(map(math.isfinite, norms))
+    reason = "; where rewards vary it must be above 0: advantages or log-probabilities are lost"
+    return proof("gradient norm above 0", holds, seen if holds else seen + reason)
 
 
 def export_proofs(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> Iterator[Proof]:
@@ -106,10 +91,10 @@ def export_proofs(checkpoint: Path, exported: Path, start: Path, shape: Shape) -
     message = f"{len(after)} tensors are those of {checkpoint.name}, rounded to their stored type"
     if wrong or lost:
         message = f"differ: {', '.join(wrong[:3]) or 'none'}; missing: {', '.join(lost[:3]) or 'none'}"
-    yield Proof("exported bit for bit", "failed" if wrong or lost else "proven", message)
+    yield proof("exported bit for bit", not wrong and not lost, message)
     changed = sum(not np.array_equal(trained[name], before[name]) for name in trained.keys() & before.keys())
     message = f"{changed} of {len(trained)} tensors differ from the start"
-    yield Proof("training changed the weights", "proven" if changed else "failed", message)
+    yield proof("training changed the weights", changed > 0, message)
 
 
 def _is_rounded(trained: Any, stored: Any) -> bool:
