@@ -153,8 +153,11 @@ class Remote:
                     system.rm_file(temporary)
                 raise
 
+        request = send_and_rename if self._renames else lambda system: send(system, target)
+        with contextlib.suppress(NotThere):  # a gc may have just removed the directory
+            return self._retry(path, request)
         try:
-            self._retry(path, send_and_rename if self._renames else lambda system: send(system, target))
+            self._retry(path, request)
         except NotThere as error:
             rule = "no such bucket or directory, or you may not access it"
             raise RemoteError(f"{self.url}: {rule}; create it or choose another remote=URL") from error

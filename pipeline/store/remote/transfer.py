@@ -13,7 +13,6 @@ from pipeline.fingerprint import file_digest
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.durable import READ_ONLY
 from pipeline.store.remote.copies import Copy, check, find, from_store, missing
-from pipeline.store.remote.deletion import wait_for_deletion
 from pipeline.store.remote.remote import Remote
 from pipeline.store.store import MANIFEST, Key, Store
 
@@ -26,8 +25,8 @@ PUSHES = 3
 def push(remote: Remote, store: Store, key: Key, on_size: OnSize = lambda size: None) -> int:
     """Copy an artifact to the remote, without the files that are there already.
 
-    The manifest is written in any case, last: it is then too young for any gc that starts later. If a gc is
-    deleting, wait for its end; then check the files once more.
+    The manifest is written in any case, last, which makes the artifact too young for any gc that lists it
+    later. The files are then checked once more, because a gc may have been deleting them.
 
     Returns:
         Bytes of the files that were sent.
@@ -53,7 +52,6 @@ def push(remote: Remote, store: Store, key: Key, on_size: OnSize = lambda size: 
         names = [name for name in missing(remote, copy) if name != MANIFEST]
         sent += sum(remote.map(upload, names, on_size))
         remote.write(f"{copy.path}/{MANIFEST}", content)
-        wait_for_deletion(remote, copy.path)
         if not missing(remote, copy):
             return sent
     raise RemoteError(f"{remote.url}/{copy.path}: files disappeared after they were sent; push again")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import threading
 import time
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.errors import RemoteError
 from pipeline.store import history
-from pipeline.store.remote import deletion, records, upkeep
+from pipeline.store.remote import records, upkeep
 from pipeline.store.remote.copies import missing
 from pipeline.store.remote.remote import Remote
 from pipeline.store.remote.transfer import push
@@ -21,12 +20,6 @@ from tests.pipeline.remote.conftest import KEY, contents, some_artifact, team_at
 
 OTHER = Key("convert", "cd" * 32)
 DAY_S = 86_400.0
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch):
-    monkeypatch.setattr(deletion, "POLL_S", 0.01)
-    monkeypatch.setattr(deletion, "WAIT_S", 0.3)
 
 
 def age(team, days):
@@ -70,7 +63,7 @@ def test_old_unneeded_artifacts_are_removed(file_team):
     assert path.startswith(f"{KEY.stage}/{KEY.fingerprint}-") and is_there(file_team, KEY)  # only listed
     assert collected(file_team) == [path]
     assert not (file_team.root / path).exists() and is_there(file_team, OTHER)
-    assert not collected(file_team) and not list((file_team.root / ".gc").iterdir())
+    assert not collected(file_team) and not list((file_team.root / ".tmp").iterdir())
 
 
 def test_gc_on_s3(moto, tmp_path, monkeypatch):
@@ -84,7 +77,7 @@ def test_gc_on_s3(moto, tmp_path, monkeypatch):
     time.sleep(1.1)
     assert len(collected(team, grace_days=0)) == 1
     assert not team.remote.files(f"{KEY.stage}/{KEY.fingerprint}") and is_there(team, OTHER)
-    assert not team.copies(KEY) and not team.remote.list(".gc")
+    assert not team.copies(KEY) and not team.remote.list(".tmp")
 
 
 @pytest.mark.parametrize("why", ["pinned here", "pinned there", "named", "recent", "running", "unknown"])
@@ -137,14 +130,29 @@ def test_unfinished_pushes_are_removed_after_the_grace_period(file_team, monkeyp
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_push_during_a_gc_loses_nothing(number, file_team, monkeypatch):
-    """Reuse the artifact before the Nth request of a gc: it stays complete, or the push fails."""
-    pushed = interleave(number, collected, push_again, file_team, monkeypatch)
-    assert len(pushed) == 1
-    if pushed[0]:
-        assert is_there(file_team, KEY)
-        (copy,) = file_team.copies(KEY)
-        assert contents(file_team.root / copy.path) == contents(file_team.mine.path(KEY))
+def test_a_push_during_a_gc_leaves_no_partial_artifact(number, file_team, monkeypatch):
+    """Reuse the artifact before the Nth request of a gc: it stays complete, or the next push restores it."""
+    ran(file_team, KEY)
+    age(file_team, 1)
+    ran(file_team, OTHER)
+    age(file_team, 100)
+    requests, real = 0, Remote._retry
+
+    def interleaved(remote, path, request):
+        nonlocal requests
+        requests += 1
+        if requests == number + 1:
+            push(Remote(remote.url), file_team.mine, KEY)
+        return real(remote, path, request)
+
+    monkeypatch.setattr(Remote, "_retry", interleaved)
+    collected(file_team)
+    monkeypatch.setattr(Remote, "_retry", real)
+    assert requests > number
+    assert is_there(file_team, KEY) or not file_team.copies(KEY)
+    push(file_team.remote, file_team.mine, KEY)
+    (copy,) = file_team.copies(KEY)
+    assert contents(file_team.root / copy.path) == contents(file_team.mine.path(KEY))
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -182,21 +190,6 @@ def interleave(number, outer, inner, file_team, monkeypatch):
     outer(file_team)
     monkeypatch.setattr(Remote, "_retry", real)
     return results
-
-
-def test_push_waits_for_a_live_gc_only(file_team, monkeypatch):
-    monkeypatch.setattr(deletion, "WAIT_S", 20.0)
-    some_artifact(file_team.mine)
-    with deletion.deleting(file_team.remote):
-        thread = threading.Thread(target=push, args=(file_team.remote, file_team.mine, KEY))
-        thread.start()
-        time.sleep(0.5)
-        assert thread.is_alive()
-    thread.join(20)
-    assert not thread.is_alive() and is_there(file_team, KEY)
-    (file_team.root / ".gc" / "dead").touch()
-    age(file_team, 1)
-    push(file_team.remote, file_team.mine, KEY)
 
 
 def test_gc_without_records_removes_nothing(file_team):
