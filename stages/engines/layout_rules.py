@@ -22,7 +22,7 @@ class Laid:
         family = family_of(self.model)
         if family.experts is None:
             return 0
-        if family.section is not None and getattr(self.model, family.section.name) is None:
+        if family.section is not None and self.model.extras is None:
             return 0  # stages.models.families.RULES reports it
         return family.experts(self.model).count
 

@@ -69,7 +69,7 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
         configured = section[key]
         if key == "head_dim" and (value or configured):
             value, configured = head_size(expected), model.head_size
-        if value is None and family.section is not None and key == family.section.name:
+        if value is None and family.section is not None and key == family.name:
             continue  # weights converted by mindformers' script come without these keys
         if value != configured:
             rule = f"disagrees with {path}: {key}={value}"

@@ -10,15 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stages.models.family import HEAD, HF_EMBEDDING, HF_NORM, Cut, Experts, Rows, Weight
+from stages.models.shape import Shape
 
-if TYPE_CHECKING:
-    from stages.models.config import Shape
-
-    Part = Callable[[Shape, int], Iterable[Weight]]
-    """A layer's parameters of one kind."""
+Part = Callable[[Shape, int], Iterable[Weight]]
+"""A layer's parameters of one kind."""
 
 HEADS = (HEAD, "output_layer.weight")
 """Names of the head at Hugging Face and in mindformers, which checkpoints of tied models may repeat."""
@@ -186,3 +183,27 @@ def _experts(names: Names, i: int, hidden: int, experts: Experts) -> Iterator[We
         yield names.fuse(i, names.parts[f"mlp.experts.{name}"], parts, (count, *size), Cut.EXPERTS)
     if experts.shared:
         yield from _gated(names, i, "mlp.shared_experts", hidden, inner * experts.shared, fused=False)
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """The same rows of each head of a tensor; calling it yields their position."""
+
+    heads: int
+    size: int
+    """Rows of a head in the tensor at Hugging Face."""
+    first: int
+    """First row of a head that belongs to the parameter."""
+    count: int
+    """Rows of a head that belong to it."""
+    pairs: bool = False
+    """Rotary positions turn rows 2i and 2i+1 at Hugging Face, i and i + count/2 in mindformers."""
+
+    def __call__(self) -> Iterator[Rows]:
+        """Yield the rows of one head after the other."""
+        turns = 2 if self.pairs else 1
+        count = self.count // turns
+        for head in range(self.heads):
+            for turn in range(turns):
+                begin = head * self.count + turn * count
+                yield Rows(0, head * self.size + self.first + turn, slice(begin, begin + count), turns)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from stages.base.layout import RoleLayout
-    from stages.models.config import ModelConfig, Shape
+from stages.base.layout import RoleLayout
+from stages.models.shape import ModelFields, Shape
 
 Values = dict[str, Any]
 HF_EMBEDDING, HF_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
@@ -99,7 +98,7 @@ class TokenIds:
 class Role:
     """Inputs for rendering the model file of one role for mindformers."""
 
-    model: ModelConfig
+    model: ModelFields
     layout: RoleLayout
     seq_length: int
     ids: TokenIds
@@ -147,7 +146,7 @@ class Mindrlhf:
     """True if its tokenizer class has special ids as constants (stages/engines/mindrlhf/vocabulary.py)."""
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     """unk, bos, eos and pad of a tokenizer.json, where the class has none."""
-    experts: Callable[[ModelConfig, bool], Values] | None = None
+    experts: Callable[[ModelFields, bool], Values] | None = None
     """moe_config, for training (True) or generation. The tutorial that has one reads parallel_config and
     recompute_config from grpo_config.yaml only."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -156,7 +155,7 @@ class Mindrlhf:
     """Notes for the plan."""
 
 
-def rotary(model: ModelConfig, exponents: Any) -> Any:
+def rotary(model: ModelFields, exponents: Any) -> Any:
     """Return the angular frequencies of a head's pairs, for their `exponents` 2i/D (an array).
 
     Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2; of rope_scaling: transformers 4.57,
@@ -168,7 +167,7 @@ def rotary(model: ModelConfig, exponents: Any) -> Any:
     )
 
 
-def grouped_heads(model: ModelConfig) -> Heads:
+def grouped_heads(model: ModelFields) -> Heads:
     """Return the sizes of grouped-query attention."""
     keys = model.num_key_value_heads * model.head_size
     return Heads(2 * (model.num_attention_heads * model.head_size + keys), "2 queries + 2 keys", 2 * keys)
@@ -188,17 +187,6 @@ class Converter:
     options: tuple[str, ...]
     contracts: tuple[str, ...] = ()
     """Versions of MindSpeed-RL whose converter knows it; empty: all known ones."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the model section that only one family has."""
-
-    name: str
-    type: type
-    """Dataclass of the section."""
-    read: Callable[[Mapping[str, Any]], Values | None]
-    """Return the section's values from a config.json; None if it has none."""
 
 
 @dataclass(frozen=True)
@@ -258,22 +246,23 @@ class Family:
     """Special ids per model.variant, unless the model section says otherwise."""
     weights: Callable[[Shape, bool], Sequence[Weight]]
     """All parameters in the model's order; the second argument says whether qkv_concat fuses them."""
-    section: Section | None = None
-    """Fields of the model section that only this family has."""
+    section: Callable[[Mapping[str, Any]], Values | None] | None = None
+    """Return the values of the family's part of the model section (of its name) from a config.json; None if
+    the file has none of them."""
     custom_attention: bool = False
     """True if `section` defines head sizes and the stretching of positions."""
     experts: Callable[[Shape], Experts] | None = None
     """None: it has no experts."""
-    heads: Callable[[ModelConfig], Heads] = grouped_heads
+    heads: Callable[[ModelFields], Heads] = grouped_heads
     untrained: Callable[[Shape], tuple[str, str]] | None = None
     """Prefix of tensors that no engine trains, and their description: convert leaves them out,
     and export takes them from its reference."""
     repeated: Callable[[Shape], Mapping[str, str]] = tied_head
     """Tensors that checkpoints may repeat under another name -> those that they repeat."""
-    frequencies: Callable[[ModelConfig, Any], Any] = rotary
+    frequencies: Callable[[ModelFields, Any], Any] = rotary
     head_dim: int | None = None
     """Elements of an attention head where config.json does not say; None: hidden_size / heads."""
-    hf_config: Callable[[ModelConfig], Values] = lambda model: {}
+    hf_config: Callable[[ModelFields], Values] = lambda model: {}
     """Keys of its config.json beyond the usual ones."""
     keys: frozenset[str] = frozenset()
     """Further keys of a config.json that `section`, `window` or head_dim is read from."""
@@ -291,7 +280,7 @@ class Family:
     """True if its published weights are floating-point numbers that can be trained."""
     network: Network | None = None
     mindrlhf: Mindrlhf | None = None
-    megatron: Callable[[ModelConfig], Values] | None = None
+    megatron: Callable[[ModelFields], Values] | None = None
     """The model's section in MindSpeed-RL's training YAML."""
     converter: Converter | None = None
     """Arguments of its converter."""

@@ -36,7 +36,7 @@ def described(config: Mapping[str, Any], family: Family) -> Values:
     values["rope_scaling"] = None if family.custom_attention else _scaling(rotary)
     values["sliding_window"] = family.window(config)
     if family.section is not None:
-        values[family.section.name] = family.section.read(config)
+        values[family.name] = family.section(config)
     return values
 
 

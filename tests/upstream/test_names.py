@@ -5,7 +5,7 @@ import re
 import pytest
 
 from stages.models.families import weights_of
-from stages.models.families.qwen3_moe import Qwen3MoeConfig
+from stages.models.shape import Qwen3MoeConfig
 from tests.stages.weights.checkpoints import make_model
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]

@@ -6,23 +6,17 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from stages.base.rules import Broken, Rules, be
 from stages.models.family import Family, Network, Weight
-
-if TYPE_CHECKING:
-    from stages.models.config import ModelConfig, Shape
+from stages.models.shape import ModelFields, Shape
 
 FAMILIES: Mapping[str, Family] = {
     module.name: importlib.import_module(f"{__name__}.{module.name}").FAMILY
     for module in pkgutil.iter_modules(__path__)
 }
 """Family by its name, which is the module's."""
-if TYPE_CHECKING:
-    FamilyName = str
-else:
-    FamilyName = Literal[tuple(FAMILIES)]
 
 
 def family_of(model: Shape) -> Family:
@@ -92,7 +86,7 @@ def _listed(titles: Iterable[str]) -> str:
 class Trained:
     """A model and the engine that is to train it."""
 
-    model: ModelConfig
+    model: ModelFields
     engine: str
     trains: Callable[[Family], bool] = lambda family: True
     """Return True if the engine trains a family."""
@@ -103,17 +97,16 @@ class Trained:
 RULES = Rules[Trained]("family", "ours: stages/models")
 
 
-@RULES.row("model.{}", each=[family.section.name for family in FAMILIES.values() if family.section])
-def _section(trained: Trained, section: str) -> Broken:
+@RULES.row("model.{}", each=[family.name for family in FAMILIES.values() if family.section])
+def _section(trained: Trained, name: str) -> Broken:
     """Require the section of the model's family, and no other family's."""
-    trained_family = family_of(trained.model)
-    family = next(option for option in FAMILIES.values() if option.section and option.section.name == section)
-    if (getattr(trained.model, section) is None) == (family is not trained_family):
+    trained_name = trained.model.family
+    if (getattr(trained.model, name) is None) == (name != trained_name):
         return None
-    rule = f"is a section of {family.title}, but model.family={trained_family.name}"
-    if family is trained_family:
-        rule = f"is required with model.family={trained_family.name}"
-    return rule, f"give both, or neither; model={family.name} does", None
+    rule = f"is a section of {FAMILIES[name].title}, but model.family={trained_name}"
+    if name == trained_name:
+        rule = f"is required with model.family={name}"
+    return rule, f"give both, or neither; model={name} does", None
 
 
 RULES.must(

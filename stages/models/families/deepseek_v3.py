@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, fields, replace
+from typing import Any
 
-from stages.base.bounds import NonNegative, Positive, PositiveFloat
-from stages.models.decoder import LLAMA, weights
+from stages.models.decoder import LLAMA, HeadRows, weights
+from stages.models.families.qwen2 import network_values
 from stages.models.family import (
     HEAD,
     HF_EMBEDDING,
@@ -27,55 +27,11 @@ from stages.models.family import (
     Mindrlhf,
     Network,
     Role,
-    Rows,
-    Section,
     TokenIds,
     Values,
     Weight,
 )
-
-if TYPE_CHECKING:
-    from stages.models.config import ModelConfig, Shape
-
-
-@dataclass(frozen=True)
-class DeepseekV3Config:
-    """Fields of DeepSeek-V3 in addition to Qwen2's shape."""
-
-    q_lora_rank: Positive
-    """Width of the compressed queries."""
-    kv_lora_rank: Positive
-    """Width of the compressed keys and values."""
-    qk_nope_head_dim: Positive
-    """Elements of a query or key head without position."""
-    qk_rope_head_dim: Positive
-    """Elements of a query or key head with position."""
-    v_head_dim: Positive
-    """Elements of a value head."""
-    n_routed_experts: Positive
-    n_shared_experts: Positive
-    num_experts_per_tok: Positive
-    """Routed experts that process a token."""
-    moe_intermediate_size: Positive
-    """Width of one expert."""
-    first_k_dense_replace: NonNegative
-    """Leading layers with one wide feed-forward network instead of experts."""
-    n_group: Positive
-    """Groups that the routed experts form."""
-    topk_group: Positive
-    """Groups among which a token's experts are chosen."""
-    routed_scaling_factor: PositiveFloat
-    """Factor of the routed experts' sum."""
-    norm_topk_prob: bool
-    """True if the chosen experts' weights are scaled to the sum 1."""
-    rope_factor: PositiveFloat
-    """Factor by which YaRN stretches positions; the next five are its other parameters in rope_scaling."""
-    rope_original_length: Positive
-    """Positions before stretching."""
-    rope_beta_fast: PositiveFloat
-    rope_beta_slow: PositiveFloat
-    rope_mscale: PositiveFloat
-    rope_mscale_all_dim: PositiveFloat
+from stages.models.shape import DeepseekV3Config, ModelFields, Shape
 
 
 def _extras(shape: Shape) -> DeepseekV3Config:
@@ -105,47 +61,26 @@ NAMES = replace(
 mindrlhf's, wants."""
 
 
-def _head_rows(heads: int, size: int, first: int, count: int, pairs: bool) -> Iterator[Rows]:
-    """Yield `count` rows of each head, from its row `first`.
-
-    Args:
-        heads: number of heads.
-        size: rows of a head in the tensor at Hugging Face.
-        first: first row of a head that belongs to the parameter.
-        count: rows of a head that belong to it.
-        pairs: rotary positions turn rows 2i and 2i+1 at Hugging Face, i and i + count/2 in mindformers.
-    """
-    turns = 2 if pairs else 1
-    for head in range(heads):
-        for turn in range(turns):
-            begin = head * count + turn * count // turns
-            yield Rows(0, head * size + first + turn, slice(begin, begin + count // turns), turns)
-
-
 def _attention(shape: Shape, i: int) -> Iterator[Weight]:
     """Yield the attention weights; each head's parts with and without position are separate parameters."""
     extras, hidden, heads = _extras(shape), shape.hidden_size, shape.num_attention_heads
     nope, rope, value = extras.qk_nope_head_dim, extras.qk_rope_head_dim, extras.v_head_dim
     queries, latent = extras.q_lora_rank, extras.kv_lora_rank
 
-    def part(
-        name: str, stored: str, width: int, cut: Cut, heads: int, size: int, first: int, count: int,
-        pairs: bool = False,
-    ) -> Weight:  # fmt: skip
-        arrange = functools.partial(_head_rows, heads, size, first, count, pairs)
-        stored = f"self_attn.{stored}"
-        return NAMES.fuse(i, f"attention.{name}", (stored,), (heads * count, width), cut, arrange=arrange)
+    def part(name: str, stored: str, width: int, cut: Cut, rows: HeadRows) -> Weight:
+        size = (rows.heads * rows.count, width)
+        return NAMES.fuse(i, f"attention.{name}", (f"self_attn.{stored}",), size, cut, arrange=rows)
 
     yield NAMES.weight(i, "self_attn.q_a_proj", (queries, hidden), Cut.FULL)
     yield NAMES.weight(i, "self_attn.q_a_layernorm", (queries,), Cut.LAYER_NORM)
-    yield part("l2q_nope_proj", "q_b_proj", queries, Cut.ROWS, heads, nope + rope, 0, nope)
-    yield part("l2q_pe_proj", "q_b_proj", queries, Cut.ROWS, heads, nope + rope, nope, rope, pairs=True)
+    yield part("l2q_nope_proj", "q_b_proj", queries, Cut.ROWS, HeadRows(heads, nope + rope, 0, nope))
+    yield part("l2q_pe_proj", "q_b_proj", queries, Cut.ROWS, HeadRows(heads, nope + rope, nope, rope, True))
     shared = "kv_a_proj_with_mqa"
-    yield part("kv2l_latent_kv", shared, hidden, Cut.FULL, 1, latent + rope, 0, latent)
-    yield part("kv2l_k_pe", shared, hidden, Cut.FULL, 1, latent + rope, latent, rope, pairs=True)
+    yield part("kv2l_latent_kv", shared, hidden, Cut.FULL, HeadRows(1, latent + rope, 0, latent))
+    yield part("kv2l_k_pe", shared, hidden, Cut.FULL, HeadRows(1, latent + rope, latent, rope, True))
     yield NAMES.weight(i, "self_attn.kv_a_layernorm", (latent,), Cut.LAYER_NORM)
-    yield part("lkv2kv_k_nope", "kv_b_proj", latent, Cut.ROWS, heads, nope + value, 0, nope)
-    yield part("lkv2kv_v", "kv_b_proj", latent, Cut.ROWS, heads, nope + value, nope, value)
+    yield part("lkv2kv_k_nope", "kv_b_proj", latent, Cut.ROWS, HeadRows(heads, nope + value, 0, nope))
+    yield part("lkv2kv_v", "kv_b_proj", latent, Cut.ROWS, HeadRows(heads, nope + value, nope, value))
     yield NAMES.weight(i, "self_attn.o_proj", (hidden, heads * value), Cut.COLUMNS)
 
 
@@ -160,13 +95,12 @@ def _experts(shape: Shape) -> Experts:
     )
 
 
-def _last(shape: Shape) -> str:
-    """Return the prefix of the layer that predicts the second next token."""
-    return f"model.layers.{shape.num_hidden_layers}."
+def _second_next(shape: Shape) -> tuple[str, str]:
+    return f"model.layers.{shape.num_hidden_layers}.", "the layer that predicts a second token ahead"
 
 
 def _repeated(shape: Shape) -> Mapping[str, str]:
-    last = _last(shape)
+    last, _ = _second_next(shape)
     return {f"{last}embed_tokens.weight": HF_EMBEDDING, f"{last}shared_head.head.weight": HEAD}
 
 
@@ -218,7 +152,7 @@ _HARMLESS = {
 }
 
 
-def _hf_config(model: ModelConfig) -> Values:
+def _hf_config(model: ModelFields) -> Values:
     extras = asdict(_extras(model))
     scaling = {"type": "yarn", **{key: extras.pop(name) for name, key in _ROPE.items()}}
     return extras | {
@@ -229,7 +163,7 @@ def _hf_config(model: ModelConfig) -> Values:
     }
 
 
-def _heads(model: ModelConfig) -> Heads:
+def _heads(model: ModelFields) -> Heads:
     """Return the attention's sizes; only the compressed latent is cached, and every card needs all of it."""
     extras, heads = _extras(model), model.num_attention_heads
     computed = 2 * heads * (extras.qk_nope_head_dim + extras.qk_rope_head_dim + extras.v_head_dim)
@@ -238,42 +172,18 @@ def _heads(model: ModelConfig) -> Heads:
 
 
 def _shape(role: Role) -> Values:
-    model, shape = role.model, _extras(role.model)
+    """Ids are those of config.json: 100000 and 100001 in the shipped training files are plain text in V3."""
+    extras = _extras(role.model)
+    widths = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "v_head_dim", "qk_nope_head_dim")
     return {
         "type": "DeepseekV3Config",
         "auto_register": "deepseek3_config.DeepseekV3Config",
-        "batch_size": 1,
-        "seq_length": role.seq_length,
-        "hidden_size": model.hidden_size,
-        "num_layers": model.num_hidden_layers,
-        "num_heads": model.num_attention_heads,
-        "intermediate_size": model.intermediate_size,
-        "kv_lora_rank": shape.kv_lora_rank,
-        "q_lora_rank": shape.q_lora_rank,
-        "qk_rope_head_dim": shape.qk_rope_head_dim,
-        "v_head_dim": shape.v_head_dim,
-        "qk_nope_head_dim": shape.qk_nope_head_dim,
-        "vocab_size": model.vocab_size,
+        **network_values(role),
+        **{name: getattr(extras, name) for name in widths},
         "multiple_of": 256,
-        "rms_norm_eps": model.rms_norm_eps,
-        # as in config.json; the shipped training files name 100000 and 100001, which are plain text in V3
-        "bos_token_id": role.ids.bos,
-        "pad_token_id": role.ids.pad,
         "ignore_token_id": -100,
-        "compute_dtype": "bfloat16",
-        **_precision("float32"),
-        "qkv_concat": False,
-        "use_flash_attention": True,
-        "offset": role.offset,
-        "checkpoint_name_or_path": "",
-        "theta": model.rope_theta,
+        "router_dense_type": "float32",
     }
-
-
-def _precision(dtype: str) -> Values:
-    """Return the dtypes of norms, softmax, positions and router."""
-    names = ("layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "router_dense_type")
-    return dict.fromkeys(names, dtype)
 
 
 def _training(role: Role) -> Values:
@@ -291,10 +201,13 @@ def _training(role: Role) -> Values:
     }
 
 
+_PRECISION = ("layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "router_dense_type")
+
+
 def _predicting(role: Role, sampling: Values) -> Values:
     model, shape = role.model, _extras(role.model)
     return {
-        **_precision(model.torch_dtype),
+        **dict.fromkeys(_PRECISION, model.torch_dtype),
         "max_position_embeddings": model.max_position_embeddings,
         "eos_token_id": list(role.ids.eos),
         "param_init_type": model.torch_dtype,
@@ -311,16 +224,14 @@ def _predicting(role: Role, sampling: Values) -> Values:
     }
 
 
-def _moe_config(model: ModelConfig, training: bool) -> Values:
+def _moe_config(model: ModelFields, training: bool) -> Values:
     shape = _extras(model)
-    shared = {
+    names = ("routed_scaling_factor", "first_k_dense_replace", "moe_intermediate_size")
+    shared = {name: getattr(shape, name) for name in names} | {
         "expert_num": shape.n_routed_experts,
         "num_experts_chosen": shape.num_experts_per_tok,
         "routing_policy": "TopkRouterV2",
         "shared_expert_num": shape.n_shared_experts,
-        "routed_scaling_factor": shape.routed_scaling_factor,
-        "first_k_dense_replace": shape.first_k_dense_replace,
-        "moe_intermediate_size": shape.moe_intermediate_size,
     }
     if not training:
         return shared | {"topk_group": shape.topk_group, "n_group": shape.n_group}
@@ -352,7 +263,7 @@ FAMILY = Family(
     model_type="deepseek_v3",
     ids={"base": _IDS, "instruct": _IDS},
     weights=functools.partial(weights, names=NAMES, attention=_attention, experts=_experts),
-    section=Section("deepseek_v3", DeepseekV3Config, _read),
+    section=_read,
     custom_attention=True,
     keys=frozenset(field.name for field in fields(DeepseekV3Config)),
     harmless=_HARMLESS,
@@ -360,7 +271,7 @@ FAMILY = Family(
     rope={"yarn": tuple(_ROPE.values())},
     experts=_experts,
     heads=_heads,
-    untrained=lambda shape: (_last(shape), "the layer that predicts a second token ahead"),
+    untrained=_second_next,
     repeated=_repeated,
     hf_config=_hf_config,
     fuses=False,

@@ -9,39 +9,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stages.models.decoder import LLAMA as NAMES
 from stages.models.decoder import weights
 from stages.models.family import Converter, Family, Mindrlhf, Network, Role, TokenIds, Values
-
-if TYPE_CHECKING:
-    from stages.models.config import ModelConfig
+from stages.models.shape import ModelFields
 
 ENDOFTEXT, IM_END = 151643, 151645
 """Padding and beginning id, and the end of a chat turn (tokenizer_config.json)."""
 
 
-def _shape(role: Role) -> Values:
-    """tie_word_embeddings always: LlamaConfig's default false would leave a tied model's head unloaded."""
+def network_values(role: Role) -> Values:
+    """Return the keys that model_config has for every family."""
     model = role.model
     return {
-        "type": "LlamaConfig",
         "batch_size": 1,
         "seq_length": role.seq_length,
         "hidden_size": model.hidden_size,
         "num_layers": model.num_hidden_layers,
         "num_heads": model.num_attention_heads,
-        "n_kv_heads": model.num_key_value_heads,
         "vocab_size": model.vocab_size,
         "intermediate_size": model.intermediate_size,
-        "max_position_embedding": model.max_position_embeddings,
-        "qkv_has_bias": True,
         "qkv_concat": model.qkv_concat,
         "rms_norm_eps": model.rms_norm_eps,
         "theta": model.rope_theta,
-        "tie_word_embeddings": model.tie_word_embeddings,
-        "emb_dropout_prob": 0.0,
         "bos_token_id": role.ids.bos,
         "pad_token_id": role.ids.pad,
         "compute_dtype": "bfloat16",
@@ -51,6 +43,20 @@ def _shape(role: Role) -> Values:
         "use_flash_attention": True,
         "offset": role.offset,
         "checkpoint_name_or_path": "",
+    }
+
+
+def _shape(role: Role) -> Values:
+    """tie_word_embeddings always: LlamaConfig's default false would leave a tied model's head unloaded."""
+    model = role.model
+    return {
+        "type": "LlamaConfig",
+        **network_values(role),
+        "n_kv_heads": model.num_key_value_heads,
+        "max_position_embedding": model.max_position_embeddings,
+        "qkv_has_bias": True,
+        "tie_word_embeddings": model.tie_word_embeddings,
+        "emb_dropout_prob": 0.0,
     }
 
 
@@ -78,7 +84,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 WINDOW_KEYS = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
 
 
-def sliding_window(model: ModelConfig) -> Values:
+def sliding_window(model: ModelFields) -> Values:
     """Return the keys of config.json about attention windows."""
     return {"max_window_layers": model.num_hidden_layers, "sliding_window": None, "use_sliding_window": False}
 
@@ -111,7 +117,7 @@ def attention_values(config: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
     }
 
 
-def megatron(model: ModelConfig) -> Values:
+def megatron(model: ModelFields) -> Values:
     """Return a section of MindSpeed-RL's configs/model."""
     return {
         "use_mcore_models": True,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stages.models.decoder import MCORE, weights
 from stages.models.families.qwen2 import (
@@ -25,9 +25,7 @@ from stages.models.families.qwen2 import (
     window,
 )
 from stages.models.family import Converter, Family, TokenIds, Values
-
-if TYPE_CHECKING:
-    from stages.models.config import ModelConfig
+from stages.models.shape import ModelFields
 
 IDS = {
     "base": TokenIds(ENDOFTEXT, (ENDOFTEXT,), ENDOFTEXT),
@@ -38,7 +36,7 @@ IDS = {
 LAYER_SPEC = ("--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spec")
 
 
-def attention_config(model: ModelConfig) -> Values:
+def attention_config(model: ModelFields) -> Values:
     """Return the additional keys of config.json about attention."""
     return {"attention_bias": False, "head_dim": model.head_size, **sliding_window(model)}
 
@@ -48,7 +46,7 @@ def unbiased_attention(config: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]
     return {**attention_values(config), "attention_bias": (False,)}
 
 
-def normed_heads(model: ModelConfig) -> Values:
+def normed_heads(model: ModelFields) -> Values:
     """MindSpeed-RL's keys of any Qwen3's attention, in place of Qwen2's bias."""
     qwen2 = megatron(model)
     del qwen2["add_qkv_bias"]

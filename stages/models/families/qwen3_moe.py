@@ -12,32 +12,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import Any
 
-from stages.base.bounds import Positive
 from stages.models.decoder import MCORE, weights
 from stages.models.families.qwen2 import WINDOW_KEYS
 from stages.models.families.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads, unbiased_attention
-from stages.models.family import Converter, Experts, Family, Section, Values
-
-if TYPE_CHECKING:
-    from stages.models.config import ModelConfig, Shape
-
-
-@dataclass(frozen=True)
-class Qwen3MoeConfig:
-    """Fields of a Qwen3 with experts in addition to Qwen3's; intermediate_size is unused."""
-
-    num_experts: Positive
-    """Number of experts per layer."""
-    num_experts_per_tok: Positive
-    """Experts that process a token."""
-    moe_intermediate_size: Positive
-    """Width of one expert."""
-    norm_topk_prob: bool
-    """True if the chosen experts' weights are scaled to the sum 1."""
-
+from stages.models.family import Converter, Experts, Family, Values
+from stages.models.shape import ModelFields, Qwen3MoeConfig, Shape
 
 NAMES = replace(
     MCORE,
@@ -94,7 +76,7 @@ def _window(config: Mapping[str, Any]) -> Any:
     return config.get("sliding_window", 4096) if config.get("use_sliding_window") else None
 
 
-def _megatron(model: ModelConfig) -> Values:
+def _megatron(model: ModelFields) -> Values:
     extras = _extras(model)
     return normed_heads(model) | {
         "num_experts": extras.num_experts,
@@ -116,7 +98,7 @@ FAMILY = Family(
     model_type="qwen3_moe",
     ids=IDS,
     weights=functools.partial(weights, names=NAMES, experts=_experts),
-    section=Section("qwen3_moe", Qwen3MoeConfig, _read),
+    section=_read,
     experts=_experts,
     head_dim=128,
     keys=frozenset({"head_dim", *WINDOW_KEYS, *Qwen3MoeConfig.__dataclass_fields__}),

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages.models.families import FAMILIES, FamilyName, recognised
+from stages.models.families import FAMILIES, recognised
+from stages.models.shape import FamilyName
 
 ROOT = Path(__file__).parents[3]
 

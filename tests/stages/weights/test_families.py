@@ -8,10 +8,8 @@ import pytest
 from stages.base.errors import ConfigError
 from stages.fetch.builtin import write_config
 from stages.fetch.local import check_config
-from stages.models.config import RopeScalingConfig
 from stages.models.families import family_of, weights_of
-from stages.models.families.deepseek_v3 import DeepseekV3Config
-from stages.models.families.qwen3_moe import Qwen3MoeConfig
+from stages.models.shape import DeepseekV3Config, Qwen3MoeConfig, RopeScalingConfig
 from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
 from stages.weights.export import export_directory
