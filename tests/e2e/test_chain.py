@@ -38,22 +38,6 @@ def test_sft_and_evaluate_write_nothing_else_without_its_version(finished):
         check(stage, artifact, finished[0], exact=False)
 
 
-def test_split_really_splits_and_generate_really_differs(finished):
-    from stages.weights.header import read_header
-
-    store = finished[0]
-    (split,), (sft,) = (list((store / stage).glob("[0-9a-f]*")) for stage in ("split", "sft"))
-    complete = read_header(next((store / "fetch").glob("[0-9a-f]*/model.safetensors"))).tensors
-    name = "model.layers.0.attention.wq.weight"
-    full = complete["model.layers.0.self_attn.q_proj.weight"].shape
-    for rank in (0, 1):
-        for root in (split, sft):
-            shard = read_header(root / "train" / f"rank_{rank}" / "model.safetensors").tensors[name]
-            assert shard.shape == (full[0] // 2, full[1])
-        generate = read_header(sft / "generate" / f"rank_{rank}" / "model.safetensors").tensors[name]
-        assert generate.shape == full
-
-
 def test_in_a_store_that_moved_nothing_is_started_and_the_result_still_told(finished, copy):
     before = manifests(copy)
     again = run(copy)

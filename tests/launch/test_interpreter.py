@@ -3,15 +3,12 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
-from launch.nodes import run as nodes_run
 from launch.nodes.scripts import Node, script
-from launch.nodes.start import Ray, Start
+from launch.nodes.start import Start
 from launch.process.paced_msrun import PacedPopen
-from tests.launch.launchers import local_launcher
 
 
 @pytest.fixture
@@ -63,23 +60,6 @@ def test_a_virtual_environment_stays_one(program, tmp_path):
     node, python = Node(0, 0), tmp_path / "env/bin/python3"
     text = script(start_of(program, str(python), 0), node, [node], tmp_path / "logs")
     assert run(text).stdout.split() == ["None", str(python), str(tmp_path / "env")]
-
-
-def test_ray_node_runs_with_the_configured_interpreter(wrapper, program, tmp_path):
-    begun = replace(start_of(program, str(wrapper), 1), ray=Ray(None, None, (), 5.0))
-    launcher = local_launcher()
-    nodes_run.write(begun, launcher, tmp_path / "scripts", tmp_path / "logs")
-    message = tmp_path / "said"
-    executable(tmp_path / "empty/ray", "")  # no program: as if Ray were not installed
-    (tmp_path / "scripts/ray_node.py").write_text(
-        f"import json, os, sys, subprocess\nopen({str(message)!r}, 'w').write(os.environ['WRAPPED'])\n"
-        "program = json.load(open(sys.argv[1]))['program']\n"
-        "sys.exit(subprocess.run([sys.executable, *program]).returncode)\n"
-    )
-    done = run((tmp_path / "scripts/node_0.sh").read_text())
-    assert done.returncode == 0, done.stderr
-    assert message.read_text() == "yes" and done.stdout.splitlines()[-1].startswith(f"yes {sys.executable}")
-    assert nodes_run.first_line(begun, launcher)[0] == str(wrapper)
 
 
 def test_a_broken_interpreter_is_named(program, tmp_path):

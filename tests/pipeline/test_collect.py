@@ -1,12 +1,7 @@
-import errno
-import os
-import time
-
 import pytest
 
 from pipeline.cli import main
 from pipeline.errors import StoreError
-from pipeline.store import collect as module
 from pipeline.store import history, leases, rehearsals
 from pipeline.store.attempt import attempt
 from pipeline.store.collect import collect
@@ -31,25 +26,6 @@ def exists(paths):
     states = {path.exists() for path in paths.values()}
     assert len(states) == 1
     return states.pop()
-
-
-def test_gc_removes_exactly_what_it_listed(tmp_path):
-    store = Store(tmp_path)
-    old, new = run(store, "old", "fetch", "grpo"), run(store, "new", "fetch", "grpo")
-    assert collect(store, keep=1, delete=True) == collect(store, keep=1, delete=False) or not exists(old)
-    assert not exists(old) and exists(new)
-    assert collect(store, keep=1, delete=False) == []
-
-
-def test_the_newest_run_is_the_last_recorded(tmp_path, monkeypatch):
-    store, now = Store(tmp_path), time.time()
-    with monkeypatch.context() as clock:
-        clock.setattr(time, "time", lambda: now + 1e6)
-        old = run(store, "future", "grpo")
-        clock.setattr(time, "time", lambda: now - 1e6)
-        new = run(store, "past", "grpo")
-    collect(store, keep=1, delete=True)
-    assert exists(new) and not exists(old)
 
 
 def test_pinned_named_and_live_runs_are_retained(tmp_path):
@@ -134,46 +110,6 @@ def test_gc_keeps_artifacts_of_a_live_attempt_without_a_lease(tmp_path):
         with pytest.raises(StoreError, match=f"the run that builds {key.flat} now is not recorded"):
             collect(store, keep=0, delete=True)
     assert exists(made)
-
-
-def test_read_only_store_can_be_listed(tmp_path, monkeypatch, capsys):
-    store = Store(tmp_path)
-    path = run(store, "one", "grpo")
-    really = os.open
-
-    def read_only(name, flags, *more, **named):
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and str(name).startswith(str(tmp_path)):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(name))
-        return really(name, flags, *more, **named)
-
-    (tmp_path / ".leases").mkdir()
-    (tmp_path / ".leases" / "000-one.lock").touch()
-    monkeypatch.setattr(os, "open", read_only)
-    assert main(["gc", "--keep", "0", f"store={tmp_path}"]) == 0
-    assert main(["runs", f"store={tmp_path}"]) == 0
-    assert main(["show", "last", f"store={tmp_path}"]) == 0
-    assert "state      died" in capsys.readouterr().out
-    for words in (["gc", "--keep", "0", "--delete"], ["runs", "--pin", "last"], ["runs", "--name", "last=a"]):
-        assert main([*words, f"store={tmp_path}"]) == 1
-        assert "choose another store with store=DIR" in capsys.readouterr().err
-    assert exists(path)
-
-
-def test_killed_gc_leaves_no_partial_artifact(tmp_path, monkeypatch):
-    store = Store(tmp_path)
-    path = run(store, "one", "grpo")["grpo"]
-
-    def killed(location):
-        (location / "file").unlink()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module.shutil, "rmtree", killed)
-    with pytest.raises(KeyboardInterrupt):
-        collect(store, keep=0, delete=True)
-    monkeypatch.undo()
-    assert not path.exists()
-    assert "quarantine" in [item.kind for item in collect(store, keep=0, delete=True)]
-    assert not list((tmp_path / ".quarantine").iterdir())
 
 
 def test_gc_removes_only_unused_rehearsals(tmp_path):

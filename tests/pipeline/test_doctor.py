@@ -53,18 +53,6 @@ def test_ssh_hosts_are_checked(tmp_path, capsys):
     assert names == ["disk", "port", "host no-such-host.invalid"]
 
 
-def test_memory_of_evaluate_is_checked_for_external_engines(tmp_path, capsys):
-    def memory(*overrides):
-        main(["doctor", "--json", "engine=mindrlhf", f"store={tmp_path}", *overrides])
-        checks = json.loads(capsys.readouterr().out)["checks"]["machine"]
-        return next(check for check in checks if check["name"] == "memory")
-
-    assert memory("model=qwen2_5_0_5b")["status"] == "ok"  # 494 million parameters: 2.8 GiB
-    huge = ["model=qwen2_5_7b", "layout=dp1_mp4_pp2", "model.num_hidden_layers=2800"]
-    check = memory(*huge)
-    assert check["status"] == "problem" and "evaluate runs here" in check["remedy"]
-
-
 def test_mindformers_is_checked_if_it_trains_sft(tmp_path, capsys):
     home = Path(__file__).parents[1] / "data" / "mindformers_standin"
     given = [f"mindformers.home={home}", f"mindformers.python={sys.executable}", f"store={tmp_path}"]

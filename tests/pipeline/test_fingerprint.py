@@ -8,11 +8,9 @@ import pytest
 
 import pipeline.fingerprint
 from pipeline.config.load import load
-from pipeline.config.sections import Config
 from pipeline.fingerprint import DigestCache, file_digest, fingerprint
 from pipeline.plan import graph
 from pipeline.plan.graph import plan
-from stages.base.identity import identity
 from tests.pipeline.stage_digests import LEARNING_RATE, WEIGHTS
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "fingerprints.json").read_text())
@@ -58,24 +56,6 @@ def test_corrections_change_only_wrong_artifacts(line, monkeypatch):
     before = {spec.name: spec.key for spec in plan(config, lambda path: "x").specs}
     changed = {name for name in now if now[name] != before[name]}
     assert changed == ({"grpo", "evaluate", "export", "report"} if CORRECTED[line] else set())
-
-
-def test_marked_fields_are_left_out():
-    values = {
-        "fetch": {"retries": 1},
-        "model": {"path": "/here", "hidden_size": 128, "deepseek_v3": None},
-        "engine": {"name": "mindrlhf", "mindrlhf_home": "/there", "tokenizer": "qwen", "epochs": 2},
-        "mindformers": {"home": "/there", "env": {"A": "b"}, "epochs": 2},
-        "seed": 0,
-    }
-    assert identity(Config, values) == {
-        "model": {"hidden_size": 128},
-        "engine": {"name": "mindrlhf", "epochs": 2},
-        "mindformers": {"epochs": 2},
-        "seed": 0,
-    }
-    of_an_engine_that_is_gone = {"engine": {"name": "gone", "home": "/there"}, "gone": 1}
-    assert identity(Config, of_an_engine_that_is_gone) == of_an_engine_that_is_gone
 
 
 def test_fingerprint_is_the_documented_hash():

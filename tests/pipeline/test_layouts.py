@@ -1,11 +1,9 @@
 """`layouts` against a search written for the test: loops over degrees and divisibility, no shared code."""
 
 import itertools
-import json
 
 import pytest
 
-from pipeline.cli import main
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
 
@@ -65,18 +63,6 @@ def test_layouts_are_ranked_by_fit_then_time():
         assert (choice.headroom >= 0) == (choice.fits == "yes")
     # 7.6e9 weights x 16 bytes of weights, gradients and moments in float32 need more than one card of 64 GiB
     assert dict((c.config.layout.name, c.fits) for c in choices)["dp8_mp1_pp1"] == "no"
-
-
-def test_output(capsys):
-    overrides = ["model=qwen2_5_7b", "cards=8", "engine.device_memory_gib=64"]
-    assert main(["layouts", "--json", *overrides]) == 0
-    output = json.loads(capsys.readouterr().out)
-    assert (output["cards"], output["engine"], output["available_bytes"]) == (8, "mindrlhf", 64 * 2**30)
-    assert output["layouts"][0]["relative_time"] == 1 and "nominal" in output["ranked_by"]
-    assert "num_attention_heads=28" in output["refused"]["dp1_mp8_pp1"][0]
-    assert main(["layouts", *overrides]) == 0
-    text = capsys.readouterr().out
-    assert "dp1_mp4_pp2" in text and "break a rule" in text
 
 
 def test_without_a_valid_layout_the_problems_are_those_of_the_nearest():

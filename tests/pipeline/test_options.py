@@ -43,31 +43,18 @@ def test_every_numeric_option_declares_bounds():
     }  # fmt: skip
 
 
-def below_and_above(bounds):
-    values = ["nan", "inf", "-inf", "1e999", "", "x", "1;2", str(bounds.least - 1), "-1000000000000000000000"]
-    values += ["1.5"] if bounds.number is int else []
-    return values + ([] if bounds.most is None else [str(bounds.most + 1), "9" * 30])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "", "x", "1.5", "-1", "9" * 30])
+def test_a_number_out_of_bounds_is_refused(value, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["ui", f"--port={value}"])
+    assert exit.value.code == 2
+    assert f"argument --port: {value}: must be" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "command", "action"), [pytest.param(*case, id=f"{case[0]}{case[2].dest}") for case in numeric()]
-)
-def test_a_number_out_of_bounds_is_refused(name, command, action, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "pipeline.cli.command.read_configuration", lambda _: pytest.fail("the command started")
-    )
-    bounds, option = action.type, action.option_strings[-1]
-    required = ["RUN"] if name in ("show", "diff") else []
-    for value in below_and_above(bounds):
-        with pytest.raises(SystemExit) as exit:
-            main([name, *required, f"{option}={value}"])
-        output = capsys.readouterr()
-        assert exit.value.code == 2 and output.out == ""
-        assert f"argument {'/'.join(action.option_strings)}: {value}: must be" in output.err
-    for value in (bounds.least, bounds.most):
-        if value is not None:
-            assert bounds(str(value)) == value
-    assert action.default is None or bounds(str(action.default)) == action.default
+def test_bounds_and_defaults_are_accepted():
+    for _, _, action in numeric():
+        for value in (action.type.least, action.type.most, action.default):
+            assert value is None or action.type(str(value)) == value
 
 
 EMPTY = ["", ",", "tokenize,,split"]

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,23 +101,6 @@ def rewrite(path, text):
 
 def change(path, **values):
     rewrite(path, json.dumps({**json.loads((path / MANIFEST).read_text()), **values}))
-
-
-def test_concurrent_commits_without_a_lock_leave_one_complete_artifact(tmp_path):
-    store = Store(tmp_path)
-    stagings = []
-    for text in ("one", "two"):  # as if the lock had held neither back
-        staging = tmp_path / KEY.stage / f".building-{text}"
-        staging.mkdir(parents=True)
-        (staging / "file").write_text(text)
-        stagings.append(staging)
-    threads = [threading.Thread(target=store.commit, args=(s, manifest_of(KEY))) for s in stagings]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert store.problem(KEY) is None
-    assert not any(staging.exists() for staging in stagings)
 
 
 def test_links_are_digested_by_their_target(tmp_path):
