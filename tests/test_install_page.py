@@ -39,7 +39,7 @@ def test_every_contract_of_every_engine_is_there():
 
 
 @pytest.mark.parametrize("contract", MINDSPEED_RL)
-def test_mindspeed_rl_gets_what_doctor_asks_for(contract):
+def test_mindspeed_rl_gets_the_versions_that_doctor_checks(contract):
     pins = columns()[contract]
     requested = {name: expected for name, expected, _ in mindspeed_rl.KNOWN[contract].packages}
     assert [name for name in PINNED if pins[name] not in SpecifierSet(requested[name])] == []
@@ -47,7 +47,7 @@ def test_mindspeed_rl_gets_what_doctor_asks_for(contract):
     assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]
 
 
-def test_mindrlhf_gets_what_doctor_asks_for():
+def test_mindrlhf_gets_the_versions_that_doctor_checks():
     for name, expected, _ in mindrlhf.KNOWN.packages:
         assert f"{name}{expected}" in PARTS["mindrlhf"]
     assert "vllm-0.8.4.dev0" in PARTS["mindrlhf"] and "vllm_mindspore-0.3.0" in PARTS["mindrlhf"]

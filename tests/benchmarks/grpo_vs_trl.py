@@ -87,8 +87,8 @@ def measure(size: str, shape: dict[str, int], trl_python: str | None) -> list[Fi
                 result = theirs(root, shape, trl_python, micro_batches)
                 sides[name] = summary(result["steps"][WARM_UP:], result["peak_memory_gib"])
     rate = {name: P * G / side["step_s"] for name, side in sides.items()}
-    ratio, memory = beside("trl", sides, rate)
-    ratio_in_micro_batches, memory_in_micro_batches = beside("trl_in_micro_batches", sides, rate)
+    ratio, memory = relative_to("trl", sides, rate)
+    ratio_in_micro_batches, memory_in_micro_batches = relative_to("trl_in_micro_batches", sides, rate)
     return [
         at_least(f"{size}_ratio", ratio, RATIO),
         at_most(f"{size}_memory_ratio", memory, MEMORY_RATIO),
@@ -104,7 +104,7 @@ def measure(size: str, shape: dict[str, int], trl_python: str | None) -> list[Fi
     ]
 
 
-def beside(
+def relative_to(
     peer: str, sides: dict[str, dict[str, float]], rate: dict[str, float]
 ) -> tuple[float | None, float | None]:
     """Our rate and peak memory, in one process, over a peer's; None where that was not measured."""

@@ -95,30 +95,30 @@ def peer(root: Path, python: str, config: Config) -> Curve:
     return [(int(step), float(accuracy)) for step, accuracy in result["checks"]]
 
 
-def noise(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def noise(local: Sequence[float], trl: Sequence[float]) -> float:
     """Return the distance of the means of two samples of accuracies that chance exceeds in 5 % of cases.
 
     Welch's interval; the variance of one accuracy is at least that of HELD_OUT answers, each right by chance.
     """
     spread = 0.0
-    for side in (ours, theirs):
+    for side in (local, trl):
         mean = statistics.mean(side)
         seen = statistics.variance(side) if len(side) > 1 else 0.0
         spread += max(seen, mean * (1 - mean) / HELD_OUT) / len(side)
-    return T_975[max(1, len(ours) + len(theirs) - 2)] * math.sqrt(spread)
+    return T_975[max(1, len(local) + len(trl) - 2)] * math.sqrt(spread)
 
 
-def verdict(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[Figure]:
+def verdict(local: Sequence[Curve], trl: Sequence[Curve]) -> list[Figure]:
     """The figures with bars: both learn, and equally well."""
-    last = [curve[-1][1] for curve in ours]
+    last = [curve[-1][1] for curve in local]
     figures = [Figure("ours_accuracy", statistics.mean(last), "share")]
-    if not theirs:
+    if not trl:
         return [
             *figures,
             at_most("difference", None, 0.0, "share"),
             at_least("ours_gain", None, 0.1, "share"),
         ]
-    remaining, begin = [curve[-1][1] for curve in theirs], theirs[0][0][1]
+    remaining, begin = [curve[-1][1] for curve in trl], trl[0][0][1]
     difference = statistics.mean(last) - statistics.mean(remaining)
     return [
         Figure("accuracy_at_the_start", begin, "share"),

@@ -26,10 +26,10 @@ from tests.benchmarks.figures import Figure, at_least, paired_medians, wall_s, w
 from tests.stages.fetch.settings import SHARED, gsm8k_values, values
 
 RUNS = 3
-WHOLE_BAR = 3.0
+RATIO_BAR = 3.0
 ENCODE_BAR = 15_000
 PROMPT, SEQUENCE = 2048, 4096  # rlhf_data.py's defaults
-OURS = Path(sys.executable).parent / "grpoflow"
+GRPOFLOW = Path(sys.executable).parent / "grpoflow"
 SETTINGS = {"compat": "mindrlhf", "max_prompt_length": PROMPT, "seq_length": SEQUENCE}
 
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> bool:
     options = parser.parse_args(arguments)
     source, tokenizer = options.data / "gsm8k" / "train.jsonl", options.data / "qwen2.5-tokenizer"
     if not source.is_file() or not tokenizer.is_dir():
-        names = (("whole_ratio", WHOLE_BAR, "ratio"), ("encode_rows_per_s", ENCODE_BAR, "rows/s"))
+        names = (("whole_ratio", RATIO_BAR, "ratio"), ("encode_rows_per_s", ENCODE_BAR, "rows/s"))
         return write("tokenize", [at_least(name, None, bar, unit) for name, bar, unit in names])
     with tempfile.TemporaryDirectory() as directory:
         return write("tokenize", _measure(Path(directory), source, tokenizer, options))
@@ -51,14 +51,14 @@ def main(arguments: list[str]) -> bool:
 
 def _measure(root: Path, source: Path, tokenizer: Path, options: argparse.Namespace) -> list[Figure]:
     encoded = at_least("encode_rows_per_s", _encode_rows_per_s(source, tokenizer), ENCODE_BAR, "rows/s")
-    actual = partial(_fresh, root, partial(_ours, root, source, tokenizer))
+    actual = partial(_fresh, root, partial(_grpoflow, root, source, tokenizer))
     if options.mindrlhf is None:
         (seconds,) = paired_medians(RUNS, actual)
-        return [at_least("whole_ratio", None, WHOLE_BAR), encoded, Figure("whole_s", seconds, "s")]
-    reference = partial(_fresh, root, partial(_theirs, root, source, tokenizer, options))
+        return [at_least("whole_ratio", None, RATIO_BAR), encoded, Figure("whole_s", seconds, "s")]
+    reference = partial(_fresh, root, partial(_mindrlhf, root, source, tokenizer, options))
     seconds, peer = paired_medians(RUNS, actual, reference)
     return [
-        at_least("whole_ratio", peer / seconds, WHOLE_BAR),
+        at_least("whole_ratio", peer / seconds, RATIO_BAR),
         encoded,
         Figure("whole_s", seconds, "s"),
         Figure("whole_peer_s", peer, "s"),
@@ -72,13 +72,13 @@ def _fresh(root: Path, run: Callable[[], float]) -> float:
     return run()
 
 
-def _ours(root: Path, source: Path, tokenizer: Path) -> float:
+def _grpoflow(root: Path, source: Path, tokenizer: Path) -> float:
     files = ["--input", str(source), "--tokenizer", str(tokenizer), "--out", str(root)]
     overrides = [f"tokenize.{key}={value}" for key, value in SETTINGS.items()]
-    return wall_s([str(OURS), "tokenize", *files, "dataset=gsm8k", *overrides], root)
+    return wall_s([str(GRPOFLOW), "tokenize", *files, "dataset=gsm8k", *overrides], root)
 
 
-def _theirs(root: Path, source: Path, tokenizer: Path, options: argparse.Namespace) -> float:
+def _mindrlhf(root: Path, source: Path, tokenizer: Path, options: argparse.Namespace) -> float:
     script = options.mindrlhf / "examples" / "grpo" / "qwen_grpo_tutorial" / "rlhf_data.py"
     arguments = {
         "vocab_path": tokenizer / "vocab.json",

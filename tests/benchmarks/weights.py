@@ -98,8 +98,8 @@ def _measure(root: Path, options: argparse.Namespace) -> list[Figure]:
         figures.append(Figure("bytes_7b", _bytes_of(large / "hf") / 1e9, "GB"))
     else:
         figures.append(at_most("copy_ratio_7b", None, COPY_DRIFT_BAR * copy_small))
-    own_peaks = [cost.peak_gib for name, cost in costs.items() if not name.endswith("_peer")]
-    figures.append(at_most("peak_gib", max(own_peaks), PEAK_BAR_GIB, "GiB"))
+    peaks = [cost.peak_gib for name, cost in costs.items() if not name.endswith("_peer")]
+    figures.append(at_most("peak_gib", max(peaks), PEAK_BAR_GIB, "GiB"))
     for name, cost in costs.items():
         figures += [Figure(f"{name}_s", cost.wall_s, "s"), Figure(f"{name}_peak_gib", cost.peak_gib, "GiB")]
     return figures

@@ -65,14 +65,14 @@ def moved(before: Path, after: Path) -> set[float]:
 
 def living(store: Path) -> list[int]:
     """Processes that belong to a run of this store."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(JOB_VARIABLE, "").startswith(str(store)):
-                found.append(process.pid)
+                pids.append(process.pid)
         except psutil.Error:
             continue
-    return found
+    return pids
 
 
 def surrounded(directory: Path, section: str = "engine") -> list[str]:
@@ -101,8 +101,8 @@ def dry_run(store: Path, *overrides: str) -> list[Path]:
 
 def by_hand(script: Path, logs: Path) -> str:
     """Run a start script as one without grpoflow would, and well; what worker 0 says."""
-    bare = {"PATH": "/usr/bin:/bin", "HOME": str(logs.parent), "LOG_DIR": str(logs)}
-    done = subprocess.run(["bash", str(script)], env=bare, capture_output=True, text=True, timeout=120)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(logs.parent), "LOG_DIR": str(logs)}
+    done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return (logs / "worker_0.log").read_text()
 

@@ -109,7 +109,7 @@ def busiest(store: Path) -> int:
 
 
 def killed_trial(
-    place: Path, grid: Grid, whole_s: float, kills: int, chance: random.Random, cards: int
+    directory: Path, grid: Grid, duration_s: float, kills: int, chance: random.Random, cards: int
 ) -> list[int]:
     """Kill a sweep `kills` times at random moments, then let it end.
 
@@ -117,9 +117,9 @@ def killed_trial(
     every point is finished.
 
     Args:
-        place: a directory of its own.
-        grid: its points.
-        whole_s: how long the sweep takes when nothing kills it.
+        directory: an empty directory.
+        grid: the points.
+        duration_s: how long the sweep takes when nothing kills it.
         kills: how often.
         chance: gives the moments.
         cards: of this machine.
@@ -127,7 +127,7 @@ def killed_trial(
     Returns:
         How many artifacts each kill found finished.
     """
-    store, errors = place / "store", place / "stderr"
+    store, errors = directory / "store", directory / "stderr"
     store.parent.mkdir(parents=True, exist_ok=True)
     line = command(store, *CHEAPEST, *grid.overrides, cards=cards)
     result: list[int] = []
@@ -135,7 +135,7 @@ def killed_trial(
     for _ in range(kills):
         with errors.open("w") as stderr:
             process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
-        time.sleep(chance.uniform(0.02, 1.0) * whole_s / kills)
+        time.sleep(chance.uniform(0.02, 1.0) * duration_s / kills)
         assert process.poll() is None, errors.read_text()
         crash.kill_everything(process, store)
         assert list(verify(Store(store), deep=True)) == []
@@ -149,7 +149,7 @@ def killed_trial(
     assert len(points(store)) == len(grid.points)
     assert count(store) == grid.expected()
     assert list(verify(Store(store), deep=True)) == []
-    shutil.rmtree(place)
+    shutil.rmtree(directory)
     return result
 
 
@@ -160,11 +160,11 @@ def _nothing_repeated(store: Path, before: dict[str, tuple[int, float]]) -> dict
     return now
 
 
-def separate(place: Path, grid: Grid) -> float:
+def separate(directory: Path, grid: Grid) -> float:
     """Return the seconds of the points as separate runs, one after the other, each with an empty store."""
     seconds = 0.0
     for number, overrides in enumerate(grid.points):
-        store = place / f"alone{number}" / "store"
+        store = directory / f"alone{number}" / "store"
         store.parent.mkdir(parents=True)
         line = [sys.executable, "-m", "pipeline", f"store={store}", *CHEAPEST, *overrides]
         began = time.monotonic()
@@ -174,9 +174,9 @@ def separate(place: Path, grid: Grid) -> float:
     return seconds
 
 
-def whole(place: Path, grid: Grid, cards: int) -> float:
+def one_sweep(directory: Path, grid: Grid, cards: int) -> float:
     """Return the seconds of one sweep with an empty store; each shared stage must run once."""
-    store = place / "whole" / "store"
+    store = directory / "whole" / "store"
     store.parent.mkdir(parents=True)
     began = time.monotonic()
     done = run(store, *CHEAPEST, *grid.overrides, cards=cards)

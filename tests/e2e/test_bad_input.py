@@ -76,7 +76,7 @@ sys.exit(main(["run", *sys.argv[1:]]))
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o700])
-def test_a_store_of_somebody_else(mode):
+def test_a_store_of_another_user(mode):
     """Root ignores modes, so another user tries."""
     if os.getuid() != 0:
         pytest.skip("needs root, to become another user")

@@ -17,7 +17,7 @@ CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "
 CHAIN += ["evaluate", "export", "report"]
 
 
-def test_the_whole_chain_runs(finished):
+def test_all_stages_run(finished):
     store, first = finished
     assert first.exit_code == 0, first.stderr
     assert sorted(first.started) == sorted(CHAIN)
@@ -38,7 +38,7 @@ def test_sft_and_evaluate_write_nothing_else_without_its_version(finished):
         check(stage, artifact, finished[0], exact=False)
 
 
-def test_in_a_store_that_moved_nothing_is_started_and_the_result_still_told(finished, copy):
+def test_in_a_moved_store_nothing_is_started_and_the_result_is_printed(finished, copy):
     before = manifests(copy)
     again = run(copy)
     assert again.exit_code == 0
@@ -103,7 +103,7 @@ def test_a_grpo_killed_with_all_its_workers_goes_on_to_the_same_last_bit(finishe
 @pytest.mark.parametrize(  # SIGTERM in the default suite: test_sweep.py
     ("number", "exit_code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
 )
-def test_a_signal_stops_the_whole_tree(without, number, exit_code):
+def test_a_signal_stops_all_processes(without, number, exit_code):
     store = without("grpo")
     process = crash.start(store, "grpo", ".logs/grpo-*/worker_1.log")
     os.kill(process.pid, number)

@@ -40,7 +40,7 @@ def files_of(artifact):
 
 
 @pytest.mark.parametrize("stage", CHAIN)
-def test_damage_to_any_file_is_found_and_rebuilds_only_its_stage(copy, stage):
+def test_damage_to_any_file_is_detected_and_rebuilds_only_its_stage(copy, stage):
     store = Store(copy)
     (artifact,) = (copy / stage).glob("[0-9a-f]*")
     files = files_of(artifact)

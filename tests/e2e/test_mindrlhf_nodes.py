@@ -32,7 +32,7 @@ def on_machines(made):
     ]
 
 
-def resumed_and_whole(store):
+def check_resumed(store):
     result = json.loads((artifact(store, "grpo") / "result.json").read_text())
     assert (result["resumed_from"], result["steps"]) == ([0, 6], STEPS)
     assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
@@ -58,7 +58,7 @@ def test_a_lost_machine_is_named_and_the_run_resumes(store, tmp_path_factory, co
     assert f"nodes {', '.join(made.addresses)};" in (logs / "start.log").read_text()
     if MEET in overrides:
         assert f"met as rank 1 of {count}" in (logs / "worker_1.log").read_text()
-    resumed_and_whole(store)
+    check_resumed(store)
 
 
 @pytest.mark.long
@@ -67,10 +67,10 @@ def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(store
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
         scripts = dry_run(store, *BASE, MEET, *on_machines(made))
         assert [script.name for script in scripts] == ["node_0.sh", "node_1.sh"]
-        bare = {"PATH": "/usr/bin:/bin", "HOME": str(store), "LOG_DIR": str(logs)}
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(store), "LOG_DIR": str(logs)}
         meeting = {"MASTER_ADDR": made.addresses[0], "MASTER_PORT": "8118"}
         started = [
-            subprocess.Popen([*inside, "bash", str(script)], env=bare | meeting)
+            subprocess.Popen([*inside, "bash", str(script)], env=environment | meeting)
             for inside, script in zip(made.insides, scripts, strict=True)
         ]
         assert [node.wait(120) for node in started] == [0, 0]
@@ -116,4 +116,4 @@ def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(store, tmp_path
             done = run(store, *slurm)
             output = done.stderr
         assert (job.returncode if requeue else done.exit_code) == 0, output
-    resumed_and_whole(store)
+    check_resumed(store)

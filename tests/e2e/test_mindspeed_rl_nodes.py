@@ -31,15 +31,15 @@ def on_nodes(directory, count, layout):
 
 def raylet(store, node):
     """Return the raylet of a run of this store."""
-    (found,) = (
+    (process_of_node,) = (
         process
         for process in map(psutil.Process, living(store))
         if process.name() == "raylet" and process.environ()[JOB_VARIABLE].endswith(f"@{node}")
     )
-    return found
+    return process_of_node
 
 
-def said(store):
+def last_log(store):
     """Return the logs of the last attempt's program and its workers."""
     logs = sorted(store.glob(".logs/grpo-*/attempt_*/worker_0.log"))
     return logs[-1].read_text() if logs else ""
@@ -54,7 +54,7 @@ def test_a_node_lost_midway_is_named_and_the_run_goes_on(tmp_path, count, layout
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
     )  # fmt: skip
     deadline = time.monotonic() + 240
-    while f"iteration: 3 / {STEPS}" not in said(store):
+    while f"iteration: 3 / {STEPS}" not in last_log(store):
         assert first.poll() is None, first.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -67,7 +67,7 @@ def test_a_node_lost_midway_is_named_and_the_run_goes_on(tmp_path, count, layout
     done = run(store, *nodes)
     assert done.exit_code == 0, done.stderr
     assert living(store) == []
-    text = said(store)
+    text = last_log(store)
     assert f"ray: {count} of {count} NPUs are registered\n" in text
     assert all(f"127.0.0.{2 + node}:" in text for node in range(count)), text
     assert (result(store, "grpo")["resumed_from"], result(store, "grpo")["steps"]) == (2, STEPS)

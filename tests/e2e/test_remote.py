@@ -42,9 +42,9 @@ def net(tmp_path):
         )  # fmt: skip
         stack.callback(process.wait)
         stack.callback(process.kill)
-        asks = f"import socket; socket.create_connection(({made.addresses[SERVER]!r}, {PORT}), 1)"
+        code = f"import socket; socket.create_connection(({made.addresses[SERVER]!r}, {PORT}), 1)"
         for _ in range(200):
-            probe = [*made.insides[TRAINS], sys.executable, "-c", asks]
+            probe = [*made.insides[TRAINS], sys.executable, "-c", code]
             if subprocess.run(probe, stderr=subprocess.DEVNULL).returncode == 0:
                 break
             time.sleep(0.1)
@@ -84,11 +84,11 @@ def test_one_machine_prepares_and_another_trains_from_the_remote_alone(net, tmp_
 
     before = received(net, TRAINS)
     on(net, TRAINS, "run", tmp_path / "third", "remote.push=off")
-    came = received(net, TRAINS) - before
+    downloaded = received(net, TRAINS) - before
     assert set(manifests(tmp_path / "third")) == {"evaluate", "report"}
     made = sum(file.stat().st_size for file in (tmp_path / "second" / "grpo").rglob("*") if file.is_file())
-    print(f"{came} bytes came for the report; grpo has {made}")
-    assert came < made / 4
+    print(f"{downloaded} bytes came for the report; grpo has {made}")
+    assert downloaded < made / 4
     assert not list((tmp_path / "third").rglob("*.safetensors"))
 
     on(net, TRAINS, "push", tmp_path / "second")

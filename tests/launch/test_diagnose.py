@@ -140,7 +140,7 @@ def test_healthy_logs_raise_no_alarm(case):
     assert result.first is None, result.lines()
 
 
-def test_the_failed_worker_is_told_apart_from_those_that_waited(tmp_path):
+def test_the_failed_worker_is_distinguished_from_those_that_waited(tmp_path):
     result = diagnose(restored(LOGS / "failed" / "npu_hccl_timeout", tmp_path / "logs"))
     assert result.absent == (2,)
     assert any("waited for: worker 2" in line for line in result.lines())
@@ -213,7 +213,7 @@ def test_the_end_of_a_log_of_gigabytes_is_read(tmp_path):
     assert abs(first.line - (lines + 1)) <= 1  # the cut may lie within a line
 
 
-@pytest.mark.parametrize("failure", failures(), ids=lambda one: one.name)
+@pytest.mark.parametrize("failure", failures(), ids=lambda failure: failure.name)
 def test_an_entry_can_be_shown(failure):
     groups = set(re.compile(failure.pattern).groupindex)
     used = set(re.findall(r"(?<!\{)\{(\w+)\}", failure.cause + failure.remedy))

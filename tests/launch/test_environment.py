@@ -10,7 +10,7 @@ def test_the_pinned_versions_are_accepted():
 
 
 @pytest.mark.parametrize(
-    ("package", "version", "told"),
+    ("package", "version", "message"),
     [
         ("mindspore", None, "mindspore: not installed"),
         ("mindspore", "2.9.0", "mindspore=2.9.0: must be ==2.7.0"),
@@ -19,8 +19,8 @@ def test_the_pinned_versions_are_accepted():
         ("safetensors", "0.4.5", "safetensors=0.4.5: must be >=0.5,<0.8"),
     ],
 )
-def test_versions_known_to_break_are_reported(package, version, told):
+def test_versions_known_to_break_are_reported(package, version, message):
     result = problems({**GOOD, package: version}.get)
     assert len(result) == 1
-    assert result[0].startswith(told)
+    assert result[0].startswith(message)
     assert "pip install" in result[0]

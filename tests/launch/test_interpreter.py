@@ -70,7 +70,7 @@ def test_a_broken_interpreter_is_named(program, tmp_path):
         assert done.returncode == 1 and output in done.stderr and named in done.stderr
 
 
-def test_workers_of_our_own_run_by_our_own_interpreter(tmp_path, monkeypatch):
+def test_embedded_workers_run_in_this_interpreter(tmp_path, monkeypatch):
     """/usr/bin/python3.11 -m pipeline.cli …, say, where `python` is another one."""
     decoy = executable(tmp_path / "python", "#!/bin/sh\necho decoy\n").parent
     monkeypatch.setenv("PATH", str(decoy), prepend=os.pathsep)

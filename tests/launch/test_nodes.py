@@ -65,7 +65,7 @@ def run(directory, begun, settings):
     return logs
 
 
-def test_two_machines_connect_at_an_address_and_port_found_by_the_launcher(two, tmp_path):
+def test_two_machines_connect_at_an_address_and_port_chosen_by_the_launcher(two, tmp_path):
     logs = run(tmp_path, start(tmp_path, 2, "meet"), launcher(two))
     for rank in (0, 1):
         assert f"met as rank {rank} of 2" in (logs / f"worker_{rank}.log").read_text()

@@ -60,7 +60,7 @@ def test_failure_carries_exit_code_and_last_lines(tmp_path):
 
 
 @pytest.mark.parametrize("end", [ProcessTimedOut, KeyboardInterrupt])
-def test_a_timeout_and_an_interrupt_end_the_whole_tree(tmp_path, monkeypatch, end):
+def test_a_timeout_and_an_interrupt_end_all_processes(tmp_path, monkeypatch, end):
     pid_file, passed = tmp_path / "pid", [0.0]
     clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() + passed[0])
     monkeypatch.setattr(child, "time", clock)

@@ -129,7 +129,7 @@ def changed(base: Mapping[str, Any], most: int = 6) -> st.SearchStrategy[dict[st
         values: dict[str, Any] = copy.deepcopy(dict(base))
         for leaf in chosen:
             *groups, name = leaf.path
-            section = functools.reduce(lambda one, group: one[group], groups, values)
+            section = functools.reduce(lambda section, group: section[group], groups, values)
             section[name] = draw(values_of(leaf), label=str(leaf))
         return values
 

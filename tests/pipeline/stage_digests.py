@@ -203,7 +203,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
     third = one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2")
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
     verl = load(["experiment=verl_7b", "model.path=/models/qwen"])
-    given = {
+    inputs_of_engines = {
         "mindrlhf": all_configs(first, mindrlhf.paths(first), resume=False),
         "mindformers": finetune(second, mindformers.PATHS, resume=False),
         "mindrlhf_one_stage": [files.finetune(third), files.predict(third), files.hyper_parameters(third)],
@@ -211,7 +211,10 @@ def of_engines() -> dict[str, dict[str, Any]]:
         "verl_grpo": recipe(job(verl), Paths(Path("/run"), Path("/data"))),
         "verl_export": list(export.render(verl.plain(), {"grpo": Path("/grpo")}, Path("/run")).start.program),
     }
-    return {name: {"version": PROGRAMS[name], "digest": digest(values)} for name, values in given.items()}
+    return {
+        name: {"version": PROGRAMS[name], "digest": digest(values)}
+        for name, values in inputs_of_engines.items()
+    }
 
 
 def problems(now: Mapping[str, Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -226,9 +229,9 @@ def problems(now: Mapping[str, Mapping[str, Any]], known: Mapping[str, Mapping[s
             yield f"{name}: its output changed, its version {result['version']} did not; {REMEDY}"
 
 
-def close(found: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+def close(current: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Return True if two entries have the same numbers up to the order of summation."""
-    pairs = zip(found.get("values", ()), before.get("values", ()), strict=True)
+    pairs = zip(current.get("values", ()), before.get("values", ()), strict=True)
     return all(math.isclose(item, second, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for item, second in pairs)
 
 

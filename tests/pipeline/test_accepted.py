@@ -152,7 +152,7 @@ def examine(values, root):
                 raise
 
 
-def own_problems(engine, config):
+def stage_problems(engine, config):
     """Return the problems for which an outside engine's stage refuses to start."""
     from stages.engines.mindformers import rules as mindformers
     from stages.engines.mindrlhf import rules as mindrlhf
@@ -186,7 +186,7 @@ def test_what_plan_accepts_outside_engines_accept(engine, tmp_path_factory):
         assert outside and len(scripts) >= len(outside)
         for spec in outside:
             read_there = json.loads(json.dumps(spec.config))  # as a stage's process reads it
-            assert own_problems(spec.stage.program.name if spec.stage.program else "", read_there) == [], (
+            assert stage_problems(spec.stage.program.name if spec.stage.program else "", read_there) == [], (
                 spec.name
             )
 

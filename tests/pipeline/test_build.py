@@ -47,7 +47,7 @@ def test_file_changed_after_planning_is_not_read(data):
 def test_file_changed_while_it_is_read_prevents_the_commit(data, monkeypatch):
     spec, store = planned(data)
 
-    def stage(spec, store, slot, *rest):
+    def stage(spec, store, slot, *ignored):
         (data / "test.jsonl").write_text(ROW * 2)
         return _quiet(spec, slot)
 
@@ -57,7 +57,7 @@ def test_file_changed_while_it_is_read_prevents_the_commit(data, monkeypatch):
     assert not list(store.root.glob("fetch_dataset/*"))
     spec, store = planned(data)
     (data / "train.jsonl").touch()  # looked at again, and found to be the same
-    monkeypatch.setattr(building, "_run", lambda spec, store, slot, *rest: _quiet(spec, slot))
+    monkeypatch.setattr(building, "_run", lambda spec, store, slot, *ignored: _quiet(spec, slot))
     assert built(spec, store) and store.problem(spec.key) is None
 
 
@@ -70,7 +70,7 @@ def _quiet(spec, slot):
 def test_stage_without_its_result_fails(data, monkeypatch):
     spec, store = planned(data)
 
-    def stage(spec, store, slot, *rest):
+    def stage(spec, store, slot, *ignored):
         outcome = _quiet(spec, slot)
         (slot.staging / "result.json").unlink()
         (slot.logs / "stage.log").write_text("my last words\n")
@@ -100,6 +100,6 @@ def test_artifact_without_a_required_file_is_rebuilt(data, monkeypatch):
     plan, _ = prepare_plan(["dataset=gsm8k", f"dataset.path={data}", f"store={store.root}"])
     row = next(row for row in explain(plan, store) if row.stage == "fetch_dataset")
     assert (row.state, row.reason) == ("RUN", finding.problem)
-    monkeypatch.setattr(building, "_run", lambda spec, store, slot, *rest: _quiet(spec, slot))
+    monkeypatch.setattr(building, "_run", lambda spec, store, slot, *ignored: _quiet(spec, slot))
     assert built(spec, store)
     assert list(verify(store, deep=True)) == []

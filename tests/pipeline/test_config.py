@@ -38,12 +38,12 @@ def test_all_problems_are_reported_at_once():
 def test_a_layout_replaces_the_layout_of_an_experiment(tmp_path):
     for name in ("model", "data"):
         (tmp_path / name).mkdir()
-    given = [
+    overrides = [
         "experiment=mindrlhf_7b",
         f"model.path={tmp_path / 'model'}",
         f"dataset.path={tmp_path / 'data'}",
     ]
-    shipped, larger = load(given), load([*given, "layout=dp8_mp4_pp1"])
+    shipped, larger = load(overrides), load([*overrides, "layout=dp8_mp4_pp1"])
     assert (shipped.layout.name, shipped.cards) == ("dp1_mp4_pp2", 8)
     assert (larger.layout.name, larger.cards) == ("dp8_mp4_pp1", 32)
     assert shipped.layout.train.recompute and larger.layout.train.recompute

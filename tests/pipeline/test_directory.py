@@ -27,8 +27,8 @@ def directory(root, **changes):
     ],
 )
 def test_family_and_shape_come_from_config_json(tmp_path, changes):
-    own, model = directory(tmp_path, **changes), make_model(**changes)
-    config = load([own, "model.torch_dtype=float32"]).model
+    override, model = directory(tmp_path, **changes), make_model(**changes)
+    config = load([override, "model.torch_dtype=float32"]).model
     for key in ("family", "num_hidden_layers", "head_size", "intermediate_size", "tie_word_embeddings"):
         assert getattr(config, key) == getattr(model, key)
     assert (config.source, config.torch_dtype, config.max_position_embeddings) == ("local", "float32", 4096)
@@ -36,11 +36,11 @@ def test_family_and_shape_come_from_config_json(tmp_path, changes):
 
 
 def test_as_transformers_5_writes_it(tmp_path):
-    own = directory(tmp_path, family="llama3")
+    override = directory(tmp_path, family="llama3")
     config = json.loads((tmp_path / "config.json").read_text())
     config["dtype"] = config.pop("torch_dtype")
     config["rope_parameters"] = {"rope_type": "llama3", "rope_theta": config.pop("rope_theta"), **SCALING}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    model = load([own]).model
+    model = load([override]).model
     assert model.rope_scaling is not None and model.rope_scaling.factor == 8.0
     assert (model.rope_theta, model.torch_dtype) == (1e4, "bfloat16")

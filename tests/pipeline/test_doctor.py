@@ -55,8 +55,8 @@ def test_ssh_hosts_are_checked(tmp_path, capsys):
 
 def test_mindformers_is_checked_if_it_trains_sft(tmp_path, capsys):
     home = Path(__file__).parents[1] / "data" / "mindformers_standin"
-    given = [f"mindformers.home={home}", f"mindformers.python={sys.executable}", f"store={tmp_path}"]
-    assert main(["doctor", "engine.sft=mindformers", *given]) == 1  # no cards
+    overrides = [f"mindformers.home={home}", f"mindformers.python={sys.executable}", f"store={tmp_path}"]
+    assert main(["doctor", "engine.sft=mindformers", *overrides]) == 1  # no cards
     text = capsys.readouterr().out
     assert "engine=mindformers: not ready" in text
     assert f"ok      mindformers: {home}: has run_mindformer.py" in text

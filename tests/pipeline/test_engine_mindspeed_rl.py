@@ -10,7 +10,7 @@ from pipeline.plan.graph import plan
 
 STANDIN = Path(__file__).parents[1] / "data" / "mindspeed_rl_standin"
 HEAD = f"engine.mindspeed_rl_home={STANDIN / 'head'}"
-GIVEN = (
+BASE = (
     "engine=mindspeed_rl",
     "layout=dp2_mp2_pp2",
     "dataset=gsm8k",
@@ -20,7 +20,7 @@ GIVEN = (
 
 
 def planned(*overrides):
-    return plan(load([*GIVEN, *overrides]), file_digest)
+    return plan(load([*BASE, *overrides]), file_digest)
 
 
 def test_a_changed_template_reruns_tokenize(tmp_path):
@@ -36,7 +36,7 @@ def test_a_changed_template_reruns_tokenize(tmp_path):
 
 def test_a_run_needs_checkout_converter_and_machines():
     def missing(*overrides):
-        config = load([*GIVEN, *overrides])
+        config = load([*BASE, *overrides])
         return [problem.path for problem in engines.needs(config)]
 
     llm = f"engine.mindspeed_llm_home={STANDIN / 'llm'}"

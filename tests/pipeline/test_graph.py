@@ -67,14 +67,14 @@ def test_the_same_files_elsewhere_are_the_same_inputs(tmp_path):
 
 def test_the_files_of_a_users_reward_are_fingerprinted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    mine, sibling = tmp_path / "mine.py", tmp_path / "beside.py"
-    mine.write_text("import beside\n\ndef f(completions, solutions):\n    return [0.0]\n")
+    module, sibling = tmp_path / "mine.py", tmp_path / "beside.py"
+    module.write_text("import beside\n\ndef f(completions, solutions):\n    return [0.0]\n")
     sibling.write_text("A = 1\n")
-    own = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
-    before = {spec.name: spec.key for spec in planned(*own).specs}
-    for file, text in ((sibling, "A = 2\n"), (mine, "import beside\nf = beside.A\n")):
+    overrides = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
+    before = {spec.name: spec.key for spec in planned(*overrides).specs}
+    for file, text in ((sibling, "A = 2\n"), (module, "import beside\nf = beside.A\n")):
         file.write_text(text)
-        after = {spec.name: spec.key for spec in planned(*own).specs}
+        after = {spec.name: spec.key for spec in planned(*overrides).specs}
         assert {name for name in after if before[name] != after[name]} == {
             "grpo", "evaluate", "export", "report"
         }  # fmt: skip
@@ -82,9 +82,9 @@ def test_the_files_of_a_users_reward_are_fingerprinted(tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    for file in (mine, sibling):
+    for file in (module, sibling):
         file.rename(elsewhere / file.name)
-    assert {spec.name: spec.key for spec in planned(*own).specs} == before
+    assert {spec.name: spec.key for spec in planned(*overrides).specs} == before
     assert planned("sft.enabled=false").spec("grpo").external == {}
     with pytest.raises(ConfigError, match="module nosuch not found"):
         planned("reward.functions=[nosuch:f]", "reward.weights=[1.0]")
@@ -93,18 +93,18 @@ def test_the_files_of_a_users_reward_are_fingerprinted(tmp_path, monkeypatch):
 def test_examples_for_sft_rerun_tokenize_and_everything_downstream(tmp_path):
     file = tmp_path / "own.json"
     file.write_text("[1]")
-    own = f"sft_data.path={file}"
-    assert changed(own) == {"tokenize", "sft", "grpo", "evaluate", "report", "export"}
+    overrides = f"sft_data.path={file}"
+    assert changed(overrides) == {"tokenize", "sft", "grpo", "evaluate", "report", "export"}
     assert changed("sft_data.kind=conversations") == set()
-    before = planned(own).spec("tokenize")
+    before = planned(overrides).spec("tokenize")
     assert list(before.external) == [str(file)]
     file.write_text("[2]")
-    assert planned(own).spec("tokenize").key != before.key
+    assert planned(overrides).spec("tokenize").key != before.key
     moved = tmp_path / "moved"
     moved.mkdir()
     same = file.rename(moved / "own.json")
     file.write_text("[2]")
-    assert planned(own).spec("tokenize").key == planned(f"sft_data.path={same}").spec("tokenize").key
+    assert planned(overrides).spec("tokenize").key == planned(f"sft_data.path={same}").spec("tokenize").key
 
 
 def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch):

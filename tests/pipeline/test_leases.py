@@ -15,7 +15,7 @@ def file(tmp_path):
     return tmp_path / ".locks" / "it.lock"
 
 
-def test_lock_excludes_other_holders(file):
+def test_lock_excludes_a_second_holder(file):
     with leases.locked(file, file.parent):
         with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)

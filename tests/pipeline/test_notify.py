@@ -31,11 +31,11 @@ class Hook(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hook():
-    own = type("Own", (Hook,), {"heard": [], "status": 200})
-    server = HTTPServer(("127.0.0.1", 0), own)
-    own.url = f"http://127.0.0.1:{server.server_port}/{SECRET}"  # type: ignore[attr-defined]
+    handler = type("Own", (Hook,), {"heard": [], "status": 200})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    handler.url = f"http://127.0.0.1:{server.server_port}/{SECRET}"  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield own
+    yield handler
     server.shutdown()
     server.server_close()
 

@@ -285,8 +285,8 @@ def test_a_checkout_of_another_program_is_refused_by_its_name(tmp_path, base, se
     ],
 )
 def test_a_contract_must_be_the_checkouts(tmp_path, base, setting, home, contract, code, capsys):
-    given = [f"{setting}={DATA / home}", f"engine.contract={contract}"]
-    assert main(["plan", f"store={tmp_path / 'store'}", *base, *given]) == code
+    overrides = [f"{setting}={DATA / home}", f"engine.contract={contract}"]
+    assert main(["plan", f"store={tmp_path / 'store'}", *base, *overrides]) == code
     error = capsys.readouterr().err
     assert (f"{setting}={DATA / home}" in error and contract in error) == (code == 2)
 

@@ -24,7 +24,7 @@ def planned(*overrides):
     return plan(load(overrides), file_digest)
 
 
-def test_a_reward_that_the_prompts_do_not_ask_for_is_a_warning(tmp_path, capsys):
+def test_a_reward_that_prompts_do_not_request_is_a_warning(tmp_path, capsys):
     arguments = ["plan", f"store={tmp_path / 'store'}", *GSM8K]
     assert main([*arguments, "reward=boxed", "--json"]) == 10
     (warning,) = json.loads(capsys.readouterr().out)["warnings"]
@@ -77,12 +77,12 @@ def test_a_dataset_that_is_not_fetched_yet_is_reported(tmp_path):
 
 
 def test_mindspeed_rl_is_probed_with_its_template_and_verifiers(tmp_path):
-    given = [
+    overrides = [
         "engine=mindspeed_rl",
         "layout=dp2_mp2_pp2",
         "dataset=gsm8k",
         "model.max_position_embeddings=8192",
     ]
-    assert warnings(planned(*given), Store(tmp_path)) == []
-    (warning,) = warnings(planned(*given, "engine.prompt_type=qwen"), Store(tmp_path))
+    assert warnings(planned(*overrides), Store(tmp_path)) == []
+    (warning,) = warnings(planned(*overrides, "engine.prompt_type=qwen"), Store(tmp_path))
     assert warning.startswith("engine.verifier_function=base_acc: can't be earned")

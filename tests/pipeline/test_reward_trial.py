@@ -7,7 +7,7 @@ from pipeline.run import reward_trial
 from pipeline.run.reward_trial import try_rewards
 from pipeline.run.run import prepare_plan
 
-MINE = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
+USER_REWARD = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def directory(tmp_path, monkeypatch):
 
 def tried(directory, source, *overrides):
     (directory / "mine.py").write_text(source)
-    return try_rewards(*prepare_plan([f"store={directory / 'store'}", *MINE, *overrides]))
+    return try_rewards(*prepare_plan([f"store={directory / 'store'}", *USER_REWARD, *overrides]))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_working_reward_is_tried_once(directory, monkeypatch, capsys):
     assert tried(directory, source)
     assert "fails for a completion without any text: ZeroDivisionError" in capsys.readouterr().err
     runs: list[object] = []
-    monkeypatch.setattr(reward_trial, "_score_samples", lambda *given: runs.append(given) or [])
+    monkeypatch.setattr(reward_trial, "_score_samples", lambda *arguments: runs.append(arguments) or [])
     assert tried(directory, source) and not runs
     assert tried(directory, source + " + 0.0") and len(runs) == 1
     assert tried(directory, source, "seed=1") and len(runs) == 2

@@ -15,7 +15,7 @@ def test_no_output_changed_without_its_version():
     assert list(problems(now, known)) == []
 
 
-def test_what_is_told_of_a_change():
+def test_changes_are_reported():
     known = json.loads(GOLDEN.read_text())
     now = copy.deepcopy(known)
     now["tokenize"]["digest"] = "other"

@@ -24,7 +24,7 @@ KNOWN = {
 }
 
 
-TELLS_NOTHING = ("", "{", "[]", "{}", "\0" * 100)
+NO_MANIFESTS = ("", "{", "[]", "{}", "\0" * 100)
 
 
 def committed(store, text="content"):
@@ -56,13 +56,13 @@ def test_commit_creates_a_complete_artifact(tmp_path):
         (lambda path: (path / "sub" / "file").unlink(), "output missing: sub/file"),
         (lambda path: os.truncate(path / "sub" / "file", 3), "output corrupt: sub/file has 3 bytes"),
         (lambda path: (path / MANIFEST).unlink(), "manifest missing"),
-        *((lambda path, text=text: rewrite(path, text), "manifest corrupt") for text in TELLS_NOTHING),
+        *((lambda path, text=text: rewrite(path, text), "manifest corrupt") for text in NO_MANIFESTS),
         (lambda path: change(path, files={}), "manifest corrupt"),
         (lambda path: change(path, fingerprint="00" * 32), "manifest corrupt"),
         (lambda path: change(path, files={"../../x": {"size": 1, "sha256": ""}}), "manifest corrupt"),
     ],
 )
-def test_damage_is_found_and_replaced_by_a_rebuild(tmp_path, damage, shown):
+def test_damage_is_detected_and_replaced_by_a_rebuild(tmp_path, damage, shown):
     store = Store(tmp_path)
     path = committed(store)
     for file in path.rglob("*"):

@@ -54,13 +54,13 @@ def test_json_of_verify_and_gc_names_damage_and_garbage(tmp_path, capsys):
     paths = sorted(str(path) for path in tmp_path.glob("fetch_dataset/*"))
     assert len(paths) == 2
 
-    def told(*words, code=0):
+    def printed(*words, code=0):
         assert main([*words, "--json", f"store={tmp_path}"]) == code
         return dict(json.loads(capsys.readouterr().out))
 
     (Path(paths[0]) / "file").write_text("longer")
-    assert [finding["path"] for finding in told("verify", code=1)["damaged"]] == [paths[0]]
-    repaired = told("verify", "--repair")["damaged"]
-    assert Path(repaired[0]["moved_to"]).is_dir() and told("verify")["damaged"] == []
-    garbage = told("gc", "--keep", "0", "--delete")["garbage"]
+    assert [finding["path"] for finding in printed("verify", code=1)["damaged"]] == [paths[0]]
+    repaired = printed("verify", "--repair")["damaged"]
+    assert Path(repaired[0]["moved_to"]).is_dir() and printed("verify")["damaged"] == []
+    garbage = printed("gc", "--keep", "0", "--delete")["garbage"]
     assert paths[1] in [item["path"] for item in garbage] and not os.path.exists(paths[1])

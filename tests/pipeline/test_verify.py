@@ -36,7 +36,7 @@ def flip(file, offset):
         stream.write(bytes([byte[0] ^ 1]))
 
 
-def test_flipped_bit_of_a_large_file_is_found_by_deep_verify(store):
+def test_deep_verify_detects_a_flipped_bit_of_a_large_file(store):
     flip(store.path(KEY) / "model.safetensors", 2**16)
     assert problems(store, deep=False) == []
     assert problems(store, deep=True)[0].startswith("output corrupt: model.safetensors has sha256")
@@ -52,7 +52,7 @@ def test_flipped_bit_of_a_large_file_is_found_by_deep_verify(store):
         (lambda path: (path / MANIFEST).unlink(), "manifest missing"),
     ],
 )
-def test_damage_found_by_shallow_verify(store, damage, shown):
+def test_shallow_verify_detects_damage(store, damage, shown):
     damage(store.path(KEY))
     assert shown in problems(store, deep=False)[0]
 
@@ -69,7 +69,7 @@ def checkpoint(slot, step):
     return weights
 
 
-def test_damaged_checkpoints_are_found_and_quarantined(store):
+def test_damaged_checkpoints_are_quarantined(store):
     key = Key("grpo", "cd" * 32)
     with attempt(store, key) as slot:
         checkpoint(slot.work, 1)

@@ -246,8 +246,8 @@ def read_checkpoint(root: Path) -> object:
 
 
 def logs(root: Path) -> None:
-    for number, place in enumerate(sorted((DATA / "logs" / "failed").iterdir())[:12]):
-        for file in (path for path in sorted(place.rglob("*")) if path.is_file()):
+    for number, directory in enumerate(sorted((DATA / "logs" / "failed").iterdir())[:12]):
+        for file in (path for path in sorted(directory.rglob("*")) if path.is_file()):
             target = root / (f"worker_{number}.log" if file.suffix == ".log" else f"{number}_{file.name}")
             target.write_bytes(file.read_bytes()[-20_000:])
 

@@ -53,7 +53,7 @@ def number(data: bytes, source: Random) -> bytes:
     return data[:begin] + value + data[begin + width :]
 
 
-def other(data: bytes, source: Random) -> bytes:
+def another_file(data: bytes, source: Random) -> bytes:
     """Return another file."""
     return source.choice((*FILES, b"\xef\xbb\xbf" + data, b"\n" + data))
 
@@ -83,7 +83,7 @@ def header(data: bytes, source: Random) -> bytes:
     return struct.pack("<Q", len(text)) + text + data[8 + length :]
 
 
-BYTES: tuple[Mutation, ...] = (flip, cut, splice, splice, splice, number, other)
+BYTES: tuple[Mutation, ...] = (flip, cut, splice, splice, splice, number, another_file)
 REPLACEMENTS = ("pipe", "directory", "dangling link", "link to itself", "missing", "empty", "nested", "zeros")
 
 

@@ -101,14 +101,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(answer.status, headers, sent, len(content))
 
     def _answer(
-        self, status: int, headers: dict[str, str], body: bytes, says: int, pause_s: float = 0.0
+        self, status: int, headers: dict[str, str], body: bytes, claimed_length: int, pause_s: float = 0.0
     ) -> None:
         self.send_response_only(status)
         for key, value in headers.items():
             if key.lower() != "content-length" or self.command == "HEAD":
                 self.send_header(key, value)
         if self.command != "HEAD":
-            self.send_header("Content-Length", str(says))
+            self.send_header("Content-Length", str(claimed_length))
         self.end_headers()
         if self.command != "HEAD":
             with contextlib.suppress(OSError):  # who asked has gone
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self.wfile.write(bytes([drop]))
                     time.sleep(pause_s)
                 self.wfile.write(b"" if pause_s else body)
-        if len(body) < says:
+        if len(body) < claimed_length:
             self._hang_up()
 
     def _hang_up(self) -> None:

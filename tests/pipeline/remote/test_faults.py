@@ -19,7 +19,7 @@ RECOVERS = [
     ("500", 2), ("503", 2), ("slow answers", ALWAYS), ("wrong bytes", 1), ("an answer that does not come", 1),
     ("an answer drop by drop", 1),
 ]  # fmt: skip
-TOLD = [
+REPORTED = [
     ("expired credentials", "ExpiredToken"), ("a clock that is wrong", "Skewed|clock"),
     ("no such key", "Access|403"), ("500", "InternalError|500"), ("an answer that is cut", "."),
     ("a request that is cut", "."), ("an answer that does not come", "."),
@@ -58,7 +58,7 @@ def test_temporary_faults_are_retried(kind, tries, moto, tmp_path):
     assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
 
 
-@pytest.mark.parametrize(("kind", "reason"), rows(TOLD))
+@pytest.mark.parametrize(("kind", "reason"), rows(REPORTED))
 def test_permanent_faults_are_reported_and_nothing_wrong_is_used(kind, reason, moto, tmp_path):
     url = f"s3://{servers.BUCKET}/{tmp_path.name}"
     team = team_at(url, tmp_path, moto)

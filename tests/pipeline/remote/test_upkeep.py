@@ -18,7 +18,7 @@ from tests.pipeline.artifacts import commit
 from tests.pipeline.remote import servers
 from tests.pipeline.remote.conftest import KEY, contents, some_artifact, team_at
 
-OTHER = Key("convert", "cd" * 32)
+NEWER = Key("convert", "cd" * 32)
 DAY_S = 86_400.0
 
 
@@ -55,14 +55,14 @@ def is_there(team, key):
 def test_old_unneeded_artifacts_are_removed(file_team):
     ran(file_team, KEY)
     age(file_team, 1)
-    ran(file_team, OTHER)
+    ran(file_team, NEWER)
     age(file_team, 12)
     assert not collected(file_team)  # younger than two weeks
     age(file_team, 1.5)
     (path,) = collected(file_team, delete=False)
     assert path.startswith(f"{KEY.stage}/{KEY.fingerprint}-") and is_there(file_team, KEY)  # only listed
     assert collected(file_team) == [path]
-    assert not (file_team.root / path).exists() and is_there(file_team, OTHER)
+    assert not (file_team.root / path).exists() and is_there(file_team, NEWER)
     assert not collected(file_team) and not list((file_team.root / ".tmp").iterdir())
 
 
@@ -72,11 +72,11 @@ def test_gc_on_s3(moto, tmp_path, monkeypatch):
     team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, moto)
     ran(team, KEY)
     time.sleep(1.1)  # S3 has whole seconds
-    ran(team, OTHER)
+    ran(team, NEWER)
     assert not collected(team) and is_there(team, KEY)
     time.sleep(1.1)
     assert len(collected(team, grace_days=0)) == 1
-    assert not team.remote.files(f"{KEY.stage}/{KEY.fingerprint}") and is_there(team, OTHER)
+    assert not team.remote.files(f"{KEY.stage}/{KEY.fingerprint}") and is_there(team, NEWER)
     assert not team.copies(KEY) and not team.remote.list(".tmp")
 
 
@@ -93,7 +93,7 @@ def test_needed_artifacts_are_retained(why, file_team):
     elif why == "unknown":  # pushed by a person who did not publish the run
         (file_team.root / f"runs/{run}.jsonl").unlink()
     age(file_team, 1)
-    ran(file_team, OTHER)
+    ran(file_team, NEWER)
     age(file_team, 12.5 if why == "running" else 100)
     assert not collected(file_team, keep=2 if why == "recent" else 1, grace_days=1)
     assert is_there(file_team, KEY)
@@ -106,12 +106,12 @@ def test_only_the_remote_clock_decides(clock_s, file_team, monkeypatch):
     age(file_team, 20)
     real = time.time
     monkeypatch.setattr("time.time", lambda: real() + clock_s)
-    ran(file_team, OTHER)  # the newest, whatever its own clock says
-    assert len(collected(file_team)) == 1 and is_there(file_team, OTHER) and not is_there(file_team, KEY)
+    ran(file_team, NEWER)  # the newest, whatever its own clock says
+    assert len(collected(file_team)) == 1 and is_there(file_team, NEWER) and not is_there(file_team, KEY)
 
 
 def test_unfinished_pushes_are_removed_after_the_grace_period(file_team, monkeypatch):
-    ran(file_team, OTHER)
+    ran(file_team, NEWER)
     some_artifact(file_team.mine)
 
     def killed(remote, path, content):
@@ -154,7 +154,7 @@ def interleave(number, outer, inner, file_team, monkeypatch):
     """Run `inner` before request `number` of `outer`, on a remote with an old and a new artifact."""
     ran(file_team, KEY)
     age(file_team, 1)
-    ran(file_team, OTHER)
+    ran(file_team, NEWER)
     age(file_team, 100)
     results, requests, real = [], 0, Remote._retry
 
@@ -183,14 +183,14 @@ def test_gc_without_records_removes_nothing(file_team):
 def test_command_lists_before_deleting_and_respects_the_grace_period(file_team, capsys):
     ran(file_team, KEY)
     age(file_team, 1)
-    ran(file_team, OTHER)
+    ran(file_team, NEWER)
     age(file_team, 5)
     where = [f"remote={file_team.remote.url}", f"store={file_team.mine.root}", "--keep", "1"]
     assert main(["gc", "--remote", "--delete", *where]) == 0 and is_there(file_team, KEY)
     assert main(["gc", "--remote", "remote.grace_days=3", *where]) == 0 and is_there(file_team, KEY)
     assert f"{KEY.fingerprint}" in capsys.readouterr().out
     assert main(["gc", "--remote", "--delete", "remote.grace_days=3", *where]) == 0
-    assert not is_there(file_team, KEY) and is_there(file_team, OTHER)
+    assert not is_there(file_team, KEY) and is_there(file_team, NEWER)
     assert main(["gc", "--remote", "remote.grace_days=-1", *where]) == 2
 
 
