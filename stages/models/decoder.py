@@ -207,3 +207,26 @@ class HeadRows:
             for turn in range(turns):
                 begin = head * self.count + turn * count
                 yield Rows(0, head * self.size + self.first + turn, slice(begin, begin + count), turns)
+
+
+def latent_attention(names: Names, shape: Shape, i: int) -> Iterator[Weight]:
+    """Yield weights of latent attention; a head's parts with and without position are separate parameters."""
+    extras, hidden, heads = shape.extras, shape.hidden_size, shape.num_attention_heads
+    nope, rope, value = extras.qk_nope_head_dim, extras.qk_rope_head_dim, extras.v_head_dim
+    queries, latent = extras.q_lora_rank, extras.kv_lora_rank
+
+    def part(name: str, stored: str, width: int, cut: Cut, rows: HeadRows) -> Weight:
+        size = (rows.heads * rows.count, width)
+        return names.fuse(i, f"attention.{name}", (f"self_attn.{stored}",), size, cut, arrange=rows)
+
+    yield names.weight(i, "self_attn.q_a_proj", (queries, hidden), Cut.FULL)
+    yield names.weight(i, "self_attn.q_a_layernorm", (queries,), Cut.LAYER_NORM)
+    yield part("l2q_nope_proj", "q_b_proj", queries, Cut.ROWS, HeadRows(heads, nope + rope, 0, nope))
+    yield part("l2q_pe_proj", "q_b_proj", queries, Cut.ROWS, HeadRows(heads, nope + rope, nope, rope, True))
+    shared = "kv_a_proj_with_mqa"
+    yield part("kv2l_latent_kv", shared, hidden, Cut.FULL, HeadRows(1, latent + rope, 0, latent))
+    yield part("kv2l_k_pe", shared, hidden, Cut.FULL, HeadRows(1, latent + rope, latent, rope, True))
+    yield names.weight(i, "self_attn.kv_a_layernorm", (latent,), Cut.LAYER_NORM)
+    yield part("lkv2kv_k_nope", "kv_b_proj", latent, Cut.ROWS, HeadRows(heads, nope + value, 0, nope))
+    yield part("lkv2kv_v", "kv_b_proj", latent, Cut.ROWS, HeadRows(heads, nope + value, nope, value))
+    yield names.weight(i, "self_attn.o_proj", (hidden, heads * value), Cut.COLUMNS)

@@ -11,16 +11,14 @@ the shipped files say why.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from stages.models.decoder import LLAMA, HeadRows, weights
-from stages.models.families.qwen2 import network_values
+from stages.models.decoder import LLAMA, latent_attention, weights
 from stages.models.family import (
     HEAD,
     HF_EMBEDDING,
-    Cut,
     Experts,
     Family,
     Heads,
@@ -29,7 +27,6 @@ from stages.models.family import (
     Role,
     TokenIds,
     Values,
-    Weight,
 )
 from stages.models.shape import DeepseekV3Config, ModelFields, Shape
 
@@ -59,29 +56,6 @@ NAMES = replace(
 )
 """mindformers 051d65f, research/deepseek3/convert_weight.py with use_grouped_gemm=false, which use_gmm=false,
 mindrlhf's, wants."""
-
-
-def _attention(shape: Shape, i: int) -> Iterator[Weight]:
-    """Yield the attention weights; each head's parts with and without position are separate parameters."""
-    extras, hidden, heads = _extras(shape), shape.hidden_size, shape.num_attention_heads
-    nope, rope, value = extras.qk_nope_head_dim, extras.qk_rope_head_dim, extras.v_head_dim
-    queries, latent = extras.q_lora_rank, extras.kv_lora_rank
-
-    def part(name: str, stored: str, width: int, cut: Cut, rows: HeadRows) -> Weight:
-        size = (rows.heads * rows.count, width)
-        return NAMES.fuse(i, f"attention.{name}", (f"self_attn.{stored}",), size, cut, arrange=rows)
-
-    yield NAMES.weight(i, "self_attn.q_a_proj", (queries, hidden), Cut.FULL)
-    yield NAMES.weight(i, "self_attn.q_a_layernorm", (queries,), Cut.LAYER_NORM)
-    yield part("l2q_nope_proj", "q_b_proj", queries, Cut.ROWS, HeadRows(heads, nope + rope, 0, nope))
-    yield part("l2q_pe_proj", "q_b_proj", queries, Cut.ROWS, HeadRows(heads, nope + rope, nope, rope, True))
-    shared = "kv_a_proj_with_mqa"
-    yield part("kv2l_latent_kv", shared, hidden, Cut.FULL, HeadRows(1, latent + rope, 0, latent))
-    yield part("kv2l_k_pe", shared, hidden, Cut.FULL, HeadRows(1, latent + rope, latent, rope, True))
-    yield NAMES.weight(i, "self_attn.kv_a_layernorm", (latent,), Cut.LAYER_NORM)
-    yield part("lkv2kv_k_nope", "kv_b_proj", latent, Cut.ROWS, HeadRows(heads, nope + value, 0, nope))
-    yield part("lkv2kv_v", "kv_b_proj", latent, Cut.ROWS, HeadRows(heads, nope + value, nope, value))
-    yield NAMES.weight(i, "self_attn.o_proj", (hidden, heads * value), Cut.COLUMNS)
 
 
 def _experts(shape: Shape) -> Experts:
@@ -171,18 +145,37 @@ def _heads(model: ModelFields) -> Heads:
     return Heads(computed, "queries + keys + 2 values", latent, cut=False)
 
 
+_PRECISION = ("layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "router_dense_type")
+"""Types of norms, softmax, positions and router."""
+
+
 def _shape(role: Role) -> Values:
-    """Ids are those of config.json: 100000 and 100001 in the shipped training files are plain text in V3."""
-    extras = _extras(role.model)
+    model, extras = role.model, _extras(role.model)
     widths = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "v_head_dim", "qk_nope_head_dim")
     return {
         "type": "DeepseekV3Config",
         "auto_register": "deepseek3_config.DeepseekV3Config",
-        **network_values(role),
+        "batch_size": 1,
+        "seq_length": role.seq_length,
+        "hidden_size": model.hidden_size,
+        "num_layers": model.num_hidden_layers,
+        "num_heads": model.num_attention_heads,
+        "intermediate_size": model.intermediate_size,
         **{name: getattr(extras, name) for name in widths},
+        "vocab_size": model.vocab_size,
         "multiple_of": 256,
+        "rms_norm_eps": model.rms_norm_eps,
+        # as in config.json; the shipped training files name 100000 and 100001, which are plain text in V3
+        "bos_token_id": role.ids.bos,
+        "pad_token_id": role.ids.pad,
         "ignore_token_id": -100,
-        "router_dense_type": "float32",
+        "compute_dtype": "bfloat16",
+        **dict.fromkeys(_PRECISION, "float32"),
+        "qkv_concat": False,
+        "use_flash_attention": True,
+        "offset": role.offset,
+        "checkpoint_name_or_path": "",
+        "theta": model.rope_theta,
     }
 
 
@@ -199,9 +192,6 @@ def _training(role: Role) -> Values:
         "mtp_depth": 0,
         "mtp_loss_factor": 0.3,
     }
-
-
-_PRECISION = ("layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "router_dense_type")
 
 
 def _predicting(role: Role, sampling: Values) -> Values:
@@ -227,11 +217,12 @@ def _predicting(role: Role, sampling: Values) -> Values:
 def _moe_config(model: ModelFields, training: bool) -> Values:
     shape = _extras(model)
     names = ("routed_scaling_factor", "first_k_dense_replace", "moe_intermediate_size")
-    shared = {name: getattr(shape, name) for name in names} | {
+    shared = {
         "expert_num": shape.n_routed_experts,
         "num_experts_chosen": shape.num_experts_per_tok,
         "routing_policy": "TopkRouterV2",
         "shared_expert_num": shape.n_shared_experts,
+        **{name: getattr(shape, name) for name in names},
     }
     if not training:
         return shared | {"topk_group": shape.topk_group, "n_group": shape.n_group}
@@ -262,7 +253,9 @@ FAMILY = Family(
     architecture="DeepseekV3ForCausalLM",
     model_type="deepseek_v3",
     ids={"base": _IDS, "instruct": _IDS},
-    weights=functools.partial(weights, names=NAMES, attention=_attention, experts=_experts),
+    weights=functools.partial(
+        weights, names=NAMES, attention=functools.partial(latent_attention, NAMES), experts=_experts
+    ),
     section=_read,
     custom_attention=True,
     keys=frozenset(field.name for field in fields(DeepseekV3Config)),

@@ -20,20 +20,26 @@ ENDOFTEXT, IM_END = 151643, 151645
 """Padding and beginning id, and the end of a chat turn (tokenizer_config.json)."""
 
 
-def network_values(role: Role) -> Values:
-    """Return the keys that model_config has for every family."""
+def _shape(role: Role) -> Values:
+    """tie_word_embeddings always: LlamaConfig's default false would leave a tied model's head unloaded."""
     model = role.model
     return {
+        "type": "LlamaConfig",
         "batch_size": 1,
         "seq_length": role.seq_length,
         "hidden_size": model.hidden_size,
         "num_layers": model.num_hidden_layers,
         "num_heads": model.num_attention_heads,
+        "n_kv_heads": model.num_key_value_heads,
         "vocab_size": model.vocab_size,
         "intermediate_size": model.intermediate_size,
+        "max_position_embedding": model.max_position_embeddings,
+        "qkv_has_bias": True,
         "qkv_concat": model.qkv_concat,
         "rms_norm_eps": model.rms_norm_eps,
         "theta": model.rope_theta,
+        "tie_word_embeddings": model.tie_word_embeddings,
+        "emb_dropout_prob": 0.0,
         "bos_token_id": role.ids.bos,
         "pad_token_id": role.ids.pad,
         "compute_dtype": "bfloat16",
@@ -43,20 +49,6 @@ def network_values(role: Role) -> Values:
         "use_flash_attention": True,
         "offset": role.offset,
         "checkpoint_name_or_path": "",
-    }
-
-
-def _shape(role: Role) -> Values:
-    """tie_word_embeddings always: LlamaConfig's default false would leave a tied model's head unloaded."""
-    model = role.model
-    return {
-        "type": "LlamaConfig",
-        **network_values(role),
-        "n_kv_heads": model.num_key_value_heads,
-        "max_position_embedding": model.max_position_embeddings,
-        "qkv_has_bias": True,
-        "tie_word_embeddings": model.tie_word_embeddings,
-        "emb_dropout_prob": 0.0,
     }
 
 
