@@ -57,7 +57,7 @@ class Failed(Exception):
 
 
 class Node:
-    """This node of a run, with its `ray start` unless an existing cluster is used.
+    """The node on which this program runs, and its `ray start` unless an existing cluster is used.
 
     Ray's directory is private. At the end it is removed, and the ends of Ray's logs are saved.
     """

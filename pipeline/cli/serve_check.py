@@ -56,7 +56,7 @@ def serve_check(options: Namespace) -> int:
     rows = held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)
     rows = rows[: result["prompts"]][: options.prompts]
     rollout = read(RolloutConfig, config["rollout"])
-    answers = _ask(options.program, inputs["export"], [row.prompt for row in rows], rollout)
+    answers = _generate(options.program, inputs["export"], [row.prompt for row in rows], rollout)
     for row, answer in list(zip(rows, answers, strict=True))[:SHOWN]:
         print(f"prompt  {_shown(row.prompt)}\nanswer  {_shown(answer)}")
     lines = (inputs["evaluate"] / "samples.jsonl").read_text(encoding="utf-8").splitlines()
@@ -81,7 +81,7 @@ def differs(right: int, total: int, expected: float) -> bool:
     return abs(right / total - expected) > 2 * math.sqrt(share * (1 - share) / (total + 4))
 
 
-def _ask(program: str, directory: Path, questions: list[str], rollout: RolloutConfig) -> list[str]:
+def _generate(program: str, directory: Path, questions: list[str], rollout: RolloutConfig) -> list[str]:
     from stages.grpo.serve_check import ask_transformers, ask_vllm
 
     try:

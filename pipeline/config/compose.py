@@ -77,7 +77,10 @@ def _compose(overrides: Sequence[str], config_dir: Path | None, files: object) -
     for name, function in RESOLVERS.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
     try:
-        parsed = {override: _parse(override) for override in overrides}
+        parsed = {override: parse(override) for override in overrides}
+        if several := next((text for text, item in parsed.items() if item.is_sweep_override()), None):
+            remedy = f"several values are a sweep: grpoflow sweep {several}"
+            raise ConfigError([Problem("overrides", several, "must have one value per key", remedy)])
         choices = tuple(override for override in overrides if not VALUE.match(override))
         config = copy.deepcopy(_compose_choices(choices, config_dir, files))
         _set_values(config, [parsed[override] for override in overrides if VALUE.match(override)])
@@ -159,27 +162,23 @@ def _code() -> list[Path]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _parse(text: str) -> Any:
+def parse(text: str) -> Any:
     """Parse an override with Hydra's grammar.
 
     Raises:
-        ConfigError: it does not follow the grammar, or has several values.
+        ConfigError: it does not follow the grammar.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     key, sign, value = text.partition("=")
     try:
-        override = OverridesParser.create().parse_override(text)
+        return OverridesParser.create().parse_override(text)
     except HydraException as error:
         example = shlex.quote(f'{key}=["--a=b","c d"]')
         remedy = f"quote text inside the value, for example {example}"
         remedy = remedy if sign else "it is KEY=VALUE, +KEY=VALUE or ~KEY"
         raise ConfigError([Problem(key, redact(value), "does not follow Hydra's grammar", remedy)]) from error
-    if override.is_sweep_override():
-        remedy = f"several values are a sweep: grpoflow sweep {text}"
-        raise ConfigError([Problem("overrides", text, "must have one value per key", remedy)])
-    return override
 
 
 def _set_values(config: Any, overrides: Sequence[Any]) -> None:

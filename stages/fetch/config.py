@@ -1,6 +1,6 @@
 """Configuration of datasets, its rules, and the user's files that the stages read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -111,12 +111,17 @@ def _is_from(*sources: str) -> Callable[..., bool]:
     return lambda config, *item: config.source in sources
 
 
-def _follows(**sources: str) -> Test:
-    """Require the source of the first key that is set, because keys of other sources would be ignored."""
+def _follows(sources: Mapping[str, str], otherwise: str | None) -> Test:
+    """Require the source of the first key that is set, because keys of other sources would be ignored.
+
+    Args:
+        sources: key -> its source.
+        otherwise: the source if no key is set.
+    """
 
     def test(source: str, config: DatasetConfig | ModelConfig) -> Broken:
         """Require the source of the first key that is set."""
-        implied = next((name for key, name in sources.items() if getattr(config, key, True)), None)
+        implied = next((name for key, name in sources.items() if getattr(config, key)), otherwise)
         if source == implied:
             return None
         rule = f"must be {implied or 'null'}: the first of {', '.join(sources)} that is set decides"
@@ -129,7 +134,7 @@ DATASET = Rules[DatasetConfig]("dataset", "ours: stages/fetch")
 """Rules that read no file."""
 DATASET.must(
     "dataset.source",
-    _follows(path="local", hub="modelscope", files="url", arith="builtin"),
+    _follows({"path": "local", "hub": "modelscope", "files": "url", "arith": "builtin"}, None),
 )
 DATASET.must(
     "dataset.test_path",
@@ -183,7 +188,7 @@ DATASET.must(
 
 MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
 """Rules about a model's source; they read no file."""
-MODEL.must("model.source", _follows(path="local", hub="modelscope", neither="builtin"))
+MODEL.must("model.source", _follows({"path": "local", "hub": "modelscope"}, "builtin"))
 MODEL.must(
     "model.vocab_size",
     at_least(SMALLEST_VOCAB, why="256 bytes and the special tokens"),

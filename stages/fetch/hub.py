@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from stages.base.errors import InputError
 from stages.base.redact import TOKEN_VARIABLE, redact
 from stages.fetch.download import Downloaded, Progress, bytes_here, directory, verify
-from stages.fetch.listing import Listed, check_paths
+from stages.fetch.listing import Listed, check_inside, check_paths
 from stages.fetch.sources import MOVING, SHA256, FetchConfig
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def download(
         listed = _list_files(client, kind, repository, revision)
         check_paths(listed, origin)
         selected = select(listed, origin)
+        check_inside(root, selected)
         paths, total = [file.path for file in selected], sum(file.size or 0 for file in selected)
         moving = " (a branch, whose content may change)" if revision in MOVING else ""
         present = bytes_here(root, paths)

@@ -4,6 +4,7 @@ import fnmatch
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from stages.base.errors import InputError
@@ -49,6 +50,20 @@ def check_paths(files: Iterable[Listed], origin: str) -> None:
         if UNSAFE.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
             rule = "leads out of the download directory; nothing was written"
             raise InputError(f"{origin}: {file.path!r}", None, rule, "do not trust this repository")
+
+
+def check_inside(root: Path, files: Iterable[Listed]) -> None:
+    """Refuse to write through a symbolic link that leads out of `root`.
+
+    Raises:
+        InputError: naming the file and where it would be written.
+    """
+    inside = root.resolve()
+    for file in files:
+        target = (root / file.path).parent.resolve()
+        if not target.is_relative_to(inside):
+            rule = f"would be written to {target}, outside {inside}"
+            raise InputError(root / file.path, None, rule, "remove the symbolic link")
 
 
 def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> list[Listed]:

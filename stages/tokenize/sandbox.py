@@ -43,9 +43,10 @@ def limits() -> Iterator[None]:
 
     used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     memory = resource.getrlimit(resource.RLIMIT_AS)
+    limit = min([used + MEMORY, *(value for value in memory if value != resource.RLIM_INFINITY)])
     handler = signal.signal(signal.SIGALRM, stop)
     timer = signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)  # again each second: Jinja catches the first
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, memory[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (limit, memory[1]))
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import HoldOut
-from stages.tokenize.source import Read
+from stages.tokenize.source import DROPPED, Read
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import tokenize_conversations
 from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
@@ -120,8 +120,11 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
     """
     output.mkdir(parents=True, exist_ok=True)
     name = f"{source.stem}.mindrecord"
-    if (output / name).exists():
-        raise InputError(output / name, None, "exists already", "remove it, or choose another directory")
+    for stem in [source.stem, *([f"{source.stem}_sft"] if sft else [])]:
+        for suffix in (".mindrecord", ".mindrecord.db", DROPPED):
+            if (output / f"{stem}{suffix}").exists():
+                rule, remedy = "exists already", "remove it, or choose another directory"
+                raise InputError(output / f"{stem}{suffix}", None, rule, remedy)
     with tempfile.TemporaryDirectory(prefix=".tokenize-", dir=output) as directory:
         target = Path(directory) / name
         if encoder.config.kind == "grpo":

@@ -147,8 +147,8 @@ mindrlhf_generation.max_model_len  engine.max_model_len=1023  ->  engine.max_mod
 mindrlhf_generation.positions_of_vllm  engine.max_model_len=32769  ->  engine.max_model_len=32768
 mindrlhf_generation.max_num_seqs  engine.max_num_seqs=2049  ->  engine.max_num_seqs=2048
 mindrlhf_generation.debugging  engine.use_vllm=2  ->  engine.use_vllm=2 engine.contract=0cd087455
-mindrlhf_generation.one_seed  engine.use_vllm=0 layout=dp1_mp4_pp1  ->  engine.use_vllm=0 layout=dp2_mp4_pp1
-mindrlhf_generation.one_seed  engine.use_vllm=0 engine.load_ckpt_format=ckpt layout=dp1_mp4_pp1  ->  engine.use_vllm=0 engine.load_ckpt_format=ckpt layout=dp2_mp4_pp1
+mindrlhf_generation.same_seed  engine.use_vllm=0 layout=dp1_mp4_pp1  ->  engine.use_vllm=0 layout=dp2_mp4_pp1
+mindrlhf_generation.same_seed  engine.use_vllm=0 engine.load_ckpt_format=ckpt layout=dp1_mp4_pp1  ->  engine.use_vllm=0 engine.load_ckpt_format=ckpt layout=dp2_mp4_pp1
 mindrlhf_generation.constants_of_qwen  engine.tokenizer=qwen model.eos_token_id=[5]  ->  engine.tokenizer=auto model.eos_token_id=[5]
 mindrlhf.full_monitor  engine.full_monitor=true
 mindrlhf.full_monitor  engine.full_monitor=true engine.contract=0cd087455  ->  engine.contract=0cd087455

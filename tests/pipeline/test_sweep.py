@@ -66,6 +66,7 @@ def test_points_are_all_combinations_of_values():
         ("hydra/sweeper=optuna", "setting of Hydra's own sweeps"),
         ("hydra.sweeper.n_trials=3", "setting of Hydra's own sweeps"),
         ("train.beta=[0,", "train.beta"),
+        ("launcher.sbatch=[--a=b]", "quote text inside the value"),
     ],
 )
 def test_what_is_no_list_of_points_is_refused(override, message, location, capsys):

@@ -8,7 +8,7 @@ RULES = Rules[Job]("mindrlhf_generation")
 
 
 @RULES.row("engine.use_vllm", "infer_worker.py:358; mindformers text_generator.py:814")
-def _one_seed(job: Job) -> Broken:
+def _same_seed(job: Job) -> Broken:
     """Require replicas or vLLM, so that the completions of a prompt differ."""
     if job.engine.use_vllm or job.distinct_completions > 1:
         return None

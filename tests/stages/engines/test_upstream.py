@@ -74,6 +74,12 @@ def test_a_key_is_accepted(path, value):
     assert ONE.fault(path, value) is None
 
 
+def test_verl_takes_fractions_where_its_default_is_a_whole_number():
+    (case,) = [case for case in CASES if case.name == "verl FSDP2"]
+    upstream = case.fields(case.job(case.config))
+    assert upstream.fault("actor_rollout_ref.actor.entropy_coeff", 0.001) is None
+
+
 def test_groups_are_merged_and_everything_else_is_replaced():
     values = {"a": {"b": 1, "c": {"d": [1]}}, "e": 2}
     assert merged(values, {"a": {"c": {"d": [2], "new": 3}}, "e": {"f": 4}, "g": 5}) == {

@@ -106,7 +106,7 @@ def test_bytes_other_than_the_listed_ones_are_reported_and_not_kept(tiny, tmp_pa
     monkeypatch.setattr("modelscope_hub._download.DOWNLOAD_INTEGRITY_RETRY_BACKOFF", 0.01)
     tiny.listed["model.safetensors"] = listed
     with pytest.raises(
-        InputError, match=r"Qwen/tiny@master.*model\.safetensors: FileIntegrityError|FileSizeMismatchError"
+        InputError, match=r"Qwen/tiny@master.*model\.safetensors: File(Integrity|SizeMismatch)Error"
     ):
         download(tiny, tmp_path)
     assert len([seen for seen in tiny.downloads() if seen.file == "model.safetensors"]) <= 3
@@ -168,6 +168,15 @@ def test_a_listing_that_leads_out_is_refused_before_anything_is_written(tiny, tm
         download(tiny, tmp_path / "work")
     assert not tiny.downloads()
     assert not list(tmp_path.rglob("*.json")) and not list(tmp_path.rglob("escape*"))
+
+
+def test_a_link_that_leads_out_is_refused(tiny, tmp_path):
+    root = tmp_path / "work" / "models/Qwen--tiny/snapshots/master"
+    root.mkdir(parents=True)
+    (root / "deep").symlink_to(tmp_path)
+    with pytest.raises(InputError, match=r"deep/config\.json: would be written to .*outside"):
+        download(tiny, tmp_path / "work", take("deep/*.json"))
+    assert not (tmp_path / "config.json").exists()
 
 
 def test_two_processes_with_one_cache_transfer_once(tiny, tmp_path):

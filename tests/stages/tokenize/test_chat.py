@@ -1,6 +1,8 @@
 import json
 import resource
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -119,6 +121,18 @@ def test_a_template_that_fails_or_does_not_end_is_refused(source, monkeypatch):
         ChatTemplate(source, SPECIAL, "test").render([Turn("user", "x")])
     assert time.monotonic() - began < 10
     assert (signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)) == before
+
+
+def test_limits_respect_a_hard_limit_of_the_address_space():
+    program = """
+import psutil, resource
+from stages.tokenize import sandbox
+hard = psutil.Process().memory_info().vms + sandbox.MEMORY // 4
+resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+with sandbox.limits():
+    assert resource.getrlimit(resource.RLIMIT_AS) == (hard, hard)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_limits_leave_ordinary_templates_alone():

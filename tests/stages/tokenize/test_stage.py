@@ -91,6 +91,9 @@ def test_a_path_is_tokenised_alone_and_older_files_stay(tmp_path):
     with pytest.raises(InputError, match=r"train\.mindrecord: exists already"):
         stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
     assert {file.name: file.read_bytes() for file in target.iterdir()} == files
+    (target / "train.mindrecord").unlink()  # its index would not fit to a new file
+    with pytest.raises(InputError, match=r"train\.mindrecord\.db: exists already"):
+        stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
 
 
 @pytest.mark.long  # in the default suite: the test after it

@@ -26,7 +26,7 @@ UNPROVEN = (
 
 
 def training_proofs(grpo: Path, answered: int, cause: str) -> Iterator[Proof]:
-    """Yield proofs of rewards, loss and, if they are logged, gradients (0cd087455 logs none).
+    """Yield proofs of rewards, loss and gradients; 0cd087455 logs no gradient norms.
 
     Args:
         grpo: artifact of the stage.
@@ -45,8 +45,7 @@ def training_proofs(grpo: Path, answered: int, cause: str) -> Iterator[Proof]:
     losses = [row.get("loss", math.nan) for row in metrics]
     finite = bool(losses) and all(map(math.isfinite, losses))
     yield proof("loss finite", finite, ", ".join(f"{loss:.3g}" for loss in losses))
-    if any("grad_norm" in row for row in metrics):
-        yield _gradients(metrics)
+    yield _gradients(metrics)
 
 
 def _rewards_varied(metrics: Rows, samples: Rows, cause: str) -> Proof:
@@ -65,12 +64,15 @@ def _rewards_varied(metrics: Rows, samples: Rows, cause: str) -> Proof:
 
 
 def _gradients(metrics: Rows) -> Proof:
+    claim = "gradient norm above 0"
+    if metrics and not any("grad_norm" in row for row in metrics):
+        return Proof(claim, "unproven", "the log has no gradient norms")
     norms = [row.get("grad_norm", math.nan) for row in metrics]
     seen = ", ".join(f"{norm:.3g}" for norm in norms)
     varied = [row["grad_norm"] > 0 for row in metrics if row.get("reward_max") != row.get("reward_min")]
     holds = bool(varied) and all(varied) and all(map(math.isfinite, norms))
     reason = "; where rewards vary it must be above 0: advantages or log-probabilities are lost"
-    return proof("gradient norm above 0", holds, seen if holds else seen + reason)
+    return proof(claim, holds, seen if holds else seen + reason)
 
 
 def export_proofs(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> Iterator[Proof]:
