@@ -38,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         atexit.register(gc.freeze)  # saves a garbage collection at the interpreter's end
     install_streams()
     try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
-        sys.stdout.flush()  # a failure at the interpreter's end could not be reported
+        code = _run_flushed(list(sys.argv[1:] if arguments is None else arguments))
     except BrokenPipeError:
         if not has_lost_reader():
             raise
@@ -49,6 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         raise
     return 1 if report_lost_output() and code in (0, 10) else code
+
+
+def _run_flushed(arguments: list[str]) -> int:
+    try:
+        return _run(arguments)
+    finally:  # after --help, too, which exits; a failure at the interpreter's end could not be reported
+        sys.stdout.flush()
 
 
 def _run(arguments: list[str]) -> int:

@@ -17,7 +17,7 @@ from stages.base.errors import InputError
 from stages.base.files import read_text, understood
 from stages.fetch.config import BASE_TEMPLATE, TEMPLATE
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
-from stages.tokenize.sandbox import environment, limits
+from stages.tokenize.sandbox import Sandbox
 from stages.tokenize.text import Turn
 from stages.tokenize.tokenizer import read_json
 
@@ -61,27 +61,25 @@ class ChatTemplate:
         self._special, self._variables = dict(special), dict(variables or {})
         tokens = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
         self._tokens = re.compile(f"({tokens})" if tokens else r"(?!)")
-        jinja = environment()
-        jinja.filters["tojson"] = _tojson
-        jinja.globals["raise_exception"] = _raise
+        environment = Sandbox()
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
         try:
-            with limits():
-                self._template = jinja.from_string(source)
-        except (TemplateError, ArithmeticError, RecursionError, ValueError, MemoryError) as error:
+            self._template = environment.compile_limited(source)
+        except (TemplateError, ArithmeticError, RecursionError, ValueError) as error:
             raise InputError(path, None, f"its chat template is malformed: {error}") from error
 
     def render(self, turns: Sequence[Turn], generation: bool = False) -> str:
         """Return the escaped text of a conversation.
 
         Raises:
-            TemplateRefusalError: the template fails, or takes too much time or memory.
+            TemplateRefusalError: the template fails, or takes too many steps.
         """
         messages = [{"role": turn.role, "content": self._escape(turn.content)} for turn in turns]
         try:
-            with limits():
-                return self._template.render(
-                    messages=messages, add_generation_prompt=generation, **self._variables
-                )
+            return self._template.render(
+                messages=messages, add_generation_prompt=generation, **self._variables
+            )
         except Exception as error:  # a template's expressions may raise anything
             reason = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
             raise TemplateRefusalError(f"the chat template refuses it: {reason}") from error

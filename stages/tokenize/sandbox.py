@@ -1,55 +1,121 @@
-"""Jinja environment for chat templates, without access to Python, and limits of time and memory.
+"""Jinja environment for chat templates: no access to Python, and limits on steps and text.
 
-A template comes with a model and may be broken: nested loops, recursive macros and repeated texts could take
-any time and memory.
+A template comes with a model and may be broken. Nested loops, recursive macros and repeated texts could take
+any time and memory. Loop iterations and calls are counted, and texts
+that operators build are measured; a template that exceeds a limit fails with TemplateRuntimeError.
 """
 
-import contextlib
-import resource
-import signal
-from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
+from __future__ import annotations
 
-from jinja2 import TemplateRuntimeError
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from jinja2 import Template, TemplateRuntimeError, nodes
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-SECONDS = 10.0
-"""Time limit of one template."""
-MEMORY = 1 << 28
-"""Bytes that a template may allocate."""
+STEPS = 100_000
+"""Loop iterations and calls of one rendering; the templates of common models take a few per message."""
+CHARACTERS = 1 << 24
+"""Characters of a rendered text, and of every text on the way."""
+BITS = 1 << 16
+"""Bits of a power."""
+_ITERATE, _MEASURE = "grpoflow_iterate", "grpoflow_measure"
 
 
-def environment() -> ImmutableSandboxedEnvironment:
-    """Return the environment of transformers' chat templates; nothing is escaped as in HTML."""
-    return ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
+class LimitedTemplate(Template):
+    """A template whose renderings count their steps."""
+
+    environment: Sandbox
+
+    def render(self, *args: Any, **variables: Any) -> str:
+        """Return the rendered text.
+
+        Raises:
+            TemplateRuntimeError: a limit is exceeded, or the template fails.
+        """
+        self.environment.steps = 0
+        parts, characters = [], 0
+        for part in self.root_render_func(self.new_context(dict(*args, **variables))):
+            characters += len(part)
+            _check_length(characters)
+            parts.append(part)
+        return "".join(parts)
 
 
-@contextlib.contextmanager
-def limits() -> Iterator[None]:
-    """Stop the code in this block after SECONDS, or when it allocates more than MEMORY.
+class Sandbox(ImmutableSandboxedEnvironment):
+    """The environment of transformers' chat templates, with limits."""
 
-    Works in a process's main thread, by a timer and a limit of the address space.
+    intercepted_binops = frozenset(("*", "**"))
+    template_class = LimitedTemplate
 
-    Raises:
-        TemplateRuntimeError: the time is over.
-        MemoryError: the memory is used up.
-    """
+    def __init__(self) -> None:
+        # not HTML: escaping would change the text
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        self.steps = 0
+        self.filters[_ITERATE] = self._iterate
+        self.filters[_MEASURE] = _measure
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TemplateRuntimeError(f"it takes more than {SECONDS:g} s")
+    def compile_limited(self, source: str) -> Template:
+        """Compile a template whose loops are counted and whose texts are measured."""
+        tree = self.parse(source)
+        for loop in tree.find_all(nodes.For):
+            loop.iter = _filtered(loop.iter, _ITERATE)
+        for parent in list(tree.find_all(nodes.Node)):
+            _measure_children(parent)
+        return self.from_string(tree)
 
-    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    memory = resource.getrlimit(resource.RLIMIT_AS)
-    limit = min([used + MEMORY, *(value for value in memory if value != resource.RLIM_INFINITY)])
-    handler = signal.signal(signal.SIGALRM, stop)
-    timer = signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)  # again each second: Jinja catches the first
-    resource.setrlimit(resource.RLIMIT_AS, (limit, memory[1]))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        resource.setrlimit(resource.RLIMIT_AS, memory)
-        signal.signal(signal.SIGALRM, handler)
+    def call(self, context: Context, callee: Any, *args: Any, **keywords: Any) -> Any:
+        """Call a function, method or macro of a template."""
+        self._step()
+        return _measure(super().call(context, callee, *args, **keywords))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Compute a product or power after checking the size of its result."""
+        if operator == "**":
+            if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > BITS:
+                raise TemplateRuntimeError(f"a power exceeds {BITS} bits")
+        elif isinstance(left, int) and hasattr(right, "__len__"):
+            _check_length(left * len(right))
+        elif isinstance(right, int) and hasattr(left, "__len__"):
+            _check_length(len(left) * right)
+        return super().call_binop(context, operator, left, right)
+
+    def _iterate(self, values: Iterable[Any]) -> Iterator[Any]:
+        for value in values:
+            self._step()
+            yield value
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > STEPS:
+            raise TemplateRuntimeError(f"more than {STEPS} loop iterations and calls")
+
+
+def _measure_children(parent: nodes.Node) -> None:
+    """Measure the results of `+` and `~` below a node."""
+    for name, value in parent.iter_fields():
+        if isinstance(value, (nodes.Add, nodes.Concat)):
+            setattr(parent, name, _filtered(value, _MEASURE))
+        elif isinstance(value, list):
+            value[:] = [
+                _filtered(item, _MEASURE) if isinstance(item, (nodes.Add, nodes.Concat)) else item
+                for item in value
+            ]
+
+
+def _filtered(value: nodes.Node, name: str) -> nodes.Filter:
+    assert isinstance(value, nodes.Expr)
+    return nodes.Filter(value, name, [], [], None, None, lineno=value.lineno)
+
+
+def _measure(value: Any) -> Any:
+    """Return `value`; refuse a text that is too long."""
+    if isinstance(value, str):
+        _check_length(len(value))
+    return value
+
+
+def _check_length(characters: int) -> None:
+    if characters > CHARACTERS:
+        raise TemplateRuntimeError(f"a text of {characters} characters exceeds {CHARACTERS}")

@@ -1,8 +1,4 @@
 import json
-import resource
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,7 +7,6 @@ from hypothesis import strategies as st
 
 from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE, write_trained
-from stages.tokenize import sandbox
 from stages.tokenize.chat import GUARD, ChatTemplate, TemplateRefusalError, load_template
 from stages.tokenize.stage import make_encoder
 from stages.tokenize.text import Turn
@@ -113,26 +108,11 @@ RUNAWAY = {
 
 
 @pytest.mark.parametrize("source", RUNAWAY.values(), ids=RUNAWAY)
-def test_a_template_that_fails_or_does_not_end_is_refused(source, monkeypatch):
-    monkeypatch.setattr(sandbox, "SECONDS", 0.5)
-    before = signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)
+def test_a_template_that_fails_or_does_not_end_is_refused(source):
     began = time.monotonic()
     with pytest.raises((TemplateRefusalError, InputError)):
         ChatTemplate(source, SPECIAL, "test").render([Turn("user", "x")])
     assert time.monotonic() - began < 10
-    assert (signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)) == before
-
-
-def test_limits_respect_a_hard_limit_of_the_address_space():
-    program = """
-import psutil, resource
-from stages.tokenize import sandbox
-hard = psutil.Process().memory_info().vms + sandbox.MEMORY // 4
-resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-with sandbox.limits():
-    assert resource.getrlimit(resource.RLIMIT_AS) == (hard, hard)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_limits_leave_ordinary_templates_alone():
@@ -143,7 +123,7 @@ def test_limits_leave_ordinary_templates_alone():
     )
     turns = [Turn("user", "a"), Turn("assistant", "b"), Turn("user", "c")]
     template = ChatTemplate(source, SPECIAL, "test")
-    for _ in range(2):
+    for _ in range(2):  # steps are counted for each rendering
         assert template.render(turns) == "3user:cassistantassistant:buseruser:a"
     many = [Turn("user", "x")] * 9000
     assert len(template.render(many)) > 9000
