@@ -11,7 +11,8 @@ engine's section. An engine supports them with
 - a handwritten table: `keys` (section or class -> field -> the grpoflow key that it is rendered from),
   `fixed` (the same, with the reason why the value must stay as rendered) and `any_type` (class -> fields that
   accept values of any type). The field "*" stands for all fields of a section, and * in a key for the field's
-  name; "" stands for a section as a whole. Keys of open classes may be added;
+  name; "" stands for a section as a whole. Keys of open classes may be added. Of a file with a template
+  (stages/engines/template.py) the template says the same;
 - `add_rule` in its rules, `notes` in its notes, and `outside.dump(values, added)` for each rendered file.
 
 tests/stages/engines/upstream_cases.py lists the engines, whose tables are tested against what is rendered.
@@ -30,6 +31,7 @@ import yaml
 
 from stages.base.reader import TYPE_NAMES
 from stages.base.rules import Broken, Rules, value_at
+from stages.engines.template import Entry, entries
 
 TYPES = {**TYPE_NAMES, list: "a list"}
 
@@ -82,6 +84,10 @@ class Upstream:
         default = json.dumps(field.default)
         return f"must be {TYPES[type(field.default)]}: its default is {default}", "give a value of this type"
 
+    def knows(self, path: str) -> bool:
+        """Return True if there is a field or a group of fields at a path."""
+        return path in self.fields or bool(self._names_below(path))
+
     def _unknown(self, path: str) -> Broken:
         if below := self._names_below(path):
             return "is a group of keys", f"set one of its keys: {', '.join(below)}"
@@ -107,15 +113,21 @@ class Upstream:
 
 
 @functools.cache
-def load(table: Path, *records: tuple[str, Path, str]) -> Upstream:
+def load(
+    table: Path, *records: tuple[str, Path, str], templates: tuple[tuple[str, Path], ...] = ()
+) -> Upstream:
     """Return the fields of a program.
 
     Args:
         table: file with `keys`, `fixed` and `any_type`.
         records: path of a file's content below `upstream`, its record, and the section of the record that the
             program reads; an empty section stands for all of them.
+        templates: path of a file's content below `upstream`, and its template.
     """
     handwritten = _read(table)
+    rendered = {
+        _join(start, name): entry for start, file in templates for name, entry in entries(file).items()
+    }
     fields, opened = {}, []
     for start, record, part in records:
         content = _read(record)
@@ -128,16 +140,25 @@ def load(table: Path, *records: tuple[str, Path, str]) -> Upstream:
             opened += [location] if is_open else []
             known = dict(leaves(declared)) if isinstance(declared, dict) else {"": declared}
             tables = [handwritten[name].get(group, {}) for name in ("keys", "fixed") for group in groups]
-            rendered = dict.fromkeys(itertools.chain(*tables)) if is_open else {}
-            for name, default in {**rendered, **known}.items():
-                fields[_join(location, name)] = Field(
+            tables.append(_below(location, rendered))
+            named = dict.fromkeys(itertools.chain(*tables)) if is_open else {}
+            for name, default in {**named, **known}.items():
+                path = _join(location, name)
+                entry = rendered.get(path, Entry(None))
+                fields[path] = Field(
                     cls,
                     default,
-                    _entry(handwritten["keys"], groups, name),
-                    _entry(handwritten["fixed"], groups, name),
+                    entry.key or _entry(handwritten["keys"], groups, name),
+                    entry.fixed or _entry(handwritten["fixed"], groups, name),
                     name in handwritten.get("any_type", {}).get(cls, ()),
                 )
     return Upstream(fields, tuple(opened))
+
+
+def _below(location: str, rendered: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return the entries that `upstream` must not set of a section; the section itself has an empty name."""
+    parts = ((path.removeprefix(location), entry) for path, entry in rendered.items())
+    return {name[1:]: entry for name, entry in parts if name[:1] in ("", ".") and (entry.key or entry.fixed)}
 
 
 @functools.cache

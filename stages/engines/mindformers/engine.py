@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stages import catalog
 from stages.base.engine import Engine
 from stages.base.graph import Program, Stage, growth
+from stages.base.reader import part
 from stages.engines import upstream as added_keys
 from stages.engines.mindformers import upstream
 from stages.engines.mindformers.checkout import KNOWN, checkout
@@ -62,7 +63,7 @@ def notes(run: Sections) -> Iterator[str]:
 
 def job(run: Sections) -> Job:
     """Return the sections that a run is rendered from."""
-    return Job(run.model, run.layout.train, run.tokenize, run.mindformers, run.seed)
+    return part(Job, run)
 
 
 ENGINE = Engine(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.base.layout import LayoutConfig, RoleLayout
-from stages.base.reader import read
+from stages.base.layout import LayoutConfig
+from stages.base.reader import read_part
 from stages.engines.job import RunPaths
 from stages.engines.mindformers.config import MindformersConfig
 from stages.models.config import ModelConfig
@@ -20,8 +20,7 @@ class Job:
     """Sections that a run is rendered from."""
 
     model: ModelConfig
-    layout: RoleLayout
-    """layout.train."""
+    layout: LayoutConfig
     tokenize: TokenizeConfig
     mindformers: MindformersConfig
     seed: int
@@ -29,23 +28,17 @@ class Job:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Job:
         """Build the job from a stage's part of the configuration."""
-        return cls(
-            model=read(ModelConfig, config["model"], "model"),
-            layout=read(LayoutConfig, config["layout"], "layout").train,
-            tokenize=read(TokenizeConfig, config["tokenize"], "tokenize"),
-            mindformers=read(MindformersConfig, config["mindformers"], "mindformers"),
-            seed=int(config["seed"]),
-        )
+        return read_part(cls, config)
 
     @property
     def parallel(self) -> bool:
         """True if mindformers uses several cards."""
-        return self.layout.cards > 1
+        return self.layout.train.cards > 1
 
     @property
     def examples_at_once(self) -> int:
         """Examples that all replicas compute at once."""
-        return self.layout.data_parallel * self.mindformers.examples_per_card
+        return self.layout.train.data_parallel * self.mindformers.examples_per_card
 
     @property
     def micro_batches(self) -> int:

@@ -20,7 +20,7 @@ RULES.must(
 @RULES.row("mindformers.batch_size", "MindSpore's cell_wrapper.py, PipelineCell", unless=("batch_size",))
 def _filled(job: Job) -> Broken:
     """Require at least as many micro-batches as pipeline stages."""
-    stages = job.layout.pipeline_stage
+    stages = job.layout.train.pipeline_stage
     if job.micro_batches >= stages:
         return None
     rule = (
@@ -29,18 +29,17 @@ def _filled(job: Job) -> Broken:
     return rule, f"use {stages * job.examples_at_once}"
 
 
-RULES.include(MINDFORMERS, lambda job: Laid(job.model, {"train": job.layout}))
+RULES.include(MINDFORMERS, lambda job: Laid(job.model, {"train": job.layout.train}))
 RULES.must(
     "layout.train.vocab_emb_dp",
     be(False, "mindformers sets it so in a pipeline"),
     "core/parallel_config.py",
-    when=lambda job: job.layout.pipeline_stage > 1,
-    value=lambda job: job.layout.vocab_emb_dp,
+    when=lambda job: job.layout.train.pipeline_stage > 1,
 )
 RULES.must(
     "tokenize.sft_length",
     multiple_of(
-        lambda job: sequence_parts(job.layout),
+        lambda job: sequence_parts(job.layout.train),
         why="rows are cut over context_parallel and use_seq_parallel's cards",
     ),
     "ours: MindSpore cuts evenly",

@@ -48,7 +48,7 @@ def prepare(context: Context) -> None:
         with complete_directory(new.start) as directory:
             source, fused = context.inputs["fetch"], job.model.qkv_concat
             convert(source, directory, job.model, fused, None, progress=to_context(context, "convert"))
-    moment = _move_checkpoint(new, job.layout.cards)
+    moment = _move_checkpoint(new, job.layout.train.cards)
     paths = new if moment is None else resumed(job, new, moment)
     run = start.render(job, paths, resume=moment is not None)
     resumed_from = None if moment is None else [moment.epoch, moment.step]
@@ -60,7 +60,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
     """Follow the last worker's log: with a pipeline, only the last stage knows the loss."""
     job = Job.from_config(config)
     reader = LogReader(job.mindformers.batch_size * job.seq_length)
-    log = logs / f"worker_{job.layout.cards - 1}.log"
+    log = logs / f"worker_{job.layout.train.cards - 1}.log"
     return StepWatcher(log, work, job.mindformers, report, reader)
 
 
@@ -124,9 +124,9 @@ def collect(context: Context) -> None:
     job = load_job(Job, context)
     output = paths_of(context.work, context.inputs["tokenize"]).output
     started = outside.read_start(context.work)
-    moment = final_checkpoint(started, FINISHED, output, PART, job.layout.cards)
+    moment = final_checkpoint(started, FINISHED, output, PART, job.layout.train.cards)
     strategy = context.work / "strategy"
-    write_strategy(job.model, job.layout, strategy, "layout.train")
+    write_strategy(job.model, job.layout.train, strategy, "layout.train")
     stored = open_ranks(output / PART, read_strategy(strategy))  # of several checkpoints, the newest
     expected = parameter_shapes(job.model, job.model.qkv_concat)  # without Adam's moments and counters
     export(

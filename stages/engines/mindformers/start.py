@@ -24,7 +24,7 @@ def render(job: Job, paths: Paths, resume: bool) -> Rendered:
         paths.root,
         env={"PYTHONUNBUFFERED": "1", "HCCL_EXEC_TIMEOUT": "7200"},
         checkouts=(home,),
-        workers=job.layout.cards,
+        workers=job.layout.train.cards,
     )
     return Rendered(start, {paths.config.name: dump(finetune(job, paths, resume), added(job))})
 

@@ -8,6 +8,7 @@ from stages.engines.mindformers.job import Job
 from stages.engines.upstream import Upstream, load, merged
 
 FIELDS = Path(__file__).with_name("fields")
+TEMPLATE = FIELDS / "finetune.yaml"
 RECORDS = (
     ("train", FIELDS / "template.yaml", ""),
     ("train.model.model_config", FIELDS / "LlamaConfig.yaml", ""),
@@ -16,7 +17,7 @@ RECORDS = (
 
 def fields(job: Job) -> Upstream:
     """Return the fields of the file."""
-    return load(FIELDS / "keys.yaml", *RECORDS)
+    return load(FIELDS / "keys.yaml", *RECORDS, templates=(("train", TEMPLATE),))
 
 
 def added(job: Job) -> Mapping[str, Any]:

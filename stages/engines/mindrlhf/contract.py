@@ -18,16 +18,6 @@ from stages.models.families.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 from stages.models.family import Mindrlhf
 
 CONFIGS = Path("mindrlhf/configs/grpo_configs.py")
-ABSENT: Mapping[Version, frozenset[str]] = {
-    "e8a8fc1": frozenset(),
-    "0cd087455": frozenset(
-        (
-            "monitor_config", "profiler_config", "rl_config.tokenizer_type", "rl_config.calculate_entropy",
-            "rl_config.enable_full_monitor", "rl_config.enable_oldpolicy", "actor_config.loss_scale_value",
-        )
-    ),
-}  # fmt: skip
-"""Sections and keys of grpo_config.yaml that a version does not know."""
 _ARGUMENTS = (
     "config dataset_file tokenizer_dir actor_checkpoint_path ref_checkpoint_path generate_checkpoint_path "
     "save_checkpoint_dir resume_training"

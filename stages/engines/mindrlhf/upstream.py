@@ -11,6 +11,7 @@ from stages.models.families import network_of
 FILES = {"train": "finetune.yaml", "reference": "reference.yaml", "generate": "predict.yaml"}
 """Role -> its model file."""
 FIELDS = Path(__file__).with_name("fields")
+TEMPLATE = FIELDS / "grpo_config.yaml"
 NETWORKS = FIELDS.parents[1] / "mindformers" / "fields"
 CLASSES = {"LlamaForCausalLM": "LlamaConfig", "DeepseekV3ForCausalLM": "DeepseekV3Config"}
 """Network -> class of its model_config."""
@@ -22,7 +23,8 @@ def fields(job: Job) -> Upstream:
     models = [(f"model.{role}.model.model_config", NETWORKS / f"{cls}.yaml", "") for role in FILES]
     if job.tutorial.experts is not None:
         models += [(f"model.{role}", NETWORKS / "template.yaml", "moe_config") for role in FILES]
-    return load(FIELDS / "keys.yaml", ("grpo_config", FIELDS / f"{job.version}.yaml", ""), *models)
+    config = ("grpo_config", FIELDS / f"{job.version}.yaml", "")
+    return load(FIELDS / "keys.yaml", config, *models, templates=(("grpo_config", TEMPLATE),))
 
 
 def added(job: Job, file: str) -> Mapping[str, Any]:

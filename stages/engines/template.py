@@ -1,0 +1,95 @@
+"""Templates of files that an outside program reads: YAML whose values refer to grpoflow's keys.
+
+A value is one of
+
+- a constant, which the user's `upstream` may replace;
+- $KEY: the value of grpoflow's key, which the user sets instead;
+- $derived.NAME or $paths.NAME: a value or path of the run, which `upstream` may replace;
+- {value: CONSTANT or $REFERENCE, key: KEY}: a value that is computed from grpoflow's KEY;
+- {value: CONSTANT or $REFERENCE, fixed: REASON}: a value that must stay as it is rendered.
+
+So a template says both what is rendered and which fields `upstream` may set (stages/engines/upstream.py).
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+ABSENT = object()
+"""Value of a reference whose field is left out of the file."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value of a template."""
+
+    value: Any
+    key: str = ""
+    """grpoflow's key that it is rendered from, or empty."""
+    fixed: str = ""
+    """Reason why it must stay as it is rendered, or empty."""
+
+
+@functools.cache
+def entries(template: Path) -> dict[str, Entry]:
+    """Return the values of a template by dotted path, in order."""
+    return dict(_entries(yaml.safe_load(template.read_text(encoding="utf-8")), ""))
+
+
+def _entries(values: Mapping[str, Any], start: str) -> Iterator[tuple[str, Entry]]:
+    for name, value in values.items():
+        path = f"{start}{name}"
+        if not isinstance(value, Mapping):
+            is_key = _is_reference(value) and not value.startswith(("$paths.", "$derived."))
+            yield path, Entry(value, key=value[1:] if is_key else "")
+        elif "value" in value:
+            yield path, Entry(**value)
+        else:
+            yield from _entries(value, f"{path}.")
+
+
+def fill(
+    template: Path,
+    job: Any,
+    paths: Any,
+    derived: Mapping[str, Any],
+    known: Callable[[str], bool] | None = None,
+) -> dict[str, Any]:
+    """Return the content of a file.
+
+    Args:
+        template: the template.
+        job: dataclass with the sections of the configuration; $job refers to itself.
+        paths: object that $paths refers to.
+        derived: values that $derived refers to.
+        known: function that returns True if the program's version has the field at a path; None: it has all.
+    """
+    sources = SimpleNamespace(**vars(job), job=job, paths=paths, derived=SimpleNamespace(**derived))
+    result: dict[str, Any] = {}
+    for path, entry in entries(template).items():
+        value = attrgetter(entry.value[1:])(sources) if _is_reference(entry.value) else entry.value
+        if value is ABSENT or (known is not None and not known(path)):
+            continue
+        *groups, name = path.split(".")
+        section = result
+        for group in groups:
+            section = section.setdefault(group, {})
+        section[name] = _plain(value)
+    return result
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("$")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as YAML writes it."""
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
