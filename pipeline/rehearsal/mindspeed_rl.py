@@ -102,7 +102,8 @@ def _accepted_arguments(run: Job, roles: Mapping[str, Mapping[str, Any]]) -> str
         actor[f"{name}_parallel_size"] for name in ("data", "tensor_model", "pipeline_model", "context")
     ]
     return (
-        f"{run.version}: Hydra, parse_training_config, Megatron's validate_args for {', '.join(roles)}; "
+        f"{run.engine.contract}: Hydra, parse_training_config, Megatron's validate_args for "
+        f"{', '.join(roles)}; "
         f"{actor['world_size']} cards as dp{degrees[0]} tp{degrees[1]} pp{degrees[2]} cp{degrees[3]}, "
         f"{actor['num_layers']} layers, rows of {actor['seq_length']}; a new and a resumed run"
     )

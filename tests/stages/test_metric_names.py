@@ -19,7 +19,7 @@ def told():
     return {
         "mindrlhf": {*MINDRLHF.values(), *read(NEW)[1][0]},
         "mindrlhf_one_stage": {name for line in LATEST for name in one_stage.read(line) or {}},
-        "mindspeed_rl": {*MINDSPEED_RL.values(), *SCORES.values(), *RATES.values(), *iteration.row},
+        "mindspeed_rl": {*MINDSPEED_RL.values(), *SCORES.values(), *RATES.values(), *iteration[0]},
     }
 
 

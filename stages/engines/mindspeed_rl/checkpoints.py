@@ -62,14 +62,18 @@ def tracked(root: Path) -> str | None:
         return None
 
 
-def prepare_resume(root: Path, layout: RoleLayout, optimizer: bool) -> int | None:
-    """Return the iteration to resume from, after removing later ones and correcting the tracker.
+def prepare_resume(root: Path, layout: RoleLayout, optimizer: bool, last: int) -> int | None:
+    """Return the iteration to resume from, at most `last`; remove later ones and correct the tracker.
 
     It is the tracker's iteration, which is written after all ranks, unless a kill left the tracker or that
     iteration incomplete; then the newest complete one. None if the run must start from the beginning.
     """
     saved = _iterations(root)
-    complete = [number for number in saved if defect(directory(root, number), layout, optimizer) is None]
+    complete = [
+        number
+        for number in saved
+        if number <= last and defect(directory(root, number), layout, optimizer) is None
+    ]
     if not complete:
         shutil.rmtree(root, ignore_errors=True)
         return None

@@ -3,8 +3,7 @@
 Two spans of its history have the MindSpore back end: from 667a547 to the commit before 749829d, with weight
 converters of its own, and 05a90d7, without. A checkout is recognised by its files, not by git, because users
 copy and patch it.
-Source: Ascend/MindSpeed-RL at 667a547, at 749829d's parent and at 05a90d7: mindspeed_rl/config_cls,
-mindspeed_rl/models/rule_verifier.py, configs/model/templates.json.
+Source: Ascend/MindSpeed-RL at 667a547, at 749829d's parent and at 05a90d7: mindspeed_rl/config_cls.
 """
 
 import json
@@ -24,15 +23,10 @@ CONVERT = Path("cli/convert_ckpt.py")
 LLM_CONVERT = Path("convert_ckpt.py")
 """Converter in a checkout of MindSpeed-LLM."""
 TEMPLATES = Path("configs/model/templates.json")
-VERIFIERS_FILE = Path("mindspeed_rl/models/rule_verifier.py")
+VERIFIERS = Path("mindspeed_rl/models/rule_verifier.py")
 LAUNCHER = Path("mindspeed_rl/workers/scheduler/launcher_ms.py")
 MEGATRON_CONFIG = Path("mindspeed_rl/config_cls/megatron_config.py")
 RL_CONFIG = Path("mindspeed_rl/config_cls/rl_config.py")
-_VERIFIERS = frozenset(("acc", "format", "step", "strict_format", "base_acc"))
-_ADDED_VERIFIERS = frozenset(
-    ("math_17k_acc", "acc_for_dapo", "acc_for_ppo", "math_verify_reward", "retool_reward")
-)
-_PROMPT_TYPES = frozenset(("qwen_r1", "qwen_math_r1", "qwen", "default", "empty"))
 _BROKEN_PORT = re.compile(r"@staticmethod\s+def _get_free_port\(\):(?:(?!\bdef )[\s\S])*?(?=\bself\.)")
 _REMEDY = f"check out {VERSIONS[0]}, or a commit from 667a547 to 749829d^"
 _LLM_REMEDY = "check out a2c0733b9, which MindSpeed-RL's guide names"
@@ -50,13 +44,13 @@ def version_of_checkout(home: str | None) -> Version:
     if missing := [str(file) for file in files if not (Path(home) / file).is_file()]:
         rule = mismatch(home, "Ascend/MindSpeed-RL", f"it has no {' and no '.join(missing)}")
         raise _refused(home, rule, "clone it and give its directory")
-    if "ai_framework" not in _text(home, MEGATRON_CONFIG):
-        raise _refused(home, f"has no MindSpore back end: no ai_framework in {MEGATRON_CONFIG}", _REMEDY)
+    if "ai_framework" not in read(home, MEGATRON_CONFIG):
+        raise _refused(home, f"has no MindSpore back end: no ai_framework in {MEGATRON_CONFIG}")
     if (Path(home) / CONVERT).is_file():
         return "667a547"
-    if "use_remove_padding" not in _text(home, RL_CONFIG):
+    if "use_remove_padding" not in read(home, RL_CONFIG):
         rule = f"is no known version: it has neither {CONVERT} nor use_remove_padding in {RL_CONFIG}"
-        raise _refused(home, rule, _REMEDY)
+        raise _refused(home, rule)
     return "05a90d7"
 
 
@@ -67,7 +61,7 @@ def check(home: str) -> Version:
         ConfigError: as `version_of_checkout`; or its templates cannot be read, or its launcher is broken.
     """
     version = version_of_checkout(home)
-    _templates(home)
+    templates(home)
     if defect := broken_port(home):
         raise _refused(home, *defect)
     return version
@@ -101,40 +95,12 @@ def missing_converter(engine: MindspeedRlEngine) -> Iterator[Problem]:
         yield from error.problems
 
 
-def verifiers(version: Version) -> frozenset[str]:
-    """Return the rule rewards of a version."""
-    return _VERIFIERS if version == "667a547" else _VERIFIERS | _ADDED_VERIFIERS
-
-
-def is_verifier(name: str, home: str | None, version: Version) -> bool:
-    """Return True if a rule reward belongs to the version or to the user's checkout, which may add some."""
-    return name in verifiers(version) or (home is not None and f'"{name}":' in _text(home, VERIFIERS_FILE))
-
-
-def prompt_types(home: str | None) -> frozenset[str]:
-    """Return the names of the checkout's prompt templates."""
-    return frozenset(_templates(home)) if home else _PROMPT_TYPES
-
-
-def template(home: str, name: str) -> dict[str, Any]:
-    """Return a prompt template.
-
-    Raises:
-        ConfigError: the templates cannot be read, or have none of that name.
-    """
-    templates = _templates(home)
-    if name not in templates:
-        rule = f"must be one of the checkout's templates ({TEMPLATES}): {', '.join(sorted(templates))}"
-        raise ConfigError([Problem("engine.prompt_type", name, rule)])
-    return templates[name]
-
-
 def broken_port(home: str) -> tuple[str, str] | None:
     """Return defect and remedy if the launcher uses `self` in a static method, as 05a90d7 does; or None.
 
     It raises NameError as soon as the workers are placed.
     """
-    text = _text(home, LAUNCHER)
+    text = read(home, LAUNCHER)
     if (match := _BROKEN_PORT.search(text)) is None:
         return None
     line = text.count("\n", 0, match.end()) + 1
@@ -142,14 +108,19 @@ def broken_port(home: str) -> tuple[str, str] | None:
     return defect, 'bind to "" instead, as 749829d^ does'
 
 
-def _templates(home: str) -> dict[str, dict[str, Any]]:
+def templates(home: str) -> dict[str, dict[str, Any]]:
+    """Return the prompt templates of a checkout by name.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
     try:
-        return {entry["name"]: entry for entry in json.loads(_text(home, TEMPLATES))}
+        return {entry["name"]: entry for entry in json.loads(read(home, TEMPLATES))}
     except (ValueError, TypeError, KeyError) as error:
-        raise _refused(home, f"{TEMPLATES} must hold prompt templates ({error})", _REMEDY) from None
+        raise _refused(home, f"{TEMPLATES} must hold prompt templates ({error})") from None
 
 
-def _text(home: str, file: Path) -> str:
+def read(home: str, file: Path) -> str:
     """Return the text of a checkout's file.
 
     Raises:
@@ -159,8 +130,8 @@ def _text(home: str, file: Path) -> str:
         return (Path(home) / file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         rule = f"must be a checkout of Ascend/MindSpeed-RL: {file} must be readable ({error})"
-        raise _refused(home, rule, _REMEDY) from None
+        raise _refused(home, rule) from None
 
 
-def _refused(home: str, rule: str, remedy: str) -> ConfigError:
+def _refused(home: str, rule: str, remedy: str = _REMEDY) -> ConfigError:
     return ConfigError([Problem("engine.mindspeed_rl_home", home, rule, remedy)])

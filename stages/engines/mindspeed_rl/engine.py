@@ -13,7 +13,7 @@ from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text, part
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
-from stages.engines.mindspeed_rl import contract, earnable, memory, rules
+from stages.engines.mindspeed_rl import contract, memory, rules, verifiers
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
 from stages.engines.mindspeed_rl.notes import notes
@@ -189,5 +189,5 @@ ENGINE = Engine(
     memory=lambda run: memory.estimate(job(run)),
     shortage=lambda run, roles, have: warnings(roles, job(run).engine.device_memory_gib),
     load=lambda run, have: load(run),
-    reward_problems=earnable.warnings,
+    reward_problems=verifiers.warnings,
 )

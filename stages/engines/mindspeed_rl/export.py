@@ -13,11 +13,8 @@ import numpy as np
 
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.base.layout import LayoutConfig
-from stages.base.reader import read
 from stages.engines.mindspeed_rl import convert
 from stages.engines.mindspeed_rl.job import engine_of
-from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.tokenize import encoder_of
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import Rendered, is_new, read_start, write_start
@@ -38,9 +35,8 @@ watch = convert.watch
 
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
     """Return how to start the converter, which reads no rendered file."""
-    model = read(ModelConfig, config["model"], "model")
-    layout = read(LayoutConfig, config["layout"], "layout").train
-    return Rendered(to_huggingface(engine_of(config), model, layout, work / "mcore", work / "hf"))
+    paths = {"load-dir": work / "mcore", "save-dir": work / "hf"}
+    return Rendered(convert.converter(config, "hf", paths))
 
 
 def prepare(context: Context) -> None:

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from stages.base.layout import RoleLayout
 from stages.base.reader import read
 from stages.engines.job import GrpoJob, RunPaths, padded_row_length
-from stages.engines.mindspeed_rl.config import MindspeedRlEngine, Version
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.models.config import ModelConfig
 
+CONFIG_NAME = "train"
+"""Name of the rendered YAML file, of the dataset and of the run, as it is passed to Hydra."""
 _BATCHED_TOKENS = 8192
 
 
@@ -19,11 +21,6 @@ class Job(GrpoJob):
     """The sections that a MindSpeed-RL run is rendered from."""
 
     engine: MindspeedRlEngine
-
-    @property
-    def version(self) -> Version:
-        """The contract."""
-        return version_of(self.engine)
 
     @property
     def actor(self) -> RoleLayout:
@@ -117,10 +114,11 @@ def engine_of(config: Mapping[str, Any]) -> MindspeedRlEngine:
     return read(MindspeedRlEngine, config["engine"], "engine")
 
 
-def version_of(engine: MindspeedRlEngine) -> Version:
-    """Return the contract; `derive` has replaced `auto`."""
-    assert engine.contract != "auto"
-    return engine.contract
+def home_of(engine: MindspeedRlEngine, program: Literal["mindspeed_rl", "mindspeed_llm"]) -> str:
+    """Return a program's checkout; a placeholder for run --render if the configuration has none."""
+    if program == "mindspeed_rl":
+        return engine.mindspeed_rl_home or "/path/to/MindSpeed-RL"
+    return engine.mindspeed_llm_home or "/path/to/MindSpeed-LLM"
 
 
 def layer_list(model: ModelConfig, layout: RoleLayout) -> str:

@@ -9,7 +9,6 @@ trainer/grpo_trainer_hybrid.py, trainer/utils/compute_utils.py, models/rule_veri
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from stages.engines.mindspeed_rl import checkpoints
@@ -57,18 +56,8 @@ _SAMPLE_PART = re.compile(rf"\0{_MARK} (\w+):?\s*\0([^\0]*)")
 _SAMPLE_KEYS = {"User": "prompt", "Assistant": "completion", "labels": "solution"}
 
 
-@dataclass(frozen=True)
-class Iteration:
-    """Metrics of one iteration."""
-
-    number: int
-    """Number of the iteration, from 1."""
-    total: int
-    row: Row
-
-
-def read_line(line: str, cards: int) -> Iteration | None:
-    """Parse a line that reports an iteration; return None for any other line."""
+def read_line(line: str, cards: int) -> tuple[Row, int] | None:
+    """Return the metrics of the iteration that a line reports, and the number of all iterations."""
     match = _ITERATION.search(_COLOURS.sub("", line))
     if match is None:
         return None
@@ -80,7 +69,7 @@ def read_line(line: str, cards: int) -> Iteration | None:
     for name, value in values.items():
         if verifier := _VERIFIER.fullmatch(name):
             row[f"reward/{verifier[1]}"] = value
-    return Iteration(int(match[1]), int(match[2]), row)
+    return row, int(match[2])
 
 
 class SampleReader:
@@ -121,9 +110,9 @@ class TrainWatcher(StepWatcher):
         if sample is not None and len(self._samples) < self._job.train.logged_completions:
             self._samples.append(sample)
         iteration = read_line(line, self._job.npus)
-        if iteration is None or iteration.number <= self.last:
+        if iteration is None or iteration[0]["step"] <= self.last:
             return
-        completions = [{"step": iteration.number, **sample} for sample in self._samples]
-        self.add(iteration.row, iteration.total, completions)
+        row, total = iteration
+        self.add(row, total, [{"step": int(row["step"]), **sample} for sample in self._samples])
         self._samples.clear()
         checkpoints.prune(self._work / "checkpoints", self._job.train.keep_checkpoints)

@@ -11,7 +11,7 @@ def notes(job: Job) -> Iterator[str]:
     """Yield notes about the checkout, the layout of the reference, the loss and the learning rate."""
     engine, train = job.engine, job.train
     if engine.mindspeed_rl_home is None:
-        assumed = f": contract {VERSIONS[0]} is assumed" if job.version == VERSIONS[0] else ""
+        assumed = f": contract {VERSIONS[0]} is assumed" if job.engine.contract == VERSIONS[0] else ""
         yield f"engine.mindspeed_rl_home is not set{assumed}; run refuses without it"
     elif defect := contract.broken_port(engine.mindspeed_rl_home):
         yield f"engine.mindspeed_rl_home: {'; '.join(defect)}"

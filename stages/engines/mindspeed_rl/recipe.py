@@ -4,7 +4,7 @@ Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same.
 """
 
 from stages.base.rules import Broken, Rules, at_least, be, some
-from stages.engines.mindspeed_rl import contract
+from stages.engines.mindspeed_rl import contract, verifiers
 from stages.engines.mindspeed_rl.job import Job
 from stages.engines.plain_grpo import LOSS, plain
 
@@ -73,10 +73,10 @@ def _warmup(job: Job) -> Broken:
 )
 def _known_verifier(job: Job, index: int) -> Broken:
     """Require a verifier function that MindSpeed-RL has."""
-    known = contract.verifiers(job.version)
-    if contract.is_verifier(job.engine.verifier_function[index], job.engine.mindspeed_rl_home, job.version):
+    known = verifiers.known_verifiers(job.engine)
+    if verifiers.has_verifier(job.engine, job.engine.verifier_function[index]):
         return None
-    rule = f"must be one of {', '.join(sorted(known))}: an unknown one is ignored and earns nothing"
+    rule = f"must be one of {', '.join(known)}: an unknown one is ignored and earns nothing"
     return rule, "use math_verify_reward" if "math_verify_reward" in known else "use acc"
 
 
@@ -100,7 +100,7 @@ def _weights(job: Job) -> Broken:
 @RULES.row("engine.prompt_type", str(contract.TEMPLATES))
 def _prompt_type(job: Job) -> Broken:
     """Require a prompt type that MindSpeed-RL has."""
-    known = contract.prompt_types(job.engine.mindspeed_rl_home)
+    known = verifiers.prompt_types(job.engine.mindspeed_rl_home)
     if job.engine.prompt_type in known:
         return None
-    return f"must be one of {', '.join(sorted(known))}", "use qwen_r1"
+    return f"must be one of {', '.join(known)}", "use qwen_r1"

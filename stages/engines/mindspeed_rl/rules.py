@@ -40,7 +40,7 @@ PLACED.must(
     "train.prompts_per_step",
     multiple_of(lambda placed: placed.nodes, "machines, each with a process that scores,"),
     f"{_VALIDATE}: global_batch_size",
-    when=lambda placed: placed.job.version == "05a90d7" and not placed.job.reward_npus,
+    when=lambda placed: placed.job.engine.contract == "05a90d7" and not placed.job.reward_npus,
     value=lambda placed: placed.job.train.prompts_per_step,
 )
 
@@ -74,7 +74,7 @@ for _path, _required, _key in (
         _path,
         be(_required, f"contract 667a547 has no {_key}, 05a90d7 does"),
         "config_cls: megatron_config.py, rl_config.py",
-        when=lambda job: job.version == "667a547",
+        when=lambda job: job.engine.contract == "667a547",
     )
 
 
@@ -82,7 +82,7 @@ for _path, _required, _key in (
 def _saves_at_the_end(job: Job) -> Broken:
     """Require a divisor of train.steps on the version that saves nothing at the end."""
     every, steps = job.train.checkpoint_every, job.train.steps
-    if job.version != "667a547" or every < 1 or steps % every == 0:
+    if job.engine.contract != "667a547" or every < 1 or steps % every == 0:
         return None
     rule = f"must divide train.steps={steps} with contract 667a547, which saves nothing at the end"
     return rule, f"use {math.gcd(every, steps)}"
@@ -92,7 +92,7 @@ def _saves_at_the_end(job: Job) -> Broken:
 def _converter_of_family(job: Job) -> Broken:
     """Require a version whose converter knows the model's family."""
     converter = family_of(job.model).converter
-    if converter is None or not converter.contracts or job.version in converter.contracts:
+    if converter is None or not converter.contracts or job.engine.contract in converter.contracts:
         return None
     title, known = family_of(job.model).title, " or ".join(converter.contracts)
     return f"must be {known} for {title}: other converters do not know it", f"set engine.contract={known}"

@@ -19,9 +19,8 @@ from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.reader import read
 from stages.engines.mindspeed_rl import contract, convert
-from stages.engines.mindspeed_rl.job import engine_of
-from stages.engines.mindspeed_rl.start import CONFIG_NAME, preprocess
-from stages.engines.outside import Rendered, dump, read_start, write_start
+from stages.engines.mindspeed_rl.job import CONFIG_NAME, engine_of, home_of
+from stages.engines.outside import Rendered, dump, make_start, read_start, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.models.config import ModelConfig
@@ -72,7 +71,15 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
         "dataset_additional_keys": ["labels"],
         "cache_dir": str(work / "cache"),  # by default a directory in the user's home, which would grow
     }
-    return Rendered(preprocess(engine, work), {f"configs/{CONFIG_NAME}.yaml": dump(values)})
+    home = home_of(engine, "mindspeed_rl")
+    command = (
+        Path(home) / contract.PREPROCESS,
+        CONFIG_NAME,
+        f"--config-path={work / 'configs'}",
+        f"hydra.run.dir={work / 'hydra'}",
+    )
+    start = make_start(engine, command, work, {}, [home], workers=0)
+    return Rendered(start, {f"configs/{CONFIG_NAME}.yaml": dump(values)})
 
 
 def prepare(context: Context) -> None:
@@ -196,7 +203,7 @@ def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
     config = read(TokenizeConfig, context.config["tokenize"], "tokenize")
     model = context.section(ModelConfig, "model")
     plain = make_encoder(context.inputs["fetch"], model, dataset, config)
-    template = contract.template(engine.mindspeed_rl_home, engine.prompt_type)
+    template = contract.templates(engine.mindspeed_rl_home)[engine.prompt_type]
     for word in template.get("stop_words") or ():
         if plain.tokenizer.token_to_id(word) is None:
             rule = (

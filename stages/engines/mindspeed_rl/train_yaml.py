@@ -35,7 +35,7 @@ def train_config(job: Job, paths: Paths, resume: bool) -> Values:
 
 def runtime_env(job: Job) -> Values:
     """Return the variables of every Ray worker: the version's, overridden by the user's."""
-    return {"env_vars": {**_read(f"runtime_env_{job.version}"), **job.engine.runtime_env}}
+    return {"env_vars": {**_read(f"runtime_env_{job.engine.contract}"), **job.engine.runtime_env}}
 
 
 @functools.cache
@@ -85,8 +85,8 @@ def _derived(job: Job, paths: Paths, resume: bool) -> Values:
         "max_prompt_length": job.tokenize.max_prompt_length + 1,
         "cpus_per_npu": engine.cpus_per_npu if engine.cpus_per_npu != _CPUS else None,
         "reference_npus": job.reference_npus or None,
-        "log_max_throughput": False if job.version == "05a90d7" else None,
-        "enforce_eager": True if job.version == "667a547" else None,
+        "log_max_throughput": False if job.engine.contract == "05a90d7" else None,
+        "enforce_eager": True if job.engine.contract == "667a547" else None,
         "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
         "top_k": -1 if rollout.top_k is None else rollout.top_k,
         "min_p": rollout.min_p or 0.0,

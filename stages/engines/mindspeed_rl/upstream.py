@@ -24,7 +24,7 @@ CHECKPOINT_KEYS = (
 def fields(job: Job) -> Upstream:
     """Return the fields of the training YAML."""
     sections = (*SECTIONS, *(() if job.engine.use_integrated_worker else SEPARATE))
-    record = FIELDS / f"{job.version}.yaml"
+    record = FIELDS / f"{job.engine.contract}.yaml"
     return load(FIELDS / "keys.yaml", *(("", record, section) for section in sections))
 
 

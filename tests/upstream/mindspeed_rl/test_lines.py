@@ -16,7 +16,7 @@ from launch.diagnose.diagnosis import diagnose
 from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import ConfigError
-from stages.engines.mindspeed_rl import contract, tokenize
+from stages.engines.mindspeed_rl import contract, tokenize, verifiers
 from stages.engines.mindspeed_rl.logs import read_line
 from stages.engines.mindspeed_rl.rehearsal.upstream import environment
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
@@ -69,7 +69,7 @@ def answers(window, tmp_path_factory):
             "prefix": str(root / "data"),
             "limit": train_config(job, paths(), resume=False)["rl_config"]["max_prompt_length"],
         },
-        "templates": sorted(contract.prompt_types(str(window.home))),
+        "templates": sorted(verifiers.prompt_types(str(window.home))),
         "encode": {"tokenizer": str(fetched), "questions": QUESTIONS},
         "line": {"values": dict(pairs(standin_line)), "iteration": 3, "steps": 500},
         "meet": [variables, {name: value for name, value in variables.items() if name != "RANK"}],
@@ -145,6 +145,12 @@ def test_the_stand_in_writes_an_iterations_line_as_upstream_does(answers):
             "actor/grad", "{self.role}/grad"
         )
         assert any(f"{quote}{item}{quote}" in source for item in (name, generic) for quote in "'\""), name
-    row = read_line(answers.standin_line, cards=2)
-    assert row is not None
-    assert {"reward/base_acc", "reward/acc", "lr", "grad_norm", "rollout_tokens_per_s"} <= set(row.row)
+    iteration = read_line(answers.standin_line, cards=2)
+    assert iteration is not None
+    assert {"reward/base_acc", "reward/acc", "lr", "grad_norm", "rollout_tokens_per_s"} <= set(iteration[0])
+
+
+def test_the_version_has_every_verifier_that_rules_know(window):
+    source = (window.home / contract.VERIFIERS).read_text(encoding="utf-8")
+    names = verifiers.known_verifiers(job_of(*SEVEN, f"engine.contract={window.version}").engine)
+    assert [name for name in names if f'"{name}":' not in source] == []

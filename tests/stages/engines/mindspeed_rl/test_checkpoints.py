@@ -25,7 +25,7 @@ def test_rank_directories_have_megatrons_names():
 def test_a_run_resumes_from_the_iteration_in_the_tracker(tmp_path):
     for iteration in (2, 4):
         save_checkpoint(tmp_path, iteration, RANKS)
-    assert prepare_resume(tmp_path, LAYOUT, optimizer=True) == 4
+    assert prepare_resume(tmp_path, LAYOUT, optimizer=True, last=9) == 4
     assert iterations(tmp_path) == ["iter_0000002", "iter_0000004"]
 
 
@@ -47,15 +47,15 @@ def test_an_incomplete_iteration_is_removed_and_the_one_before_is_used(tmp_path,
     elif damage == "tracker truncated":
         shutil.rmtree(directory)
         (tmp_path / TRACKER).write_text("")
-    assert prepare_resume(tmp_path, LAYOUT, optimizer=True) == 2
+    assert prepare_resume(tmp_path, LAYOUT, optimizer=True, last=10) == 2
     assert iterations(tmp_path) == ["iter_0000002"] and (tmp_path / TRACKER).read_text() == "2"
 
 
 def test_without_a_complete_iteration_the_run_starts_from_the_beginning(tmp_path):
     root = tmp_path / "checkpoints"
-    assert prepare_resume(root, LAYOUT, optimizer=True) is None
+    assert prepare_resume(root, LAYOUT, optimizer=True, last=9) is None
     save_checkpoint(root, 2, RANKS[:3])
-    assert prepare_resume(root, LAYOUT, optimizer=True) is None
+    assert prepare_resume(root, LAYOUT, optimizer=True, last=9) is None
     assert not root.exists()  # Megatron would load what the tracker names
 
 

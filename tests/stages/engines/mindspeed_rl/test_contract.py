@@ -37,7 +37,7 @@ def test_a_verifier_of_the_users_checkout_is_known(tmp_path):
     recipe = [*SEVEN, f"engine.mindspeed_rl_home={home}", "engine.verifier_function=[mine]"]
     with pytest.raises(ConfigError, match=r"engine\.verifier_function\[0\]=mine: must be one of"):
         job_of(*recipe)
-    file = home / contract.VERIFIERS_FILE
+    file = home / contract.VERIFIERS
     file.write_text(file.read_text().replace('"base_acc":', '"mine": None, "base_acc":', 1))
     assert job_of(*recipe).engine.verifier_function == ("mine",)
 

@@ -26,8 +26,8 @@ WINDOW = (
 
 def test_a_line_of_the_newer_version():
     result = read_line(HEAD, cards=16)
-    assert result is not None and (result.number, result.total) == (3, 500)
-    assert result.row == {
+    assert result is not None and result[1] == 500
+    assert result[0] == {
         "step": 3.0, "step_s": 12.5, "train_s": 4.0, "rollout_s": 6.0, "reward_s": 0.2, "entropy": 0.31,
         "kl": 0.0012, "loss": 0.05, "clip_fraction": 0.004, "grad_norm": 0.9, "lr": 1e-06,
         "reward/base_acc": 0.25, "reward": 0.5, "reward_max": 1.0, "reward_min": 0.0,
@@ -39,10 +39,11 @@ def test_a_line_of_the_newer_version():
 def test_a_line_of_the_earlier_version_has_rewards_besides_scores():
     result = read_line(WINDOW, cards=2)
     assert result is not None
-    assert (result.row["reward"], result.row["reward_max"], result.row["reward_min"]) == (-0.5, 1.0, -1.0)
-    assert (result.row["lr"], result.row["grad_norm"]) == (2e-07, 1.5)
-    assert result.row["reward/base_acc"] == 0.25
-    assert math.isnan(result.row["step_s"])
+    row, _ = result
+    assert (row["reward"], row["reward_max"], row["reward_min"]) == (-0.5, 1.0, -1.0)
+    assert (row["lr"], row["grad_norm"]) == (2e-07, 1.5)
+    assert row["reward/base_acc"] == 0.25
+    assert math.isnan(row["step_s"])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_other_lines_are_no_iterations(line):
 
 def test_a_truncated_line_yields_its_complete_metrics():
     result = read_line("iteration: 2 / 4 | grpo/score/mean : 0.5000 | response_length/me", cards=1)
-    assert result is not None and result.row == {"step": 2.0, "reward": 0.5}
+    assert result is not None and result[0] == {"step": 2.0, "reward": 0.5}
 
 
 TIME = "2026-11-21 15:20:01,000 - INFO - [2026-11-21 15:20:01] INFO"

@@ -151,8 +151,8 @@ def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("no log", r"worker_0\.log: must end with"),
-        ("early", r"worker_0\.log=3 / 4: must end"),
+        ("no log", r'"iteration: 4 / 4 \|", the only proof of a finished run, is not in its log'),
+        ("early", r'"iteration: 4 / 4 \|", the only proof of a finished run, is not in its log'),
         ("no checkpoint", r"latest_checkpointed_iteration\.txt=2: must be new and name iteration 4"),
         ("old checkpoint", "must be new and name iteration 4"),
         ("half a checkpoint", r"is no complete checkpoint: mp_rank_01/model_optim_rng\.pt is missing"),

@@ -1,4 +1,4 @@
-"""Warnings about rule rewards that no completion earns, or that ignore the ground truth.
+"""Rule rewards and prompt templates of MindSpeed-RL, and warnings about rewards that teach nothing.
 
 A model seldom answers in a form that the prompt does not request; then all completions of a group get the
 same reward, and nothing is learnt.
@@ -16,21 +16,56 @@ from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 _BOX, _TAGS = ("\\boxed",), ("<think>", "<answer>")
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "acc": _BOX,  # -1 without "boxed", -0.5 where it is wrong
+    "format": _TAGS,
+    "step": (),  # "Step 1:", numbered lists, First, Next: common without a request
+    "strict_format": (*_BOX, *_TAGS),
+    "base_acc": (*_BOX, *_TAGS),
     "acc_for_ppo": _BOX,
     "math_17k_acc": _BOX,
     "retool_reward": _BOX,
     "acc_for_dapo": ("Answer:",),  # is_correct_minerva: the text after the last one
-    "base_acc": (*_BOX, *_TAGS),
     "math_verify_reward": (*_BOX, *_TAGS),
-    "strict_format": (*_BOX, *_TAGS),
-    "format": _TAGS,
-    "step": (),  # "Step 1:", numbered lists, First, Next: common without a request
 }
 """Verifier -> what a completion must contain to earn it."""
-FORM_ONLY = ("format", "strict_format", "step")
+_FORM_ONLY = ("format", "strict_format", "step")
 """Verifiers that ignore the ground truth."""
-_SHIPPED = {"qwen_r1": " ".join((*_BOX, *_TAGS)), "qwen_math_r1": " ".join(_BOX)}
-"""Requests of the shipped templates; the others request nothing."""
+_OLDER = ("acc", "format", "step", "strict_format", "base_acc")
+"""Verifiers of 667a547."""
+_REQUESTS = {
+    "qwen_r1": " ".join((*_BOX, *_TAGS)),
+    "qwen_math_r1": " ".join(_BOX),
+    "qwen": "",
+    "default": "",
+    "empty": "",
+}
+"""Shipped prompt template -> the form that it requests."""
+
+
+def known_verifiers(engine: MindspeedRlEngine) -> list[str]:
+    """Return the verifiers of the engine's version, sorted."""
+    return sorted(_OLDER if engine.contract == "667a547" else NEEDS)
+
+
+def has_verifier(engine: MindspeedRlEngine, name: str) -> bool:
+    """Return True if a verifier belongs to the version or to the user's checkout, which may add some."""
+    home = engine.mindspeed_rl_home
+    return name in known_verifiers(engine) or (
+        home is not None and f'"{name}":' in contract.read(home, contract.VERIFIERS)
+    )
+
+
+def prompt_types(home: str | None) -> list[str]:
+    """Return the names of the checkout's prompt templates, sorted."""
+    return sorted(_REQUESTS if home is None else contract.templates(home))
+
+
+def requests(engine: MindspeedRlEngine) -> str:
+    """Return the words of the prompt template, or the shipped template's requests without a checkout."""
+    if engine.mindspeed_rl_home is None:
+        return _REQUESTS[engine.prompt_type]
+    template = contract.templates(engine.mindspeed_rl_home)[engine.prompt_type]
+    parts = [template.get("default_system"), template.get("format_user")]
+    return json.dumps(parts, ensure_ascii=False).replace("\\\\", "\\")
 
 
 def warnings(engine: MindspeedRlEngine) -> Iterator[Problem]:
@@ -46,15 +81,6 @@ def warnings(engine: MindspeedRlEngine) -> Iterator[Problem]:
             )
             remedy = "use acc or math_17k_acc with engine.prompt_type=qwen_r1 or qwen_math_r1"
             yield Problem("engine.verifier_function", name, rule, remedy)
-    if names and all(name in FORM_ONLY for name in names):
+    if names and all(name in _FORM_ONLY for name in names):
         rule = "gives wrong and right answers the same reward: it reads only the form (rule_verifier.py)"
         yield Problem("engine.verifier_function", ", ".join(names), rule, "add math_17k_acc or base_acc")
-
-
-def requests(engine: MindspeedRlEngine) -> str:
-    """Return the words of the prompt template, or the shipped template's requests without a checkout."""
-    if engine.mindspeed_rl_home is None:
-        return _SHIPPED.get(engine.prompt_type, "")
-    template = contract.template(engine.mindspeed_rl_home, engine.prompt_type)
-    parts = [template.get("default_system"), template.get("format_user")]
-    return json.dumps(parts, ensure_ascii=False).replace("\\\\", "\\")
