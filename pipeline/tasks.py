@@ -1,35 +1,35 @@
-"""Luigi tasks: one per stage, and RunGRPO, which requires them. They only define order and card counts."""
+"""Luigi tasks: RunGRPO, a variant of it by the name of each stage, and the tasks of a run's stages."""
 
 from __future__ import annotations
 
 import gc
 import json
 import logging
+import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import luigi
 from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
+from luigi.execution_summary import LuigiStatusCode
 from luigi.rpc import RPCError
 
-from pipeline.errors import REPORTED, Exit
-from pipeline.parameters import OverridesParameter, parse_target
-from pipeline.plan.graph import StageSpec
-from pipeline.plan.target import ALL_STAGES, Target
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem
+from pipeline.plan.target import Target
 from pipeline.run import signals
 from pipeline.run.progress import count
-from pipeline.run.run import Run, begin
+from pipeline.run.run import Run, begin, exit_if_invalid
 from pipeline.store.store import DIGITS
 from pipeline.terminal import install_streams
-from stages.base.graph import Stage
 from stages.catalog import STAGES
 
 STATUS_INTERVAL_S = 1.0
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
+QUOTING = """for example --overrides 'seed=1 train.beta=0.02' or '["seed=1"]'"""
 CONFIG_DIR = "directory with your own config groups"
 UNTIL = "stop after this stage"
 ONLY = "run only these stages (separated by commas) and everything upstream of them"
@@ -70,100 +70,62 @@ def _is_unreported(record: logging.LogRecord) -> bool:
 _set_luigi_defaults()
 
 
-_runs: dict[tuple[str, str | None, Target], Run] = {}
+_runs: dict[str, Run] = {}
+"""Runs that this process has begun, by id; forks of Luigi have copies."""
 
 
-def adopt(overrides: str, config_dir: str | None, run: Run) -> None:
-    """Register a prepared run for the task with these parameters and the run's target."""
-    _runs[overrides, config_dir, run.plan.target] = run
-    get_config().set("resources", "cards", str(run.plan.config.cards))
+def build(runs: Sequence[Run], workers: int, cards: int) -> bool:
+    """Build what is missing of several runs as one graph; return True if nothing failed."""
+    for run in runs:
+        _register(run, cards)
+    tasks = [RunGRPO(run_id=run.id) for run in runs]
+    done = luigi.build(tasks, workers=workers, local_scheduler=True, log_level="ERROR", detailed_summary=True)
+    return done.status in (LuigiStatusCode.SUCCESS, LuigiStatusCode.SUCCESS_WITH_RETRY)
 
 
-def adopted() -> list[Run]:
-    """Return the runs of this process."""
-    return list(_runs.values())
-
-
-def prepare(overrides: str, config_dir: str | None, target: Target = ALL_STAGES) -> Run:
-    """Return the run with these parameters, begun if necessary; end the process on invalid input."""
-    if CmdlineParser.get_instance() is not None:
-        install_streams()
-    if (overrides, config_dir, target) not in _runs:
-        run = begin(json.loads(overrides), Path(config_dir) if config_dir else None, target)
-        adopt(overrides, config_dir, run)
-    return _runs[overrides, config_dir, target]
-
-
-def _is_root_task(family: str) -> bool:
-    """Return True if the task is the one on this process's Luigi command line, with a local scheduler."""
-    parser = CmdlineParser.get_instance()
-    return bool(parser and parser.known_args.root_task == family and luigi.interface.core().local_scheduler)
+def _register(run: Run, cards: int) -> None:
+    """Make a run known to its tasks, and set the number of cards that tasks may occupy together."""
+    _runs[run.id] = run
+    get_config().set("resources", "cards", str(cards))
 
 
 class StageTask(luigi.Task):
-    """Task of a stage, identified by its fingerprint and shared by runs with different overrides.
+    """Stage of a run; runs that need the same artifact share the task."""
 
-    As the root task of a command line, it also builds everything upstream and reports the result at the end.
-    """
-
-    overrides: str = OverridesParameter(default="[]", significant=False, description=OVERRIDES)
-    config_dir: str | None = luigi.OptionalParameter(default=None, significant=False, description=CONFIG_DIR)
-    fingerprint: str = luigi.Parameter(
-        default="", description="identity of its artifact; follows from the overrides"
-    )
-    stage: ClassVar[str]
+    stage: str = luigi.Parameter()
+    fingerprint: str = luigi.Parameter()
+    run_id: str = luigi.Parameter(significant=False)
 
     @classmethod
-    def get_param_values(cls, params: Any, args: Any, kwargs: Any) -> Any:
-        """Return the values like luigi.Task, but compute a missing fingerprint from the overrides."""
-        values = dict(super().get_param_values(params, args, kwargs))
-        if not values["fingerprint"]:
-            run = prepare(values["overrides"], values["config_dir"], Target(only=(cls.stage,)))
-            values["fingerprint"] = run.plan.spec(cls.stage).key.fingerprint[:DIGITS]
-        return list(values.items())
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._parent: Run | None = None  # the run that requires it; None for the root task
-        self._is_reported = False
-
-    @property
-    def _run(self) -> Run:
-        return self._parent or prepare(self.overrides, self.config_dir, Target(only=(self.stage,)))
-
-    def within(self, run: Run) -> StageTask:
-        """Make the task a part of `run`, and return it."""
-        self._parent = run
-        return self
+    def of(cls, run_id: str, stage: str) -> StageTask:
+        """Return the task of a stage of a run."""
+        digits = _runs[run_id].plan.spec(stage).key.fingerprint[:DIGITS]
+        return cls(stage=stage, fingerprint=digits, run_id=run_id)
 
     @property
     def resources(self) -> dict[str, int]:
         """Number of cards that the stage occupies, which the scheduler limits."""
-        spec = self._run.plan.spec(self.stage)
-        return {"cards": spec.stage.workers} if spec.stage.computes else {}
+        stage = _runs[self.run_id].plan.spec(self.stage).stage
+        return {"cards": stage.workers} if stage.computes else {}
 
     def requires(self) -> list[StageTask]:
         """Return the tasks of the stages whose artifacts this one reads."""
-        run = self._run
-        sources = dict.fromkeys(key.stage for key in run.plan.spec(self.stage).inputs.values())
-        return [task(run, run.plan.spec(stage), self.overrides, self.config_dir) for stage in sources]
+        inputs = _runs[self.run_id].plan.spec(self.stage).inputs
+        return [self.of(self.run_id, stage) for stage in dict.fromkeys(key.stage for key in inputs.values())]
 
     def complete(self) -> bool:
-        """Return True if the artifact is complete, or, for the root task, if the result was reported."""
-        return self._is_reported if self._parent is None else self._parent.is_complete(self.stage)
+        """Return True if the artifact is complete."""
+        return _runs[self.run_id].is_complete(self.stage)
 
     def run(self) -> None:
         """Build the artifact."""
         self._last_status = 0.0
         try:
             signals.end_with_parent()
-            self._run.build(self.stage, self._send_status)
+            _runs[self.run_id].build(self.stage, self._send_status)
         except KeyboardInterrupt as error:
             signals.leave_fork(error)
             raise
-        if self._parent is None:
-            self._run.report()
-            self._is_reported = True
 
     def _send_status(self, line: Mapping[str, Any]) -> None:
         """Send progress to Luigi's scheduler, at most once a second, since each update is a request."""
@@ -175,24 +137,25 @@ class StageTask(luigi.Task):
             self.set_progress_percentage(min(100, round(100 * line["step"] / line["total"])))
 
 
-def _task_class(stage: Stage) -> type[StageTask]:
-    """Create the Luigi task of a stage; defining the class registers it under its name."""
-    members = {"__doc__": stage.summary, "__module__": __name__, "stage": stage.name}
-    return type(stage.task_name, (StageTask,), members)
+class OverridesParameter(luigi.Parameter):
+    """Hydra overrides as one value: a shell-split string, or a JSON list.
 
+    The value is a canonical JSON list, since Luigi compares parameters with == and shows them as text.
+    """
 
-TASKS = {name: _task_class(stage) for name, stage in STAGES.items()}
-"""Stage name -> Luigi task class."""
-
-
-globals().update({task_class.__name__: task_class for task_class in TASKS.values()})
-
-
-def task(run: Run, spec: StageSpec, overrides: str, config_dir: str | None) -> StageTask:
-    """Return the task of a stage of a run."""
-    digits = spec.key.fingerprint[:DIGITS]
-    stage_task: StageTask = TASKS[spec.name](overrides=overrides, config_dir=config_dir, fingerprint=digits)
-    return stage_task.within(run)
+    def parse(self, text: str) -> str:
+        """Return canonical JSON of `text`; end the process if it is malformed."""
+        stripped = text.strip()
+        with exit_if_invalid():
+            try:
+                parsed = json.loads(stripped) if stripped.startswith("[") else shlex.split(stripped)
+            except ValueError as error:
+                rule = f"cannot be split into KEY=VALUE: {error}"
+                raise ConfigError([Problem("--overrides", text, rule, QUOTING)]) from error
+            if not all(isinstance(item, str) for item in parsed):
+                rule = "a JSON list must hold text only"
+                raise ConfigError([Problem("--overrides", text, rule, QUOTING)])
+        return json.dumps(parsed)
 
 
 class RunGRPO(luigi.Task):
@@ -211,21 +174,31 @@ class RunGRPO(luigi.Task):
     until: str | None = luigi.OptionalParameter(default=None, description=UNTIL)
     only: str | None = luigi.OptionalParameter(default=None, description=ONLY)
     force: str | None = luigi.OptionalParameter(default=None, description=FORCE)
+    run_id: str = luigi.Parameter(default="", description="of this process; by default a new run begins")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        target = parse_target(self.until, self.only, self.force)
-        self._prepared = prepare(self.overrides, self.config_dir, target)
+        self._run = _runs.get(self.run_id) or self._begin()
         self._is_reported = False
-        if _is_root_task(self.task_family) and self._prepared.is_done():
+        if _is_root_task(self.task_family) and self._run.is_done():
             self.run()
             gc.freeze()  # saves a garbage collection at the interpreter's end
             sys.exit(Exit.DONE)  # setting up a Luigi worker would double the time of a fully cached run
 
+    def _begin(self) -> Run:
+        """Begin the run of these parameters; end the process if they are invalid."""
+        if CmdlineParser.get_instance() is not None:
+            install_streams()
+        with exit_if_invalid():
+            only, force = ([names] if names else [] for names in (self.only, self.force))
+            target = Target.parse(self.until, only, force)
+        run = begin(json.loads(self.overrides), Path(self.config_dir) if self.config_dir else None, target)
+        _register(run, run.plan.config.cards)
+        return run
+
     def requires(self) -> list[StageTask]:
         """Return the tasks of all requested stages, so that a complete report hides no damage upstream."""
-        run = self._prepared
-        return [task(run, spec, self.overrides, self.config_dir) for spec in run.plan.requested]
+        return [StageTask.of(self._run.id, spec.name) for spec in self._run.plan.requested]
 
     def complete(self) -> bool:
         """Return True once this process has reported the result, which fully cached runs do, too."""
@@ -233,5 +206,16 @@ class RunGRPO(luigi.Task):
 
     def run(self) -> None:
         """Report the result; the result line is the last line on stdout."""
-        self._prepared.report()
+        self._run.report()
         self._is_reported = True
+
+
+def _is_root_task(family: str) -> bool:
+    """Return True if the task is the one on this process's Luigi command line, with a local scheduler."""
+    parser = CmdlineParser.get_instance()
+    return bool(parser and parser.known_args.root_task == family and luigi.interface.core().local_scheduler)
+
+
+for _stage in STAGES.values():  # `luigi … Split` is `luigi … RunGRPO --only split`
+    _members = {"__doc__": _stage.summary, "__module__": __name__, "until": None, "only": _stage.name}
+    globals()[_stage.task_name] = type(_stage.task_name, (RunGRPO,), _members)

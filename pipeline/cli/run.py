@@ -1,19 +1,10 @@
 """`grpoflow run`: same code path as `luigi --module pipeline RunGRPO`."""
 
-from __future__ import annotations
-
-import json
-import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
 from pipeline.cli.command import Bounded, Commands, add_configuration, add_target, target_of
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.run.run import begin, prepare_plan
-
-if TYPE_CHECKING:
-    from pipeline.plan.target import Target
-    from pipeline.run.run import Run
 
 
 def register(commands: Commands) -> None:
@@ -44,49 +35,22 @@ def register(commands: Commands) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Build the missing stages with Luigi's command line, same as `luigi --module pipeline`."""
+    """Build the missing stages with Luigi."""
     if options.render:
         return render(options)
-    target = target_of(options)
     try:
-        begun = begin(options.overrides, options.config_dir, target)
-        if begun.is_done():
-            begun.report()  # Luigi would do nothing else, and importing it would double the time
-        else:
-            _build(options, target, begun)
-    except SystemExit as exit:
-        code = int(exit.code or 0)
-        if code != Exit.DONE:
-            _report_unbuilt_stages()
-        return code
-    return Exit.DONE
-
-
-def _build(options: Namespace, target: Target, begun: Run) -> None:
-    """Let Luigi build the missing stages of a run."""
-    from luigi.cmdline import luigi_run
-
+        begun = begin(options.overrides, options.config_dir, target_of(options))
+    except SystemExit as exit:  # Luigi's command needs it; this one ends by itself
+        return int(exit.code or 0)
+    if begun.is_done():
+        begun.report()  # Luigi would do nothing else, and importing it would double the time
+        return Exit.DONE
     from pipeline import tasks
 
-    config_dir = None if options.config_dir is None else str(options.config_dir)
-    tasks.adopt(json.dumps(options.overrides), config_dir, begun)
-    # not `pipeline`, which is imported already, without its tasks
-    arguments = ["--module", "pipeline.tasks", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
-    arguments += [f"--{option}={names}" for option, names in target.options().items() if names]
-    arguments.append(f"--workers={options.workers}")
-    if config_dir is not None:
-        arguments.append(f"--config-dir={config_dir}")
-    luigi_run(arguments)
-
-
-def _report_unbuilt_stages() -> None:
-    """Record the end of runs whose stages Luigi's scheduler left unbuilt although none failed."""
-    if "luigi" not in sys.modules:  # nothing was to be built
-        return
-    from pipeline.tasks import adopted
-
-    for run in adopted():
-        run.report_unbuilt("its scheduler gave this run nothing to do")
+    if tasks.build([begun], options.workers, begun.plan.config.cards):
+        return Exit.DONE
+    begun.report_unbuilt("its scheduler gave this run nothing to do")
+    return Exit.FAILED
 
 
 def render(options: Namespace) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from pipeline.run import forced, notify, signals, summary
 from pipeline.run.progress import Display, Listener
 from pipeline.store import history, leases
 from pipeline.store.store import Store
-from pipeline.terminal import console
+from pipeline.terminal import console, install_streams
 from stages.base.redact import redact
 
 if TYPE_CHECKING:
@@ -61,19 +62,26 @@ def prepare_plan(
     return planned, store
 
 
+@contextlib.contextmanager
+def exit_if_invalid() -> Iterator[None]:
+    """Print reported errors of the code inside, and end the process with exit code 2."""
+    try:
+        yield
+    except REPORTED as error:
+        install_streams()
+        for message in error.problems if isinstance(error, ConfigError) else [error]:
+            print(f"error: {message}", file=sys.stderr)
+        sys.exit(Exit.INVALID)
+
+
 def begin(overrides: Sequence[str], config_dir: Path | None, target: Target) -> Run:
     """Compose, plan and begin a run; end the process on invalid input."""
     signals.install()
-    try:
+    with exit_if_invalid():
         check_working_directory()
         planned, store = prepare_plan(overrides, config_dir, target=target)
-        return Run(planned, store, overrides, config_dir=config_dir)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-    except REPORTED as error:
-        print(f"error: {error}", file=sys.stderr)
-    sys.exit(Exit.INVALID)
+        run = Run(planned, store, overrides, config_dir=config_dir)
+    return run
 
 
 class Run:

@@ -165,29 +165,18 @@ class Sweep:
 
     def _build(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
         """Build the points as one Luigi graph, without those that cannot begin."""
-        import luigi
-
-        from pipeline.tasks import RunGRPO, adopt
+        from pipeline import tasks
 
         signals.install()  # Luigi's tasks do this only for runs that they begin themselves
-        config_dir = str(self._options.config_dir) if self._options.config_dir else None
-        needed = max(plan.config.cards for plan in plans.values())
-        roots, sharing = [], None
+        sharing = None
         for point in points:
             run = self._begin(point, plans[point.number], sharing)
-            if run is None:
-                continue
-            sharing = run.sharing or sharing
-            self._runs[point.number] = run
-            overrides = json.dumps(point.overrides)
-            adopt(overrides, config_dir, run)
-            roots.append(
-                RunGRPO(overrides=overrides, config_dir=config_dir, **self._options.target.options())
-            )
+            if run is not None:
+                sharing = run.sharing or sharing
+                self._runs[point.number] = run
         self._report_invalid(points)
-        cards = self._options.cards or needed
-        luigi.configuration.get_config().set("resources", "cards", str(cards))
-        luigi.build(roots, workers=cards, local_scheduler=True, log_level="ERROR")
+        cards = self._options.cards or max(plan.config.cards for plan in plans.values())
+        tasks.build(list(self._runs.values()), workers=cards, cards=cards)
 
     def _begin(self, point: Point, plan: Plan, sharing: Sharing | None) -> Run | None:
         """Begin the run of a point; return None, with the reason in the point, if it cannot begin."""

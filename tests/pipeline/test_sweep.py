@@ -2,7 +2,6 @@ import json
 import os
 import resource
 
-import luigi
 import pytest
 
 from launch.errors import EnvironmentProblem
@@ -97,7 +96,7 @@ def test_point_that_cannot_start_is_left_out(location, monkeypatch, capsys):
             started_runs.append(self)
 
     monkeypatch.setattr("pipeline.sweep.build.Run", Refusing)
-    monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
+    monkeypatch.setattr(tasks, "build", lambda *_, **__: False)
     assert main(["sweep", "store=s", "seed=0,1,2"]) == 1  # nothing was built of the others either
     (written,) = location.glob("s/sweeps/*/sweep.json")
     points = json.loads(written.read_text())["points"]
@@ -107,7 +106,7 @@ def test_point_that_cannot_start_is_left_out(location, monkeypatch, capsys):
 
 
 def test_hundreds_of_points_need_few_open_files(location, monkeypatch):
-    monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
+    monkeypatch.setattr(tasks, "build", lambda *_, **__: False)
     plans = {}
     first, store = prepare_plan(["store=s"])
     sweep = Sweep(["seed=0"], SweepOptions())
@@ -132,7 +131,7 @@ SECRET_URL = "https://host/rows.jsonl?sig=SECRET"
 def test_no_secret_of_a_point_is_stored_or_shown(location, monkeypatch, capsys):
     """Refused by its plan, by its run, or not at all."""
     overrides = ["store=s", "+engine.env.PROXY='http://me:SECRET@proxy'", "engine=mindrlhf", "seed=0,1"]
-    monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
+    monkeypatch.setattr(tasks, "build", lambda *_, **__: False)
     for typed in ([f"reward.functions=[{SECRET_URL}]", "store=s", "seed=0,1"], overrides):
         for options in ([], ["--plan"], ["--plan", "--json"]):
             main(["sweep", *options, *typed])
@@ -141,7 +140,6 @@ def test_no_secret_of_a_point_is_stored_or_shown(location, monkeypatch, capsys):
     run._report_failure("fetch", "cannot read https://user:SECRET@host/x")
     for words in (["runs"], ["runs", "--json"], ["show", "last"], ["show", "last", "--json"]):
         main([*words, "store=s"])
-    monkeypatch.setattr(tasks, "_runs", {})  # runs of the sweeps above, as in another process
     main(["run", "remote=s3://KEY:SEC/RET-SECRET@b/y"])
     main(["run", f"no.such.key={SECRET_URL}"])
     shown = capsys.readouterr()

@@ -2,10 +2,8 @@
 
 import json
 
-import luigi
 import pytest
 
-from pipeline import tasks
 from pipeline.cli import main
 from pipeline.errors import ConfigError, StageFailed
 from pipeline.plan.target import Target
@@ -28,12 +26,10 @@ GRAPH = [
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch):
+def fresh():
     """Clear the caches of earlier runs in this process, and again whenever it is called."""
 
     def renew():
-        monkeypatch.setattr(tasks, "_runs", {})
-        luigi.task_register.Register.clear_instance_cache()
         forced.manifest_digest.cache_clear()
 
     renew()

@@ -5,18 +5,9 @@ from __future__ import annotations
 import json
 
 import luigi
-import pytest
 
 import pipeline
-from pipeline import tasks
 from pipeline.store import history
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    """Reset Luigi's registries, as in a new process."""
-    monkeypatch.setattr(tasks, "_runs", {})
-    luigi.task_register.Register.clear_instance_cache()
 
 
 def of(family, *overrides):
@@ -24,21 +15,22 @@ def of(family, *overrides):
     return task
 
 
+def stage_tasks(*overrides):
+    return {task.stage: task for task in of("RunGRPO", *overrides).deps()}
+
+
 def test_runs_with_the_same_fingerprint_share_a_task(tmp_path):
     store = f"store={tmp_path}"
-    split, same, second = (of("Split", store, more) for more in ("seed=0", "evaluate.k=2", "seed=1"))
-    assert split.task_id == same.task_id != second.task_id
-    graph = of("RunGRPO", store).deps()
-    assert split.task_id in {task.task_id for task in graph}
-    (shown,) = (task.to_str_params() for task in graph if task.task_family == "Split")
-    assert len(shown["fingerprint"]) == 16 and json.loads(shown["overrides"]) == [store]
+    first, same, second = (stage_tasks(store, more) for more in ("seed=0", "evaluate.k=2", "seed=1"))
+    assert first["split"].task_id == same["split"].task_id != second["split"].task_id
+    assert first["evaluate"].task_id != same["evaluate"].task_id
+    assert len(first["split"].fingerprint) == 16
 
 
 def test_training_stages_occupy_cards(tmp_path):
     luigi.configuration.get_config().set("resources", "cards", "0")
-    graph = of("RunGRPO", f"store={tmp_path}").deps()
-    used = {task.task_family: task.resources for task in graph if isinstance(task, tasks.StageTask)}
-    expected = {"Sft": {"cards": 1}, "Grpo": {"cards": 2}, "Evaluate": {"cards": 1}}
+    used = {name: task.resources for name, task in stage_tasks(f"store={tmp_path}").items()}
+    expected = {"sft": {"cards": 1}, "grpo": {"cards": 2}, "evaluate": {"cards": 1}}
     assert {name: cards for name, cards in used.items() if cards} == expected
     assert luigi.configuration.get_config().get("resources", "cards") == "2"
 

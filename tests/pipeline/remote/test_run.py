@@ -7,11 +7,9 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import luigi
 import pytest
 
 from launch.process.child import Outcome
-from pipeline import tasks
 from pipeline.cli import main
 from pipeline.errors import RemoteError
 from pipeline.run import build as building
@@ -61,8 +59,6 @@ def run(built, tmp_path, capsys, monkeypatch):
     """`grpoflow run` in the store of that name: the stages it built, each stage's state, and what it told."""
 
     def runs(store, *more):
-        monkeypatch.setattr(tasks, "_runs", {})
-        luigi.task_register.Register.clear_instance_cache()
         built.clear()
         assert (
             main(
@@ -247,8 +243,6 @@ def test_points_of_a_sweep_are_pulled(built, tmp_path, monkeypatch, only_from_th
     points = ["--until", "split", "seed=1,2", f"remote=file://{tmp_path / 'a remote, geteilt für alle'}"]
 
     def sweep(store, *more):
-        luigi.task_register.Register.clear_instance_cache()
-        monkeypatch.setattr(tasks, "_runs", {})
         return main(["sweep", f"store={tmp_path / store}", *points, *more])
 
     assert sweep("mine") == 0
