@@ -187,7 +187,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
     from pipeline.config.load import load
     from stages.engines.mindformers.finetune_yaml import finetune
     from stages.engines.mindrlhf.start import all_configs
-    from stages.engines.mindrlhf_one_stage import files
+    from stages.engines.mindrlhf_one_stage.files import files as one_stage_files
     from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
     from stages.engines.verl import export
     from stages.engines.verl.engine import job
@@ -200,13 +200,13 @@ def of_engines() -> dict[str, dict[str, Any]]:
 
     seven = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     first, second = mindrlhf.job_of(*seven), mindformers.job_of(*seven)
-    third = one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2")
+    third = one_stage_files(one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2"))
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
     verl = load(["experiment=verl_7b", "model.path=/models/qwen"])
     inputs_of_engines = {
         "mindrlhf": all_configs(first, mindrlhf.paths(first), resume=False),
         "mindformers": finetune(second, mindformers.PATHS, resume=False),
-        "mindrlhf_one_stage": [files.finetune(third), files.predict(third), files.hyper_parameters(third)],
+        "mindrlhf_one_stage": [third[name] for name in ("finetune", "predict", "grpo_config")],
         "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.paths(), False), runtime_env(fourth)],
         "verl_grpo": recipe(job(verl), Paths(Path("/run"), Path("/data"))),
         "verl_export": list(export.render(verl.plain(), {"grpo": Path("/grpo")}, Path("/run")).start.program),

@@ -156,7 +156,7 @@ def stage_problems(engine, config):
     """Return the problems for which an outside engine's stage refuses to start."""
     from stages.engines.mindformers import rules as mindformers
     from stages.engines.mindrlhf import rules as mindrlhf
-    from stages.engines.mindrlhf_one_stage import rules as one_stage
+    from stages.engines.mindrlhf_one_stage import variant as one_stage
     from stages.engines.mindspeed_rl import rules as mindspeed_rl
 
     modules = {

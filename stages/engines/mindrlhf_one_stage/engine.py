@@ -11,9 +11,8 @@ from stages.base.reader import part
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf import vocabulary
-from stages.engines.mindrlhf_one_stage import contract, rules
-from stages.engines.mindrlhf_one_stage.job import Job
-from stages.engines.mindrlhf_one_stage.memory import estimate
+from stages.engines.mindrlhf_one_stage import variant
+from stages.engines.mindrlhf_one_stage.variant import Job
 from stages.models.memory import warnings
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def derive(values: dict[str, Any]) -> None:
     """Fill in the contract of the user's checkout and the files that the script reads."""
     engine = values["engine"]
     if engine["contract"] == "auto":
-        engine["contract"] = contract.recognise(engine["mindrlhf_home"])
+        engine["contract"] = variant.recognise(engine["mindrlhf_home"])
     values["convert"] |= {"materialize": True, "format": "ckpt"}
     values["split"] |= {"format": "ckpt", "roles": ["train", "generate"]}
 
@@ -57,11 +56,11 @@ ENGINE = Engine(
     name="mindrlhf_one_stage",
     trains=lambda family: family.name == "qwen2",
     stages=stages,
-    rules=rules.RULES,
+    rules=variant.RULES,
     subject=lambda run, cards_per_node: job(run),
     programs=(GRPO,),
     checkouts=(
-        Checkout("one_stage", "engine.mindrlhf_home", contract.recognise, contract.DESCRIPTION),
+        Checkout("one_stage", "engine.mindrlhf_home", variant.recognise, variant.DESCRIPTION),
         checkout(
             "engine.mindformers_home",
             "a checkout of mindformers' dev branch of March 2025, which mindrlhf's README names",
@@ -73,8 +72,8 @@ ENGINE = Engine(
     unrehearsed="grpo_one_stage.py needs mindformers' dev branch of March 2025, for which no replacement of"
     " Ascend operators is known",
     derive=derive,
-    notes=lambda run: rules.notes(job(run)),
-    memory=lambda run: estimate(job(run)),
+    notes=lambda run: variant.notes(job(run)),
+    memory=lambda run: variant.estimate(job(run)),
     shortage=lambda run, roles, have: warnings(roles, job(run).engine.device_memory_gib),
     load=lambda run, have: mindrlhf.step_load(job(run)),
     leftover=lambda settings, model: vocabulary.leftover(model, "qwen"),

@@ -1,9 +1,6 @@
-"""Files that grpo_one_stage.py reads: two model YAML files and the values of its dataclass.
+"""Files that grpo_one_stage.py reads: files.yaml and the values that are computed for it."""
 
-Source: mindrlhf 2d0e84d to 9202c8f, mindrlhf/configs/grpo_configs.py and model_configs/qwen_grpo. Comments
-explain the values that differ from upstream's defaults.
-"""
-
+from pathlib import Path
 from typing import Any
 
 from stages.engines.mindformers.model_sections import (
@@ -13,91 +10,37 @@ from stages.engines.mindformers.model_sections import (
     sampling,
     training,
 )
-from stages.engines.mindrlhf_one_stage.job import Job
+from stages.engines.mindrlhf_one_stage.variant import Job
+from stages.engines.template import fill
 from stages.models.families import network_of
 
 Values = dict[str, Any]
+TEMPLATE = Path(__file__).with_name("files.yaml")
 
 
-def hyper_parameters(job: Job) -> Values:
-    """Return fields of GRPOConfig; it takes paths from arguments and lengths from the generation's YAML."""
-    engine, train = job.engine, job.train
-    return {
-        "beta": train.beta,
-        "num_generations": job.rollout.num_generations,
-        "epochs": engine.epochs,
-        "batch_size": engine.batch_size,
-        "optimizer": "adamw",
-        "beta1": train.adam_beta1,
-        "beta2": train.adam_beta2,
-        "eps": train.adam_epsilon,
-        "num_rollouts": job.num_rollouts,
-        "chunk_size": engine.chunk_size,
-        "sink_size": 1,  # one update; with the default 2, updates that do not fill it are dropped silently
-        "micro_batch_interleaved": 1,
-        "start_lr": train.learning_rate,
+def files(job: Job) -> dict[str, Values]:
+    """Return the content of the files: grpo_config, finetune and predict."""
+    engine, train, rollout = job.engine, job.train, job.rollout
+    sampled = sampling(rollout, engine.block_size, engine.num_blocks)
+    derived = {
         "end_lr": train.learning_rate * train.final_share,
-        "warmup_step": train.warmup_steps,
-        "decay_steps": train.steps,
-        "opt_offload": job.layout.train.opt_offload,
         "sync_ref_model": train.ref_model_sync_steps > 0,
         "ref_model_sync_steps": train.ref_model_sync_steps or 1,
+        "training": {
+            **training(job.model, job.layout.train, job.seq_length),
+            "max_decode_length": rollout.max_tokens,
+            "do_sample": False,
+            "compute_in_2d": True,
+        },
+        "predicting": {
+            **predicting(job.model, job.layout.generate, job.seq_length, sampled),
+            "batch_size": engine.chunk_size,
+            "param_init_type": job.model.param_init_type,
+        },
+        "arch": dict(network_of(job.model).arch),
+        "train_parallel": parallel_config(job.layout.train),
+        "generate_parallel": parallel_config(job.layout.generate),
+        "recompute": recompute_config(job.model, job.layout.train),
+        "device_memory": f"{engine.device_memory_gib}GB",
     }
-
-
-def finetune(job: Job) -> Values:
-    """Return the file of --sft_path_train."""
-    layout = job.layout.train
-    return {
-        "run_mode": "finetune",
-        "use_parallel": True,
-        "model": {
-            "model_config": {
-                **training(job.model, layout, job.seq_length),
-                "max_decode_length": job.rollout.max_tokens,
-                "do_sample": False,
-                "compute_in_2d": True,
-            },
-            "arch": dict(network_of(job.model).arch),
-        },
-        "parallel_config": parallel_config(layout),
-        "recompute_config": recompute_config(job.model, layout),
-    }
-
-
-def predict(job: Job) -> Values:
-    """Return the file of --sft_path_infer: generation, reference, and the context of the process."""
-    layout = job.layout.generate
-    sampled = sampling(job.rollout, job.engine.block_size, job.engine.num_blocks)
-    return {
-        "run_mode": "predict",
-        "use_parallel": True,
-        "seed": job.seed,
-        "model": {
-            "model_config": {
-                **predicting(job.model, layout, job.seq_length, sampled),
-                "batch_size": job.engine.chunk_size,
-                "param_init_type": job.model.param_init_type,
-            },
-            "arch": dict(network_of(job.model).arch),
-        },
-        "parallel_config": parallel_config(layout),
-        "parallel": {
-            "parallel_mode": 1,
-            "gradients_mean": False,
-            "enable_alltoall": False,
-            "full_batch": True,
-            "search_mode": "sharding_propagation",
-            "enable_parallel_optimizer": False,
-            "strategy_ckpt_config": {"save_file": "./ckpt_strategy.ckpt", "only_trainable_params": False},
-        },
-        "context": {
-            "mode": 0,
-            "device_target": "Ascend",
-            "max_call_depth": 10000,
-            "max_device_memory": f"{job.engine.device_memory_gib}GB",
-            "save_graphs": False,
-            "device_id": 0,
-            "ascend_config": {"precision_mode": "must_keep_origin_dtype"},
-        },
-    }
+    return fill(TEMPLATE, job, None, derived)

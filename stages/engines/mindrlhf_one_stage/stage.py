@@ -15,11 +15,10 @@ from stages.engines import outside
 from stages.engines.job import load_job
 from stages.engines.mindrlhf.job import Paths
 from stages.engines.mindrlhf.start import HOME_UNKNOWN
-from stages.engines.mindrlhf_one_stage import contract, entry
-from stages.engines.mindrlhf_one_stage.files import finetune, hyper_parameters, predict
-from stages.engines.mindrlhf_one_stage.job import Job
+from stages.engines.mindrlhf_one_stage import entry
+from stages.engines.mindrlhf_one_stage.files import files
 from stages.engines.mindrlhf_one_stage.logs import LogReader
-from stages.engines.mindrlhf_one_stage.rules import RULES
+from stages.engines.mindrlhf_one_stage.variant import ENTRY, RULES, Job
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import Rendered, Report, StepWatcher
 from stages.weights.ckpt import read_ckpt
@@ -41,7 +40,7 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     """Return the model files, the hyper-parameters, the program that installs them, and the start."""
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
-    script, values = Path(home) / contract.ENTRY, paths.configs / "grpo_config.json"
+    script, values = Path(home) / ENTRY, paths.configs / "grpo_config.json"
     variables = {
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",  # the checkout stays as it is
@@ -60,13 +59,14 @@ def rendered(job: Job, paths: Paths) -> Rendered:
         checkouts=(home, engine.mindformers_home),
         workers=job.layout.train.cards,
     )
-    files = {
-        "finetune.yaml": outside.dump(finetune(job)),
-        "predict.yaml": outside.dump(predict(job)),
-        values.name: json.dumps(hyper_parameters(job), indent=1) + "\n",
+    content = files(job)
+    texts = {
+        "finetune.yaml": outside.dump(content["finetune"]),
+        "predict.yaml": outside.dump(content["predict"]),
+        values.name: json.dumps(content["grpo_config"], indent=1) + "\n",
         "entry.py": Path(entry.__file__).read_text(encoding="utf-8"),
     }
-    return Rendered(start, {f"configs/{name}": text for name, text in files.items()})
+    return Rendered(start, {f"configs/{name}": text for name, text in texts.items()})
 
 
 def arguments(job: Job, paths: Paths) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines.mindrlhf_one_stage.files import hyper_parameters
+from stages.engines.mindrlhf_one_stage.files import files
 from stages.engines.mindrlhf_one_stage.stage import collect, rendered
 from stages.weights.ckpt import build_ckpt
 from tests.pipeline.stage_digests import check
@@ -21,7 +21,7 @@ def test_every_hyper_parameter_is_a_field_of_the_script_s_dataclass():
     source = ast.parse((HOME / "mindrlhf/configs/grpo_configs.py").read_text())
     (cls,) = (node for node in source.body if isinstance(node, ast.ClassDef))
     fields = {node.target.id for node in cls.body if isinstance(node, ast.AnnAssign)}
-    assert hyper_parameters(job_of(*SEVEN)).keys() <= fields
+    assert files(job_of(*SEVEN))["grpo_config"].keys() <= fields
 
 
 def test_rendered_files_equal_the_golden_ones(tmp_path):

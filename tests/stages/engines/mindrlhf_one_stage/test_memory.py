@@ -1,6 +1,6 @@
 """Qwen2.5-7B on eight cards, bytes counted by hand."""
 
-from stages.engines.mindrlhf_one_stage.memory import estimate
+from stages.engines.mindrlhf_one_stage.variant import estimate
 from tests.stages.engines.mindrlhf.test_memory import by_hand
 from tests.stages.engines.mindrlhf_one_stage.jobs import job_of
 

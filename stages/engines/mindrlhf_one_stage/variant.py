@@ -1,0 +1,161 @@
+"""Differences of grpo_one_stage.py from mindrlhf's tutorial: its checkouts, numbers, rules, notes and memory.
+
+Source: mindrlhf 2d0e84d (2025-03-21) to 9202c8f, before f251809 (2025-03-24) removed the script.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.base.errors import ConfigError, Problem
+from stages.base.layout import Role
+from stages.base.rules import Broken, Rules, at_least, be
+from stages.engines.mindformers.checkout import ARGUMENT
+from stages.engines.mindrlhf import common_rules
+from stages.engines.mindrlhf.contract import read
+from stages.engines.mindrlhf.job import MindrlhfJob
+from stages.engines.mindrlhf.memory import block_cache, reshard, train
+from stages.engines.mindrlhf.notes import common_notes
+from stages.engines.mindrlhf_one_stage.config import CONTRACT, OneStageEngine
+from stages.models import memory
+from stages.models.memory import RoleMemory
+
+ENTRY = Path("examples/grpo/qwen_grpo_tutorial/grpo_one_stage.py")
+TRAINER = Path("mindrlhf/trainer/grpo_trainer.py")
+ARGUMENTS = (
+    "sft_path_infer sft_path_train vocab_path merges_file_path mind_dataset_dir save_ckpt_dir use_parallel "
+    "load_sft_checkpoint_infer load_sft_checkpoint_train load_ref_checkpoint enable_compile_cache "
+    "pre_num_generations pre_store_data"
+)
+"""Arguments that a run gives."""
+DESCRIPTION = "a checkout of mindrlhf from 2d0e84d (2025-03-21) to before f251809 (2025-03-24)"
+REWARDS = {"accuracy": 1.0, "format": 1.0}
+"""The script's only rewards and their weights (grpo_one_stage.py, main)."""
+_COUNTS_ROLLOUTS = re.compile(r"def make_experience\([^)]*\bnum_rollouts\b")
+
+
+def recognise(home: str | None) -> str:
+    """Return the contract of a checkout, or the assumed one without a checkout.
+
+    Raises:
+        ConfigError: the checkout has no script, or an older one.
+    """
+    if home is None:
+        return CONTRACT
+    remedy = f"check out {CONTRACT}, or choose engine=mindrlhf"
+    declared = ARGUMENT.findall(read(home, ENTRY, remedy))
+    missing = [f"--{name}" for name in ARGUMENTS.split() if name not in declared]
+    if not _COUNTS_ROLLOUTS.search(read(home, TRAINER, remedy)):
+        missing.append("num_rollouts of make_experience")
+    if not missing:
+        return CONTRACT
+    rule = f"must be {DESCRIPTION}: {', '.join(missing)} missing"
+    raise ConfigError([Problem("engine.mindrlhf_home", home, rule, remedy)])
+
+
+@dataclass(frozen=True)
+class Job(MindrlhfJob):
+    """Sections that a run is rendered from; a row of training holds one completion."""
+
+    engine: OneStageEngine
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Roles with checkpoints of their own; the reference has the layout of the generation."""
+        return ("train", "generate")
+
+    def steps(self, prompts: int) -> int:
+        """Return the number of steps of the complete run.
+
+        The script divides the number of prompts by the batch size of a dataset that is not batched yet: 1.
+        """
+        return self.engine.epochs * (prompts // self.num_rollouts)
+
+
+RULES = Rules[Job]("mindrlhf_one_stage")
+RULES.include(common_rules.RULES, lambda job: job)
+RULES.must(
+    "cards",
+    at_least(
+        2, why="get_rank() and cut checkpoints need use_parallel", remedy="choose a layout of several cards"
+    ),
+    "grpo_one_stage.py",
+    value=lambda job: job.layout.train.cards,
+)
+RULES.must(
+    "layout.{}.enable_parallel_optimizer",
+    be(False, "the generation's YAML alone decides"),
+    "grpo_one_stage.py, build_context",
+    each=lambda job: job.roles,
+)
+RULES.must(
+    "engine.num_blocks",
+    at_least(
+        lambda job: job.engine.chunk_size * -(-job.seq_length // job.engine.block_size),
+        why="what chunk_size sequences take",
+    ),
+    "mindformers block_tables.py",
+)
+for _path, _required, _why, _source in (
+    ("train.schedule", "cosine", "its rate falls as a cosine", "utils/utils.py, LearningRate"),
+    ("train.num_iterations", 1, "it trains once on each step's completions", "grpo_one_stage.py"),
+    ("train.weight_decay", 0.1, "it always decays by 0.1", "utils/configs.py, set_weight_decay"),
+    ("rollout.min_p", None, "mindformers' generation knows no min_p", "generation_config.py"),
+):
+    RULES.must(_path, be(_required, _why), _source)
+
+
+@RULES.row("train.final_share", "utils/utils.py, LearningRate")
+def _lower_end(job: Job) -> Broken:
+    """Require a share below 1."""
+    if job.train.final_share < 1:
+        return None
+    return "must be below 1: its cosine needs a lower end", "set it to 0.0"
+
+
+@RULES.row("reward.functions", "grpo_one_stage.py")
+def _its_rewards(job: Job) -> Broken:
+    """Require the rewards accuracy and format, each with weight 1."""
+    if dict(zip(job.reward.functions, job.reward.weights, strict=False)) == REWARDS:
+        return None
+    rule = "must be accuracy and format, each with weight 1: no others there"
+    return rule, "use reward=think, or train with another engine"
+
+
+def notes(job: Job) -> Iterator[str]:
+    """Yield notes for the plan about behaviour that no rule forbids."""
+    yield from common_notes(job, CONTRACT, job.num_rollouts)
+    yield "it saves weights once, at its end: a run that is stopped begins anew"
+    yield "its reference is laid out as layout.generate; layout.reference is not used"
+    yield (
+        "its tokenizer has Qwen2.5's special ids as constants (qwen2_tokenizer.py, ENDOFTEXTID): a model "
+        "with another vocabulary is trained with wrong padding, or ends with an IndexError"
+    )
+
+
+def estimate(job: Job) -> tuple[RoleMemory, ...]:
+    """Return the memory of train, generate, reference and reshard; a card needs the largest of them.
+
+    Training takes turns with generation and its reference (grpo_one_stage.py, load and offload around train
+    and transform; grpo_trainer.py, make_experience).
+
+    Raises:
+        ConfigError: a layout does not fit the model.
+    """
+    model, layout, engine, dtype = job.model, job.layout.generate, job.engine, job.model.param_init_type
+    held = memory.elements(model, layout, "layout.generate")[0].held
+    generate = (
+        memory.weights(held, dtype),
+        memory.sized("reference weights", held, dtype),
+        block_cache(model, layout, engine.num_blocks, engine.block_size),
+        memory.working_set(model, layout, engine.chunk_size * job.tokenize.max_prompt_length),
+    )
+    tokens = job.batch * job.seq_length  # every replica scores the complete batch
+    copied = [("train", job.layout.train, dtype), ("generate", layout, dtype), ("reference", layout, dtype)]
+    return (
+        train(job),
+        RoleMemory("generate", 0, generate),
+        memory.scoring(model, layout, tokens, [held], dtype),
+        reshard(model, copied),
+    )
