@@ -40,22 +40,15 @@ def _is_quick(reward: RewardConfig) -> bool:
 
 def _probe(plan: Plan, store: Store) -> list[str] | None:
     """Return the problems that the probe reports; None if no row is available."""
-    from stages.fetch.records import split_sources
-    from stages.rewards.probe import first_rows, probe, sample_rows
+    from stages.rewards.probe import probe, sample_rows
 
     config: Config = plan.config
-    source, fetched = config.dataset.source, plan.spec("fetch_dataset").key
+    source, key = config.dataset.source, plan.spec("fetch_dataset").key
+    fetched = store.path(key) if source != "builtin" and store.problem(key) is None else None
+    if fetched is None and source not in ("builtin", "local"):
+        return None
     try:
-        if source != "builtin" and store.problem(fetched) is None:
-            directory = store.path(fetched)
-            files = split_sources(directory, "train")
-            if not files:
-                return [f"{directory}: holds no file of the training split"]
-            rows = first_rows(files[0], config.dataset, config.tokenize)
-        elif source in ("builtin", "local"):
-            rows = sample_rows(config.dataset, config.tokenize, config.seed)
-        else:
-            return None
+        rows = sample_rows(config.dataset, config.tokenize, config.seed, fetched)
         leftover = engines.get(config.engine.name).leftover(vars(config.engine), config.model)
         result = probe(config.dataset, config.tokenize, config.reward, rows, leftover)
     except StageError as error:

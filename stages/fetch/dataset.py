@@ -35,29 +35,27 @@ def run(context: Context) -> None:
     """
     dataset = context.section(DatasetConfig, "dataset")
     DATASET.demand(dataset)
+    put, downloads = adopt, list[Downloaded]()
     if dataset.source == "builtin":
-        context.write_result(_generate(dataset, context.seed, context.output))
-        return
-    fetch = context.section(FetchConfig, "fetch")
-    if dataset.source == "local":
-        context.write_result(_put_splits(dataset, _local_files(dataset), link, context.output))
-        return
-    files, downloads = _download(dataset, fetch, context.work, to_context(context, dataset.name))
-    result = _put_splits(dataset, files, adopt, context.output)
-    context.write_result(result | {"sources": [download.record() for download in downloads]})
+        files = _generate(dataset, context.seed, context.work)
+    elif dataset.source == "local":
+        files, put = _local_files(dataset), link
+    else:
+        fetch = context.section(FetchConfig, "fetch")
+        files, downloads = _download(dataset, fetch, context.work, to_context(context, dataset.name))
+    result = _put_splits(dataset, files, put, context.output)
+    if downloads:
+        result["sources"] = [download.record() for download in downloads]
+    context.write_result(result)
 
 
-def _generate(dataset: DatasetConfig, seed: int, output: Path) -> dict[str, Any]:
+def _generate(dataset: DatasetConfig, seed: int, work: Path) -> Files:
     assert dataset.arith and dataset.train_rows and dataset.test_rows  # the table of rules requires them
     splits = arith.generate(dataset.arith, seed, dataset.train_rows, dataset.test_rows)
+    files = {split: [work / f"{split}.jsonl"] for split in SPLITS}
     for split, rows in zip(SPLITS, splits, strict=True):
-        write_rows(output / f"{split}.jsonl", rows, dataset.columns)
-    return {
-        "files": {split: [f"{split}.jsonl"] for split in SPLITS},
-        "rows": {split: len(rows) for split, rows in zip(SPLITS, splits, strict=True)},
-        "bad_lines": dict.fromkeys(SPLITS, 0),
-        "bad_listed": {split: [] for split in SPLITS},
-    }
+        write_rows(files[split][0], rows, dataset.columns)
+    return files
 
 
 def _local_files(dataset: DatasetConfig) -> Files:
@@ -77,17 +75,16 @@ def _download(
         got = {split: url.download(file, fetch, work) for split, file in remote_files(dataset)}
         return {split: [one.root / one.files[0].path] for split, one in got.items()}, list(got.values())
     assert dataset.hub is not None
+    chosen: dict[str, list[Listed]] = {}
 
     def select(listed: Sequence[Listed], origin: str) -> list[Listed]:
-        matches = [matching(listed, file.name, origin) for _, file in remote_files(dataset)]
-        return list(dict.fromkeys(itertools.chain(*matches)))
+        for split, file in remote_files(dataset):
+            chosen[split] = matching(listed, file.name, origin)
+        return list(dict.fromkeys(itertools.chain(*chosen.values())))
 
     hub_id, revision = dataset.hub.id, dataset.hub.revision
     download = hub.download("dataset", hub_id, revision, select, fetch, work, progress)
-    files = {
-        split: [download.root / match.path for match in matching(download.files, file.name, download.origin)]
-        for split, file in remote_files(dataset)
-    }
+    files = {split: [download.root / file.path for file in matches] for split, matches in chosen.items()}
     return files, [download]
 
 

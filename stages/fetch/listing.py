@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from stages.base.errors import InputError
 from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
@@ -15,17 +14,6 @@ SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:")
 SHOWN = 8
-
-
-class Named(Protocol):
-    """A file of a repository."""
-
-    @property
-    def path(self) -> str:
-        """Path with slashes, relative to the repository."""
-
-
-N = TypeVar("N", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -89,7 +77,7 @@ def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> li
     return [file for file in files if file.path in selected]
 
 
-def matching(files: Sequence[N], pattern: str, origin: str) -> list[N]:
+def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
     """Return the files that match `pattern`, by path; `*` does not cross directories.
 
     Raises:

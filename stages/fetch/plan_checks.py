@@ -35,22 +35,15 @@ def fetch_dataset(planned: Planned) -> Iterator[Problem]:
         )
 
 
-def _check_config_json(model: ModelConfig, directory: Path) -> None:
-    from stages.fetch import local  # here and below: not needed if nothing has to run
-    from stages.tokenize import tokenizer
-
-    file = directory / "config.json"
-    local.check_config(tokenizer.read_json(file), model, file)
-
-
 def _check_model(model: ModelConfig, directory: Path, needs_weights: bool) -> None:
-    from stages.fetch import local
-    from stages.tokenize.tokenizer import special_ids
+    from stages.fetch import local  # here and below: not needed if nothing has to run
+    from stages.tokenize.tokenizer import read_json, special_ids
 
     if needs_weights:
         local.check_model(directory, model)
     else:
-        _check_config_json(model, directory)
+        file = directory / "config.json"
+        local.check_config(read_json(file), model, file)
     if model.tokenizer_path is None and (directory / "tokenizer_config.json").is_file():
         special_ids(directory, model)
 

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.fetch import arith, builtin, hub, local, tokenizer_files
+from stages.fetch import builtin, hub, local, tokenizer_files
 from stages.fetch.config import DatasetConfig
 from stages.fetch.download import Progress, adopt, link
-from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.listing import Listed, model_files
 from stages.fetch.sources import FetchConfig
-from stages.fetch.user_files import split_files
+from stages.fetch.training import training_rows
 from stages.models.config import ModelConfig
 from stages.weights.progress import to_context
 
@@ -21,9 +20,12 @@ def run(context: Context) -> None:
     """Put config, weights and tokenizer into the output."""
     model = context.section(ModelConfig, "model")
     if model.source == "builtin":
-        dataset = context.section(DatasetConfig, "dataset") if context.config.get("dataset") else None
-        rows = context.inputs.get("fetch_dataset")
-        text = texts(dataset, context.seed, rows) if dataset else None
+        text = None
+        if context.config.get("dataset"):
+            dataset = context.section(DatasetConfig, "dataset")
+            fetched = context.inputs.get("fetch_dataset")
+            rows = training_rows(dataset, dataset.columns, context.seed, fetched)
+            text = (part for row in rows for part in (row.prompt + "\n", row.answer))
         build_model(model, text, context.seed, context.output)
         return
     fetch = context.section(FetchConfig, "fetch")
@@ -88,23 +90,3 @@ def fetch_model(
     else:
         tokenizer_files.take(Path(model.tokenizer_path), output)
     tokenizer_files.check_fit(output, model.vocab_size)
-
-
-def texts(dataset: DatasetConfig, seed: int, fetched: Path | None = None) -> Iterator[str]:
-    """Yield the training text of a dataset, questions and answers in turn.
-
-    Args:
-        dataset: generated, local, or fetched.
-        seed: for generated rows.
-        fetched: artifact of fetch_dataset, if there is one.
-    """
-    if dataset.source == "builtin":
-        if dataset.arith is None or dataset.train_rows is None:
-            raise InputError("dataset.arith", None, "is required when dataset.source=builtin")
-        for prompt, answer in arith.generate(dataset.arith, seed, dataset.train_rows, 1)[0]:
-            yield from (prompt + "\n", answer)
-        return
-    for file in [split_files(dataset)[0]] if fetched is None else sorted(fetched.glob("train*")):
-        for row in read_lines(file, dataset.columns):
-            if isinstance(row, Row):
-                yield from (row.prompt + "\n", row.answer)

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import InputError, Problem
-from stages.fetch import arith
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.user_files import split_files
+from stages.fetch.jsonl import Row
+from stages.fetch.training import training_rows
 from stages.rewards.config import RewardConfig
 from stages.rewards.score import score_each
 from stages.tokenize.config import TokenizeConfig
@@ -80,36 +79,23 @@ class Probe:
         return {"earnable": self.earnable, **values}
 
 
-def sample_rows(dataset: DatasetConfig, config: TokenizeConfig, seed: int, count: int = ROWS) -> list[Row]:
+def sample_rows(
+    dataset: DatasetConfig, config: TokenizeConfig, seed: int, fetched: Path | None = None, count: int = ROWS
+) -> list[Row]:
     """Return the first usable training rows.
 
     Raises:
-        InputError: the file is missing or holds no usable row.
+        InputError: the dataset is not here, or holds no usable row.
     """
-    if dataset.source == "builtin":
-        if dataset.arith is None:
-            raise InputError("dataset.arith", None, "is required when dataset.source=builtin")
-        pairs = arith.generate(dataset.arith, seed, count, 1)[0]
-        return [Row(line, *pair) for line, pair in enumerate(pairs, start=1)]
-    if dataset.source != "local":
+    if fetched is None and dataset.source not in ("builtin", "local"):
+        rule = f"is needed to look into a dataset from {dataset.source}"
         remedy = "give files you have with dataset.path, or run first: plan then reads what was fetched"
-        raise InputError(
-            "dataset.path", None, f"is needed to look into a dataset from {dataset.source}", remedy
-        )
-    return first_rows(split_files(dataset)[0], dataset, config, count)
-
-
-def first_rows(path: Path, dataset: DatasetConfig, config: TokenizeConfig, count: int = ROWS) -> list[Row]:
-    """Return the first usable rows of a file.
-
-    Raises:
-        InputError: it is missing or holds none.
-    """
-    rows = (entry for entry in read_lines(path, columns(dataset, config)) if isinstance(entry, Row))
-    head = list(islice(rows, count))
-    if not head:
-        raise InputError(path, None, "holds no usable row", "check dataset.columns")
-    return head
+        raise InputError("dataset.path", None, rule, remedy)
+    rows = training_rows(dataset, columns(dataset, config), seed, fetched, count)
+    first = list(islice(rows, count))
+    if not first:
+        raise InputError(fetched or dataset.path, None, "holds no usable row", "check dataset.columns")
+    return first
 
 
 def answers(row: Row, truth: str) -> dict[str, str]:

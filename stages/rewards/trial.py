@@ -6,9 +6,8 @@ It runs in a separate process, like a stage, because user code may do anything.
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig
-from stages.fetch.records import split_sources
 from stages.rewards.config import RewardConfig
-from stages.rewards.probe import answers, broken, first_rows, sample_rows
+from stages.rewards.probe import answers, broken, sample_rows
 from stages.rewards.score import Columns, check_failures, score_each
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import ground_truth
@@ -26,10 +25,7 @@ def run(context: Context) -> None:
     dataset, tokenize = context.section(DatasetConfig, "dataset"), context.section(TokenizeConfig, "tokenize")
     reward = context.section(RewardConfig, "reward")
     fetched = context.inputs.get("fetch_dataset")
-    if fetched is None:
-        rows = sample_rows(dataset, tokenize, context.seed, ROWS)
-    else:
-        rows = first_rows(split_sources(fetched, "train")[0], dataset, tokenize, ROWS)
+    rows = sample_rows(dataset, tokenize, context.seed, fetched, ROWS)
     known = [(row, truth) for row in rows if (truth := ground_truth(row, dataset, tokenize))]
     if not known:
         raise InputError("dataset.solution", dataset.solution, "gives none of the first rows a ground truth")
