@@ -23,19 +23,19 @@ def chat_template(encoder: Encoder) -> str:
         default = str(config.enable_thinking).lower()
         lines.append(f"set enable_thinking = enable_thinking if enable_thinking is defined else {default}")
     if config.system_prompt or config.prompt_suffix:
-        lines.append("set asked = namespace(messages=[])")
+        lines.append("set conversation = namespace(messages=[])")
         if config.system_prompt:
             system = f"[{{'role': 'system', 'content': {literal(config.system_prompt)}}}]"
-            lines += ["if messages[0].role != 'system'", f"set asked.messages = {system}", "endif"]
+            lines += ["if messages[0].role != 'system'", f"set conversation.messages = {system}", "endif"]
         lines.append("for message in messages")
         if config.prompt_suffix:
             content = f"message.content + {literal(config.prompt_suffix)}"
             lines += ["if message.role == 'user' and message.content is string"]
             lines += [f"set message = dict(message, content={content})", "endif"]
         lines += [
-            "set asked.messages = asked.messages + [message]",
+            "set conversation.messages = conversation.messages + [message]",
             "endfor",
-            "set messages = asked.messages",
+            "set messages = conversation.messages",
         ]
     return "".join(f"{{%- {line} %}}\n" for line in lines) + encoder.template.source
 

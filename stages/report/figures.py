@@ -1,13 +1,11 @@
-"""Figures drawn with matplotlib, as SVG elements of the page, in the colours of its style sheet."""
+"""Figures drawn with matplotlib, as SVG images inside the page."""
 
-import hashlib
+import base64
 import io
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -25,18 +23,16 @@ SETTINGS = {
 }
 MUTED, LINE = "#5f676e", "#e6e3dc"
 COLOURS = ("#1f6f78", "#c07a1b", "#7a5195", "#b5485d", "#4c7a3f", "#5b6b8c")
-"""Colours of the first, second, … series; style.css has the same, and others for dark pages."""
-VARIABLES = {MUTED: "var(--muted)", LINE: "var(--line)"} | {
-    colour: f"var(--c{i})" for i, colour in enumerate(COLOURS, start=1)
-}
+"""Colours of the first, second, … series; style.css has the same for legends."""
 MAX_LINES = len(COLOURS)
 
 
 @dataclass(frozen=True)
 class Image:
-    """The elements of an SVG figure, and its content in words for readers who do not see it."""
+    """A figure, and its content in words for readers who do not see it."""
 
-    svg: Markup
+    url: str
+    """data: URL of an SVG image."""
     alt: str
 
 
@@ -52,21 +48,6 @@ def image(draw: Callable[[Axes], None], alt: str) -> Image:
         axes.set_axisbelow(True)
         axes.tick_params(length=0, pad=6, labelcolor=MUTED, labelsize=11)
         draw(axes)
-        buffer = io.StringIO()
+        buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator")))
-    prefix = hashlib.sha256(f"{alt}{buffer.getvalue()}".encode()).hexdigest()[:8]
-    return Image(Markup(_embeddable(buffer.getvalue(), prefix)), alt)  # noqa: S704 (matplotlib escapes texts)
-
-
-def _embeddable(document: str, prefix: str) -> str:
-    """Return the elements of an SVG document, with unique ids, the page's colours and short numbers."""
-    svg = document[document.index("</defs>") + len("</defs>") : document.rindex("</svg>")]
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
-    referenced = set(re.findall(r"#([a-z]\w+)[\")]", svg))
-    svg = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in referenced else "", svg)
-    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
-    svg = re.sub(r' d="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg)
-    svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    return svg.replace("xlink:href", "href").strip()
+    return Image(f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}", alt)

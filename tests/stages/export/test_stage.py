@@ -79,7 +79,7 @@ def test_the_card_has_accuracy_recipe_and_versions_but_no_secret(tmp_path, confi
     for part in (
         "# tiny after GRPO on arith", "engine=local", "| 93.0 % | 91.3 to 94.4 % (95 % interval) |",
         "1024 held-out", "accuracy × 1, answer\\_format × 0.1", "beta: 0.01", "mindspore 2.7.0", "commit abc",
-        "grpoflow run train.beta=0.02 ", "None lay in the base's directory", "3+4?",
+        "grpoflow run train.beta=0.02 ", "contains no licence file", "3+4?",
     ):  # fmt: skip
         assert part in card, part
     assert "secret" not in card

@@ -119,8 +119,12 @@ def test_pointing_at_a_curve_shows_its_values_inside_the_figure(page, width, bro
     measure = """
         const plot = document.querySelector('.plot:has(ol)'), steps = [...plot.querySelectorAll('li')];
         plot.scrollIntoView({behavior: 'instant', block: 'center'});
-        const point = [...plot.querySelectorAll('use')].at(-1).getBoundingClientRect();
-        const under = document.elementFromPoint(point.x + point.width / 2, point.y + point.height / 2);
+        const image = plot.querySelector('img'), box = image.getBoundingClientRect();
+        const svg = new DOMParser().parseFromString(atob(image.src.split(',')[1]), 'image/svg+xml');
+        const [, , width, height] = svg.documentElement.getAttribute('viewBox').split(' ').map(Number);
+        const last = [...svg.querySelectorAll('use')].at(-1);  // the marker of the last point
+        const under = document.elementFromPoint(box.x + last.getAttribute('x') / width * box.width,
+            box.y + last.getAttribute('y') / height * box.height);
         const shown = () => steps.filter((step) => step.firstChild.getBoundingClientRect().width > 0).length;
         const before = shown();
         for (const rule of document.styleSheets[0].cssRules)

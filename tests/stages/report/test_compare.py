@@ -10,7 +10,7 @@ from tests.stages.report.test_page import HOSTILE, check
 def test_results_curves_and_differing_values_of_all_runs():
     source = render(compared(3))
     page = check(source)
-    reward = next(label for label in page.attributes("aria-label") if label.startswith("Reward. "))
+    reward = next(label for label in page.attributes("alt") if label.startswith("Reward. "))
     assert [f"run {i}: " in reward for i in range(4)] == [True, True, True, False]
     assert "Only one value differs." in page.text
     results = source[source.index('id="results"') : source.index('id="curves"')]

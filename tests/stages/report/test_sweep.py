@@ -28,7 +28,7 @@ def test_the_best_point_is_first_with_the_command_that_reproduces_it():
 
 def test_a_shared_training_is_one_line_with_the_common_values_of_its_points():
     page = check(render(**sweep_of(8)), scripts=1)
-    reward = next(label for label in page.attributes("aria-label") if label.startswith("Reward. "))
+    reward = next(label for label in page.attributes("alt") if label.startswith("Reward. "))
     assert "0, 1: train.beta=0.00: " in reward and "2, 3: train.beta=0.01: " in reward
     assert reward.count("at step 80; lowest") == 4, "four trainings of eight points, one line each"
     assert "Accuracy on held-out prompts" not in page.text, "nobody measured it"
