@@ -11,7 +11,7 @@ from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.engine import ENGINE
 from stages.engines.mindformers.rehearsal import shim, shrink
 from stages.engines.mindformers.stage import PART
-from stages.engines.rehearsal import Proof, positive, proof, resumed
+from stages.engines.rehearsal import KILLED_AFTER, Proof, positive, proof, resumed
 from stages.grpo.metrics import read_rows
 
 
@@ -33,7 +33,7 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     planned = stages.plan(small)
     stages.build_until(planned, "sft")
     killed = stages.kill(planned, "sft", _checkpoint)
-    files = f"weights and both Adam moments after step {shrink.KILLED_AFTER}: {killed}"
+    files = f"weights and both Adam moments after step {KILLED_AFTER}: {killed}"
     yield proof("sft: checkpoint complete", killed is not None, files)
     sft = stages.build(planned, "sft")
     rows = read_rows(sft / "metrics.jsonl")
@@ -46,6 +46,6 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
 def _checkpoint(work: Path) -> list[int] | None:
     """Return epoch and step of the newest complete checkpoint after KILLED_AFTER steps."""
     complete = checkpoints.moments(work / "output", PART, 1)
-    if not complete or complete[-1].step < shrink.KILLED_AFTER:
+    if not complete or complete[-1].step < KILLED_AFTER:
         return None
     return [complete[-1].epoch, complete[-1].step]

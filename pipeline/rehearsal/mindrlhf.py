@@ -16,11 +16,10 @@ from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.mindformers.rehearsal.shrink import KILLED_AFTER
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, proofs, shrink
-from stages.engines.rehearsal import Proof, proof, resumed
+from stages.engines.rehearsal import KILLED_AFTER, Proof, proof, resumed
 from stages.grpo import engine as local
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair

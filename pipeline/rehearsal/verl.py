@@ -14,7 +14,7 @@ from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_inputs, missing_packages
 from pipeline.rehearsal.scratch import Scratch
-from stages.engines.rehearsal import Proof, positive, proof, resumed
+from stages.engines.rehearsal import KILLED_AFTER, STEPS, Proof, positive, proof, resumed
 from stages.engines.verl import checkpoints, recipe, shrink
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.engine import CPU_PACKAGES, ENGINE, PACKAGES, job
@@ -93,13 +93,13 @@ def _validated(plan: Plan, scratch: Path) -> Proof:
 def _checkpoint(work: Path) -> int | None:
     """Return the step of a complete checkpoint."""
     step = checkpoints.tracked(work / "checkpoints")
-    return step if step is not None and step >= shrink.KILLED_AFTER else None
+    return step if step is not None and step >= KILLED_AFTER else None
 
 
 def _trained(rows: list[dict[str, Any]]) -> Proof:
     """Check that rewards were computed and that the policy got a gradient."""
     norms = positive("", rows, "grad_norm")
-    holds = len(rows) == shrink.STEPS and norms.state == "proven"
+    holds = len(rows) == STEPS and norms.state == "proven"
     rewards = ", ".join(f"{row.get('reward', math.nan):.3g}" for row in rows)
     return proof("rewards and updates", holds, f"mean rewards {rewards}; gradient norms {norms.told}")
 

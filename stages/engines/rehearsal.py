@@ -1,5 +1,6 @@
 """Parts that the rehearsals of all engines share: proofs, and the configuration for a CPU."""
 
+import copy
 import json
 import math
 import os
@@ -13,6 +14,11 @@ from stages.base.layout import ROLES
 State = Literal["proven", "failed", "unproven"]
 VARIABLE = "GRPOFLOW_REHEARSAL"
 """Variable without which a rehearsal's directories on PYTHONPATH have no effect."""
+STEPS, KILLED_AFTER = 2, 1
+"""All steps, and the step whose checkpoint is complete when the run is killed."""
+HELD_OUT = 4
+"""Held-out rows, all of which evaluate answers."""
+HIDDEN, LAYERS, HEADS, INTERMEDIATE = 16, 2, 2, 32
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,30 @@ def environment(on_path: Path, variables: Mapping[str, str], **more: str) -> dic
     """Return engine.env of a rehearsal: the run's variables, `more`, and `on_path` first on PYTHONPATH."""
     path = [str(on_path), *filter(None, [variables.get("PYTHONPATH")])]
     return {**variables, "PYTHONPATH": os.pathsep.join(path), **more}
+
+
+def shrink(config: Mapping[str, Any], model: Path, workers: int) -> dict[str, Any]:
+    """Return a copy of a plain configuration with a small model in `model`, complete on each worker.
+
+    Grouped heads stay grouped. The engines' rehearsals shrink batches, lengths and numbers of steps.
+    """
+    small = copy.deepcopy(dict(config))
+    grouped = config["model"]["num_key_value_heads"] < config["model"]["num_attention_heads"]
+    small["model"] |= {
+        "source": "local",
+        "path": str(model),
+        "tokenizer_path": None,
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": HEADS // 2 if grouped else HEADS,
+        "intermediate_size": INTERMEDIATE,
+    }
+    small["layout"] = complete_layout(config["layout"], workers)
+    small["cards"] = workers
+    small["dataset"]["test_rows"] = HELD_OUT
+    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
+    return small
 
 
 def complete_layout(layout: Mapping[str, Any], workers: int) -> dict[str, Any]:

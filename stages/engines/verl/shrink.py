@@ -1,19 +1,16 @@
 """The recipe of a rehearsal: a small model and few steps on a CPU; template, algorithm and rewards stay."""
 
-import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.engines.rehearsal import complete_layout, keep_existing_scripts
+from stages.engines import rehearsal
+from stages.engines.rehearsal import STEPS, keep_existing_scripts
 
-STEPS, KILLED_AFTER = 2, 1
-"""All steps, and the step whose checkpoint is complete when the run is killed."""
-ROWS, HELD_OUT = 16, 4
-"""Rows of the training data (at least two steps), and held-out rows."""
+ROWS = 16
+"""Rows of the training data; at least two steps."""
 MAX_TOKENS, COMPLETIONS, PROMPTS = 32, 4, 2
 """Upper limits: tokens of a completion, completions of a prompt, prompts of an update."""
-_HIDDEN, _LAYERS, _HEADS, _INTERMEDIATE = 16, 2, 2, 32
 REWARD = "grpoflow_rehearsal_reward"
 """Module with an additional reward function: a random model earns no other, and would learn nothing."""
 REWARD_SOURCE = '''"""Reward of a rehearsal."""
@@ -33,28 +30,11 @@ def shrink(config: Mapping[str, Any], model: Path, workers: int) -> dict[str, An
         model: directory of the small model.
         workers: number of workers, which shard the model by FSDP2.
     """
-    small = copy.deepcopy(dict(config))
-    grouped = config["model"]["num_key_value_heads"] < config["model"]["num_attention_heads"]
-    small["model"] |= {
-        "source": "local",
-        "path": str(model),
-        "tokenizer_path": None,
-        "hidden_size": _HIDDEN,
-        "num_hidden_layers": _LAYERS,
-        "num_attention_heads": _HEADS,
-        "num_key_value_heads": _HEADS // 2 if grouped else _HEADS,
-        "intermediate_size": _INTERMEDIATE,
-    }
-    small["layout"] = complete_layout(config["layout"], workers)
+    small = rehearsal.shrink(config, model, workers)
     small["layout"]["train"] |= {"opt_offload": False}
-    small["cards"] = workers
     _shrink_engine(small)
     _shrink_steps(small)
-    small["dataset"] |= {
-        "train_rows": max(ROWS, STEPS * small["train"]["prompts_per_step"]),
-        "test_rows": HELD_OUT,
-    }
-    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
+    small["dataset"]["train_rows"] = max(ROWS, STEPS * small["train"]["prompts_per_step"])
     reward = small["reward"]
     reward["functions"] = (*reward["functions"], f"{REWARD}:letters")
     reward["weights"] = (*reward["weights"], 1.0)

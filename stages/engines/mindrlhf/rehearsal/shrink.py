@@ -1,20 +1,17 @@
 """The recipe of a rehearsal: sizes become small, and nothing else changes."""
 
-import copy
 import itertools
 from pathlib import Path
 from typing import Any
 
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.mindformers.rehearsal.shrink import STEPS, small_shape
 from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
-from stages.engines.rehearsal import complete_layout, keep_existing_scripts
+from stages.engines.rehearsal import STEPS, keep_existing_scripts
+from stages.engines.rehearsal import shrink as shrink_model
 
 MAX_TOKENS = 32
-HELD_OUT = 4
-"""Prompts that evaluate answers."""
 PROMPT = 256
 """Tokens of a prompt that must fit, however many samples share a row."""
 BATCH_RULES = (
@@ -47,10 +44,7 @@ def worker_bytes(job: Job) -> int:
 
 def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> dict[str, Any]:
     """Return the plain configuration of the rehearsal of a plain configuration."""
-    small = copy.deepcopy(config)
-    small["model"] |= small_shape(config["model"], str(model))
-    small["layout"] = complete_layout(config["layout"], workers)
-    small["cards"] = workers
+    small = shrink_model(config, model, workers)
     engine, tokens = small["engine"], min(small["rollout"]["max_tokens"], MAX_TOKENS)
     engine["env"] = shim.environment(script, engine["env"])
     keep_existing_scripts(engine)
@@ -61,9 +55,8 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
     tokenize = small["tokenize"]
     tokenize["max_prompt_length"] = _prompt(tokenize["max_prompt_length"], tokens, engine["pack_num"])
     set_lengths(small, tokens)
-    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
     _use_few_samples(small, workers)
-    small["dataset"] |= {"test_rows": HELD_OUT, "train_rows": STEPS * small["train"]["prompts_per_step"]}
+    small["dataset"]["train_rows"] = STEPS * small["train"]["prompts_per_step"]
     return small
 
 
