@@ -16,7 +16,6 @@ from pipeline.rehearsal import report
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
-from pipeline.store import rehearsals
 from pipeline.terminal import as_json
 from stages.engines.rehearsal import Proof
 
@@ -49,11 +48,11 @@ def rehearse(options: Namespace) -> int:
     if refused:
         raise ConfigError(refused)
     store.open()
-    directory = rehearsals.directory(store, plan.spec("grpo").key)
-    with rehearsals.exclusive(directory):
-        scratch = (directory / rehearsals.SCRATCH).absolute()
+    directory = report.directory(store, plan.spec("grpo").key)
+    with report.exclusive(directory):
+        scratch = directory / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
-        (directory / rehearsals.REPORT).unlink(missing_ok=True)
+        (directory / report.REPORT).unlink(missing_ok=True)
         proofs = []
         for proof in _proofs(parts, plan, scratch):
             _print_progress(f"{proof.state}: {proof.what}: {proof.told}")
@@ -63,7 +62,7 @@ def rehearse(options: Namespace) -> int:
         if passed:
             shutil.rmtree(scratch, ignore_errors=True)
     if options.json:
-        print(as_json(json.loads((directory / rehearsals.REPORT).read_text(encoding="utf-8"))))
+        print(as_json(json.loads((directory / report.REPORT).read_text(encoding="utf-8"))))
         return Exit.DONE if passed else Exit.FAILED
     report.show(proofs)
     if not passed:

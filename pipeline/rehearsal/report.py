@@ -1,16 +1,38 @@
-"""Reports of a rehearsal: a table, JSON for programs, and one line for scripts."""
+"""Directory and reports of a rehearsal: a table, JSON for programs, and one line for scripts."""
 
 import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.errors import StoreError
-from pipeline.store.rehearsals import REPORT
+from pipeline.store.leases import AlreadyLocked, locked
+from pipeline.store.store import DIGITS, Key, Store
 from pipeline.terminal import Table, console
 from stages.engines.rehearsal import Proof
+
+REPORT = "report.json"
+
+
+def directory(store: Store, trained: Key) -> Path:
+    """Return the directory of the rehearsal of a run, which is named by its grpo artifact."""
+    return store.root / ".rehearsals" / trained.fingerprint[:DIGITS]
+
+
+def exclusive(directory: Path) -> AbstractContextManager[object]:
+    """Lock a rehearsal's directory.
+
+    Raises:
+        StoreError: another process holds the lock, or the directory cannot be written.
+    """
+    try:
+        return locked(directory / "lock", directory, wait=False)
+    except AlreadyLocked:
+        message = f"{directory}: is being rehearsed by another process; wait until it has ended"
+        raise StoreError(message) from None
 
 
 def has_passed(proofs: Sequence[Proof]) -> bool:

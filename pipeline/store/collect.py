@@ -9,12 +9,12 @@ that is about to be removed.
 import contextlib
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import StoreError
-from pipeline.store import history, leases, rehearsals
+from pipeline.store import history, leases
 from pipeline.store.attempt import is_held
 from pipeline.store.history import Record
 from pipeline.store.store import Store
@@ -28,7 +28,7 @@ class Garbage:
     path: Path
     bytes: int
     kind: str
-    """artifact, work (files and checkpoints of an attempt), logs, quarantine, or rehearsal."""
+    """artifact, work (files and checkpoints of an attempt), logs, or quarantine."""
 
 
 def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
@@ -46,13 +46,10 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
     try:
         busy = _busy(store)
         with leases.exclusive(store.root) if delete else contextlib.nullcontext():
-            known = history.runs(store.root)
-            garbage = [
-                Garbage(path, _bytes(path), "rehearsal") for path in rehearsals.leftover_scratch(store)
-            ]
-            if known or artifacts(store):
-                _check_history(store, known.values(), busy, history.find_gap(store.root, known))
-                garbage += _garbage(store, known.values(), keep, busy)
+            runs = history.runs(store.root).values()
+            if gap := _find_gap(store, runs, busy):
+                raise StoreError(f"{store.root / history.FILE}: {gap}; nothing is removed")
+            garbage = list(_garbage(store, runs, keep, busy)) if runs else []
             for item in garbage if delete else ():
                 _remove(store, item)
     except OSError as error:
@@ -91,13 +88,16 @@ def _busy(store: Store) -> set[str]:
     return {_artifact_of(work) for work in (store.root / ".work").glob("*") if is_held(work)}
 
 
-def _check_history(store: Store, runs: Iterable[Record], busy: Set[str], gap: str | None) -> None:
-    """Raise StoreError if the history has a gap, or lacks the run of an artifact that is being built."""
+def _find_gap(store: Store, runs: Collection[Record], busy: Set[str]) -> str | None:
+    """Return what the history is missing, or None if it looks complete."""
+    if not runs and artifacts(store):
+        return "no run is recorded, so it is unknown which artifacts are needed"
+    leases_of_runs = {run.lease for run in runs}
+    for lock in sorted((store.root / ".leases").glob("*.lock")):
+        if lock.stem not in leases_of_runs and leases.is_leased(store.root, lock.stem):
+            return f"run {lock.stem} is running, but not recorded"
     unknown = busy - {flat for run in runs for flat in _flat(run)}
-    if unknown and gap is None:
-        gap = f"{store.root / history.FILE}: the run that builds {min(unknown)} now is not recorded"
-    if gap is not None:
-        raise StoreError(f"{gap}; nothing is removed")
+    return f"the run that builds {min(unknown)} now is not recorded" if unknown else None
 
 
 def _garbage(store: Store, runs: Iterable[Record], keep: int, busy: Set[str]) -> Iterable[Garbage]:
@@ -128,9 +128,6 @@ def _garbage(store: Store, runs: Iterable[Record], keep: int, busy: Set[str]) ->
 def _remove(store: Store, item: Garbage) -> None:
     """Remove a directory; an artifact is renamed first, so that it is never visible in part."""
     path = item.path
-    if item.kind == "rehearsal":
-        with rehearsals.exclusive(path.parent):
-            return shutil.rmtree(path)
     if item.kind == "artifact":
         path = store.root / ".quarantine" / f"{_name(path).replace('/', '-')}-{uuid.uuid4().hex[:8]}"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,12 +19,15 @@ TRANSIENT_ERRORS = frozenset(
 READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
-def settle(directory: Path, reserved: str) -> dict[str, dict[str, Any]]:
+def settle(
+    directory: Path, reserved: str, digested: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """Digest, fsync and write-protect every file; for a symbolic link, its target's content is digested.
 
     Args:
-        directory: output of a stage.
+        directory: output of a stage, or a pulled artifact.
         reserved: file name that is not allowed.
+        digested: entries of files that were digested while they were downloaded.
 
     Returns:
         Relative path -> {size (bytes), sha256}, with the target of a symbolic link as `link`.
@@ -40,7 +43,8 @@ def settle(directory: Path, reserved: str) -> dict[str, dict[str, Any]]:
         if path.is_dir() and not path.is_symlink():
             fsync_directory(path)
             continue
-        files[name] = {"size": path.stat().st_size, "sha256": file_digest(path)}
+        size, known = path.stat().st_size, digested.get(name, {})
+        files[name] = {"size": size, "sha256": known["sha256"] if known else file_digest(path)}
         if path.is_symlink():
             files[name]["link"] = os.readlink(path)
             continue
@@ -48,23 +52,6 @@ def settle(directory: Path, reserved: str) -> dict[str, dict[str, Any]]:
             os.fsync(file.fileno())
         path.chmod(READ_ONLY)
     return files
-
-
-def check_settled(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check names and sizes of files that were digested and fsynced while they were downloaded.
-
-    Raises:
-        StoreError: a file was changed, added or removed since then.
-    """
-    sizes = {}
-    for path in sorted(directory.rglob("*")):
-        if path.is_dir():
-            fsync_directory(path)
-        else:
-            sizes[path.relative_to(directory).as_posix()] = path.stat().st_size
-    changed = sizes.items() ^ {(name, entry["size"]) for name, entry in files.items()}
-    if changed:
-        raise StoreError(f"{directory / min(changed)[0]}: was changed after it was downloaded")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -205,28 +205,6 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
         known.pinned = kind == "pinned"
 
 
-def find_gap(store: Path, known: Mapping[str, Record]) -> str | None:
-    """Return None if the history is complete, otherwise a description of what is missing.
-
-    Args:
-        store: the store's directory.
-        known: the runs that `runs` returned.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
-    file = store / FILE
-    try:
-        leases = sorted((store / ".leases").glob("*.lock"))
-    except OSError as error:
-        raise StoreError.from_os_error(error, file) from error
-    if not known:
-        return f"{file}: no run is recorded, so it is unknown which artifacts are needed"
-    expected = {run.lease for run in known.values()}
-    unknown = [lock.stem for lock in leases if lock.stem not in expected and is_leased(store, lock.stem)]
-    return f"{file}: run {unknown[0]} is running, but not recorded" if unknown else None
-
-
 def find(store: Path, selector: str) -> Record:
     """Return a run of a store by id, unique prefix of an id, name, or `last`.
 

@@ -18,15 +18,16 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import NoResult, StoreError
-from pipeline.store.durable import check_settled, damage, fsync_directory, settle, unreadable, write_json
+from pipeline.errors import ConfigError, NoResult, StoreError
+from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
 from pipeline.store.leases import AlreadyLocked, locked
 from stages.base.files import read_json
+from stages.base.reader import read
 from stages.required_files import missing_file
 
 MANIFEST = "manifest.json"
@@ -58,12 +59,12 @@ class Manifest:
     stage: str
     fingerprint: str
     code_version: int
-    config: dict[str, Any]
-    inputs: dict[str, str]
+    config: Mapping[str, Any]
+    inputs: Mapping[str, str]
     """Input name -> fingerprint."""
-    external: dict[str, str]
+    external: Mapping[str, str]
     """Path of a user's file -> its SHA-256."""
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     git_commit: str | None
     seed: int | None
     started: float
@@ -71,7 +72,7 @@ class Manifest:
     ended: float
     host: str
     peak_memory_gib: float
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    files: Mapping[str, Any] = field(default_factory=dict)
     """Relative path -> {size (bytes), sha256}."""
     format: int = FORMAT
 
@@ -86,7 +87,7 @@ class Manifest:
             return cls.from_json(read_json(file))
         except FileNotFoundError as error:
             raise StoreError(f"manifest missing: {file}") from error
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise StoreError(f"manifest corrupt: {file} ({error})") from error
 
     @classmethod
@@ -94,31 +95,21 @@ class Manifest:
         """Create a manifest from its JSON value.
 
         Raises:
-            ValueError, TypeError, KeyError: the value is malformed.
+            ValueError: the value is malformed.
         """
-        manifest = cls(**values)
-        manifest._check()
-        return manifest
-
-    def _check(self) -> None:
-        """Raise ValueError if a field has an invalid type or value."""
-        kinds: dict[type | tuple[type, ...], tuple[str, ...]] = {
-            str: ("stage", "fingerprint", "host"),
-            (int, float): ("started", "ended", "peak_memory_gib"),
-            dict: ("config", "inputs", "external", "versions", "files"),
-        }
-        for kind, names in kinds.items():
-            for name in names:
-                if not isinstance(getattr(self, name), kind):
-                    raise ValueError(f"{name}={getattr(self, name)!r:.100}")
-        if self.format != FORMAT or not self.files:
+        try:
+            manifest = read(cls, values)
+        except (ConfigError, RecursionError) as error:
+            raise ValueError(f"{error!s:.300}") from error
+        if manifest.format != FORMAT or not manifest.files:
             raise ValueError("unknown format or no files")
-        for name, entry in self.files.items():
+        for name, entry in manifest.files.items():
             known = isinstance(entry, dict) and type(entry.get("size")) is int
             if not known or not isinstance(entry.get("sha256"), str):
                 raise ValueError(f"entry {name}")
             if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
                 raise ValueError(f"entry {name}")
+        return manifest
 
 
 class Store:
@@ -240,7 +231,7 @@ class Store:
 
         Args:
             staging: directory with the artifact's files.
-            manifest: its manifest; files in it were digested and fsynced while they were downloaded.
+            manifest: its manifest; its files, if any, were digested while they were downloaded.
             replaces: manifest digest of an existing artifact that this one replaces; it moves to quarantine.
 
         Raises:
@@ -250,9 +241,9 @@ class Store:
         key = Key(manifest.stage, manifest.fingerprint)
         final = self.path(key)
         try:
-            files = manifest.files or settle(staging, MANIFEST)
-            if manifest.files:
-                check_settled(staging, files)
+            files = settle(staging, MANIFEST, manifest.files)
+            if manifest.files and files != manifest.files:
+                raise StoreError(f"{staging}: was changed after it was downloaded")
             sizes = {name: entry["size"] for name, entry in files.items()}
             missing = missing_file(key.stage, manifest.config, sizes)
             if missing is not None or not files:

@@ -2,7 +2,7 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.errors import StoreError
-from pipeline.store import history, leases, rehearsals
+from pipeline.store import history, leases
 from pipeline.store.attempt import attempt
 from pipeline.store.collect import collect
 from pipeline.store.store import Key, Store
@@ -110,20 +110,3 @@ def test_gc_keeps_artifacts_of_a_live_attempt_without_a_lease(tmp_path):
         with pytest.raises(StoreError, match=f"the run that builds {key.flat} now is not recorded"):
             collect(store, keep=0, delete=True)
     assert exists(made)
-
-
-def test_gc_removes_only_unused_rehearsals(tmp_path):
-    store = Store(tmp_path)
-    left, living = (tmp_path / ".rehearsals" / name for name in ("left", "living"))
-    for location in (left, living):
-        (location / "scratch").mkdir(parents=True)
-        (location / "scratch" / "log").write_text("x" * 1000)
-        (location / rehearsals.REPORT).write_text("{}")
-    with rehearsals.exclusive(living):
-        assert [(item.path, item.kind) for item in collect(store, keep=1, delete=True)] == [
-            (left / "scratch", "rehearsal")
-        ]
-        assert (living / "scratch" / "log").exists()
-    assert not (left / "scratch").exists() and (left / rehearsals.REPORT).exists()
-    run(store, "new", "grpo")
-    assert [item.path for item in collect(store, keep=1, delete=True)] == [living / "scratch"]

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from pipeline.errors import NotThere, Refused, StoreError
 from pipeline.store.remote.remote import Remote
 from pipeline.store.store import MANIFEST, Key, Manifest, Store
+from stages.base.files import parse_json
 from stages.required_files import missing_file
 
 DIRECTORY = re.compile(r"([0-9a-f]{64})-[0-9a-f]{8}")
@@ -81,8 +82,8 @@ def read_manifest(remote: Remote, path: str, key: Key) -> Manifest:
         content = remote.read(f"{path}/{MANIFEST}")  # it may have been changed on the way
     where = f"{remote.url}/{path}/{MANIFEST}"
     try:
-        manifest = Manifest.from_json(json.loads(content))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        manifest = Manifest.from_json(parse_json(content))
+    except ValueError as error:
         raise Refused(f"{where} is refused: malformed manifest ({error})") from error
     if (manifest.stage, manifest.fingerprint) != (key.stage, key.fingerprint):
         claimed = f"{manifest.stage}/{manifest.fingerprint}"
@@ -117,11 +118,12 @@ def _short_digest(content: bytes) -> str:
 
 def _problem(manifest: Manifest, name: str) -> str | None:
     """Return why a file is refused; `Manifest.from_json` refuses absolute names and `..`."""
-    path, size = PurePosixPath(name), manifest.files[name]["size"]
+    path, entry = PurePosixPath(name), manifest.files[name]
     if path.as_posix() != name or name in (".", MANIFEST) or not name.isprintable():
         return f"{name!r:.100} is not allowed as a file name"
-    if any(len(part.encode()) > 255 for part in path.parts) or size < 0:
-        return f"{name[:100]} with {size} bytes cannot be a file"
+    is_valid = entry.keys() == {"size", "sha256"} and entry["size"] >= 0
+    if not is_valid or any(len(part.encode()) > 255 for part in path.parts):
+        return f"{name[:100]} with {entry!r:.100} cannot be a file"
     if any(str(parent) in manifest.files for parent in path.parents):
         return f"{name[:100]} is below a name that is a file"
     return None

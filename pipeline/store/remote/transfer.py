@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable
@@ -11,7 +10,6 @@ from pathlib import Path
 from pipeline.errors import NoResult, NotThere, Refused, RemoteError, StoreError
 from pipeline.fingerprint import file_digest
 from pipeline.store.attempt import Attempt, attempt
-from pipeline.store.durable import READ_ONLY
 from pipeline.store.remote.copies import Copy, check, find, from_store, missing
 from pipeline.store.remote.remote import Remote
 from pipeline.store.store import MANIFEST, Key, Store
@@ -123,9 +121,6 @@ def download(
         for _ in range(2):  # bytes may have been changed on the way
             remote.download(f"{copy.path}/{name}", part, size)
             if file_digest(part) == entry["sha256"]:
-                with part.open("rb") as file:
-                    os.fchmod(file.fileno(), READ_ONLY)
-                    os.fsync(file.fileno())
                 part.replace(target)
                 return size
         raise Refused(f"{remote.url}/{copy.path} is refused: {name} does not have its manifest's digest")

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.errors import Problem
+from pipeline.rehearsal import report
 from pipeline.run import signals
-from pipeline.store import rehearsals
 from stages.base.errors import InputError
 from stages.engines.rehearsal import Proof
 from stages.grpo import engine as local
@@ -95,11 +95,11 @@ def test_what_cannot_be_rehearsed_says_why(tmp_path, capsys, monkeypatch, overri
 def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [LOST])
     assert _rehearse(tmp_path) == 1
-    with rehearsals.exclusive(_place(tmp_path)):
+    with report.exclusive(_place(tmp_path)):
         assert _rehearse(tmp_path) == 1
         assert "is being rehearsed by another process" in capsys.readouterr().err
         assert (_place(tmp_path) / "scratch" / "local" / "left").exists()
-        assert (_place(tmp_path) / rehearsals.REPORT).exists()
+        assert (_place(tmp_path) / report.REPORT).exists()
     monkeypatch.setattr(fake, "proofs", [READ])
     assert _rehearse(tmp_path) == 0
 
@@ -120,4 +120,4 @@ def test_what_is_interrupted_has_not_passed(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 143, done.stderr
     assert "Traceback" not in done.stderr
-    assert not (_place(tmp_path) / rehearsals.REPORT).exists()
+    assert not (_place(tmp_path) / report.REPORT).exists()
