@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         atexit.register(gc.freeze)  # saves a garbage collection at the interpreter's end
     install_streams()
     try:
-        code = _run_flushed(list(sys.argv[1:] if arguments is None else arguments))
+        try:
+            code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:  # after --help, too, which exits; a failure at the interpreter's end could not be reported
+            sys.stdout.flush()
     except BrokenPipeError:
         if not has_lost_reader():
             raise
@@ -48,13 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         raise
     return 1 if report_lost_output() and code in (0, 10) else code
-
-
-def _run_flushed(arguments: list[str]) -> int:
-    try:
-        return _run(arguments)
-    finally:  # after --help, too, which exits; a failure at the interpreter's end could not be reported
-        sys.stdout.flush()
 
 
 def _run(arguments: list[str]) -> int:
@@ -67,14 +63,12 @@ def _run(arguments: list[str]) -> int:
     options = _parse(arguments)
     from pipeline.cli.command import read_configuration
     from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory
+    from pipeline.run import signals
 
     try:
         check_working_directory()
+        signals.install()
         read_configuration(options)
-        if options.tidies:
-            from pipeline.run import signals
-
-            signals.install()
         return int(options.action(options))
     except ConfigError as error:
         for problem in error.problems:
@@ -99,9 +93,20 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         hint = f"; did you mean {near[0]}?" if near else ""
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     options.overrides += remaining
-    if options.run_is_optional and "=" in (options.run or ""):
-        options.run, options.overrides = None, [options.run, *options.overrides]  # RUN was omitted
+    _move_overrides(options)
     return options
+
+
+def _move_overrides(options: argparse.Namespace) -> None:
+    """Move overrides to `options.overrides` if argparse took them for an argument that was omitted."""
+    for name in ("compare", "words", "stage", "run"):
+        value = getattr(options, name, None)
+        if isinstance(value, list):
+            options.overrides = [*(word for word in value if "=" in word), *options.overrides]
+            setattr(options, name, [word for word in value if "=" not in word])
+        elif "=" in (value or ""):
+            options.overrides = [value, *options.overrides]
+            setattr(options, name, None)
 
 
 def _suggestion(command: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
+import re
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pipeline.config.load import derived_values, load
+from pipeline.config.load import load
 from pipeline.plan.target import Target
 from pipeline.store.store import Store
 
@@ -25,27 +24,22 @@ groups: model layout dataset fetch tokenize reward engine rollout sft train eval
 
 @dataclass(frozen=True)
 class Bounded:
-    """Type of a numeric option: a finite number of the given kind within bounds."""
+    """Type of a numeric option: a whole number within bounds."""
 
-    number: type[int] | type[float]
     least: int
     most: int | None = None
 
-    def __call__(self, text: str) -> int | float:
+    def __call__(self, text: str) -> int:
         """Parse a number.
 
         Raises:
-            ArgumentTypeError: the text is not a number of this kind, or is out of bounds.
+            ArgumentTypeError: the text is not a whole number, or is out of bounds.
         """
-        kind = "a whole number" if self.number is int else "a number"
-        bounds = f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
-        try:
-            value = self.number(text)
-        except ValueError:
-            value = math.nan
-        if not self.least <= value <= (math.inf if self.most is None else self.most) or value == math.inf:
-            raise argparse.ArgumentTypeError(f"{text}: must be {kind} {bounds}")
-        return value
+        number = int(text) if re.fullmatch(r"-?\d{1,18}", text) else None
+        if number is None or number < self.least or (self.most is not None and number > self.most):
+            bounds = f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
+            raise argparse.ArgumentTypeError(f"{text}: must be a whole number {bounds}")
+        return number
 
 
 class Commands:
@@ -62,12 +56,7 @@ class Commands:
         """Parser of each command, including the commands of groups, by its words without the program."""
 
     def add(
-        self,
-        name: str,
-        action: Callable[[Namespace], int],
-        help: str,
-        *examples: str,
-        tidies: bool = False,
+        self, name: str, action: Callable[[Namespace], int], help: str, *examples: str
     ) -> argparse.ArgumentParser:
         """Add a command's parser.
 
@@ -76,7 +65,6 @@ class Commands:
             action: function that executes the command and returns the exit code.
             help: one line, starting with a lower-case letter, without a full stop.
             examples: arguments of example command lines.
-            tidies: the command removes incomplete output when it is interrupted by a signal.
         """
         command = f"  {self._program} {name}"
         lines = "".join(f"{command} {example}\n" for example in examples)
@@ -88,7 +76,7 @@ class Commands:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         parser.add_argument("--config-dir", type=Path, help="directory with your own config groups")
-        parser.set_defaults(action=action, tidies=tidies, run_is_optional=False, parser=parser)
+        parser.set_defaults(action=action, parser=parser)
         self.help[name] = help
         self.parsers[parser.prog.partition(" ")[2]] = parser
         return parser
@@ -116,28 +104,24 @@ def add_run(parser: argparse.ArgumentParser, default: str) -> None:
     """Add an optional argument RUN; `default` describes its default in the help."""
     meaning = f"id, beginning of an id, name, or last (default: {default})"
     parser.add_argument("run", metavar="RUN", nargs="?", help=meaning)
-    parser.set_defaults(run_is_optional=True)
+
+
+def add_json(parser: argparse.ArgumentParser, content: str = "") -> None:
+    """Add --json; `content` describes what it prints."""
+    meaning = "machine-readable output" + (f": {content}" if content else "")
+    parser.add_argument("--json", action="store_true", help=meaning)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add --until, --only and --force, which select stages."""
+    """Add --config, and --until, --only and --force, which select stages."""
+    add_configuration(parser)
     parser.add_argument("--until", metavar="STAGE", help="all stages up to this one, in the graph's order")
-    again = "may be repeated, or separate stages with commas"
-    parser.add_argument(
-        "--only",
-        metavar="STAGE",
-        action="append",
-        default=[],
-        help=f"only this stage and everything upstream of it; {again}",
-    )
-    parser.add_argument(
-        "--force",
-        metavar="STAGE",
-        action="append",
-        default=[],
-        help="rebuild this stage and everything downstream; existing artifacts stay valid until their "
-        f"replacements are complete; {again}",
-    )
+    rebuild = "rebuild this stage and everything downstream; existing artifacts stay valid until their "
+    rebuild += "replacements are complete"
+    only = "only this stage and everything upstream of it"
+    for option, meaning in (("--only", only), ("--force", rebuild)):
+        meaning += "; may be repeated, or separate stages with commas"
+        parser.add_argument(option, metavar="STAGE", action="append", default=[], help=meaning)
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -168,8 +152,3 @@ def target_of(options: Namespace) -> Target:
 def store_of(options: Namespace) -> Store:
     """Return the configured store."""
     return Store(Path(load(options.overrides, options.config_dir).store).absolute())
-
-
-def values_of(options: Namespace) -> dict[str, Any]:
-    """Return the configuration as plain values, for commands that need only some sections."""
-    return derived_values(options.overrides, options.config_dir)

@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from dataclasses import asdict
 
-from pipeline.cli.command import Commands, add_configuration
+from pipeline.cli.command import Commands, add_configuration, add_json
 from pipeline.config import file
 from pipeline.config.load import load
 from pipeline.config.sections import Config
@@ -30,7 +30,7 @@ def register(commands: Commands) -> None:
         help="what a key (or a section) means: its unit, type, bounds and default, which stages read it, and "
         "which stages a change would rerun",
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(parser)
     add_configuration(parser)
 
 

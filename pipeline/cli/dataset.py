@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline import engines
-from pipeline.cli.command import Commands, values_of
+from pipeline.cli.command import Commands
+from pipeline.config.load import derived_values
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.terminal import as_json
 from stages.base.reader import read
@@ -25,7 +26,6 @@ def register(commands: Commands) -> None:
         "write a file of questions, instructions or conversations as MindRecord",
         "--input F.jsonl --tokenizer DIR --out DIR dataset=gsm8k",
         "--input F.parquet --tokenizer DIR --out DIR tokenize=conversations",
-        tidies=True,
     )
     parser.add_argument("--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json or .parquet")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
@@ -33,14 +33,14 @@ def register(commands: Commands) -> None:
     parser.add_argument("--sft", action="store_true", help="also write supervised examples of the questions")
 
     help_text = "check that the configured reward can be earned on this dataset (exit 1: it cannot)"
-    commands.add("probe", probe, help_text, "dataset=gsm8k dataset.path=DIR", tidies=True)
+    commands.add("probe", probe, help_text, "dataset=gsm8k dataset.path=DIR")
 
 
 def tokenize(options: Namespace) -> int:
     """Write one file of questions, instructions or conversations as MindRecord."""
     from stages.tokenize.stage import make_encoder, tokenize_path  # not needed by --help
 
-    values = values_of(options)
+    values = derived_values(options.overrides, options.config_dir)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
     if options.sft and config.kind != "grpo":
@@ -60,7 +60,7 @@ def probe(options: Namespace) -> int:
         "PYTHONSAFEPATH"
     ):  # a stage imports from the working directory, this script does not
         sys.path.insert(0, os.getcwd())
-    values = values_of(options)
+    values = derived_values(options.overrides, options.config_dir)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
     reward = read(RewardConfig, values["reward"], "reward")

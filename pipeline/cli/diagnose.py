@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from launch.diagnose import diagnosis as logs
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, add_json
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.terminal import as_json
 
@@ -21,7 +21,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "logs", type=Path, metavar="LOG_DIR", help="directory of msrun or grpoflow logs, or a single log file"
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(parser)
 
 
 def diagnose(options: Namespace) -> int:

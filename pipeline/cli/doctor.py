@@ -13,19 +13,16 @@ from launch.machine.checks import Check
 from launch.machine.environment import RULES, installed
 from launch.nodes.run import missing
 from pipeline import engines
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, add_json
 from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.engines.machines import node_paths
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
-from pipeline.rehearsal import machine
 from pipeline.terminal import as_json
 from stages.base.engine import Engine, Known, Window
 
-NO_ENGINES = {"machine": "machine", "rehearse": "grpoflow rehearse"}
-"""Groups of checks that are not engines, and their headings."""
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
 
 
@@ -37,7 +34,7 @@ def register(commands: Commands) -> None:
         "check if this machine can run the chosen engine (exit 1: it cannot)",
         "engine=mindrlhf engine.mindrlhf_home=DIR engine.python=PYTHON",
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(parser)
     parser.add_argument(
         "--constraints",
         action="store_true",
@@ -53,7 +50,7 @@ def doctor(options: Namespace) -> int:
         return Exit.DONE
     groups = examine(config)
     verdicts = {
-        name: verdict(groups["machine"] + checks) for name, checks in groups.items() if name not in NO_ENGINES
+        name: verdict(groups["machine"] + checks) for name, checks in groups.items() if name != "machine"
     }
     if options.json:
         checks = {name: [asdict(check) for check in group] for name, group in groups.items()}
@@ -77,7 +74,7 @@ def constraints(config: Config) -> Iterator[str]:
 def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str]) -> None:
     """Print all checks."""
     for group, members in groups.items():
-        print(NO_ENGINES.get(group) or f"engine={group}: {verdicts[group]}")
+        print(f"engine={group}: {verdicts[group]}" if group in verdicts else group)
         for check in members:
             print(f"  {MARKS[check.status]} {check.name}: {check.found}")
             if check.remedy:
@@ -98,19 +95,7 @@ def examine(config: Config) -> dict[str, list[Check]]:
     for engine in engines.chosen(config):
         if engine.programs:
             groups[engine.name] = list(_outside(engine, config))
-    if any(engine.rehearsal for engine in engines.parts(config)):
-        groups["rehearse"] = [_rehearsing(config)]
     return groups
-
-
-def _rehearsing(config: Config) -> Check:
-    """Check that an interpreter has the packages for rehearsals, which need no card."""
-    python = look.interpreter(getattr(config.engine, "python", None))
-    required = machine.MINDFORMERS_PACKAGES, machine.MINDFORMERS_INSTALL
-    problem = next(machine.missing_packages("engine.python", python, *required), None)
-    if problem is None:
-        return Check("interpreter", "ok", f"{python}: mindspore and the dependencies of mindformers")
-    return Check("interpreter", "problem", f"{python or 'none'}: {problem.rule}", problem.remedy)
 
 
 def verdict(checks: list[Check]) -> str:
@@ -174,12 +159,13 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
 
 
 def _contract(engine: Engine, config: Config) -> str | None:
-    """Return the contract of an engine's checkout, or the configured one."""
+    """Return the contract of an engine's first checkout, or the configured one."""
     settings = engine.settings(config)
     contract: str | None = getattr(settings, "contract", None)
-    for first in engine.checkouts[:1]:
-        contract = first.contract(getattr(settings, first.key)) or contract
-    return contract
+    if not engine.checkouts:
+        return contract
+    first = engine.checkouts[0]
+    return first.contract(getattr(settings, first.key)) or contract
 
 
 def _packages(engine: Engine, known: Known | None, config: Config) -> tuple[Window, ...]:

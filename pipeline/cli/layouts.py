@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, add_json
 from pipeline.errors import Exit
 from pipeline.plan import layouts as planned
 from pipeline.plan.layouts import find, show
@@ -18,11 +18,7 @@ def register(commands: Commands) -> None:
         "model=qwen2_5_7b cards=8 engine.device_memory_gib=64",
         "model=qwen2_5_72b cards=64 layout.train.recompute=true --json",
     )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="machine-readable output, with the reasons for every refused layout",
-    )
+    add_json(parser, "also the refused layouts, with all reasons")
 
 
 def layouts(options: Namespace) -> int:

@@ -1,6 +1,5 @@
 """`grpoflow logs`: the output of a stage's processes."""
 
-import signal
 import sys
 import time
 from argparse import Namespace
@@ -31,7 +30,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("stage", metavar="STAGE", nargs="?", help="a stage of the run")
     parser.add_argument(
         "--worker",
-        type=Bounded(int, 0),
+        type=Bounded(0),
         metavar="N",
         help="number of the worker (default: 0 if there are any)",
     )
@@ -40,22 +39,16 @@ def register(commands: Commands) -> None:
 
 def logs(options: Namespace) -> int:
     """Print a log; with --follow, until the run ends."""
-    if "=" in (options.stage or ""):
-        options.overrides, options.stage = [options.stage, *options.overrides], None
     if options.run in STAGES and options.stage is None:
         options.run, options.stage = None, options.run
     root = store_of(options).root
     record = choose(root, options.run)
     printer = Printer()
-    try:
-        file = find(root, record, options.stage, options.worker)
-        printer.show(file)
-        while options.follow and record.state == "running":
-            time.sleep(POLL_S)
-            record = history.find(root, record.id)
-            printer.show(find(root, record, options.stage, options.worker))
-    except KeyboardInterrupt:  # stops printing, not the run
-        return 128 + signal.SIGINT
+    printer.show(find(root, record, options.stage, options.worker))
+    while options.follow and record.state == "running":
+        time.sleep(POLL_S)
+        record = history.find(root, record.id)
+        printer.show(find(root, record, options.stage, options.worker))
     return Exit.DONE
 
 

@@ -2,14 +2,13 @@
 
 import contextlib
 import hashlib
-import signal
 import webbrowser
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.cli.command import Bounded, Commands, add_run, store_of
+from pipeline.cli.command import Bounded, Commands, add_json, add_run, store_of
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
@@ -29,26 +28,20 @@ def register(commands: Commands) -> None:
 
     pages = "show runs, their live reports and sweeps in a browser; listens on loopback only"
     parser = commands.add("ui", ui, pages, "--port 0")
-    parser.add_argument(
-        "--port", type=Bounded(int, 0, 65535), default=8082, metavar="N", help="0: any free port"
-    )
+    parser.add_argument("--port", type=Bounded(0, 65535), default=8082, metavar="N", help="0: any free port")
 
     parser = commands.add("watch", watch, "show the progress of a run until it ends", "last --once")
     parser.add_argument("--once", action="store_true", help="show the current state and exit")
-    parser.add_argument(
-        "--json", action="store_true", help="print the current state as JSON, a row per stage"
-    )
+    add_json(parser, "the current state, a row per stage")
     add_run(parser, "the newest live run")
 
 
 def report(options: Namespace) -> int:
     """Print the path of a run's report, or of a comparison of runs; with --open, open it in the browser."""
-    options.overrides += [word for word in options.compare if "=" in word]
-    selectors = [word for word in options.compare if "=" not in word]
     root = store_of(options).root
     record = history.find(root, options.run or "last")
-    if selectors:
-        runs = {run.id: run for run in (record, *(history.find(root, word) for word in selectors))}
+    if options.compare:
+        runs = {run.id: run for run in (record, *(history.find(root, word) for word in options.compare))}
         page = _compare(root, list(runs.values()))
     else:
         page = root / record.artifact("report") / "index.html"
@@ -111,7 +104,6 @@ def ui(options: Namespace) -> int:
     root, access = store_of(options).root, Access()
     with listen(root, access, options.port) as server:
         url = f"http://{LOOPBACK}:{server.server_address[1]}/?token={access.token}"
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         print(f"runs and live reports of {root}: {url}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
@@ -130,8 +122,5 @@ def watch(options: Namespace) -> int:
     if options.once or record.state != "running":
         out.print(view(record, rows(root, record)))
         return Exit.DONE
-    try:
-        record = follow(root, record, out)
-    except KeyboardInterrupt:  # stops watching, not the run
-        return 128 + signal.SIGINT
+    record = follow(root, record, out)
     return Exit.DONE if record.state == "finished" else Exit.FAILED

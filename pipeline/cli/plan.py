@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from launch.machine import environment
 from pipeline import engines
-from pipeline.cli.command import Commands, add_configuration, add_target, target_of
+from pipeline.cli.command import Commands, add_json, add_target, target_of
 from pipeline.errors import Exit, RemoteError
 from pipeline.plan import cautions, explain
 from pipeline.plan.graph import Plan
-from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store.store import Store
 from pipeline.terminal import as_json, console
@@ -29,9 +28,8 @@ def register(commands: Commands) -> None:
         "train.beta=0.02",
         "--until split",
     )
-    add_configuration(parser)
     add_target(parser)
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(parser)
 
 
 def plan(options: Namespace) -> int:
@@ -61,7 +59,6 @@ def _look(planned: Plan, store: Store) -> Shared | None:
     from pipeline.plan.shared import look, open_remote, warn
 
     remote = open_remote(planned.config.remote)
-    signals.install()  # ^C does not wait for pending answers
     try:
         return look(planned, store, remote, warn)
     except RemoteError as error:

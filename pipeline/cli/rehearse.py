@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pipeline import rehearsal
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, add_json
 from pipeline.errors import REPORTED, ConfigError, Exit
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import report
 from pipeline.rehearsal.scratch import Scratch
-from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.terminal import as_json
 from stages.engines.rehearsal import Proof
@@ -29,9 +28,7 @@ def register(commands: Commands) -> None:
         "experiment=mindrlhf_7b model.path=HF_DIR dataset.path=DIR engine.mindrlhf_home=CHECKOUT \\\n"
         "      engine.mindformers_home=CHECKOUT engine.python=PYTHON   # HF_DIR needs no weights",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="machine-readable output: the proofs with their results"
-    )
+    add_json(parser, "the proofs with their results")
 
 
 def rehearse(options: Namespace) -> int:
@@ -40,7 +37,6 @@ def rehearse(options: Namespace) -> int:
     Raises:
         ConfigError: the configuration is invalid, or cannot be rehearsed on this machine.
     """
-    signals.install()
     began = time.monotonic()
     plan, store = prepare_plan(options.overrides, options.config_dir, weights=False)
     parts = rehearsal.of(plan.config)

@@ -3,14 +3,13 @@
 import contextlib
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, add_json
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.plan.shared import open_remote, warn
-from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import history
 from pipeline.store.remote import RUNS, records
@@ -26,17 +25,6 @@ from stages.catalog import STAGES
 WORDS = "a stage of this configuration, or a run (id, beginning, name or last)"
 
 
-@dataclass(frozen=True)
-class Copied:
-    """An artifact that `push` or `pull` treated."""
-
-    artifact: str
-    state: str
-    """pushed, pulled, there (was on the remote), here (was in the store) or absent (from the remote)."""
-    bytes: int
-    """Size of what was copied."""
-
-
 def register(commands: Commands) -> None:
     """Add `push`, `pull` and `remote`."""
     default = " (default: those of this configuration)"
@@ -46,122 +34,113 @@ def register(commands: Commands) -> None:
     ):
         parser = commands.add(name, action, help, "last remote=s3://bucket/team", example)
         parser.add_argument("words", nargs="*", metavar="RUN|STAGE", help=WORDS)
-        parser.add_argument("--json", action="store_true", help="machine-readable output: each artifact")
+        add_json(parser, "each artifact")
     help = "show which of this configuration's artifacts are on the remote"
     parser = commands.add("remote", remote_, help, "status remote=s3://bucket/team")
     parser.add_argument("words", nargs="*", metavar="status", help="the only choice: status")
-    parser.add_argument("--json", action="store_true", help="machine-readable output: where each artifact is")
+    add_json(parser, "where each artifact is")
 
 
 def push_(options: Namespace) -> int:
     """Copy artifacts and the records of their runs to the remote."""
-    words = split_words(options)
     remote, store = connect(options)
-    runs, planned, local = history.runs(store.root), _planned(options, words), _local_keys(store)
-    keys = _choose(words, planned, runs, local) if words else [key for key in planned if key in local]
-    copied: list[Copied] = []
+    runs, local = history.runs(store.root), _local_keys(store)
+    if options.words:
+        keys = _choose(options, runs, local)
+    else:
+        keys = [key for key in _planned(options) if key in local]
+    rows = []
     for key in keys:
         sent = push(remote, store, key)
-        _add(copied, Copied(str(key), "pushed" if sent else "there", sent), options)
+        rows.append(_copied(options, key, "pushed" if sent else "there", sent))
     pushed = {str(key) for key in keys}
     for run in runs.values():
         if not pushed.isdisjoint(run.artifacts.values()):
             records.publish(remote, store, run.id)
-    _print_end(copied, f"to {remote.url}", remote, options)
+    _print_end(options, rows, f"to {remote.url}", remote)
     return Exit.DONE
 
 
 def pull_(options: Namespace) -> int:
     """Copy artifacts into the store."""
-    words = split_words(options)
     remote, store = connect(options)
-    keys = planned = _planned(options, words)
-    if words:
+    if options.words:
         runs = {**records.runs(remote), **history.runs(store.root)}
-        keys = _choose(words, planned, runs, directories(remote))
+        keys = _choose(options, runs, directories(remote))
+    else:
+        keys = _planned(options)
     copies = find(remote, keys, warn)
-    copied: list[Copied] = []
+    rows, absent = [], 0
     for key in keys:
         if store.problem(key) is None:
-            state, size = "here", 0
+            rows.append(_copied(options, key, "here"))
         elif not copies[key]:
-            state, size = "absent", 0
+            absent += 1
+            rows.append(_copied(options, key, "absent"))
         else:
-            state, size = "pulled", copies[key][0].bytes
             store.open()
             pull(remote, store, key)
-        _add(copied, Copied(str(key), state, size), options)
-    absent = sum(each.state == "absent" for each in copied)
-    _print_end(copied, f"from {remote.url}, {absent} not there", remote, options)
-    return Exit.FAILED if words and absent else Exit.DONE
+            rows.append(_copied(options, key, "pulled", copies[key][0].bytes))
+    _print_end(options, rows, f"from {remote.url}, {absent} not there", remote)
+    return Exit.FAILED if options.words and absent else Exit.DONE
 
 
-def _add(copied: list[Copied], each: Copied, options: Namespace) -> None:
-    """Add an artifact to `copied`, and print it unless the output is JSON."""
-    copied.append(each)
+def _copied(options: Namespace, key: Key, state: str, size: int = 0) -> dict[str, Any]:
+    """Print what happened to an artifact, unless the output is JSON, and return its entry in that.
+
+    Args:
+        options: options of the command.
+        key: the artifact.
+        state: pushed, pulled, there (was on the remote), here (was in the store) or absent (from the remote).
+        size: number of bytes that were copied.
+    """
     if not options.json:
-        size = f"{shown_bytes(each.bytes)} " if each.bytes else "is "
-        print(f"{each.artifact}: {size}{each.state}")
+        print(f"{key}: {f'{shown_bytes(size)} ' if size else 'is '}{state}")
+    return {"artifact": str(key), "state": state, "bytes": size}
 
 
-def _print_end(copied: Sequence[Copied], where: str, remote: Remote, options: Namespace) -> None:
+def _print_end(options: Namespace, rows: Sequence[dict[str, Any]], where: str, remote: Remote) -> None:
     """Print the number and size of what was copied, or everything as JSON."""
     if options.json:
-        print(as_json({"remote": remote.url, "artifacts": [asdict(each) for each in copied]}))
+        print(as_json({"remote": remote.url, "artifacts": rows}))
     else:
-        print(f"{len(copied)} artifacts, {shown_bytes(sum(each.bytes for each in copied))} {where}")
+        print(f"{len(rows)} artifacts, {shown_bytes(sum(row['bytes'] for row in rows))} {where}")
 
 
 def remote_(options: Namespace) -> int:
     """Show which artifacts are here and on the remote."""
-    words = split_words(options)
-    if words not in ([], ["status"]):
-        raise ConfigError([Problem("remote", " ".join(words), "unknown", "type: grpoflow remote status")])
+    if options.words not in ([], ["status"]):
+        text, remedy = " ".join(options.words), "type: grpoflow remote status"
+        raise ConfigError([Problem("remote", text, "unknown", remedy)])
     remote, store = connect(options)
-    copies = find(remote, _planned(options), warn)
     total, runs = len(directories(remote)), sum("+" not in name for name in remote.list(RUNS))
-    rows = [
-        (key, store.problem(key) is None, copies[key][0].bytes if copies[key] else None) for key in copies
-    ]
+    rows: list[dict[str, Any]] = []
+    for key, copies in find(remote, _planned(options), warn).items():
+        size = copies[0].bytes if copies else None
+        here = store.problem(key) is None
+        rows.append({"artifact": str(key), "here": here, "there": size is not None, "bytes": size})
     if options.json:
-        names = ("artifact", "here", "there", "bytes")
-        listed = [
-            dict(zip(names, (str(key), here, size is not None, size), strict=True))
-            for key, here, size in rows
-        ]
         held = {"url": remote.url, "artifacts": total, "runs": runs}
-        print(as_json({"configuration": listed, "remote": held}))
+        print(as_json({"configuration": rows, "remote": held}))
         return Exit.DONE
-    table = Table(
-        "stage", "here", "there", "bytes", "artifact",
-        title=f"this configuration · remote {remote.url} · store {store.root}", title_justify="left",
-    )  # fmt: skip
-    for key, here, size in rows:
-        there = ("", "") if size is None else ("complete", shown_bytes(size))
-        table.add_row(key.stage, "complete" if here else "", *there, str(key))
+    title = f"this configuration · remote {remote.url} · store {store.root}"
+    table = Table("artifact", "here", "there", "bytes", title=title, title_justify="left")
+    for row in rows:
+        marks = ["complete" if row[column] else "" for column in ("here", "there")]
+        table.add_row(row["artifact"], *marks, shown_bytes(row["bytes"]) if row["there"] else "")
     console().print(table)
     print(f"in all: {total} artifacts, {runs} runs at {remote.url}")
     return Exit.DONE
 
 
-def split_words(options: Namespace) -> list[str]:
-    """Return the arguments that are not overrides; move overrides among them to options.overrides."""
-    options.overrides = [*(word for word in options.words if "=" in word), *options.overrides]
-    return [word for word in options.words if "=" not in word]
-
-
 def connect(options: Namespace) -> tuple[Remote, Store]:
     """Return the configured remote and the configured store."""
     config = load(options.overrides, options.config_dir)
-    remote = open_remote(config.remote)
-    signals.install()  # ^C does not wait for pending answers
-    return remote, Store(Path(config.store).absolute())
+    return open_remote(config.remote), Store(Path(config.store).absolute())
 
 
-def _planned(options: Namespace, words: Sequence[str] = ()) -> list[Key]:
-    """Return the configuration's artifacts; none if there are arguments and none of them is a stage."""
-    if words and not set(words) & set(STAGES):
-        return []
+def _planned(options: Namespace) -> list[Key]:
+    """Return the configuration's artifacts."""
     return [spec.key for spec in prepare_plan(options.overrides, options.config_dir)[0].specs]
 
 
@@ -173,12 +152,15 @@ def _local_keys(store: Store) -> list[Key]:
     return keys
 
 
-def _choose(
-    words: Sequence[str], planned: Sequence[Key], runs: Mapping[str, history.Record], known: Iterable[Key]
-) -> list[Key]:
-    """Return the artifacts that the arguments name; raise ConfigError if one of them names none."""
+def _choose(options: Namespace, runs: Mapping[str, history.Record], known: Iterable[Key]) -> list[Key]:
+    """Return the artifacts that the arguments name.
+
+    Raises:
+        ConfigError: an argument is neither a stage nor a run.
+    """
+    planned = _planned(options) if set(options.words) & set(STAGES) else []
     chosen: list[Key] = []
-    for word in words:
+    for word in options.words:
         keys = [key for key in planned if key.stage == word]
         if not keys:
             try:

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from pipeline.cli.command import Bounded, Commands, add_configuration, add_target, target_of
+from pipeline.cli.command import Bounded, Commands, add_target, target_of
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.run.run import begin, prepare_plan
 
@@ -17,11 +17,10 @@ def register(commands: Commands) -> None:
         "--until split model=qwen2_5_7b   # weights and data now, cards later",
         "--force grpo",
     )
-    add_configuration(parser)
     add_target(parser)
     parser.add_argument(
         "--workers",
-        type=Bounded(int, 1, 256),
+        type=Bounded(1, 256),
         default=1,
         metavar="N",
         help="stages that may run at the same time",

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict
 
-from pipeline.cli.command import Commands, store_of
+from pipeline.cli.command import Commands, add_json, store_of
 from pipeline.config.compose import flat
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.run import summary
@@ -28,7 +28,7 @@ def register(commands: Commands) -> None:
         "--pin last",
     )
     parser.add_argument("--all", action="store_true", help=f"list all runs, not only the newest {NEWEST}")
-    parser.add_argument("--json", action="store_true", help="machine-readable output: all runs")
+    add_json(parser, "all runs")
     parser.add_argument("--remote", action="store_true", help="runs recorded on the remote, of all users")
     parser.add_argument("--pin", metavar="RUN", help="never remove its artifacts by gc")
     parser.add_argument("--unpin", metavar="RUN", help="remove the pin")
@@ -38,16 +38,14 @@ def register(commands: Commands) -> None:
 
     parser = commands.add("show", show, "show one run: overrides, state, result, artifacts", "last")
     parser.add_argument("run", metavar="RUN", help="id, beginning of an id, name, or last")
-    parser.add_argument(
-        "--json", action="store_true", help="machine-readable output, with the entire configuration"
-    )
+    add_json(parser, "also the entire configuration")
 
     parser = commands.add(
         "diff", diff, "show how two runs differ in configuration and result", "20261121-0801 last"
     )
     parser.add_argument("run", metavar="RUN_A")
     parser.add_argument("other", metavar="RUN_B")
-    parser.add_argument("--json", action="store_true", help="machine-readable output: key -> both values")
+    add_json(parser, "key -> both values")
 
 
 def runs(options: Namespace) -> int:

@@ -29,7 +29,7 @@ def register(commands: Commands) -> None:
     )
     add_run(parser, "last")
     parser.add_argument(
-        "--prompts", type=Bounded(int, 1), metavar="N", help="the first N of evaluate's (default: all)"
+        "--prompts", type=Bounded(1), metavar="N", help="the first N of evaluate's (default: all)"
     )
     parser.add_argument("--program", choices=("transformers", "vllm"), default="transformers")
 

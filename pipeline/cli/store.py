@@ -3,7 +3,7 @@
 from argparse import Namespace
 from dataclasses import asdict
 
-from pipeline.cli.command import Bounded, Commands, store_of
+from pipeline.cli.command import Bounded, Commands, add_json, store_of
 from pipeline.config.load import load
 from pipeline.errors import Exit
 from pipeline.store import collect
@@ -23,22 +23,20 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="move damage to quarantine; the next run rebuilds it",
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(parser)
 
     parser = commands.add(
         "gc", gc, "list what no retained run needs; with --delete, remove it", "--keep 3 --delete"
     )
     parser.add_argument(
         "--keep",
-        type=Bounded(int, 0),
+        type=Bounded(0),
         default=5,
         metavar="N",
         help="newest runs to retain (default 5)",
     )
     parser.add_argument("--delete", action="store_true", help="remove the listed directories")
-    parser.add_argument(
-        "--json", action="store_true", help="machine-readable output: what could be, or was, removed"
-    )
+    add_json(parser, "what could be, or was, removed")
     parser.add_argument(
         "--remote", action="store_true", help="on the remote; only artifacts older than remote.grace_days"
     )

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from pipeline.cli.command import Bounded, Commands, add_configuration, add_target, target_of
+from pipeline.cli.command import Bounded, Commands, add_json, add_target, target_of
 from pipeline.errors import ConfigError, Problem
 from pipeline.sweep.build import Sweep, SweepOptions
 
@@ -15,18 +15,15 @@ def register(commands: Commands) -> None:
         "run several configurations (points) as one graph; shared stages run once",
         "-m train.beta=0.0,0.01 seed=0,1",
     )
-    add_configuration(parser)
     add_target(parser)
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="implied; accepted for compatibility with Hydra"
     )
     parser.add_argument("--plan", action="store_true", help="show the merged graph without starting it")
-    parser.add_argument(
-        "--json", action="store_true", help="with --plan: machine-readable output, a line per point"
-    )
+    add_json(parser, "with --plan, a line per point")
     parser.add_argument(
         "--cards",
-        type=Bounded(int, 1, 1 << 20),
+        type=Bounded(1, 1 << 20),
         metavar="N",
         help="cards of this machine (default: largest point)",
     )

@@ -2,14 +2,20 @@
 
 import argparse
 import contextlib
+import functools
+import importlib
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cli.command import Commands, values_of
-from pipeline.errors import ConfigError, Exit, Problem
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from pipeline.cli.command import Commands
+from pipeline.config.load import derived_values
+from pipeline.errors import Exit
 from pipeline.terminal import console
 from stages.base.files import shown_bytes
 from stages.base.layout import ROLES, RoleLayout
@@ -18,81 +24,102 @@ from stages.models.config import ModelConfig
 from stages.models.layouts import warnings
 from stages.weights.index import unused_index
 
-DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too
+DTYPES = ("bfloat16", "float16", "float32")
 RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 MOST_RANKS = 1 << 20
 """Upper limit for --ranks, so that a typo such as 0-9999999 does not fill the memory."""
 
 
+@dataclass(frozen=True)
+class Tool:
+    """Tool that reads a checkpoint and writes another one."""
+
+    help: str
+    example: str
+    module: str
+    """Module with the function NAME_directory; imported only when needed, because it imports numpy."""
+    paths: tuple[str, ...]
+    """Positional arguments of the command line and of the function."""
+    options: tuple[str, ...]
+    """Other arguments of the function: names in OPTIONS."""
+
+
+TOOLS = {
+    "convert": Tool(
+        "convert a Hugging Face checkpoint to mindformers' parameter names",
+        "SRC_HF_DIR OUT_DIR",
+        "stages.weights.convert",
+        ("source", "out"),
+        ("qkv_concat", "file_format", "dtype"),
+    ),
+    "split": Tool(
+        "split a complete checkpoint into rank directories",
+        "SRC_DIR STRATEGY OUT_DIR --ranks 0-7",
+        "stages.weights.split",
+        ("source", "strategy", "out"),
+        ("ranks", "file_format", "dtype"),
+    ),
+    "merge": Tool(
+        "merge rank directories into a complete checkpoint",
+        "SRC_RANK_DIR STRATEGY OUT_DIR",
+        "stages.weights.complete",
+        ("source", "strategy", "out"),
+        ("dtype",),
+    ),
+    "reshard": Tool(
+        "convert rank directories from one layout to another",
+        "SRC_RANK_DIR SRC DST OUT_DIR",
+        "stages.weights.split",
+        ("source", "source_strategy", "target_strategy", "out"),
+        ("ranks", "file_format"),
+    ),
+    "export": Tool(
+        "write a complete mindformers checkpoint as a Hugging Face directory",
+        "SRC_DIR HF_REFERENCE OUT_DIR",
+        "stages.weights.export",
+        ("source", "reference", "out"),
+        ("dtype",),
+    ),
+}
+
+
 def register(commands: Commands) -> None:
     """Add `weights` and its tools."""
     tools = commands.group("weights", "convert, split, merge, reshard or export checkpoints without a store")
-    parser = tools.add(
-        "strategy",
-        strategy,
-        "write MindSpore strategy files from the layout alone",
-        "--out DIR --role train model=qwen2_5_7b layout=dp1_mp4_pp2",
-        tidies=True,
-    )
+    help_text = "write MindSpore strategy files from the layout alone"
+    example = "--out DIR --role train model=qwen2_5_7b layout=dp1_mp4_pp2"
+    parser = tools.add("strategy", strategy, help_text, example)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--role", choices=ROLES, default="train")
     parser.add_argument("--names", choices=("mindformers", "mindrlhf"), default="mindformers")
-
-    help_text = "convert a Hugging Face checkpoint to mindformers' parameter names"
-    parser = tools.add("convert", convert, help_text, "SRC_HF_DIR OUT_DIR", tidies=True)
-    _add_paths(parser, "source", "out")
-    parser.add_argument("--qkv-concat", action="store_true", help="fuse q, k, v and gate, up")
-    _add_format(parser)
-    _add_dtype(parser)
-
-    help_text = "split a complete checkpoint into rank directories"
-    parser = tools.add("split", split, help_text, "SRC_DIR STRATEGY OUT_DIR --ranks 0-7", tidies=True)
-    _add_paths(parser, "source", "strategy", "out")
-    _add_ranks(parser)
-    _add_format(parser)
-    _add_dtype(parser)
-
-    help_text = "merge rank directories into a complete checkpoint"
-    parser = tools.add("merge", merge, help_text, "SRC_RANK_DIR STRATEGY OUT_DIR", tidies=True)
-    _add_paths(parser, "source", "strategy", "out")
-    _add_dtype(parser)
-
-    help_text = "convert rank directories from one layout to another"
-    parser = tools.add("reshard", reshard, help_text, "SRC_RANK_DIR SRC DST OUT_DIR", tidies=True)
-    _add_paths(parser, "source", "source_strategy", "target_strategy", "out")
-    _add_ranks(parser)
-    _add_format(parser)
-
-    help_text = "write a complete mindformers checkpoint as a Hugging Face directory"
-    parser = tools.add("export", export, help_text, "SRC_DIR HF_REFERENCE OUT_DIR", tidies=True)
-    _add_paths(parser, "source", "reference", "out")
-    _add_dtype(parser)
+    for name, tool in TOOLS.items():
+        parser = tools.add(name, functools.partial(run_tool, name), tool.help, tool.example)
+        for path in tool.paths:
+            parser.add_argument(path, type=Path, metavar=path.upper())
+        for option in tool.options:
+            _add_option(parser, option)
 
 
-def _add_paths(parser: argparse.ArgumentParser, *names: str) -> None:
-    for name in names:
-        parser.add_argument(name, type=Path, metavar=name.upper())
-
-
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("safetensors", "ckpt"), default="safetensors")
-
-
-def _add_ranks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ranks", metavar="0-7", help="only these ranks, for example those of one node")
-
-
-def _add_dtype(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dtype", choices=DTYPES, type=_dtype, help="cast tensors to this type (default: unchanged)"
-    )
+def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the option of a function's argument."""
+    if name == "qkv_concat":
+        parser.add_argument("--qkv-concat", action="store_true", help="fuse q, k, v and gate, up")
+    elif name == "ranks":
+        help_text = "only these ranks, for example those of one node"
+        parser.add_argument("--ranks", metavar="0-7", type=parse_ranks, help=help_text)
+    elif name == "file_format":
+        formats = ("safetensors", "ckpt")
+        parser.add_argument("--format", dest=name, choices=formats, default="safetensors")
+    else:
+        help_text = "cast tensors to this type (default: unchanged)"
+        parser.add_argument("--dtype", choices=DTYPES, help=help_text)
 
 
 def strategy(options: Namespace) -> int:
     """Write strategy files of one role."""
     from stages.weights.strategy.stage import write_strategy  # imports numpy, which --help does not need
 
-    values = values_of(options)
+    values = derived_values(options.overrides, options.config_dir)
     model = read(ModelConfig, values["model"], "model")
     path = f"layout.{options.role}"
     layout = read(RoleLayout, values["layout"][options.role], path)
@@ -103,106 +130,40 @@ def strategy(options: Namespace) -> int:
     return Exit.DONE
 
 
-def convert(options: Namespace) -> int:
-    """Convert a Hugging Face directory to mindformers' parameter names."""
-    from stages.weights.convert import convert_directory
-
-    _warn_unused_index(options.source)
-    with _progress("convert") as on_progress:
-        convert_directory(
-            options.source, options.out, options.qkv_concat, options.dtype, on_progress, options.format
-        )
-    return _report(options.out)
-
-
-def split(options: Namespace) -> int:
-    """Split a complete checkpoint into rank directories."""
-    from stages.weights.split import split_directory
-
-    _warn_unused_index(options.source)
-    ranks = parse_ranks(options.ranks)
-    with _progress("split") as on_progress:
-        split_directory(
-            options.source, options.strategy, options.out, ranks, options.dtype, on_progress, options.format
-        )
-    return _report(options.out)
-
-
-def merge(options: Namespace) -> int:
-    """Merge rank directories into a complete checkpoint."""
-    from stages.weights.complete import merge_directory
-
-    with _progress("merge") as on_progress:
-        merge_directory(options.source, options.strategy, options.out, options.dtype, on_progress)
-    return _report(options.out)
-
-
-def reshard(options: Namespace) -> int:
-    """Convert rank directories from one layout to another."""
-    from stages.weights.split import reshard_directory
-
-    strategies = (options.source_strategy, options.target_strategy)
-    ranks = parse_ranks(options.ranks)
-    with _progress("reshard") as on_progress:
-        reshard_directory(options.source, *strategies, options.out, ranks, on_progress, options.format)
-    return _report(options.out)
-
-
-def export(options: Namespace) -> int:
-    """Write a complete mindformers checkpoint as a Hugging Face directory."""
-    from stages.weights.export import export_directory
-
-    _warn_unused_index(options.reference)
-    with _progress("export") as on_progress:
-        export_directory(options.source, options.reference, options.out, options.dtype, on_progress)
-    return _report(options.out)
-
-
-def _warn_unused_index(directory: Path) -> None:
-    if text := unused_index(directory):
+def run_tool(name: str, options: Namespace) -> int:
+    """Run a tool, and print what it wrote."""
+    tool = TOOLS[name]
+    function = getattr(importlib.import_module(tool.module), f"{name}_directory")
+    arguments = {key: getattr(options, key) for key in (*tool.paths, *tool.options)}
+    if text := unused_index(arguments.get("reference", options.source)):
         print(f"warning: {text}", file=sys.stderr)
-
-
-def _report(out: Path) -> int:
-    """Print what a tool wrote."""
-    files = [file for file in out.rglob("*") if file.is_file()]
-    print(f"{out}: {len(files)} files, {shown_bytes(sum(file.stat().st_size for file in files))}")
+    with _progress(name) as progress:
+        function(**arguments, progress=progress)
+    files = [file for file in options.out.rglob("*") if file.is_file()]
+    size = shown_bytes(sum(file.stat().st_size for file in files))
+    print(f"{options.out}: {len(files)} files, {size}")
     return Exit.DONE
 
 
-def parse_ranks(text: str | None) -> Sequence[int] | None:
-    """Parse ranks such as `0-7` or `0,2,5-7`; None means all ranks.
+def parse_ranks(text: str) -> range:
+    """Parse one rank or a range of ranks such as `0-7`.
 
     Raises:
-        ConfigError: the text has another form or lists too many ranks.
+        ArgumentTypeError: the text has another form or names too many ranks.
     """
-    if text is None:
-        return None
-    ranks: list[int] = []
-    for part in text.split(","):
-        match = RANKS.fullmatch(part)
-        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
-        if not numbers:
-            remedy = "for example 0-7 or 0,2,5"
-            raise ConfigError([Problem("--ranks", text, "must be numbers and ranges", remedy)])
-        if len(ranks) + len(numbers) > MOST_RANKS:
-            rule = f"must be at most {MOST_RANKS:,} ranks"
-            raise ConfigError([Problem("--ranks", text, rule, "name fewer")])
-        ranks += numbers
+    match = RANKS.fullmatch(text)
+    ranks = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+    if not ranks or len(ranks) > MOST_RANKS:
+        rule = f"must be a rank or a range such as 0-7, of at most {MOST_RANKS:,} ranks"
+        raise argparse.ArgumentTypeError(f"{text}: {rule}")
     return ranks
 
 
 @contextlib.contextmanager
 def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar in bytes if stderr is a terminal; yields the callback (done, total)."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
     columns = (TextColumn(name), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
     out = console(stderr=True)
     with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _dtype(text: str) -> str:
-    return {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(text, text)
