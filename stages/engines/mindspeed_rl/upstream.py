@@ -8,6 +8,7 @@ from stages.engines.mindspeed_rl.job import Job
 from stages.engines.upstream import Upstream, leaves, load
 
 FIELDS = Path(__file__).with_name("fields")
+TEMPLATE = FIELDS / "train.yaml"
 SECTIONS = (
     "megatron_training", "actor_config", "rl_config", "generate_config", "profiler_config.integrated",
     "msprobe_config",
@@ -25,7 +26,8 @@ def fields(job: Job) -> Upstream:
     """Return the fields of the training YAML."""
     sections = (*SECTIONS, *(() if job.engine.use_integrated_worker else SEPARATE))
     record = FIELDS / f"{job.engine.contract}.yaml"
-    return load(FIELDS / "keys.yaml", *(("", record, section) for section in sections))
+    records = (("", record, section) for section in sections)
+    return load(FIELDS / "keys.yaml", *records, templates=(("", TEMPLATE),))
 
 
 def notes(job: Job) -> Iterator[str]:
