@@ -2,7 +2,7 @@
 
 import argparse
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,32 +39,27 @@ def complete(parser: argparse.ArgumentParser, commands: Mapping[str, argparse.Ar
     """Answer a completion request of the shell, and exit."""
     import argcomplete
 
-    completers = {
-        "overrides": overrides, "until": stages, "only": stages, "force": stages, "stage": stages,
-    }  # fmt: skip
+    names = argcomplete.ChoicesCompleter(STAGES)
+    completers = {"overrides": overrides, "until": names, "only": names, "force": names, "stage": names}
     for command in commands.values():
         for action in command._actions:
             if action.dest in completers:
-                action.completer = _quiet(completers[action.dest])  # type: ignore[attr-defined]
+                action.completer = completers[action.dest]  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser)
 
 
-def _quiet(completer: Callable[[str, Namespace], Iterator[str]]) -> Callable[..., list[str]]:
-    """Return no completions if the words so far are invalid; running the command reports the error."""
-
-    def matches(prefix: str, parsed_args: Namespace, **_: Any) -> list[str]:
-        try:
-            return [word for word in completer(prefix, parsed_args) if word.startswith(prefix)]
-        except REPORTED:
-            return []
-
-    return matches
+def overrides(prefix: str, parsed_args: Namespace, **_: Any) -> list[str]:
+    """Return the overrides that begin with `prefix`; none if the words so far are invalid."""
+    try:
+        return [word for word in _overrides(prefix, parsed_args.config_dir) if word.startswith(prefix)]
+    except REPORTED:  # running the command reports the error
+        return []
 
 
-def overrides(prefix: str, typed: Namespace) -> Iterator[str]:
-    """Complete GROUP= and KEY=, and the values after the sign."""
+def _overrides(prefix: str, config_dir: Path | None) -> Iterator[str]:
+    """Yield GROUP= and KEY=, or the values after the sign."""
     name, sign, _ = prefix.partition("=")
-    files = [Path(name) for name in config_files(getattr(typed, "config_dir", None))]
+    files = [Path(name) for name in config_files(config_dir)]
     if not sign:
         yield from dict.fromkeys(f"{file.parent}=" for file in files if file.parent.name)
         yield from (f"{key}=" for key in flat(load([]).plain()))
@@ -76,8 +71,3 @@ def overrides(prefix: str, typed: Namespace) -> Iterator[str]:
             yield from (f"{name}={choice}" for choice in choices.removeprefix("one of ").split(", "))
     else:
         yield from (f"{name}={file.stem}" for file in files if str(file.parent) == name)
-
-
-def stages(prefix: str, typed: Namespace) -> Iterator[str]:
-    """Complete stage names."""
-    yield from STAGES

@@ -9,10 +9,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from launch.config import LauncherConfig
+from launch.diagnose.diagnosis import diagnose
+from launch.diagnose.failures import GRPOFLOW_ERROR
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import child, job
 from launch.process.child import Outcome
 from launch.process.tree import end_job
+from pipeline.engines import program
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan.graph import StageSpec
@@ -142,9 +145,9 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
         display.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
     def stage(entry: str, workers: int = 1) -> Outcome:
-        program = stage_command(entry, slot.logs)
+        command = stage_command(entry, slot.logs)
         return job.run(
-            program, workers=workers, job=slot.job, log_dir=slot.logs, launcher=launcher, on_poll=report
+            command, workers=workers, job=slot.job, log_dir=slot.logs, launcher=launcher, on_poll=report
         )
 
     try:
@@ -152,8 +155,6 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
             declared = STAGES.get(spec.name, spec.stage).entry == spec.stage.entry
             outcome = stage(spec.name if declared else f"{spec.stage.entry}:run", spec.stage.workers)
         else:
-            from pipeline.engines import program
-
             outcome = program.run(spec, slot, launcher, stage, report)
         report()
         return outcome
@@ -169,9 +170,6 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
 
 def diagnosis(logs: Path) -> list[str]:
     """Return the cause of a failure according to the stage's logs; empty if the stage reported it itself."""
-    from launch.diagnose.diagnosis import diagnose  # imported late: only failures need it
-    from launch.diagnose.failures import GRPOFLOW_ERROR
-
     diagnosed = diagnose(logs)
     first = diagnosed.first
     return diagnosed.lines() if first is not None and first.failure is not GRPOFLOW_ERROR else []

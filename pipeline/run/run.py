@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.errors import EnvironmentProblem
+from launch.machine import environment
 from pipeline import engines
 from pipeline.config.load import load
 from pipeline.errors import (
@@ -21,6 +22,7 @@ from pipeline.errors import (
     check_working_directory,
 )
 from pipeline.fingerprint import DIGESTS, DigestCache
+from pipeline.plan import cautions
 from pipeline.plan.check import check
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.target import Target
@@ -147,9 +149,6 @@ class Run:
         Raises:
             EnvironmentProblem, ConfigError: a requirement is missing, or a reward function fails.
         """
-        from launch.machine import environment  # imported late: fully cached runs do not need them
-        from pipeline.plan import cautions
-
         plan, requested = self.plan, self.plan.requested
         if problems := environment.problems():
             raise EnvironmentProblem("\n".join(problems))

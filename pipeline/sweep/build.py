@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pipeline.config.compose import VALUE, compose
 from pipeline.errors import REPORTED, ConfigError, Exit, StoreError
 from pipeline.fingerprint import canonical
+from pipeline.plan import cautions
 from pipeline.plan.graph import Plan
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.run import notify, signals, summary
@@ -136,8 +137,6 @@ class Sweep:
 
     def _warn(self, plans: dict[int, Plan]) -> None:
         """Print the warnings of points with stages to run, each warning once with its points."""
-        from pipeline.plan import cautions  # here: not needed if nothing has to run
-
         assert self._store is not None or not plans
         warned: dict[str, list[int]] = {}
         for number, plan in plans.items():
