@@ -11,7 +11,7 @@ from launch.config import LauncherConfig
 from launch.diagnose.diagnosis import diagnose
 from launch.errors import ProcessFailed, ProcessSilent
 from launch.nodes import fan_out, ray, slurm
-from launch.nodes.scripts import CHECK, Node, last_line, script, write_scripts
+from launch.nodes.scripts import CHECK, Node, script, write_scripts
 from launch.nodes.start import Start
 from launch.process import child
 from launch.process.child import Outcome
@@ -103,16 +103,6 @@ def run(
             raise
         lost = [line for line in child.tail(log) if line.startswith("error: ")]
         raise ProcessFailed(error.exit_code, culprit, [*child.tail(culprit), *lost]) from error
-
-
-def first_line(start: Start, launcher: LauncherConfig) -> list[str]:
-    """Return the first node's last command, for display; with Ray the program itself."""
-    if start.ray is not None:
-        return [*start.container, start.python or "python", *start.program]
-    nodes = nodes_of(start.workers, launcher)
-    line = last_line(start, nodes[0], nodes, start.program)
-    program = [start.python] if start.python is not None and line[0] == "python" else line[:1]
-    return [*start.container, *program, *line[1:]]
 
 
 def command(start: Start, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:

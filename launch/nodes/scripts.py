@@ -78,15 +78,17 @@ fi
 standard input closes or is silent for so many seconds, because ssh or the network has ended. `marked` is the
 environment variable of the workers, which msrun starts in separate sessions."""
 
-PROGRAM = '"${program[@]}"'
-"""Placeholder of the program, which the script chooses when it runs."""
-
 _FREE = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 FREE_PORT = f"$(python -c '{_FREE}')"
 """Bash expression for a free port of the node."""
 
-ADDRESS_OPTIONS = ("--master_addr=$MASTER_ADDR", "--master_port=$MASTER_PORT", "--log_dir=$LOG_DIR")
-"""Options of msrun whose values are variables of the script."""
+PORT_CHECK = r"""
+if (: <>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; then
+  echo "error: MASTER_PORT=$MASTER_PORT: $HOSTNAME uses this port already; run again, or choose another" >&2
+  exit 1
+fi
+""".strip()
+"""Bash code that refuses a port which another program listens on."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,13 @@ def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
 
 def script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
     """Return the start script of one node for msrun, or for a single process."""
-    line = " \\\n  ".join(map(_word, last_line(start, node, nodes, (PROGRAM,))))
+    words = ["python"]
+    if start.workers:
+        words = ["msrun", f"--worker_num={start.workers}", f"--local_worker_num={node.workers}"]
+        words += [f"--node_rank={node.rank}"] if len(nodes) > 1 else []
+        words += ['--master_addr="$MASTER_ADDR"', '--master_port="$MASTER_PORT"', '--log_dir="$LOG_DIR"']
+        words += ["--join=True", "--cluster_time_out=600"]
+    line = " \\\n  ".join([*words, '"${program[@]}"'])
     return wrap(start, node, nodes, logs, MSRUN_PORT, line, _program(start))
 
 
@@ -169,7 +177,7 @@ def wrap(
         'export GRPOFLOW_LOG_DIR="$LOG_DIR"',  # for programs; those on Ray do not see LOG_DIR
         'mkdir -p "$LOG_DIR" ' + quote(start.directory),
         *([] if start.python is None else [f"named={quote(start.python)}", NAMED]),
-        *(_addresses(nodes, port) if start.workers else []),
+        *(_addresses(node, nodes, port) if start.workers else []),
         f"cd {quote(start.directory)}",
         *_move_earlier_logs(first, last),
         *before,
@@ -209,7 +217,7 @@ def _move_earlier_logs(first: int, last: int) -> list[str]:
 
 
 def _program(start: Start) -> list[str]:
-    """Return lines that define the array PROGRAM."""
+    """Return lines that define the array `program`, for a new or a resumed run."""
     lines = [f"program=({_join(start.program)})"]
     if start.resumable:
         lines += [
@@ -224,33 +232,8 @@ def _join(parts: Sequence[str]) -> str:
     return " \\\n  ".join(quote(part) for part in parts)
 
 
-def last_line(start: Start, node: Node, nodes: Sequence[Node], program: Sequence[str]) -> list[str]:
-    """Return the words of a node's last command: the program, under msrun unless it runs without workers."""
-    if start.workers == 0:
-        return ["python", *program]
-    return [
-        "msrun",
-        f"--worker_num={start.workers}",
-        f"--local_worker_num={node.workers}",
-        *([f"--node_rank={node.rank}"] if len(nodes) > 1 else []),
-        *ADDRESS_OPTIONS,
-        "--join=True",
-        "--cluster_time_out=600",
-        *program,
-    ]
-
-
-def _word(part: str) -> str:
-    """Quote a word for bash; only the variables of ADDRESS_OPTIONS and PROGRAM are expanded."""
-    if part == PROGRAM:
-        return part
-    if part not in ADDRESS_OPTIONS:
-        return quote(part)
-    option, _, variable = part.partition("=")
-    return f'{option}="{variable}"'
-
-
-def _addresses(nodes: Sequence[Node], port: int) -> list[str]:
+def _addresses(node: Node, nodes: Sequence[Node], port: int) -> list[str]:
+    """Return lines that set MASTER_ADDR and MASTER_PORT; the first of several nodes checks the port."""
     if len(nodes) == 1:
         return [
             "export MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}",
@@ -259,4 +242,5 @@ def _addresses(nodes: Sequence[Node], port: int) -> list[str]:
     return [
         'export MASTER_ADDR="${MASTER_ADDR:?set MASTER_ADDR to the address of node 0}"',
         f"export MASTER_PORT=${{MASTER_PORT:-{port}}}",
+        *([PORT_CHECK] if node.rank == 0 else []),
     ]

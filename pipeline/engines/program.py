@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 StageProcess = Callable[[str], Outcome]
 
 
-def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
-    """Return the last command of the first node's script."""
-    rendered = _module(spec).render(spec.config, _inputs(spec, store), store.work_dir(spec.key))
-    return nodes.first_line(rendered.start, launcher)
+def command(spec: StageSpec, store: Store) -> list[str]:
+    """Return the program with its arguments, without msrun or Ray, which the start scripts call."""
+    start = _module(spec).render(spec.config, _inputs(spec, store), store.work_dir(spec.key)).start
+    return [*start.container, start.python or "python", *start.program]
 
 
 def run(

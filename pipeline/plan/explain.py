@@ -59,8 +59,8 @@ def explain(
     blocked: set[str] = set()
     for spec in plan.requested:
         problem = REBUILT if spec.name in plan.rebuilt else store.problem(spec.key)
-        nearest = _nearest(spec, store.manifests(spec.name))
-        reason = "" if problem is None else _reason(spec, problem, nearest, running)
+        manifests = store.manifests(spec.name)
+        reason = "" if problem is None else _reason(spec, problem, _nearest(spec, manifests), running)
         obstacle = None if problem is None else _obstacle(spec, store, environment, blocked)
         from_remote = None if shared is None or problem is None else shared.reason(spec.name)
         if from_remote is not None:
@@ -79,7 +79,7 @@ def explain(
                 cards=spec.stage.workers,
                 command=describe(spec, store, plan.config.launcher),
                 bytes=_bytes(spec, shared) if from_remote else spec.stage.bytes_written,
-                last_duration_s=_last_duration(spec, store, plan.config.model),
+                last_duration_s=_last_duration(spec, manifests, plan.config.model),
             )
         )
     return rows
@@ -158,13 +158,9 @@ def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked
     return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
 
 
-def _last_duration(spec: StageSpec, store: Store, model: ModelConfig) -> float | None:
+def _last_duration(spec: StageSpec, manifests: Sequence[Manifest], model: ModelConfig) -> float | None:
     size = {key: getattr(model, key) for key in MODEL_SIZE}
-    comparable = [
-        manifest
-        for manifest in store.manifests(spec.name)
-        if size.items() <= manifest.config.get("model", size).items()
-    ]
+    comparable = [made for made in manifests if size.items() <= made.config.get("model", size).items()]
     nearest = _nearest(spec, comparable)
     return None if nearest is None else nearest.ended - nearest.started
 

@@ -34,7 +34,7 @@ def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[st
     if spec.stage.program is not None:
         from pipeline.engines import program as outside  # here: not needed with engine=local
 
-        return outside.command(spec, store, launcher)
+        return outside.command(spec, store)
     logs = store.log_dir(spec.key)
     return job.describe(
         stage_command(spec.name, logs), workers=spec.stage.workers, log_dir=logs, launcher=launcher

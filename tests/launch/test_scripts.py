@@ -1,6 +1,7 @@
 """Start scripts run by bash, with an msrun that only tells how it was called."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -65,6 +66,18 @@ def test_several_nodes_need_the_address_of_the_first(start, tmp_path):
     assert refused.returncode != 0 and "set MASTER_ADDR" in refused.stderr
     done = run(text, MASTER_ADDR="10.0.0.1")
     assert "<--node_rank=2>" in done.stdout and "<--master_addr=10.0.0.1>" in done.stdout
+
+
+def test_the_first_node_refuses_a_port_in_use(start, tmp_path):
+    nodes = nodes_run.nodes_of(12, LOCAL)
+    first, second = (script(replace(start, workers=12), node, nodes, tmp_path / "logs") for node in nodes)
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(used.getsockname()[1])}
+        done = run(first, **address)
+        assert done.returncode == 1 and "worker_num" not in done.stdout
+        assert f"error: MASTER_PORT={address['MASTER_PORT']}" in done.stderr
+        assert "<--node_rank=1>" in run(second, **address).stdout
+    assert "<--node_rank=0>" in run(first, **address).stdout
 
 
 def test_every_start_decides_whether_to_resume(start, tmp_path):
