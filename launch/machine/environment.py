@@ -28,17 +28,10 @@ def problems(installed: Callable[[str], str | None] = installed) -> list[str]:
     Args:
         installed: returns the version of a package; tests replace it.
     """
-    from packaging.specifiers import SpecifierSet
+    from launch.machine.checks import packages  # imports packaging, which a finished plan does not need
 
-    lines = []
-    for package, versions, reason in RULES:
-        version = installed(package)
-        remedy = f"{sys.executable} -m pip install '{package}{versions}'"
-        if version is None:
-            lines.append(f"{package}: not installed; {remedy}")
-        elif version not in SpecifierSet(versions):
-            lines.append(f"{package}={version}: must be {versions} ({reason}); {remedy}")
-    return lines
+    checks = packages(RULES, installed, sys.executable)
+    return [f"{check.name} {check.found}: {check.remedy}" for check in checks if check.status == "problem"]
 
 
 def memory_bytes() -> int:

@@ -13,7 +13,6 @@ from pipeline.errors import NotThere, Refused, StoreError
 from pipeline.store.remote.remote import Remote
 from pipeline.store.store import MANIFEST, Key, Manifest, Store
 from stages.base.files import parse_json
-from stages.required_files import missing_file
 
 DIRECTORY = re.compile(r"([0-9a-f]{64})-[0-9a-f]{8}")
 
@@ -101,15 +100,6 @@ def missing(remote: Remote, copy: Copy) -> list[str]:
     listed = {name: entry.size for name, entry in remote.files(copy.path).items()}
     names = [name for name, entry in copy.manifest.files.items() if listed.get(name) != entry["size"]]
     return names if MANIFEST in listed else [*names, MANIFEST]
-
-
-def check(remote: Remote, copy: Copy) -> None:
-    """Raise Refused unless all files are there and have the right sizes."""
-    sizes = {name: entry["size"] for name, entry in copy.manifest.files.items()}
-    required = missing_file(copy.manifest.stage, copy.manifest.config, sizes)
-    absent = [required] if required else missing(remote, copy)
-    if absent:
-        raise Refused(f"{remote.url}/{copy.path} is refused: {absent[0]} is missing or has another size")
 
 
 def _short_digest(content: bytes) -> str:

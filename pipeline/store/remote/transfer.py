@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.errors import NoResult, NotThere, Refused, RemoteError, StoreError
 from pipeline.fingerprint import file_digest
 from pipeline.store.attempt import Attempt, attempt
-from pipeline.store.remote.copies import Copy, check, find, from_store, missing
+from pipeline.store.remote.copies import Copy, find, from_store, missing
 from pipeline.store.remote.remote import Remote
 from pipeline.store.store import MANIFEST, Key, Store
 
@@ -89,7 +89,6 @@ def pull(
 
 
 def _pull(remote: Remote, store: Store, copy: Copy, slot: Attempt, on_size: OnSize) -> None:
-    check(remote, copy)
     directory = slot.work / f"pulled-{copy.path.rpartition('-')[2]}"
     download(remote, copy, directory, copy.manifest.files, on_size)
     slot.staging.rmdir()
@@ -115,12 +114,16 @@ def download(
     def fetch(name: str) -> int:
         entry, target, part = copy.manifest.files[name], directory / name, parts / uuid.uuid4().hex
         size = int(entry["size"])
-        if target.is_file() and not target.is_symlink() and file_digest(target) == entry["sha256"]:
+
+        def is_right(file: Path) -> bool:
+            return file.stat().st_size == size and file_digest(file) == entry["sha256"]
+
+        if target.is_file() and not target.is_symlink() and is_right(target):
             return size
         target.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):  # bytes may have been changed on the way
             remote.download(f"{copy.path}/{name}", part, size)
-            if file_digest(part) == entry["sha256"]:
+            if is_right(part):
                 part.replace(target)
                 return size
         raise Refused(f"{remote.url}/{copy.path} is refused: {name} does not have its manifest's digest")
