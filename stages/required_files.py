@@ -8,10 +8,10 @@ from collections.abc import Mapping, Set
 from fnmatch import fnmatchcase
 from typing import Any
 
-from stages.base.engine import Engine
 from stages.base.graph import RequiredFiles
 from stages.catalog import RESULT, STAGES
 from stages.engines import packages
+from stages.engines.declaration import Engine
 
 MAY_BE_EMPTY = (".jsonl", ".db")
 """Suffixes of files that may have zero bytes."""

@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.terminal import as_json
-from stages.base.engine import Engine, Known, Window
+from stages.engines.declaration import Engine, Known, Window
 
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
 

@@ -1,4 +1,4 @@
-"""Engines by name (conf/engine); each is one object (stages/base/engine.py)."""
+"""Engines by name (conf/engine); each is one object (stages/engines/declaration.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from launch.diagnose import failures
 from pipeline.errors import Problem
-from stages.base.engine import Engine
 from stages.engines import failure_tables, packages
+from stages.engines.declaration import Engine
 from stages.sections import Sections
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SUPERVISED = "mindformers"
 """Engine that does supervised training before any other engine if engine.sft names it."""
-MODULES = {"local": "stages.grpo.engine"} | {
+MODULES = {"local": "stages.engines.local"} | {
     name: f"stages.engines.{name}.engine" for name in packages() if name != SUPERVISED
 }
 """Engine -> the module that defines ENGINE."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from launch.nodes import run as launch
 from pipeline.errors import Problem
-from stages.base.engine import Engine
 from stages.base.identity import on_every_node
+from stages.engines.declaration import Engine
 
 if TYPE_CHECKING:
     from pipeline.config.sections import Config

@@ -10,8 +10,8 @@ from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import checkouts
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
-from stages.base.planned import PlanCheck, Planned
 from stages.catalog import STAGES
+from stages.plan_checks import PlanCheck, Planned
 
 
 def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:

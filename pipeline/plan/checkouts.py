@@ -10,7 +10,7 @@ from launch.machine.checks import Check
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from stages.base import identity
-from stages.base.engine import Checkout, Engine
+from stages.engines.declaration import Checkout, Engine
 from stages.engines.mindformers.checkout import fits
 
 

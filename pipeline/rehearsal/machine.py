@@ -7,7 +7,7 @@ from launch.machine import checks
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
-from stages.base.engine import Engine, Window
+from stages.engines.declaration import Engine, Window
 from stages.engines.mindformers.checkout import KNOWN
 
 MINDFORMERS_PACKAGES: tuple[Window, ...] = (

@@ -13,6 +13,7 @@ from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
+from stages.engines import local
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.rehearsal import shim
@@ -20,7 +21,6 @@ from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, proofs, shrink
 from stages.engines.rehearsal import KILLED_AFTER, Proof, proof, resumed
-from stages.grpo import engine as local
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
 

@@ -1,16 +1,11 @@
-"""Stages as the graph declares them, and estimates of the bytes that they write."""
+"""Declaration of a stage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from stages.base.layout import ROLES
-
-if TYPE_CHECKING:
-    from stages.sections import Sections
+from typing import Any
 
 RequiredFiles = Callable[[Mapping[str, Any]], Iterable[str]]
 """Function from the config sections that a stage read to patterns of paths in its artifact.
@@ -51,7 +46,7 @@ class Stage:
     entry: str = ""
     """Module whose `run(context)` does the work."""
     plan_check: str = ""
-    """MODULE:FUNCTION that checks a plan before anything runs; see stages.base.planned. Empty: no check."""
+    """MODULE:FUNCTION that checks a plan before anything runs; see stages.plan_checks. Empty: no check."""
     required_files: RequiredFiles = lambda config: ()
     """Files that a complete artifact contains."""
     reads: tuple[str, ...] = ()
@@ -82,15 +77,3 @@ class Stage:
 
 EXPORT_SECTIONS = ("model", "export", "dataset", "tokenize", "rollout", "reward", "train", "evaluate", "seed")
 """Sections that a ready-to-use Hugging Face directory and its model card are made from."""
-
-
-def rank_bytes(run: Sections, size: int | None = None) -> dict[str, int]:
-    """Return the bytes of each role's rank directories, summed over ranks."""
-    layouts = {role: run.layout.role(role) for role in ROLES}
-    size = run.model.weight_bytes if size is None else size
-    return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
-
-
-def growth(run: Sections) -> int:
-    """Return the factor by which weights grow that are fetched in 16 bits and trained in 32."""
-    return 2 if run.model.param_init_type == "float32" and run.model.torch_dtype != "float32" else 1

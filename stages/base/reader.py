@@ -22,9 +22,6 @@ from annotated_types import Ge, Gt, Le, Lt
 from stages.base.errors import ConfigError, Problem
 from stages.base.identity import field_types
 
-if typing.TYPE_CHECKING:
-    from stages.sections import Sections
-
 T = TypeVar("T")
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
@@ -58,8 +55,8 @@ def read_part(cls: type[T], config: Mapping[str, Any]) -> T:
     return read(cls, {field.name: config[field.name] for field in dataclasses.fields(typing.cast(Any, cls))})
 
 
-def part(cls: type[T], run: Sections) -> T:
-    """Build an object from the typed sections of a run's configuration that its fields name."""
+def part(cls: type[T], run: object) -> T:
+    """Build `cls` from those attributes of `run` (stages.sections.Sections) that its fields name."""
     return cls(
         **{field.name: getattr(run, field.name) for field in dataclasses.fields(typing.cast(Any, cls))}
     )

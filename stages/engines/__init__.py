@@ -1,9 +1,10 @@
 """Engines that run as separate programs: one package each, and the modules that they share.
 
 A package NAME here is an engine if its module `config` has SETTINGS, the dataclass of the engine's settings,
-and its module `engine` has ENGINE (stages.base.engine.Engine). conf/engine/NAME.yaml has the defaults, and
-failures.yaml in the package adds to the table of known failures. No other file lists the engines. Packages in
-a directory `grpoflow_engines` on PYTHONPATH are engines, too; their YAML is in a directory for --config-dir.
+and its module `engine` has ENGINE (stages.engines.declaration.Engine). conf/engine/NAME.yaml has the
+defaults, and failures.yaml in the package adds to the table of known failures. No other file lists the
+engines. Packages in a directory `grpoflow_engines` on PYTHONPATH are engines, too; their YAML is in a
+directory for --config-dir. The module `local` declares the embedded trainer as an engine.
 """
 
 import importlib

@@ -12,7 +12,7 @@ from stages.base.reader import read_part
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
-from stages.tokenize.tokenizer import special_ids
+from stages.tokenizer import special_ids
 
 J = TypeVar("J")
 _ROW = 128

@@ -19,7 +19,7 @@ from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import Encoder
 from stages.tokenize.stage import make_encoder
-from stages.tokenize.tokenizer import SpecialIds, read_json
+from stages.tokenizer import SpecialIds, read_json
 from stages.weights.config import ExportConfig
 from stages.weights.export import export
 from stages.weights.progress import to_context

@@ -12,7 +12,7 @@ from stages.models.config import ModelConfig
 from stages.models.config_keys import refused
 from stages.models.families import family_of, recognised
 from stages.models.hf_config import described, head_size
-from stages.tokenize.tokenizer import read_json
+from stages.tokenizer import read_json
 from stages.weights.header import StoredTensor
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.names import check_float

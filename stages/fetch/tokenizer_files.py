@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from stages.base.errors import InputError
 from stages.base.files import understood
 from stages.fetch.config import TOKENIZER_AND_TEMPLATE
-from stages.tokenize.tokenizer import (
+from stages.tokenizer import (
     ENDOFTEXT,
     IM_END,
     IM_START,

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from stages.models.config import ModelConfig
 from stages.tokenize.records import read_columns
-from stages.tokenize.tokenizer import SpecialIds, load, special_ids
+from stages.tokenizer import SpecialIds, load, special_ids
 
 IGNORED = -100  # label of a token that the supervised loss leaves out
 

@@ -1,4 +1,4 @@
-"""Rules of training, sft, evaluate and the embedded trainer.
+"""Rules of training, sft and evaluate.
 
 plan checks them for a configuration, the stages for their inputs.
 """
@@ -8,16 +8,12 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stages.base.errors import Problem
 from stages.base.layout import ROLES, LayoutConfig, Role
 from stages.base.rules import Broken, Rules, at_least, at_most, be, hold, indices, multiple_of, once
 from stages.grpo.config import EvaluateConfig, RolloutConfig, SftConfig, TrainConfig
-from stages.weights.config import SPLIT
-
-if TYPE_CHECKING:
-    from stages.sections import Sections
 
 
 class Training(Protocol):
@@ -171,48 +167,6 @@ def _shares(run: Training, role: Role) -> Broken:
     if prompts % parts == 0:
         return None
     return f"must be a multiple of {key}={parts}", f"use {-(-prompts // parts) * parts}"
-
-
-RUN: Rules[Sections] = Rules("local", "ours: stages/grpo")
-"""All rules of engine=local; those about the number of rows are checked again after tokenize."""
-RUN.include(TRAINER, lambda run: run)
-RUN.include(SPLIT, lambda run: run.split)
-RUN.must("split.format", be("safetensors", "engine=local reads no other"), "ours: stages/weights/tensors.py")
-
-
-@RUN.row("split.roles")
-def _split_roles(run: Sections) -> Broken:
-    """Require the roles that later stages read."""
-    roles = {"train", *(["reference"] if not run.sft.enabled and run.train.beta > 0 else [])}
-    missing = [role for role in ROLES if role in roles - set(run.split.roles)]
-    if not missing:
-        return None
-    return (
-        f"is missing {', '.join(missing)}, which {'sft' if run.sft.enabled else 'grpo'} reads",
-        "set it to null",
-    )
-
-
-def _train_rows(run: Sections) -> Held | None:
-    """Return the maximum number of training rows for data from files."""
-    return None if run.dataset.train_rows is None else Held(run.train, run.dataset.train_rows)
-
-
-def _sft_rows(run: Sections) -> Held | None:
-    rows = run.dataset.train_rows
-    if not run.sft.enabled or rows is None or run.sft_data.path is not None:
-        return None
-    return Held(run.sft, max(0, rows - run.sft.check_prompts))
-
-
-RUN.include(PROMPTS, _train_rows)
-RUN.include(SFT, lambda run: run.sft if run.sft.enabled else None)
-RUN.include(EXAMPLES, _sft_rows)
-RUN.must(
-    "model.qkv_concat",
-    be(False, "engine=local reads separate q, k, v and gate, up weights"),
-    "ours: stages/grpo/model.py",
-)
 
 
 def check_resumed(train: TrainConfig, step: int) -> Iterator[Problem]:

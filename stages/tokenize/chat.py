@@ -19,7 +19,7 @@ from stages.fetch.config import BASE_TEMPLATE, TEMPLATE
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
 from stages.tokenize.sandbox import Sandbox
 from stages.tokenize.text import Turn
-from stages.tokenize.tokenizer import read_json
+from stages.tokenizer import read_json
 
 GUARD = "\ufdd0"  # a code point that Unicode reserves for internal use
 QUESTION = "How many are 12 + 30 apples?"

@@ -16,7 +16,7 @@ from stages.fetch.records import BadLine
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import MARKER, Turn, columns, ground_truth, system_turns, user_text
-from stages.tokenize.tokenizer import SpecialIds
+from stages.tokenizer import SpecialIds
 from stages.weights.dtypes import Array
 
 IGNORED = -100  # label that the loss skips (PyTorch's and transformers' convention)

@@ -20,7 +20,7 @@ from stages.tokenize.hold_out import HoldOut
 from stages.tokenize.source import DROPPED, Read
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import tokenize_conversations
-from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
+from stages.tokenizer import build, load, special_ids, special_tokens
 
 
 def run(context: Context) -> None:

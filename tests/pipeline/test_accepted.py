@@ -27,9 +27,9 @@ from pipeline.store.store import Store
 from stages.__main__ import entry
 from stages.base.context import Context
 from stages.base.errors import StageError
-from stages.base.planned import Planned
 from stages.base.reader import read
-from stages.grpo import plan_checks
+from stages.plan_checks import Planned
+from stages.plan_checks import grpo as plan_checks
 from tests.pipeline.plans import changed, leaves
 
 TINY = (

@@ -110,7 +110,7 @@ def test_examples_for_sft_rerun_tokenize_and_everything_downstream(tmp_path):
 def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch):
     runs = {"mindrlhf": ("engine=mindrlhf", "layout=dp1_mp2_pp1"), "local": ("layout=dp1_mp2_pp1",)}
     before = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
-    monkeypatch.setattr("stages.grpo.engine.GRPO", replace(GRPO, version=1000))
+    monkeypatch.setattr("stages.engines.local.GRPO", replace(GRPO, version=1000))
     after = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
     assert after["mindrlhf"] == before["mindrlhf"]
     assert after["local"]["grpo"] != before["local"]["grpo"]

@@ -1,5 +1,5 @@
 from pipeline.config.load import load
-from stages.grpo import engine as local
+from stages.engines import local
 from stages.models.memory import GIB
 
 

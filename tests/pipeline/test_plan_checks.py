@@ -21,7 +21,7 @@ from stages.fetch.builtin import write_model
 from stages.fetch.stage import fetch_model
 from stages.grpo.rules import check_resumed
 from stages.models.config import ModelConfig
-from stages.tokenize.tokenizer import special_ids
+from stages.tokenizer import special_ids
 from tests.pipeline.artifacts import commit_spec
 from tests.stages.fetch.settings import fetch, model_values
 

@@ -151,7 +151,7 @@ def read_huggingface(root: Path) -> object:
     from stages.fetch import local
     from stages.fetch.stage import fetch_model
     from stages.tokenize.chat import Turn, load_template
-    from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
+    from stages.tokenizer import build, load, special_ids, special_tokens
     from stages.weights.names import read_shape, renamed
     from stages.weights.sources import open_directory
     from tests.stages.fetch.settings import fetch

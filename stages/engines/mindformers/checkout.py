@@ -7,9 +7,9 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from stages.base.engine import Checkout, Known, Window
 from stages.base.errors import ConfigError, Problem
 from stages.base.rules import Broken
+from stages.engines.declaration import Checkout, Known, Window
 from stages.engines.programs import mismatch
 
 NUMPY: Window = ("numpy", "<2", "with numpy 2 single MindSpore operators fail with SystemError")

@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stages import catalog
-from stages.base.engine import Engine
-from stages.base.graph import Program, Stage, growth
+from stages.base.graph import Program, Stage
 from stages.base.reader import part
 from stages.engines import upstream as added_keys
+from stages.engines.declaration import Engine
 from stages.engines.mindformers import upstream
 from stages.engines.mindformers.checkout import KNOWN, checkout
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.rules import RULES, trains
+from stages.engines.sizes import growth
 from stages.models.layouts import warnings
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stages import catalog
-from stages.base.engine import Checkout, Engine, Known, Load, Window
 from stages.base.errors import ConfigError
-from stages.base.graph import Program, Stage, growth, rank_bytes
+from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import part
 from stages.base.rules import Broken, Rules
+from stages.engines import local
+from stages.engines.declaration import Checkout, Engine, Known, Load, Window
 from stages.engines.mindformers.checkout import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf import memory as cards
@@ -20,8 +21,8 @@ from stages.engines.mindrlhf import notes as reading
 from stages.engines.mindrlhf.config import VERSIONS, MindrlhfEngine
 from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.engines.mindrlhf.rules import RULES
+from stages.engines.sizes import growth, rank_bytes
 from stages.fetch.config import licence_files
-from stages.grpo import engine as local
 from stages.grpo.config import decay_corrections
 from stages.models.families import FAMILIES, family_of, trained_by
 from stages.weights.config import SPLIT

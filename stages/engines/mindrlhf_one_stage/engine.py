@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from stages.base.engine import Checkout, Engine, Known
-from stages.base.graph import Program, Stage, growth, rank_bytes
+from stages.base.graph import Program, Stage
 from stages.base.reader import part
+from stages.engines.declaration import Checkout, Engine, Known
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf_one_stage import variant
 from stages.engines.mindrlhf_one_stage.variant import Job
+from stages.engines.sizes import growth, rank_bytes
 from stages.models.memory import warnings
 
 if TYPE_CHECKING:

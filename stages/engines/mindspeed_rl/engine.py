@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import catalog
-from stages.base.engine import Checkout, Engine, Known, Load, Window
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text, part
+from stages.engines.declaration import Checkout, Engine, Known, Load, Window
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
 from stages.engines.mindspeed_rl import contract, memory, rules, verifiers
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine

@@ -33,7 +33,7 @@ from stages.tokenize.source import Read, Source, Tally
 from stages.tokenize.stage import both_splits, make_encoder, tokenize_user_examples
 from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
 from stages.tokenize.text import ground_truth
-from stages.tokenize.tokenizer import special_tokens
+from stages.tokenizer import special_tokens
 
 PREFIX = "data"
 COLUMNS = ("input_ids", "attention_mask", "labels")

@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from stages import catalog
-from stages.base.engine import Engine, Known, Window
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.reader import part
+from stages.engines.declaration import Engine, Known, Window
 from stages.engines.verl import rules
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.job import TRAIN_DATA, Job

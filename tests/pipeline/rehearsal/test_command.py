@@ -12,8 +12,8 @@ from pipeline.errors import Problem
 from pipeline.rehearsal import report
 from pipeline.run import signals
 from stages.base.errors import InputError
+from stages.engines import local
 from stages.engines.rehearsal import Proof
-from stages.grpo import engine as local
 from tests.pipeline.rehearsal import fake
 
 LOCAL = local.ENGINE
@@ -109,7 +109,7 @@ def test_what_is_interrupted_has_not_passed(tmp_path):
         "import os, signal, sys; from pipeline.cli import main\n"
         "from stages.engines.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
         "from dataclasses import replace\n"
-        "from stages.grpo import engine as local\n"
+        "from stages.engines import local\n"
         "def stopped(*arguments):\n"
         "    yield Proof('data read', 'proven', '')\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"

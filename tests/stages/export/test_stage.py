@@ -14,7 +14,7 @@ from stages.export.card import fenced, model_card, plain
 from stages.export.stage import generation
 from stages.fetch.config import licence_files
 from stages.grpo.config import greedy
-from stages.tokenize.tokenizer import SpecialIds
+from stages.tokenizer import SpecialIds
 
 IDS = SpecialIds(None, (7, 8), 9)
 HOSTILE = "a|b `` ``` <script>alert(1)</script> [x](javascript:y)\n# Title\u202e ![p](http://h/p.png)"

@@ -4,7 +4,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch import stage
-from stages.tokenize.tokenizer import load, special_ids
+from stages.tokenizer import load, special_ids
 from tests.stages.fetch.settings import (
     FIXTURE,
     QWEN,

@@ -5,7 +5,7 @@ from tokenizers import Tokenizer
 
 from stages.base.errors import InputError
 from stages.fetch import tokenizer_files
-from stages.tokenize.tokenizer import load
+from stages.tokenizer import load
 from tests.stages.fetch.settings import QWEN, needs_shared
 
 TEXTS = ["Tom has 3 and 12 apples.\n", "3+12=15\n#### 15"] * 5

@@ -11,7 +11,7 @@ from stages.rewards.config import RewardConfig
 from stages.rewards.probe import answers
 from stages.rewards.score import score_each
 from stages.tokenize.records import read_columns
-from stages.tokenize.tokenizer import load
+from stages.tokenizer import load
 
 Answer = tuple[list[int], list[int]]
 """Prompt ids and completion ids."""

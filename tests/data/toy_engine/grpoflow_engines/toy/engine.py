@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from stages import catalog
-from stages.base.engine import Engine
 from stages.base.graph import Program, Stage
 from stages.base.rules import Rules, at_most
+from stages.engines.declaration import Engine
 
 GRPO = Program("toy", "stages.engines.toy.stage", version=1)
 RULES = Rules("toy", "ours")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stages.base.errors import ConfigError, InputError, Problem
-from stages.base.planned import Planned
 from stages.grpo import checkpoint_files
 from stages.grpo.rules import EXAMPLES, PROMPTS, Held, check_resumed
+from stages.plan_checks import Planned
 
 RESUME_REMEDY = "name another checkpoint"
 

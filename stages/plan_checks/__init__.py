@@ -1,4 +1,4 @@
-"""What the check of a stage may read of a plan before anything runs.
+"""Checks of a plan against existing files and artifacts, one module per package of stages.
 
 A stage makes the same checks again when it runs, perhaps hours later.
 """

@@ -1,4 +1,4 @@
-"""engine=local: the embedded trainer."""
+"""engine=local: the embedded trainer (stages/grpo)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stages.base.engine import Engine, Load
-from stages.base.graph import Stage, rank_bytes
+from stages.base.graph import Stage
+from stages.base.layout import ROLES
+from stages.base.rules import Broken, Rules, be
 from stages.catalog import CONVERT, EVALUATE, EXPORT, GRPO, SFT, SPLIT, STRATEGY, TOKENIZE
+from stages.engines.declaration import Engine, Load
+from stages.engines.sizes import rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo import checkpoint_files
 from stages.grpo.config import decay_corrections
-from stages.grpo.rules import RUN
+from stages.grpo.rules import EXAMPLES, PROMPTS, TRAINER, Held
+from stages.grpo.rules import SFT as SFT_RULES
+from stages.weights.config import SPLIT as SPLIT_RULES
 
 if TYPE_CHECKING:
     from stages.models.family import Family
@@ -113,6 +118,48 @@ def load(run: Sections, have: int) -> Load:
     length = run.tokenize.max_prompt_length + rollout.max_tokens
     tokens = train.prompts_per_step * rollout.num_generations * length * train.num_iterations
     return Load(tokens, train.num_iterations, have // run.layout.train.cards)
+
+
+RUN: Rules[Sections] = Rules("local", "ours: stages/grpo")
+"""Rules of engine=local; those about the number of rows are checked again after tokenize."""
+RUN.include(TRAINER, lambda run: run)
+RUN.include(SPLIT_RULES, lambda run: run.split)
+RUN.must("split.format", be("safetensors", "engine=local reads no other"), "ours: stages/weights/tensors.py")
+
+
+@RUN.row("split.roles")
+def _split_roles(run: Sections) -> Broken:
+    """Require the roles that later stages read."""
+    roles = {"train", *(["reference"] if not run.sft.enabled and run.train.beta > 0 else [])}
+    missing = [role for role in ROLES if role in roles - set(run.split.roles)]
+    if not missing:
+        return None
+    return (
+        f"is missing {', '.join(missing)}, which {'sft' if run.sft.enabled else 'grpo'} reads",
+        "set it to null",
+    )
+
+
+def _train_rows(run: Sections) -> Held | None:
+    """Return the maximum number of training rows for data from files."""
+    return None if run.dataset.train_rows is None else Held(run.train, run.dataset.train_rows)
+
+
+def _sft_rows(run: Sections) -> Held | None:
+    rows = run.dataset.train_rows
+    if not run.sft.enabled or rows is None or run.sft_data.path is not None:
+        return None
+    return Held(run.sft, max(0, rows - run.sft.check_prompts))
+
+
+RUN.include(PROMPTS, _train_rows)
+RUN.include(SFT_RULES, lambda run: run.sft if run.sft.enabled else None)
+RUN.include(EXAMPLES, _sft_rows)
+RUN.must(
+    "model.qkv_concat",
+    be(False, "engine=local reads separate q, k, v and gate, up weights"),
+    "ours: stages/grpo/model.py",
+)
 
 
 ENGINE = Engine(

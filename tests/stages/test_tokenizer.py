@@ -4,7 +4,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import write_trained
-from stages.tokenize.tokenizer import SpecialIds, build, load, special_ids
+from stages.tokenizer import SpecialIds, build, load, special_ids
 from tests.stages.fetch.settings import GSM8K, QWEN, model, needs_shared
 
 TEXTS = ["#### 15", "Tom has 3 apples"] * 4

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stages.base.errors import InputError, Problem
-from stages.base.planned import Planned, problems_of
 from stages.models.config import ModelConfig
+from stages.plan_checks import Planned, problems_of
 
 
 def fetch(planned: Planned) -> Iterator[Problem]:
@@ -37,7 +37,7 @@ def fetch_dataset(planned: Planned) -> Iterator[Problem]:
 
 def _check_model(model: ModelConfig, directory: Path, needs_weights: bool) -> None:
     from stages.fetch import local  # here and below: not needed if nothing has to run
-    from stages.tokenize.tokenizer import read_json, special_ids
+    from stages.tokenizer import read_json, special_ids
 
     if needs_weights:
         local.check_model(directory, model)
