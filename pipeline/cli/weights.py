@@ -112,7 +112,7 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
         parser.add_argument("--format", dest=name, choices=formats, default="safetensors")
     else:
         help_text = "cast tensors to this type (default: unchanged)"
-        parser.add_argument("--dtype", choices=DTYPES, help=help_text)
+        parser.add_argument("--dtype", choices=DTYPES, type=dtype, help=help_text)
 
 
 def strategy(options: Namespace) -> int:
@@ -145,18 +145,26 @@ def run_tool(name: str, options: Namespace) -> int:
     return Exit.DONE
 
 
-def parse_ranks(text: str) -> range:
-    """Parse one rank or a range of ranks such as `0-7`.
+def parse_ranks(text: str) -> list[int]:
+    """Parse ranks such as `0-7` or `0,2,5-7`.
 
     Raises:
         ArgumentTypeError: the text has another form or names too many ranks.
     """
-    match = RANKS.fullmatch(text)
-    ranks = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
-    if not ranks or len(ranks) > MOST_RANKS:
-        rule = f"must be a rank or a range such as 0-7, of at most {MOST_RANKS:,} ranks"
-        raise argparse.ArgumentTypeError(f"{text}: {rule}")
+    ranks: list[int] = []
+    for part in text.split(","):
+        match = RANKS.fullmatch(part)
+        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+        if not numbers or len(ranks) + len(numbers) > MOST_RANKS:
+            rule = f"must be ranks and ranges such as 0-7 or 0,2,5, of at most {MOST_RANKS:,} ranks"
+            raise argparse.ArgumentTypeError(f"{text}: {rule}")
+        ranks += numbers
     return ranks
+
+
+def dtype(text: str) -> str:
+    """Return the complete name of a dtype; bf16, fp16 and fp32 are understood too."""
+    return {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(text, text)
 
 
 @contextlib.contextmanager
