@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from stages.base.clone import clone
 from stages.base.errors import InputError
 from stages.weights.header import read_header
 from stages.weights.index import INDEX_NAME
@@ -39,7 +38,7 @@ def copy_model(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> N
         elif path.suffix in linked:
             (target / path.name).symlink_to(path.resolve())
         elif path.name not in PRODUCT_FILES:
-            clone(path, target / path.name)
+            shutil.copyfile(path, target / path.name)
     if not any(path.suffix in WEIGHTS for path in target.rglob("*")):
         raise InputError(source, None, "contains no weights", "run the stage that wrote it again")
 
