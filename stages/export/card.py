@@ -24,7 +24,7 @@ MAX_EXAMPLE = 2000
 
 
 def model_card(
-    config: Mapping[str, Any], inputs: Mapping[str, Path], licences: Sequence[Path], bare: bool
+    config: Mapping[str, Any], inputs: Mapping[str, Path], licences: Sequence[Path], untemplated: bool
 ) -> str:
     """Return README.md as text.
 
@@ -33,7 +33,7 @@ def model_card(
             without paths, if known.
         inputs: artifacts; grpo and evaluate are read if they exist.
         licences: the base model's licence files, and its card.
-        bare: True if the training prompts were the bare questions.
+        untemplated: True if the training prompts were the bare questions.
     """
     existing = {
         name: inputs[name] for name in ("grpo", "evaluate") if name in inputs and inputs[name].is_dir()
@@ -51,7 +51,7 @@ def model_card(
         "engine": plain(str(mapping(mapping(manifest.get("config")).get("engine")).get("name") or "")),
         "tiles": tiles(evaluation, with_sft=False),
         "prompts": evaluation.get("prompts"),
-        "bare": bare,
+        "untemplated": untemplated,
         "additions": [key for key in ("system_prompt", "prompt_suffix") if config["tokenize"][key]],
         "model_origin": _origin(model, name),
         "dataset_origin": _origin(dataset, data),

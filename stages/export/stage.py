@@ -5,7 +5,7 @@ It also contains training's chat template and tokenizer, evaluate's sampling opt
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from stages.base.reader import read
 from stages.export.card import model_card
 from stages.export.template import chat_template
 from stages.fetch.config import BASE_TEMPLATE, TEMPLATE, DatasetConfig, licence_files
+from stages.fetch.tokenizer_files import write_vocabulary
 from stages.grpo.config import EvaluateConfig, RolloutConfig
 from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
@@ -67,7 +68,7 @@ def make_usable(
     for file in licences:
         if file.name != "README.md":
             shutil.copyfile(file, out / file.name)
-    card = model_card(config, inputs, licences, bare=encoder.template is None)
+    card = model_card(config, inputs, licences, untemplated=encoder.template is None)
     (out / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -112,9 +113,7 @@ def generation(out: Path, ids: SpecialIds, rollout: RolloutConfig, sampled: bool
 def write_tokenizer(encoder: Encoder, out: Path) -> None:
     """Write the tokenizer without the merges that compat=mindrlhf leaves out."""
     encoder.tokenizer.save(str(out / "tokenizer.json"))
-    merges: Sequence[Any] = read_json(out / "tokenizer.json")["model"]["merges"]
-    lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
-    (out / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]) + "\n", encoding="utf-8")
+    write_vocabulary(out)
 
 
 def _write(file: Path, values: Mapping[str, Any]) -> None:

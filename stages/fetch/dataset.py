@@ -72,8 +72,9 @@ def _download(
     dataset: DatasetConfig, fetch: FetchConfig, work: Path, progress: Progress
 ) -> tuple[Files, list[Downloaded]]:
     if dataset.source == "url":
-        got = {split: url.download(file, fetch, work) for split, file in remote_files(dataset)}
-        return {split: [one.root / one.files[0].path] for split, one in got.items()}, list(got.values())
+        downloads = {split: url.download(file, fetch, work) for split, file in remote_files(dataset)}
+        files = {split: [each.root / each.files[0].path] for split, each in downloads.items()}
+        return files, list(downloads.values())
     assert dataset.hub is not None
     chosen: dict[str, list[Listed]] = {}
 

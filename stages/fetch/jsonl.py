@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.records import BadLine, Record, place, read_records, text_fault
+from stages.fetch.records import BadLine, Record, read_records, row_position, text_fault
 
 LISTED = 20
 """Bad lines that are listed; the others are only counted."""
@@ -68,7 +68,7 @@ def check_file(path: Path, columns: ColumnsConfig, max_bad_share: float) -> File
     if bad and bad / (rows + bad) > max_bad_share:
         counts = f"({bad} bad lines of {rows + bad}, {max_bad_share:.0%} tolerated)"
         remedy = "correct the lines, set dataset.columns, or raise dataset.max_bad_share"
-        raise InputError(place(path, listed[0].line), None, f"{listed[0].reason} {counts}", remedy)
+        raise InputError(row_position(path, listed[0].line), None, f"{listed[0].reason} {counts}", remedy)
     if not rows:
         raise InputError(path, None, "holds no rows", "give JSON lines, a JSON array or Parquet")
     return FileCheck(rows, bad, tuple(listed))

@@ -54,7 +54,7 @@ def check_inside(root: Path, files: Iterable[Listed]) -> None:
             raise InputError(root / file.path, None, rule, "remove the symbolic link")
 
 
-def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> list[Listed]:
+def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> list[Listed]:
     """Return weights, config and tokenizer: only safetensors, and a single file before an indexed set.
 
     Source: transformers 4.57 and 5.12, modeling_utils.py, _get_resolved_checkpoint_files.
@@ -63,7 +63,7 @@ def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> li
         InputError: there are no safetensors weights.
     """
     names = {file.path for file in files}
-    selected = set(MODEL_FILES) if own_tokenizer else set(MODEL_FILES) - set(TOKENIZER_AND_TEMPLATE)
+    selected = set(MODEL_FILES) if with_tokenizer else set(MODEL_FILES) - set(TOKENIZER_AND_TEMPLATE)
     if SINGLE_NAME in names:
         selected.add(SINGLE_NAME)
     elif INDEX_NAME in names:

@@ -20,7 +20,11 @@ from stages.weights.sources import open_directory
 
 
 def put_model(
-    root: Path, model: ModelConfig, output: Path, put: Callable[[Path, Path], None], tokenizer: bool = True
+    root: Path,
+    model: ModelConfig,
+    output: Path,
+    put: Callable[[Path, Path], None],
+    with_tokenizer: bool = True,
 ) -> None:
     """Check the directory `root` and put its weights, config and tokenizer files into `output`.
 
@@ -28,7 +32,7 @@ def put_model(
     """
     names = check_model(root, model)
     for name in MODEL_FILES:
-        if (root / name).is_file() and (tokenizer or name not in TOKENIZER_AND_TEMPLATE):
+        if (root / name).is_file() and (with_tokenizer or name not in TOKENIZER_AND_TEMPLATE):
             names.append(name)
     for name in names:
         put(root / name, output / name)

@@ -199,7 +199,7 @@ def split_sources(directory: Path, split: str) -> list[Path]:
     return sorted(file for file in directory.iterdir() if pattern.fullmatch(file.name))
 
 
-def place(path: Path, line: int) -> str:
+def row_position(path: Path, line: int) -> str:
     """Return a row's name for messages: FILE:LINE, or "FILE:ROW (row)" if rows are not lines."""
     return f"{path}:{line}" if path.suffix not in (".json", ".parquet") else f"{path}:{line} (row)"
 

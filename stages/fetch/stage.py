@@ -72,17 +72,17 @@ def fetch_model(
             delivers other bytes than it lists, or stays unreachable.
         ConfigError: config.json disagrees with the model section.
     """
-    own_tokenizer = model.tokenizer_path is None
+    with_tokenizer = model.tokenizer_path is None
     if model.source == "local":
-        local.put_model(Path(model.path or ""), model, output, link, own_tokenizer)
+        local.put_model(Path(model.path or ""), model, output, link, with_tokenizer)
     else:
         assert model.hub is not None
 
         def select(listed: Sequence[Listed], origin: str) -> list[Listed]:
-            return model_files(listed, origin, own_tokenizer)
+            return model_files(listed, origin, with_tokenizer)
 
         got = hub.download("model", model.hub_id, model.hub.revision, select, fetch, work, progress)
-        local.put_model(got.root, model, output, adopt, own_tokenizer)
+        local.put_model(got.root, model, output, adopt, with_tokenizer)
         text = json.dumps(got.record(), indent=1) + "\n"
         (output / "result.json").write_text(text, encoding="utf-8")
     if model.tokenizer_path is None:

@@ -39,7 +39,7 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
     """Train a tokenizer with at most `vocab_size` ids on `texts` and write its files."""
     tokenizer = train(texts, vocab_size)
     tokenizer.save(str(output / "tokenizer.json"))
-    _write_vocabulary(output)
+    write_vocabulary(output)
     _write_settings(tokenizer, output)
 
 
@@ -68,7 +68,7 @@ def complete(output: Path) -> None:
             build(output).save(str(output / "tokenizer.json"))
         tokenizer = load(output)
         if not (output / "vocab.json").exists() or not (output / "merges.txt").exists():
-            _write_vocabulary(output)
+            write_vocabulary(output)
         if not (output / "tokenizer_config.json").exists():
             _write_settings(tokenizer, output)
 
@@ -96,7 +96,8 @@ def ending_ids(output: Path) -> dict[str, Any]:
     return {"bos": ids[ENDOFTEXT], "eos": [ids[IM_END], ids[ENDOFTEXT]], "pad": ids[ENDOFTEXT]}
 
 
-def _write_vocabulary(output: Path) -> None:
+def write_vocabulary(output: Path) -> None:
+    """Write vocab.json and merges.txt from tokenizer.json."""
     model = read_json(output / "tokenizer.json").get("model", {})
     if model.get("type") != "BPE":
         rule = "must hold a BPE model, as Qwen2's does"

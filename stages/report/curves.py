@@ -86,16 +86,16 @@ def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]]) -> list[D
     return drawings
 
 
-def overlay(spec: Spec, series: Mapping[str, Points], others: Sequence[Points]) -> Drawing:
+def overlay(spec: Spec, series: Mapping[str, Points], further: Sequence[Points]) -> Drawing:
     """Draw one metric of several runs in one figure, as trends: single steps would hide each other.
 
     Args:
         spec: the metric.
         series: label -> points of a run. A run without points keeps its colour, so that each run has the
             same one in all figures. At least one has points.
-        others: points of further runs, drawn faintly and without a label.
+        further: points of further runs, drawn faintly and without a label.
     """
-    return _drawing(spec, series, {}, others, trends=True)
+    return _drawing(spec, series, {}, further, trends=True)
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
@@ -152,16 +152,16 @@ def _drawing(
     spec: Spec,
     series: Mapping[str, Points],
     bands: Mapping[str, Points],
-    others: Sequence[Points] = (),
+    further: Sequence[Points] = (),
     trends: bool = False,
 ) -> Drawing:
     def draw(axes: Axes) -> None:
-        for curve in others:
+        for curve in further:
             trend = smooth(thin(curve, MAX_OVERLAID))
             axes.plot(*zip(*trend, strict=True), color=MUTED, linewidth=0.9, alpha=0.35)
         for (label, curve), colour in zip(series.items(), COLOURS, strict=False):
             _plot(axes, curve, bands.get(label, []), colour, trends, spec.share)
-        _scale(axes, [*series.values(), *others], spec.share)
+        _scale(axes, [*series.values(), *further], spec.share)
 
     show = percent if spec.share else figure
     alt = " ".join(_describe(label, curve, show) for label, curve in series.items() if curve)
@@ -169,7 +169,7 @@ def _drawing(
     legend = tuple((i + 1, label) for i, (label, curve) in enumerate(series.items()) if curve and several)
     last = "" if several else show(next(iter(series.values()))[-1][1])
     most = MAX_OVERLAID if trends else MAX_POINTS
-    shown = readings(series, span([*series.values(), *others]), show, most)
+    shown = readings(series, span([*series.values(), *further]), show, most)
     drawn = image(draw, f"{spec.title}. {alt}")
     return Drawing(spec.title, spec.explanation, drawn, legend, last, shown, csv_link(spec.title, series))
 

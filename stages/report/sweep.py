@@ -155,13 +155,13 @@ def _table(
     rows = []
     for point, cells in zip(ranked, by_point, strict=True):
         seconds = [s for name in point.artifacts.values() if (s := _seconds(manifests.get(name))) is not None]
-        took = (sum(seconds), duration(sum(seconds))) if seconds else NO_CELL
+        total = (sum(seconds), duration(sum(seconds))) if seconds else NO_CELL
         report = point.artifacts.get("report")
         rows.append({
             "number": point.number,
             "report": f"../../{report}/index.html" if report in manifests else None,
             "chosen": [shorten(point.chosen.get(key, ""), most) for key in keys],
-            "figures": [*(cells.get(column, NO_CELL) for column in columns), took],
+            "figures": [*(cells.get(column, NO_CELL) for column in columns), total],
             "state": point.state,
             "best": point is best,
         })  # fmt: skip
@@ -209,9 +209,9 @@ def overlay_all(
     for spec in OVERLAID:
         key = spec.keys[0]
         series = {label: points(rows, key) for label, rows in coloured.items()}
-        others = [curve for rows in faint if (curve := points(rows, key))]
+        further = [curve for rows in faint if (curve := points(rows, key))]
         if any(series.values()):
-            drawings.append(overlay(spec, series, others))
+            drawings.append(overlay(spec, series, further))
     return drawings
 
 

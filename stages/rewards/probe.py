@@ -18,7 +18,7 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.training import training_rows
 from stages.rewards.config import RewardConfig
-from stages.rewards.score import score_each
+from stages.rewards.score import Columns, score_each
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import columns, ground_truth, user_text
 
@@ -150,7 +150,7 @@ def probe(
         expected.add("thinking")
     scored = _score_forms(reward, right, bad, truths, leftover.text if leftover else "")
     functions = _functions(reward, scored, list(right[0]), expected)
-    totals, unearned = _totals(reward, scored), _unearned(functions)
+    unearned = _unearned(functions)
     if leftover and unearned:
         results = _functions(reward, _score_forms(reward, right, bad, truths), list(right[0]), expected)
         unearned = _attribute(leftover, unearned, _unearned(results))
@@ -160,7 +160,7 @@ def probe(
         rows=len(pairs),
         functions=functions,
         example={"prompt": prompt, "ground truth": truths[0], **right[0], **bad[0]},
-        problems=(*unearned, *([] if is_hopeless else _undistinguished(totals, expected))),
+        problems=(*unearned, *([] if is_hopeless else _undistinguished(functions, expected))),
     )
 
 
@@ -178,8 +178,8 @@ def _score_forms(
     bad: Sequence[dict[str, str]],
     truths: Sequence[str],
     end: str = "",
-) -> dict[str, tuple[dict[str, float], dict[str, int]]]:
-    """Return form of answer -> mean of each function over the rows, and its failures.
+) -> dict[str, Columns]:
+    """Return form of answer -> scores of all rows.
 
     All lengths are 0, because they depend on the model.
     """
@@ -187,37 +187,25 @@ def _score_forms(
     for form in (*right[0], *bad[0]):
         ending = "" if form == CUT_OFF else end
         texts = [{**ok, **no}[form] + ending for ok, no in zip(right, bad, strict=True)]
-        scored = score_each(reward, texts, truths, [0] * len(texts))
-        means = {name: round(statistics.fmean(values), 4) for name, values in scored.parts.items()}
-        scores[form] = means, scored.failures
+        scores[form] = score_each(reward, texts, truths, [0] * len(texts))
     return scores
 
 
 def _functions(
-    reward: RewardConfig,
-    scored: dict[str, tuple[dict[str, float], dict[str, int]]],
-    forms: Sequence[str],
-    expected: set[str],
+    reward: RewardConfig, scored: dict[str, Columns], forms: Sequence[str], expected: set[str]
 ) -> dict[str, FunctionProbe]:
     functions = {}
     for name, weight in zip(reward.functions, reward.weights, strict=True):
-        means = {form: by_name[name] for form, (by_name, _) in scored.items()}
-        failures = max(by_name[name] for _, by_name in scored.values())
+        means = {form: round(statistics.fmean(columns.parts[name]), 4) for form, columns in scored.items()}
         earning = [form for form in forms if means[form] >= EARNED]
-        earning_ways = tuple(form for form in earning if form in expected)
-        unasked = tuple(form for form in earning if form not in expected)
-        functions[name] = FunctionProbe(weight, means, earning_ways, unasked, failures)
+        functions[name] = FunctionProbe(
+            weight,
+            means,
+            earned_by=tuple(form for form in earning if form in expected),
+            unasked=tuple(form for form in earning if form not in expected),
+            failures=max(columns.failures[name] for columns in scored.values()),
+        )
     return functions
-
-
-def _totals(
-    reward: RewardConfig, scored: dict[str, tuple[dict[str, float], dict[str, int]]]
-) -> dict[str, float]:
-    """Return form of answer -> mean of the weighted total."""
-    weights = dict(zip(reward.functions, reward.weights, strict=True))
-    return {
-        form: sum(weights[name] * mean for name, mean in means.items()) for form, (means, _) in scored.items()
-    }
 
 
 def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
@@ -249,9 +237,12 @@ def _attribute(leftover: Leftover, problems: Sequence[Problem], without: Sequenc
     ]
 
 
-def _undistinguished(totals: dict[str, float], expected: set[str]) -> list[Problem]:
-    best = max(totals[form] for form in expected)
-    forms = [form for form in ("empty", "wrong", CUT_OFF) if totals[form] >= best]
+def _undistinguished(functions: dict[str, FunctionProbe], expected: set[str]) -> list[Problem]:
+    def total(form: str) -> float:
+        return sum(function.weight * function.means[form] for function in functions.values())
+
+    best = max(map(total, expected))
+    forms = [form for form in ("empty", "wrong", CUT_OFF) if total(form) >= best]
     rule = f"scores {best:.2f} for right answers and no less for these"
     remedy = "add a function that looks at the ground truth (accuracy)"
     return [Problem("reward", ", ".join(forms), rule, remedy)] if forms else []

@@ -39,29 +39,30 @@ Reward = Callable[[str, str, int], float]
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Rewards of B completions by function."""
+
+    parts: dict[str, list[float]]
+    """Function name -> unweighted values [B]."""
+    failures: dict[str, int]
+    """Function name -> completions that it could not score (they count 0)."""
+    faults: dict[str, int]
+    """The failures except for those with an unusable ground truth, which are not the function's fault."""
+    messages: dict[str, str]
+    """Function name -> description of its first failure, if it had one."""
+
+
+@dataclass(frozen=True)
 class RewardScores:
-    """Rewards of B completions."""
+    """Rewards of B completions as arrays, with their weighted sum; other fields as in `Columns`."""
 
     total: Array
     """Weighted sum [B], float32."""
     parts: dict[str, Array]
     """Function name -> unweighted values [B], float32."""
     failures: dict[str, int]
-    """Function name -> completions that it could not score (they count 0)."""
     faults: dict[str, int] = field(default_factory=dict)
-    """The failures except for those with an unusable ground truth, which are not the function's fault."""
     messages: dict[str, str] = field(default_factory=dict)
-    """Function name -> description of its first failure, if it had one."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """`RewardScores` in plain numbers."""
-
-    parts: dict[str, list[float]]
-    failures: dict[str, int]
-    faults: dict[str, int]
-    messages: dict[str, str]
 
 
 def score(

@@ -116,26 +116,21 @@ class MindRecordFile:
 
     def _write_raw_pages(self) -> Iterator[tuple[int, ...]]:
         """Write RAW pages, each with all rows of its BLOB pages; return the index's rows."""
-        pages: list[tuple[int, int]] = []
-        groups: list[tuple[int, int]] = []
-        used = raw_pages = 0
-        first = len(self._pages)
-
-        def write() -> None:
-            nonlocal raw_pages
-            self._write_page("RAW_DATA", raw_pages, RAW_ROW * (used // len(RAW_ROW)), groups, (0, 0))
-            raw_pages += 1
-
+        first, used = len(self._pages), 0
+        positions: list[tuple[int, int]] = []  # RAW page and offset of each BLOB page's rows
+        raw_pages: list[list[tuple[int, int]]] = [[]]  # BLOB pages of each RAW page, with their offsets
         for group, ends in enumerate(self._groups):
             size = len(RAW_ROW) * len(ends)
             if used + size > self.page_size:
-                write()
-                groups, used = [], 0
-            pages.append((first + raw_pages, used))
-            groups.append((group, used))
+                raw_pages.append([])
+                used = 0
+            raw_pages[-1].append((group, used))
+            positions.append((first + len(raw_pages) - 1, used))
             used += size
-        write()
-        return self._index_rows(pages)
+        for number, groups in enumerate(raw_pages):
+            rows = sum(len(self._groups[group]) for group, _ in groups)
+            self._write_page("RAW_DATA", number, RAW_ROW * rows, groups, (0, 0))
+        return self._index_rows(positions)
 
     def _index_rows(self, pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
         row = 0

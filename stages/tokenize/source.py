@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Generic, Protocol, TextIO, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from stages.base.errors import InputError
-from stages.fetch.records import BadLine, place
+from stages.fetch.records import BadLine, row_position
 from stages.tokenize.card import SAMPLES, FileCard
 from stages.tokenize.records import RecordWriter
 from stages.weights.dtypes import Array
@@ -20,6 +19,7 @@ from stages.weights.dtypes import Array
 ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory
 CHARACTERS_PER_BATCH = 1 << 24  # a tokenizer takes 150 times as much memory as its text
 DROPPED = ".dropped.jsonl"
+"""Suffix of the file that lists the rows left out."""
 
 Progress = Callable[[int, int], None]
 
@@ -34,17 +34,6 @@ class Numbered(Protocol):
 
 R = TypeVar("R", bound=Numbered)
 Read = Callable[[Path], Iterator[R | BadLine]]
-
-
-@contextlib.contextmanager
-def dropped_rows(target: Path) -> Iterator[TextIO]:
-    """Open NAME.dropped.jsonl for the rows left out of `target`; it is removed if there are none."""
-    file = target.with_suffix(DROPPED)
-    with file.open("w", encoding="utf-8") as stream:
-        yield stream
-        is_empty = stream.tell() == 0
-    if is_empty:
-        file.unlink()
 
 
 @dataclass(frozen=True)
@@ -73,8 +62,8 @@ class Tally:
 
     name: str
     """File name."""
-    dropped: TextIO | None = None
-    """Gets a JSON line for each row left out."""
+    dropped: Path | None = None
+    """File that gets a JSON line for each row left out."""
     card: FileCard = field(default_factory=FileCard)
     first: tuple[str, str] | None = None
     """Position and reason of the first row left out."""
@@ -87,11 +76,12 @@ class Tally:
         self.card.dropped[reason] += 1
         if self.dropped is not None:
             entry = {"file": self.name, "source": source.name, "line": line, "reason": reason}
-            self.dropped.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            with self.dropped.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         for long in (fault, *more):
             if isinstance(long, TooLong):
                 self.needed[long.key] = max(long.tokens, self.needed.get(long.key, 0))
-        self.first = self.first or (place(source, line), str(fault))
+        self.first = self.first or (row_position(source, line), str(fault))
 
     def check(self, source: Path, max_bad_share: float) -> None:
         """Refuse the file if no row is used or too many are left out.

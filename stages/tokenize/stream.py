@@ -12,7 +12,7 @@ from stages.fetch.records import count_rows
 from stages.tokenize.card import SAMPLES
 from stages.tokenize.encode import IGNORED, EncodedRow, Encoder
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import Progress, Read, Source, Tally, Target, TooLong, dropped_rows
+from stages.tokenize.source import DROPPED, Progress, Read, Source, Tally, Target, TooLong
 from stages.tokenize.supervised import Example, write_examples
 
 
@@ -52,11 +52,10 @@ def tokenize_file(
     read = read or partial(read_lines, columns=encoder.columns)
     rows = Source(sources, read, lambda row: row.prompt, limit)
     with contextlib.ExitStack() as stack:
-        dropped = stack.enter_context(dropped_rows(target))
 
         def target_for(file: Path, columns: dict[str, int]) -> Target:
             writer = RecordWriter(file, columns, config.id_dtype, min(total, limit or total))
-            return Target(file.name, dropped, writer=stack.enter_context(writer))
+            return Target(file.name, target.with_suffix(DROPPED), writer=stack.enter_context(writer))
 
         truth = dict.fromkeys(("pretrain_ids", "loss_mask"), config.seq_length)
         grpo = target_for(target, {"prompt_ids": config.max_prompt_length, **truth})

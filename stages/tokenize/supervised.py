@@ -15,7 +15,7 @@ from stages.fetch.records import BadLine, count_rows, encoding_fault, read_recor
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import Source, Target, TooLong, dropped_rows
+from stages.tokenize.source import DROPPED, Source, Target, TooLong
 from stages.tokenize.text import Turn, system_turns
 
 ALPACA = ("instruction", "input", "output")
@@ -57,11 +57,8 @@ def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Pa
     read = partial(read_conversations, kind=encoder.config.kind)
     rows = Source(sources, read, lambda row: str(row.turns))
     columns = dict.fromkeys(("input_ids", "labels"), encoder.config.sft_length + 1)
-    with (
-        dropped_rows(target) as dropped,
-        RecordWriter(target, columns, encoder.config.id_dtype, count_rows(sources)) as writer,
-    ):
-        made = Target(target.name, dropped, writer=writer)
+    with RecordWriter(target, columns, encoder.config.id_dtype, count_rows(sources)) as writer:
+        made = Target(target.name, target.with_suffix(DROPPED), writer=writer)
         for source, batch in rows.batches(made):
             encoded, unusable = encode(encoder, batch)
             for entry in unusable:

@@ -20,7 +20,7 @@ from stages.tokenize.card import FileCard
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.source import Read, Source, Tally, dropped_rows
+from stages.tokenize.source import DROPPED, Read, Source, Tally
 from stages.tokenize.stage import both_splits, make_encoder
 from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
 from stages.tokenize.text import ground_truth
@@ -51,9 +51,8 @@ def run(context: Context) -> None:
 def write_parquet(encoder: Encoder, files: Sequence[Path], read: Read[Row], target: Path) -> FileCard:
     """Write the usable rows; return the counts."""
     arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
-    with dropped_rows(target) as dropped:
-        tally = Tally(target.name, dropped)
-        rows = list(_rows(encoder, tally, files, read))
+    tally = Tally(target.name, target.with_suffix(DROPPED))
+    rows = list(_rows(encoder, tally, files, read))
     tally.check(files[0], encoder.dataset.max_bad_share)
     parquet.write_table(arrow.Table.from_pylist(rows), target)
     return tally.card

@@ -75,7 +75,7 @@ def test_transformers_accept_generation_config(tmp_path):
 
 def test_the_card_has_accuracy_recipe_and_versions_but_no_secret(tmp_path, config):
     config["command"] = ["train.beta=0.02", "dataset.url=https://u:secret@host/x"]
-    card = model_card(config, artifacts(tmp_path), (), bare=True)
+    card = model_card(config, artifacts(tmp_path), (), untemplated=True)
     for part in (
         "# tiny after GRPO on arith", "engine=local", "| 93.0 % | 91.3 to 94.4 % (95 % interval) |",
         "1024 held-out", "accuracy × 1, answer\\_format × 0.1", "beta: 0.01", "mindspore 2.7.0", "commit abc",
@@ -91,11 +91,11 @@ def test_the_card_has_the_licence_of_the_base(tmp_path, config):
     model = dataclasses.replace(load(["engine=local"]).model, source="local", path=str(tmp_path))
     files = licence_files(model)
     assert [file.name for file in files] == ["LICENSE.txt", "README.md"]
-    card = model_card(config, {}, files, bare=True)
+    card = model_card(config, {}, files, untemplated=True)
     front = yaml.safe_load(card.split("---")[1])
     assert front["license"] == "apache-2.0" and "[LICENSE.txt](LICENSE.txt)" in card
     (tmp_path / "README.md").write_text("---\n{ [\n---\n# Base")
-    assert "license" not in yaml.safe_load(model_card(config, {}, files, bare=True).split("---")[1])
+    assert "license" not in yaml.safe_load(model_card(config, {}, files, untemplated=True).split("---")[1])
     assert licence_files(load(["engine=local"]).model) == ()
 
 
@@ -103,7 +103,7 @@ def test_texts_of_users_and_models_stay_text(tmp_path, config):
     config["model"]["name"] = config["dataset"]["name"] = HOSTILE
     config["tokenize"]["system_prompt"] = HOSTILE
     config["command"] = [f"model.name={HOSTILE}"]
-    card = model_card(config, artifacts(tmp_path, HOSTILE), (), bare=True)
+    card = model_card(config, artifacts(tmp_path, HOSTILE), (), untemplated=True)
     outside, fence = [], None
     for line in card.splitlines():
         ticks = len(line) - len(line.lstrip("`"))

@@ -21,8 +21,8 @@ def listed(*paths):
     return [Listed(path, 1, None) for path in paths]
 
 
-def chosen(*weights, own_tokenizer=True):
-    return sorted(f.path for f in model_files(listed(*REPOSITORY, *weights), "here", own_tokenizer))
+def chosen(*weights, with_tokenizer=True):
+    return sorted(f.path for f in model_files(listed(*REPOSITORY, *weights), "here", with_tokenizer))
 
 
 def test_of_a_model_only_what_is_needed():
@@ -32,7 +32,7 @@ def test_of_a_model_only_what_is_needed():
     assert chosen("model.safetensors", "pytorch_model.bin") == sorted([*needed, "model.safetensors"])
     assert chosen(*shards, index, "adapter.safetensors") == sorted([*needed, *shards, index])
     assert chosen(*shards, index, "model.safetensors") == sorted([*needed, "model.safetensors"])
-    assert chosen("model.safetensors", "sub/model.safetensors", own_tokenizer=False) == [
+    assert chosen("model.safetensors", "sub/model.safetensors", with_tokenizer=False) == [
         "config.json",
         "generation_config.json",
         "model.safetensors",

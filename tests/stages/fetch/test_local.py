@@ -71,25 +71,10 @@ def test_pickles_are_refused_with_a_hint(source, output, name):
         link(local(source), output)
 
 
-def test_a_missing_shard_and_an_escaping_name_are_refused(source, output):
-    index = source / "model.safetensors.index.json"
-    (source / "model.safetensors").unlink()  # it would count, and not the index
-    index.write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
-    with pytest.raises(InputError, match=r"gone\.safetensors"):
-        link(local(source), output)
-    index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
-    with pytest.raises(InputError, match="own directory"):
-        link(local(source), output)
-
-
-def test_a_truncated_file_and_a_git_lfs_pointer_are_refused(source, output):
+def test_a_truncated_file_is_refused(source, output):
     weights = source / "model.safetensors"
-    complete = weights.read_bytes()
-    weights.write_bytes(complete[:-1])
+    weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(InputError, match="truncated"):
-        link(local(source), output)
-    weights.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 10\n")
-    with pytest.raises(InputError, match="Git LFS"):
         link(local(source), output)
 
 

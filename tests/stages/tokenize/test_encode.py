@@ -21,25 +21,10 @@ def encoder(directory, data=None, **changes):
     return make_encoder(directory, None, data or dataset(), tokenize(**changes))
 
 
-def test_records_hold_prompt_truth_and_mask(directory):
+def test_the_loss_mask_covers_the_ground_truth(directory):
     encode = encoder(directory)
-    rows, dropped = encode.encode(ROWS, with_answers=False)
-    columns = encode.grpo_columns(rows)
-    assert dropped == []
-    assert {name: values.shape for name, values in columns.items()} == {
-        "prompt_ids": (2, 20),
-        "pretrain_ids": (2, 6),
-        "loss_mask": (2, 6),
-    }
-    decode = encode.tokenizer.decode
-    prompt, truth = columns["prompt_ids"][0], columns["pretrain_ids"][1]
-    pads = prompt == encode.ids.pad
-    assert decode(prompt[~pads]) == "Tom has 3 and 4 apples.\n"
-    assert pads[-1]
-    assert np.diff(pads.astype(int)).min() == 0  # padding on the right only
-    assert decode(truth[:2]) == "12"
-    assert (truth[2:] == encode.ids.pad).all()
-    assert columns["loss_mask"].tolist() == [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+    rows, _ = encode.encode(ROWS, with_answers=False)
+    assert encode.grpo_columns(rows)["loss_mask"].tolist() == [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
 
 
 def test_supervised_labels_cover_answer_and_end_only(directory):

@@ -161,15 +161,3 @@ def test_rows_are_held_out_of_several_files_where_there_is_no_test_file(tmp_path
     train, test = ({tuple(row) for row in columns["prompt_ids"].tolist()} for columns in questions)
     assert len(train) == 51
     assert len(train | test) == 60
-
-
-def test_without_test_rows_nothing_can_be_held_out(tmp_path):
-    fetched = tmp_path / "fetch_dataset"
-    fetched.mkdir()
-    (fetched / "train.jsonl").write_text('{"question": "a", "answer": "#### 1"}')
-    config = {"model": model_values(), "dataset": gsm8k_values(), "tokenize": values("tokenize", "gsm8k")}
-    fetch_context = context(tmp_path, "fetch", config | {"dataset": arith_values(), "seed": 0})
-    fetch.run(fetch_context)
-    made = context(tmp_path, "tokenize", config, fetch=fetch_context.output, fetch_dataset=fetched)
-    with pytest.raises(InputError, match=r"dataset\.test_rows: is required to hold rows out"):
-        stage.run(made)
