@@ -21,7 +21,6 @@ def run(
     job: str,
     log_dir: Path,
     launcher: LauncherConfig,
-    env: Mapping[str, str] | None = None,
     on_poll: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run `python PROGRAM` to its end: directly for one worker, under msrun for several.
@@ -32,18 +31,23 @@ def run(
         job: name of the job, see launch.process.child.
         log_dir: receives stage.log and, with several workers, scheduler.log and worker_K.log.
         launcher: addresses, ports and time limits.
-        env: variables added to this process's environment.
         on_poll: called ten times a second.
 
     Raises:
         LaunchError: the job could not start, failed, or took too long.
     """
+    python, address, command = Path(sys.executable), launcher.master_addr, [sys.executable, *program]
+    if workers > 1:
+        port = find_port(address, launcher.master_port)
+        command = msrun(
+            program, python=python, workers=workers, master_addr=address, master_port=port, log_dir=log_dir
+        )
     try:
         return child.run(
-            describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
+            command,
             job=job,
             log=log_dir / "stage.log",
-            env=msrun_environment(Path(sys.executable), {**os.environ, **(env or {})}),
+            env=msrun_environment(python, os.environ),
             timeout_s=launcher.timeout_s,
             grace_s=launcher.grace_s,
             on_poll=on_poll,
@@ -53,17 +57,6 @@ def run(
         if culprit is None:
             raise
         raise ProcessFailed(error.exit_code, culprit, child.tail(culprit)) from error
-
-
-def describe(program: Sequence[str], *, workers: int, log_dir: Path, launcher: LauncherConfig) -> list[str]:
-    """Return the command line that `run` starts."""
-    python, address = Path(sys.executable), launcher.master_addr
-    if workers == 1:
-        return [str(python), *program]
-    port = find_port(address, launcher.master_port)
-    return msrun(
-        program, python=python, workers=workers, master_addr=address, master_port=port, log_dir=log_dir
-    )
 
 
 def msrun(
@@ -83,7 +76,7 @@ def msrun(
     return [*paced, *options, "python", *program]
 
 
-def msrun_environment(python: Path, base: dict[str, str]) -> dict[str, str]:
+def msrun_environment(python: Path, base: Mapping[str, str]) -> dict[str, str]:
     """Return `base` with the directory of `python` first on PATH, where msrun looks for it."""
     return {**base, "PATH": f"{python.parent}{os.pathsep}{base.get('PATH', os.defpath)}"}
 

@@ -40,7 +40,7 @@ class Row:
     path: str
     cards: int
     command: list[str]
-    """Command line that would be started."""
+    """Program that would be started, without msrun or Ray."""
     bytes: int | None
     """Bytes that it writes to disk; None: unknown and small."""
     last_duration_s: float | None
@@ -77,7 +77,7 @@ def explain(
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 cards=spec.stage.workers,
-                command=describe(spec, store, plan.config.launcher),
+                command=describe(spec, store),
                 bytes=_bytes(spec, shared) if from_remote else spec.stage.bytes_written,
                 last_duration_s=_last_duration(spec, manifests, plan.config.model),
             )

@@ -2,12 +2,11 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.config import LauncherConfig
-from launch.process import job
 from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
 from stages.base.files import shown_bytes
@@ -29,16 +28,13 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
     return f"{store.root}: {shown_bytes(free)} free, {needed}, {short} more; {ROOM}"
 
 
-def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
-    """Return the command line that would start a stage."""
+def describe(spec: StageSpec, store: Store) -> list[str]:
+    """Return the program of a stage with its arguments; several workers run it under msrun or on Ray."""
     if spec.stage.program is not None:
         from pipeline.engines import program as outside  # here: not needed with engine=local
 
         return outside.command(spec, store)
-    logs = store.log_dir(spec.key)
-    return job.describe(
-        stage_command(spec.name, logs), workers=spec.stage.workers, log_dir=logs, launcher=launcher
-    )
+    return [sys.executable, *stage_command(spec.name, store.log_dir(spec.key))]
 
 
 def write_spec(
