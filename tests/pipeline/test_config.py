@@ -18,7 +18,11 @@ def test_the_default_number_of_sequences_is_the_largest_that_fits(tokens, sequen
 @pytest.mark.parametrize(
     ("override", "key"),
     [
-        ("seed=x", "seed"), ("seed=-1", "seed"), ("train.beta=yes", "train.beta"),
+        ("seed=x", "seed"), ("seed=-1", "seed"), ("seed=true", "seed"), ("train.beta=yes", "train.beta"),
+        ("train.beta=nan", "train.beta"), ("train.beta=-0.001", "train.beta"),
+        ("train.learning_rate=0", "train.learning_rate"), ("train.learning_rate=inf", "train.learning_rate"),
+        ("rollout.top_p=0", "rollout.top_p"), ("rollout.top_p=1.001", "rollout.top_p"),
+        ("model.eos_token_id=[-1]", "model.eos_token_id[0]"),
         ("+train.extra=1", "train.extra"), ("+extra=1", "extra"), ("model.path=x", "model.path"),
         ("fetch.endpoint=http://u:p@h", "fetch.endpoint"), ("train.steps=1.5", "train.steps"),
         ("engine.device_target=TPU", "engine.device_target"), ("engine.use_vllm=1", "engine.use_vllm"),

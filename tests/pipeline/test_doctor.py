@@ -25,9 +25,11 @@ def test_missing_parts_of_mindrlhf_are_listed_with_remedies(tmp_path, capsys, mo
     assert checks["devices"]["remedy"].startswith("8 cards are needed")
     assert "engine.mindrlhf_home" in checks["mindrlhf"]["remedy"]
     assert checks["python"]["status"] == checks["mindspore"]["status"] == "ok"
-    assert main(["doctor", *engine, "engine.use_vllm=0", f"store={tmp_path}"]) == 1
+    wrong = f"engine.mindformers_home={tmp_path}"
+    assert main(["doctor", *engine, wrong, "engine.use_vllm=0", f"store={tmp_path}"]) == 1
     text = capsys.readouterr().out
     assert "engine=mindrlhf: not ready" in text and "vllm" not in text
+    assert f"PROBLEM mindformers: {tmp_path}: " in text and "\n          engine.mindformers_home: " in text
 
 
 def test_constraints_are_the_versions_that_are_checked(tmp_path, capsys):

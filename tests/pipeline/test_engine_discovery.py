@@ -60,4 +60,5 @@ def test_it_trains_and_its_artifact_is_checked(grpoflow, tmp_path):
 
 def test_its_failures_are_known(grpoflow):
     code, _, err = grpoflow("run", "--only", "grpo", "engine.steps=7", f"engine.python={sys.executable}")
-    assert code == 1 and "the toy engine ends at its fifth step" in err and "engine.steps=4" in err
+    assert code == 1 and "error: stage grpo failed: " in err
+    assert "the toy engine ends at its fifth step" in err and "engine.steps=4" in err

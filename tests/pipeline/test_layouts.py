@@ -1,9 +1,11 @@
 """`layouts` against a search written for the test: loops over degrees and divisibility, no shared code."""
 
 import itertools
+import json
 
 import pytest
 
+from pipeline.cli import main
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
 
@@ -49,6 +51,13 @@ def test_the_valid_layouts_are_those_of_a_plain_search(model, cards):
     assert len(names) == len(set(names))
     assert set(names) == expected
     assert not expected & refused.keys()
+
+
+def test_json_has_the_valid_and_the_refused_layouts(capsys):
+    assert main(["layouts", "--json", "model=qwen2_5_7b", "cards=8", *SAMPLES]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert {layout["layout"] for layout in printed["layouts"]} == by_hand("qwen2_5_7b", 8)
+    assert printed["refused"]
 
 
 def test_layouts_are_ranked_by_fit_then_time():

@@ -3,13 +3,12 @@
 import types
 import typing
 
-import pytest
 from annotated_types import Ge, Gt
 
 from launch.config import LauncherConfig
 from pipeline.config.compose import compose
 from pipeline.config.load import load
-from tests.pipeline.plans import leaves, problem_of
+from tests.pipeline.plans import leaves
 
 ENGINES = ("local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl")
 SIGNED = {
@@ -48,15 +47,6 @@ def test_every_numeric_key_has_a_lower_bound():
     assert len(numeric) > 150
     lower = {key for key, bounds in numeric.items() if any(isinstance(bound, Ge | Gt) for bound in bounds)}
     assert set(numeric) - lower == SIGNED
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["seed=-1", "seed=true", "seed=1.5", "train.beta=nan", "train.beta=-0.001", "train.learning_rate=0",
-     "train.learning_rate=inf", "rollout.top_p=0", "rollout.top_p=1.001", "model.eos_token_id=[-1]"],
-)  # fmt: skip
-def test_a_number_beyond_its_bounds_is_refused(override):
-    assert problem_of([override]).path.startswith(override.partition("=")[0])
 
 
 def test_bounds_themselves_are_accepted():
