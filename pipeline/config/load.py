@@ -27,9 +27,9 @@ def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
     Raises:
         ConfigError: the configuration is invalid; lists all problems.
     """
-    config = read(Config, derived_values(overrides, config_dir))
-    problems = rules.check(config)
-    if problems:
+    values = derived_values(overrides, config_dir)
+    config = read(Config, values)
+    if problems := rules.check(config):
         raise ConfigError(problems)
     return config
 
@@ -40,7 +40,8 @@ def derived_values(overrides: Sequence[str], config_dir: Path | None = None) -> 
     Raises:
         ConfigError: the configuration cannot be composed.
     """
-    return derive(complete(compose(overrides, config_dir), overrides))
+    values = compose(overrides, config_dir)
+    return derive(complete(values, overrides))
 
 
 def derive(values: Mapping[str, Any]) -> dict[str, Any]:
