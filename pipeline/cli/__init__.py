@@ -11,7 +11,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pipeline.cli.command import OVERRIDES, Commands, read_configuration
+from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory
+from pipeline.run import signals
 from pipeline.terminal import has_lost_reader, install_streams, report_lost_output
+from stages.catalog import STAGES
 
 SECTIONS = {
     "run": {"run": "run", "plan": "plan", "sweep": "sweep", "rehearse": "rehearse"},
@@ -61,10 +65,6 @@ def _run(arguments: list[str]) -> int:
 
         complete(*make_parsers(*os.environ.get("COMP_LINE", "").split()[1:2]))
     options = _parse(arguments)
-    from pipeline.cli.command import read_configuration
-    from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory
-    from pipeline.run import signals
-
     try:
         check_working_directory()
         signals.install()
@@ -111,8 +111,6 @@ def _move_overrides(options: argparse.Namespace) -> None:
 
 def _suggestion(command: str) -> str:
     """Return a hint for an unknown command: the nearest one, or how to run a stage of that name."""
-    from stages.catalog import STAGES
-
     hints = [f"to run that stage: grpoflow run --only {command}"] if command in STAGES else []
     if command in ("convert", "strategy", "split", "merge", "reshard", "export"):
         hints.append(f"the tool for single files: grpoflow weights {command}")
@@ -138,8 +136,6 @@ def make_parsers(
 
     A run with nothing to do takes a quarter of a second, so it must not import other commands.
     """
-    from pipeline.cli.command import OVERRIDES, Commands
-
     parser: argparse.ArgumentParser = Parser(
         prog="grpoflow",
         usage="grpoflow COMMAND [OPTIONS] [KEY=VALUE ...]",

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import argcomplete
+
 from pipeline.cli.command import Commands
 from pipeline.config.compose import VALUE, config_files, flat
 from pipeline.config.load import load
@@ -29,16 +31,12 @@ def register(commands: Commands) -> None:
 
 def completion(options: Namespace) -> int:
     """Print the shell code."""
-    import argcomplete  # the import takes 30 ms, and no other command needs it
-
     print(argcomplete.shellcode(["grpoflow"], shell=options.shell))
     return Exit.DONE
 
 
 def complete(parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]) -> None:
     """Answer a completion request of the shell, and exit."""
-    import argcomplete
-
     names = argcomplete.ChoicesCompleter(STAGES)
     completers = {"overrides": overrides, "until": names, "only": names, "force": names, "stage": names}
     for command in commands.values():

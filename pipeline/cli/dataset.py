@@ -14,6 +14,7 @@ from pipeline.terminal import as_json
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
+from stages.rewards import probe as rewards
 from stages.rewards.config import RewardConfig
 from stages.tokenize.config import TokenizeConfig
 
@@ -54,8 +55,6 @@ def tokenize(options: Namespace) -> int:
 
 def probe(options: Namespace) -> int:
     """Check that the configured reward can be earned with this prompt and dataset."""
-    from stages.rewards import probe as rewards
-
     if not os.environ.get(
         "PYTHONSAFEPATH"
     ):  # a stage imports from the working directory, this script does not

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import math
 from argparse import Namespace
-from pathlib import Path
 
 from pipeline.cli.command import Bounded, Commands, add_run, store_of
 from pipeline.config.load import derived_values
@@ -16,6 +15,7 @@ from stages.grpo.config import RolloutConfig
 from stages.report.text import neutral, shorten
 from stages.rewards.functions import accuracy_reward
 from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.text import ground_truth
 
 READS = ("export", "evaluate", "fetch_dataset", "tokenize")
 SHOWN = 3  # held-out prompts that are printed with their answers
@@ -25,7 +25,7 @@ def register(commands: Commands) -> None:
     """Add `serve-check`."""
     help_text = "check that a run's exported model reaches evaluate's accuracy in another program"
     parser = commands.add(
-        "serve-check", serve_check, f"{help_text} (exit 1: it does not)", "last --prompts 100 --program vllm"
+        "serve-check", serve, f"{help_text} (exit 1: it does not)", "last --prompts 100 --program vllm"
     )
     add_run(parser, "last")
     parser.add_argument(
@@ -34,7 +34,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("--program", choices=("transformers", "vllm"), default="transformers")
 
 
-def serve_check(options: Namespace) -> int:
+def serve(options: Namespace) -> int:
     """Let an exported model answer evaluate's prompts, and compare the accuracies."""
     root = store_of(options).root
     record = history.find(root, options.run or "last")
@@ -46,17 +46,21 @@ def serve_check(options: Namespace) -> int:
     if importlib.util.find_spec(options.program) is None:
         remedy = f"pip install {options.program}"
         raise ConfigError([Problem("--program", options.program, "is not installed", remedy)])
-    from stages.grpo.serve_check import held_out  # imports fetch and tokenize
-    from stages.tokenize.text import ground_truth
+    from stages.grpo import serve_check  # takes 0.1 s to import
 
     defaults = derived_values([])  # of keys that did not exist when the run was recorded
     config = {name: {**defaults[name], **record.section(name)} for name in ("rollout", "dataset", "tokenize")}
     dataset, tokenize = read(DatasetConfig, config["dataset"]), read(TokenizeConfig, config["tokenize"])
     result = json.loads((inputs["evaluate"] / "result.json").read_text(encoding="utf-8"))
-    rows = held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)
+    rows = serve_check.held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)
     rows = rows[: result["prompts"]][: options.prompts]
     rollout = read(RolloutConfig, config["rollout"])
-    answers = _generate(options.program, inputs["export"], [row.prompt for row in rows], rollout)
+    ask = serve_check.ask_vllm if options.program == "vllm" else serve_check.ask_transformers
+    try:
+        answers = ask(inputs["export"], [row.prompt for row in rows], rollout)
+    except Exception as error:  # another program's errors are of any kind
+        cause = f"{type(error).__name__}: {error}"
+        raise StoreError(f"{inputs['export']}: does not serve: {cause}") from error
     for row, answer in list(zip(rows, answers, strict=True))[:SHOWN]:
         print(f"prompt  {_shown(row.prompt)}\nanswer  {_shown(answer)}")
     lines = (inputs["evaluate"] / "samples.jsonl").read_text(encoding="utf-8").splitlines()
@@ -79,15 +83,6 @@ def differs(right: int, total: int, expected: float) -> bool:
     """
     share = (expected * total + 2) / (total + 4)
     return abs(right / total - expected) > 2 * math.sqrt(share * (1 - share) / (total + 4))
-
-
-def _generate(program: str, directory: Path, questions: list[str], rollout: RolloutConfig) -> list[str]:
-    from stages.grpo.serve_check import ask_transformers, ask_vllm
-
-    try:
-        return {"transformers": ask_transformers, "vllm": ask_vllm}[program](directory, questions, rollout)
-    except Exception as error:  # another program's errors are of any kind
-        raise StoreError(f"{directory}: does not serve: {type(error).__name__}: {error}") from error
 
 
 def _shown(text: str) -> str:

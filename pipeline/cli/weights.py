@@ -23,6 +23,7 @@ from stages.base.reader import read
 from stages.models.config import ModelConfig
 from stages.models.layouts import warnings
 from stages.weights.index import unused_index
+from stages.weights.strategy.stage import write_strategy
 
 DTYPES = ("bfloat16", "float16", "float32")
 RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
@@ -117,8 +118,6 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
 
 def strategy(options: Namespace) -> int:
     """Write strategy files of one role."""
-    from stages.weights.strategy.stage import write_strategy  # imports numpy, which --help does not need
-
     values = derived_values(options.overrides, options.config_dir)
     model = read(ModelConfig, values["model"], "model")
     path = f"layout.{options.role}"

@@ -31,6 +31,8 @@ VALUE = re.compile(
 LABELS = ("model.name", "dataset.name", "layout.name", "engine.name", "launcher.name")
 """Keys with the name of a group's choice, which cannot be overridden; a test checks that none is missing."""
 KIND = "compose"
+LAYOUTS = "grpoflow://layouts"
+"""Layouts by their names (hydra_plugins), last in Hydra's search path."""
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
@@ -106,14 +108,10 @@ def _compose_choices(overrides: tuple[str, ...], config_dir: Path | None, files:
 
     if config_dir is not None and not config_dir.is_dir():
         raise ConfigError([Problem("--config-dir", config_dir, "must be a directory")])
+    searched = [] if config_dir is None else [f"hydra.searchpath=[file://{config_dir.resolve()},{LAYOUTS}]"]
     GlobalHydra.instance().clear()  # Hydra refuses a second composition inside @hydra.main otherwise
     with hydra.initialize_config_module("conf", version_base="1.3"):
-        return hydra.compose("config", overrides=[*overrides, *search_path(config_dir)])
-
-
-def search_path(config_dir: Path | None) -> list[str]:
-    """Return the override that makes Hydra search the user's config groups, too."""
-    return [f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]"] if config_dir else []
+        return hydra.compose("config", overrides=[*overrides, *searched])
 
 
 def config_files(config_dir: Path | None) -> dict[str, Path]:

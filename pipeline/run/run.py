@@ -28,6 +28,7 @@ from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.target import Target
 from pipeline.run import forced, notify, signals, summary
 from pipeline.run.progress import Display, Listener
+from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
 from pipeline.store.store import Store
 from pipeline.terminal import console, install_streams
@@ -165,8 +166,6 @@ class Run:
 
     def _try_rewards(self) -> None:
         """Try the user's reward functions once, as soon as the dataset is available."""
-        from pipeline.run.reward_trial import try_rewards  # imported late: fully cached runs do not need it
-
         self._rewards_checked = self._rewards_checked or try_rewards(self.plan, self.store)
 
     def _record_start(self, overrides: Sequence[str], lease: str) -> None:

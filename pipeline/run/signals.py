@@ -1,5 +1,6 @@
 """Signal handling: SIGINT, SIGTERM and SIGHUP raise an exception, so that child processes are ended first."""
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -43,8 +44,6 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None or not sys.platform.startswith("linux"):
         return
-    import ctypes
-
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent.pid:  # the parent died before the call
         os.kill(os.getpid(), signal.SIGTERM)

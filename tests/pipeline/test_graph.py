@@ -22,27 +22,6 @@ def changed(*overrides, base=()):
     return {name for name in after if before.get(name) != after[name]}
 
 
-def test_stages_come_after_their_inputs():
-    specs = planned().specs
-    assert [spec.name for spec in specs] == CHAIN
-    seen: set[str] = set()
-    for spec in specs:
-        assert {key.stage for key in spec.inputs.values()} <= seen
-        seen.add(spec.name)
-
-
-HUB = ("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "dataset=gsm8k")
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["store=/elsewhere", "launcher.grace_s=1", "launcher.master_port=5000", "train.loggers=[wandb]",
-     "fetch.endpoint=http://h", "fetch.cache_dir=/x"],
-)  # fmt: skip
-def test_paths_and_ways_of_download_change_no_fingerprint(override):
-    assert changed(override, base=HUB) == set()
-
-
 def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path):
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
