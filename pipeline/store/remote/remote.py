@@ -96,13 +96,9 @@ class Remote:
     def files(self, path: str) -> dict[str, Entry]:
         """Return all files below a directory by their relative names; none if it does not exist."""
         start = len(f"{self._root}/{path}/")
-        parent, _, directory = path.rpartition("/")
         options = {"on_error": "raise"} if self._renames else {}
         with contextlib.suppress(NotThere):
-            if self.scheme in S3:  # one request, also if there is nothing
-                infos = self._call("find", parent, detail=True, prefix=f"{directory}/")
-            else:
-                infos = self._call("find", path, detail=True, **options)
+            infos = self._call("find", path, detail=True, **options)
             return {name[start:]: _entry(info) for name, info in infos.items() if name[start:]}
         return {}
 
