@@ -1,9 +1,7 @@
-"""Changes of mindrlhf: generation without vLLM, and tiny vocabularies."""
+"""Changes of mindrlhf: generation without vLLM."""
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,6 @@ from typing import Any
 import numpy as np
 
 from .script import FILE, Script
-
-QWEN_ENDOFTEXT = 151643
-CONSTANTS = {"ENDOFTEXTID": "<|endoftext|>", "IMSTARTID": "<|im_start|>", "IMENDID": "<|im_end|>"}
 
 
 def generate_without_cache(module: Any) -> None:
@@ -48,31 +43,4 @@ def answer_some(network: Any, pad: int) -> None:
     network.generate = generate
 
 
-def ids_of_tiny_vocabulary(module: Any) -> None:
-    """Read special ids from tokenizer_config.json unless the vocabulary is Qwen's."""
-    tokenizer = getattr(module, "Qwen2_5Tokenizer", None) or module.Qwen2Tokenizer
-    original = tokenizer.__init__
-
-    @functools.wraps(original)
-    def init(self: Any, vocab_file: str, *arguments: Any, **settings: Any) -> None:
-        ids = added_tokens(Path(vocab_file).parent)
-        if ids.get("<|endoftext|>", QWEN_ENDOFTEXT) != QWEN_ENDOFTEXT:
-            for constant, token in CONSTANTS.items():
-                setattr(module, constant, ids.get(token, getattr(module, constant)))
-        original(self, vocab_file, *arguments, **settings)
-
-    tokenizer.__init__ = init
-
-
-def added_tokens(directory: Path) -> dict[str, int]:
-    """Return the id of each token that tokenizer_config.json adds to the vocabulary."""
-    file = directory / "tokenizer_config.json"
-    added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens_decoder", {})
-    return {entry["content"]: int(number) for number, entry in added.items()}
-
-
-CHANGES = {
-    "mindrlhf.models.base_model": generate_without_cache,
-    "mindrlhf.models.qwen2_5.qwen2_5_tokenizer": ids_of_tiny_vocabulary,
-    "mindrlhf.models.qwen2.qwen2_tokenizer": ids_of_tiny_vocabulary,
-}
+CHANGES = {"mindrlhf.models.base_model": generate_without_cache}

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from .hooks import VLLM_VERSION, Provided
-from .mindrlhf_cpu import QWEN_ENDOFTEXT, added_tokens
 from .network import Qwen2ForCausalLM
 from .script import FILE, Script
 
@@ -49,10 +48,6 @@ class LLM:
         self.model = Qwen2ForCausalLM(Path(model), max_model_len)
         self.random = np.random.default_rng(seed)
         self.script = Script(Path(os.environ[FILE]), seed)
-        special = added_tokens(Path(model))
-        # mindrlhf's tokenizer cannot decode ids beyond the vocabulary of a tiny model
-        is_tiny = special.get("<|endoftext|>", QWEN_ENDOFTEXT) != QWEN_ENDOFTEXT
-        self.known = 1 + max(special.values()) if is_tiny else None
         worker = SimpleNamespace(model_runner=GPUModelRunner(self.model))
         self.llm_engine = SimpleNamespace(
             model_executor=SimpleNamespace(driver_worker=SimpleNamespace(worker=worker))
@@ -91,7 +86,7 @@ class LLM:
         for step in range(params.max_tokens):
             logits = self.model.logits(tokens, np.minimum(lengths + step, tokens.shape[1]) - 1)
             for row in sorted(unfinished):
-                token = self.choose(logits[row, : self.known].astype(np.float64), params, made[row])
+                token = self.choose(logits[row].astype(np.float64), params, made[row])
                 made[row].append(token)
                 tokens[row, lengths[row] + step] = token
                 if token in params.stop_token_ids:
