@@ -18,7 +18,7 @@ from stages.engines.mindformers.checkout import CANN, DRIVER, NUMPY, SAFETENSORS
 from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf import memory as cards
 from stages.engines.mindrlhf import notes as reading
-from stages.engines.mindrlhf.config import VERSIONS, MindrlhfEngine
+from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.engines.mindrlhf.rules import RULES
 from stages.engines.sizes import growth, rank_bytes
@@ -37,8 +37,8 @@ MOST_SEQUENCES = 1024
 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
-    assert isinstance(run.engine, MindrlhfEngine)
-    return graph(run, run.engine.load_ckpt_format, foreign=job(run).tutorial.converts)
+    settings = job(run)
+    return graph(run, settings.engine.load_ckpt_format, foreign=settings.tutorial.converts)
 
 
 def graph(run: Sections, form: str, foreign: bool) -> tuple[Stage, ...]:
@@ -125,27 +125,22 @@ def derive(values: dict[str, Any]) -> None:
 RUN = Rules[Any]("mindrlhf_run")
 """Rules of a run; its job checks all of them again, except those about split's output."""
 RUN.include(RULES, lambda run: job(run))
-RUN.include(SPLIT, lambda run: run.split if _cuts(run) else None)
+RUN.include(SPLIT, lambda run: run.split if _splits(run) else None)
 
 
 @RUN.row("split.roles", "ours: stages/engines/mindrlhf")
 def _split_roles(run: Sections) -> Broken:
     """Require the roles that mindrlhf loads."""
     missing = [role for role in ROLES if role not in run.split.roles]
-    if not missing or not _cuts(run):
+    if not missing or not _splits(run):
         return None
     return f"lacks {', '.join(missing)}, which mindrlhf loads", "set it to null"
 
 
-def _cuts(run: Sections) -> bool:
-    """Return True if split runs."""
-    assert isinstance(run.engine, MindrlhfEngine)
-    return run.engine.load_ckpt_format == "ckpt" and not job(run).tutorial.converts
-
-
-def load(run: Sections) -> Load:
-    """Return the work of one step and the memory of a card."""
-    return step_load(job(run))
+def _splits(run: Sections) -> bool:
+    """Return True if the split stage runs."""
+    settings = job(run)
+    return settings.engine.load_ckpt_format == "ckpt" and not settings.tutorial.converts
 
 
 def step_load(job: MindrlhfJob) -> Load:
@@ -157,7 +152,6 @@ def step_load(job: MindrlhfJob) -> Load:
 
 def job(run: Sections) -> Job:
     """Return the sections that a mindrlhf run is rendered from."""
-    assert isinstance(run.engine, MindrlhfEngine)
     return part(Job, run)
 
 
@@ -203,6 +197,6 @@ ENGINE = Engine(
     notes=lambda run: reading.notes(job(run)),
     memory=lambda run: cards.estimate(job(run)),
     shortage=lambda run, roles, have: cards.warnings(job(run), roles),
-    load=lambda run, have: load(run),
+    load=lambda run, have: step_load(job(run)),
     leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
 )
