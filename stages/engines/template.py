@@ -8,7 +8,9 @@ A value is one of
 - {value: CONSTANT or $REFERENCE, key: KEY}: a value that is computed from grpoflow's KEY;
 - {value: CONSTANT or $REFERENCE, fixed: REASON}: a value that must stay as it is rendered.
 
-So a template says both what is rendered and which fields `upstream` may set (stages/engines/upstream.py).
+So a template says both what is rendered and which fields `upstream` may set (stages/engines/upstream.py). A
+table of fields that are rendered elsewhere has the same form, without values: FIELD: $KEY or {fixed: REASON}.
+With {any_type: true} a field accepts values of any type.
 """
 
 import functools
@@ -27,18 +29,20 @@ ABSENT = object()
 
 @dataclass(frozen=True)
 class Entry:
-    """One value of a template."""
+    """One value of a template, or one field of a table."""
 
-    value: Any
+    value: Any = None
     key: str = ""
     """grpoflow's key that it is rendered from, or empty."""
     fixed: str = ""
     """Reason why it must stay as it is rendered, or empty."""
+    any_type: bool = False
+    """True if `upstream` accepts values of any type."""
 
 
 @functools.cache
 def entries(template: Path) -> dict[str, Entry]:
-    """Return the values of a template by dotted path, in order."""
+    """Return the values of a template, or the fields of a table, by dotted path in order."""
     return dict(_entries(yaml.safe_load(template.read_text(encoding="utf-8")), ""))
 
 
@@ -48,7 +52,7 @@ def _entries(values: Mapping[str, Any], start: str) -> Iterator[tuple[str, Entry
         if not isinstance(value, Mapping):
             is_key = _is_reference(value) and not value.startswith(("$paths.", "$derived."))
             yield path, Entry(value, key=value[1:] if is_key else "")
-        elif "value" in value:
+        elif value.keys() & {"value", "fixed", "any_type"}:
             yield path, Entry(**value)
         else:
             yield from _entries(value, f"{path}.")

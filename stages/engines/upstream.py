@@ -8,11 +8,9 @@ engine's section. An engine supports them with
   program's classes: `classes` (class -> field -> default; a mapping of defaults is a group of fields, and a
   list in place of fields a section that is a list), `sections` (path in the rendered files -> class) and
   `open` (classes that take any other key, too);
-- a handwritten table: `keys` (section or class -> field -> the grpoflow key that it is rendered from),
-  `fixed` (the same, with the reason why the value must stay as rendered) and `any_type` (class -> fields that
-  accept values of any type). The field "*" stands for all fields of a section, and * in a key for the field's
-  name; "" stands for a section as a whole. Keys of open classes may be added. Of a file with a template
-  (stages/engines/template.py) the template says the same;
+- templates of its files (stages/engines/template.py), and a handwritten table in the same form for fields
+  that are rendered elsewhere: section or class -> field -> $KEY, {fixed: REASON} or {any_type: true}. Keys of
+  open classes may be added;
 - `add_rule` in its rules, `notes` in its notes, and `outside.dump(values, added)` for each rendered file.
 
 tests/stages/engines/upstream_cases.py lists the engines, whose tables are tested against what is rendered.
@@ -20,7 +18,6 @@ tests/stages/engines/upstream_cases.py lists the engines, whose tables are teste
 
 import difflib
 import functools
-import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -119,15 +116,15 @@ def load(
     """Return the fields of a program.
 
     Args:
-        table: file with `keys`, `fixed` and `any_type`.
+        table: the handwritten table.
         records: path of a file's content below `upstream`, its record, and the section of the record that the
             program reads; an empty section stands for all of them.
         templates: path of a file's content below `upstream`, and its template.
     """
-    handwritten = _read(table)
-    rendered = {
-        _join(start, name): entry for start, file in templates for name, entry in entries(file).items()
-    }
+    limits = dict(entries(table))
+    for start, file in templates:
+        listed = entries(file).items()
+        limits |= {_join(start, name): entry for name, entry in listed if entry.key or entry.fixed}
     fields, opened = {}, []
     for start, record, part in records:
         content = _read(record)
@@ -135,43 +132,25 @@ def load(
             if part not in ("", section):
                 continue
             location, declared = _join(start, section), content["classes"][cls]
-            groups = (location, cls)
-            is_open = cls in content.get("open", ())
-            opened += [location] if is_open else []
             known = dict(leaves(declared)) if isinstance(declared, dict) else {"": declared}
-            tables = [handwritten[name].get(group, {}) for name in ("keys", "fixed") for group in groups]
-            tables.append(_below(location, rendered))
-            named = dict.fromkeys(itertools.chain(*tables)) if is_open else {}
-            for name, default in {**named, **known}.items():
+            if cls in content.get("open", ()):
+                opened.append(location)
+                known = dict.fromkeys([*_below(cls, limits), *_below(location, limits)]) | known
+            for name, default in known.items():
                 path = _join(location, name)
-                entry = rendered.get(path, Entry(None))
-                fields[path] = Field(
-                    cls,
-                    default,
-                    entry.key or _entry(handwritten["keys"], groups, name),
-                    entry.fixed or _entry(handwritten["fixed"], groups, name),
-                    name in handwritten.get("any_type", {}).get(cls, ()),
-                )
+                entry = limits.get(path) or limits.get(_join(cls, name)) or Entry()
+                fields[path] = Field(cls, default, entry.key, entry.fixed, entry.any_type)
     return Upstream(fields, tuple(opened))
 
 
-def _below(location: str, rendered: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Return the entries that `upstream` must not set of a section; the section itself has an empty name."""
-    parts = ((path.removeprefix(location), entry) for path, entry in rendered.items())
-    return {name[1:]: entry for name, entry in parts if name[:1] in ("", ".") and (entry.key or entry.fixed)}
+def _below(group: str, limits: Mapping[str, Entry]) -> list[str]:
+    """Return the names of the entries in a group; the group itself has an empty name."""
+    return [path[len(group) + 1 :] for path in limits if f"{path}.".startswith(f"{group}.")]
 
 
 @functools.cache
 def _read(file: Path) -> Any:
     return yaml.safe_load(file.read_text(encoding="utf-8"))
-
-
-def _entry(table: Mapping[str, Mapping[str, str]], groups: tuple[str, ...], name: str) -> str:
-    for group in groups:
-        entries = table.get(group, {})
-        if text := entries.get(name, entries.get("*", "")):
-            return text.replace("*", name)
-    return ""
 
 
 def add_rule(rules: Rules[Any], section: str, fields: Callable[[Any], Upstream], source: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from stages.engines.outside import dump
+from stages.engines.template import entries
 from stages.engines.upstream import Field, Upstream, merged
 from tests.stages.engines.dependencies import dependencies
 from tests.stages.engines.upstream_cases import CASES
@@ -188,13 +189,9 @@ def test_the_tables_name_recorded_fields_only():
     recorded = defaultdict(set)
     for case in CASES:
         for path, field in case.fields(case.job(case.config)).fields.items():
-            section, _, name = path.rpartition(".")
-            recorded[case.table, section] |= {name, "*", ""}
-            recorded[case.table, field.cls] |= {"*", ""} | {
-                path[start + 1 :] for start, sign in enumerate(path) if sign == "."
-            }
-    for table in {case.table for case in CASES}:
-        content = yaml.safe_load(table.read_text())
-        for part in ("keys", "fixed", "any_type"):
-            for group, names in content.get(part, {}).items():
-                assert set(names) <= recorded[table, group], (table, part, group)
+            parts = path.split(".")
+            recorded[case.table] |= {".".join([field.cls, *parts[start:]]) for start in range(len(parts))}
+            recorded[case.table].add(path)
+    for table, names in recorded.items():
+        unknown = {name for name in entries(table) if not name.startswith("shared.")} - names
+        assert not unknown, (table, unknown)
