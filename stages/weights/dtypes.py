@@ -26,10 +26,11 @@ CODES: dict[Dtype, str] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16
 FLOATS = ("F32", "BF16", "F16")
 """Types that a cast may change; counters and other types keep theirs."""
 
-_NUMPY = {
+NUMPY = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16": "<f2", "I32": "<i4",
     "U32": "<u4", "F32": "<f4", "I64": "<i8", "U64": "<u8", "F64": "<f8",
 }  # fmt: skip
+"""safetensors code -> NumPy type."""
 
 
 def storage_code(code: str, dtype: Dtype | None) -> str:
@@ -100,4 +101,4 @@ def decode(raw: Array, code: str) -> Array:
     """Raw elements as numbers: floats as float32, other types as themselves (F8: raw bytes)."""
     if code in FLOATS:
         return as_float32(raw, code)
-    return np.asarray(np.ascontiguousarray(raw).view(_NUMPY.get(code, "u1")))
+    return np.asarray(np.ascontiguousarray(raw).view(NUMPY.get(code, "u1")))

@@ -7,7 +7,7 @@ import numpy as np
 
 from stages.base.errors import InputError
 from stages.models.config import Dtype
-from stages.weights.dtypes import Array, cast, storage_code
+from stages.weights.dtypes import NUMPY, Array, cast, storage_code
 from stages.weights.outputs import OutputFiles
 from stages.weights.sources import as_tensor, open_directory, open_ranks
 from stages.weights.strategy.files import Strategy, read_strategy
@@ -15,10 +15,7 @@ from stages.weights.transfer import read_tensor
 
 FILE_NAME = "model.safetensors"
 
-_CODE_OF = {
-    "float32": "F32", "float16": "F16", "float64": "F64", "int64": "I64", "int32": "I32", "int16": "I16",
-    "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
+_CODE_OF = {np.dtype(name).name: code for code, name in NUMPY.items()}
 
 
 def load(path: Path) -> dict[str, Array]:

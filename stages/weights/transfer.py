@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,46 +65,31 @@ def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress |
     """
     chunks = _chunks(moves)
     lock = threading.Lock()
-    errors: list[BaseException] = []
-    done, total = [0], sum(move.written_bytes for move in moves)
+    stopped = threading.Event()
+    done, total = 0, sum(move.written_bytes for move in moves)
 
     def next_chunk() -> tuple[Move, int, int] | None:
         with lock:
-            return None if errors else next(chunks, None)
-
-    def count(written: int) -> None:
-        with lock:
-            done[0] += written
-            if progress is not None:
-                progress(done[0], total)
+            return None if stopped.is_set() else next(chunks, None)
 
     def work() -> None:
+        nonlocal done
         scratch = _Scratch()
+        with _Descriptors() as descriptors:
+            while (chunk := next_chunk()) is not None:
+                written = _carry(*chunk, descriptors, scratch)
+                with lock:
+                    done += written
+                    if progress is not None:
+                        progress(done, total)
+
+    with ThreadPoolExecutor(threads) as pool:  # waits for all threads: none may write to closed files
         try:
-            with _Descriptors() as descriptors:
-                while (chunk := next_chunk()) is not None:
-                    count(_carry(*chunk, descriptors, scratch))
-        except BaseException as error:
-            errors.append(error)
-
-    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads - 1)]
-    for worker in workers:
-        worker.start()
-    work()
-    _join(workers, errors)
-    if errors:
-        raise errors[0]
-    return done[0]
-
-
-def _join(workers: Sequence[threading.Thread], errors: list[BaseException]) -> None:
-    """Wait for all threads, also after Ctrl-C: none may write when the caller closes the files."""
-    while any(worker.is_alive() for worker in workers):
-        try:
-            for worker in workers:
-                worker.join()
-        except KeyboardInterrupt as error:
-            errors.append(error)
+            for future in as_completed([pool.submit(work) for _ in range(threads)]):
+                future.result()
+        finally:
+            stopped.set()  # after an error or Ctrl-C, too
+    return done
 
 
 def read_tensor(tensor: Tensor) -> Array:

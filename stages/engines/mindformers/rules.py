@@ -6,7 +6,7 @@ from stages.engines.layout_rules import MINDFORMERS, Laid, sequence_parts
 from stages.engines.mindformers.checkout import home_fault
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.upstream import fields
-from stages.models.families import Trained, family_of, head_dim_fault, rope_scaling_fault, trained_by
+from stages.models.families import Trained, family_of, head_dim, rope_scaling, trained_by
 from stages.models.family import Family
 
 RULES = Rules[Job]("mindformers")
@@ -64,12 +64,12 @@ def _family(job: Job) -> Broken:
     return rule, "set engine.sft=off", "mindformers"
 
 
-for _key, _fault in (("head_dim", head_dim_fault), ("rope_scaling", rope_scaling_fault)):
+for _rule in (head_dim, rope_scaling):
     RULES.must(
-        f"model.{_key}",
-        lambda value, job, fault=_fault: fault(Trained(job.model, "mindformers")),
+        f"model.{_rule.__name__}",
+        lambda value, job, rule=_rule: rule(Trained(job.model, "mindformers")),
         "models/llama/llama_config.py",
-        text=_fault.__doc__,
+        text=_rule.__doc__,
     )
 RULES.must(
     "tokenize.compat",

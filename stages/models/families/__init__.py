@@ -126,7 +126,8 @@ def _trained(trained: Trained) -> Broken:
     return rule, f"choose engine={' or '.join(trained.alternatives(family))}"
 
 
-def head_dim_fault(trained: Trained) -> Broken:
+@RULES.row("model.head_dim", unless=("trained",))
+def head_dim(trained: Trained) -> Broken:
     """Check that the engine's files can express the size of attention heads."""
     model, family = trained.model, family_of(trained.model)
     named = family.head_dim is not None or family.custom_attention
@@ -137,24 +138,11 @@ def head_dim_fault(trained: Trained) -> Broken:
     return rule, "choose engine=local"
 
 
-def rope_scaling_fault(trained: Trained) -> Broken:
+@RULES.row("model.rope_scaling", unless=("trained",))
+def rope_scaling(trained: Trained) -> Broken:
     """Check that the engine's files can express the scaling of rotary positions."""
     scaling = trained.model.rope_scaling
     if scaling is None or trained.engine in ("local", "verl"):
         return None
     rule = "must be null: only engine=local and engine=verl support it"
     return rule, "choose engine=local", f"{{factor: {scaling.factor:g}, …}}"
-
-
-RULES.must(
-    "model.head_dim",
-    lambda value, trained: head_dim_fault(trained),
-    unless=("trained",),
-    text=head_dim_fault.__doc__,
-)
-RULES.must(
-    "model.rope_scaling",
-    lambda value, trained: rope_scaling_fault(trained),
-    unless=("trained",),
-    text=rope_scaling_fault.__doc__,
-)

@@ -1,34 +1,30 @@
 """A very small model with random weights, for tests of the trainer."""
 
+from dataclasses import asdict
+
 import numpy as np
 
 from stages.base.reader import read
 from stages.grpo.config import RolloutConfig
 from stages.models.config import ModelConfig
 from stages.models.families import weights_of
+from tests.stages.weights.checkpoints import tiny
 
 SEED = 7
 
 
 def model_config(**changes):
     values = {
-        "name": "small", "variant": "base", "source": "builtin", "path": None, "hub": None,
-        "tokenizer_path": None,
-        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 128, "rope_theta": 10000.0,
-        "rms_norm_eps": 1e-6, "initializer_range": 0.3, "tie_word_embeddings": True, "bos_token_id": None,
-        "eos_token_id": (1,), "pad_token_id": 0, "torch_dtype": "float32", "param_init_type": "float32",
-        "qkv_concat": False, "deepseek_v3": None, "family": "qwen2",
+        "name": "small", "variant": "base", "hidden_size": 32, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 128,
+        "rope_theta": 10000.0, "initializer_range": 0.3, "eos_token_id": (1,), "pad_token_id": 0,
     }  # fmt: skip
-    return read(ModelConfig, {**values, **changes})
+    return read(ModelConfig, {**asdict(tiny().model), **values, **changes})
 
 
 def rollout_config(**changes):
-    values = {
-        "num_generations": 4, "max_tokens": 10, "min_tokens": 0, "temperature": 1.0, "top_k": None,
-        "top_p": None, "min_p": None, "repetition_penalty": 1.0,
-    }  # fmt: skip
-    return read(RolloutConfig, {**values, **changes})
+    values = {"num_generations": 4, "max_tokens": 10}
+    return read(RolloutConfig, {**asdict(tiny().rollout), **values, **changes})
 
 
 def weights(model, seed=SEED):

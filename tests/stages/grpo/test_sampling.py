@@ -39,20 +39,6 @@ def test_blocks_draw_as_one_running_sum_does(vocab):
             assert token == np.searchsorted(cumulative[row], uniform[row], side="right")
 
 
-def test_sampled_tokens_follow_the_exact_probabilities():
-    """Chi-square over 20,000 draws from 12 tokens: 24.7 is exceeded once in a hundred times."""
-    random = np.random.default_rng(1)
-    logits = random.normal(size=12).astype(np.float32)
-    drawn = np.bincount(draw(uniforms((4,), 20_000, 1)[:, 0], logits=logits, temperature=0.7), minlength=12)
-
-    def chi_square(temperature):
-        expected = np.exp(logits / temperature) / np.exp(logits / temperature).sum() * 20_000
-        return (((drawn - expected) ** 2) / expected).sum()
-
-    assert chi_square(0.7) < 24.7
-    assert chi_square(0.65) > 24.7 and chi_square(0.75) > 24.7  # and it notices so small a mistake
-
-
 ALONE = (  # the last case has them all
     {"temperature": 0.6},
     {"top_k": 7},
@@ -100,6 +86,8 @@ def test_uniforms_depend_on_seed_and_place_only():
     assert every.dtype == np.float32 and every.min() >= 0 and every.max() < 1
     np.testing.assert_array_equal(every, uniforms((1, 2), 6, 4))
     assert not np.array_equal(every, uniforms((1, 3), 6, 4))
+    shares = np.histogram(uniforms((4,), 20_000, 1), bins=12, range=(0, 1))[0] / 20_000
+    assert np.abs(shares - 1 / 12).max() < 0.01
 
 
 def test_lengths():

@@ -1,6 +1,7 @@
 """Keys of config.json: published files are accepted, and what they may not contain is refused by name."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,81 +17,12 @@ from stages.weights.names import read_shape
 from tests.stages.weights.checkpoints import make_model
 from tests.stages.weights.test_families import MODELS
 
-QWEN2_5_7B = {
-    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
-    "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02,
-    "intermediate_size": 18944, "max_position_embeddings": 32768, "max_window_layers": 28,
-    "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
-    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16", "transformers_version": "4.43.1", "use_cache": True,
-    "use_sliding_window": False, "vocab_size": 152064,
-}  # fmt: skip
-QWEN3_8B = {
-    "architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
-    "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
-    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
-    "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
-    "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
-    "rope_scaling": None, "rope_theta": 1000000, "sliding_window": None, "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": True,
-    "use_sliding_window": False, "vocab_size": 151936,
-}  # fmt: skip
-QWEN3_30B_A3B = QWEN3_8B | {
-    "architectures": ["Qwen3MoeForCausalLM"], "decoder_sparse_step": 1, "hidden_size": 2048,
-    "intermediate_size": 6144, "max_window_layers": 48, "mlp_only_layers": [], "model_type": "qwen3_moe",
-    "moe_intermediate_size": 768, "norm_topk_prob": True, "num_experts": 128, "num_experts_per_tok": 8,
-    "num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": False,
-    "router_aux_loss_coef": 0.001, "rope_theta": 1000000.0,
-}  # fmt: skip
-LLAMA3_2_1B = {
-    "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
-    "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "head_dim": 64, "hidden_act": "silu",
-    "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
-    "max_position_embeddings": 131072, "mlp_bias": False, "model_type": "llama", "num_attention_heads": 32,
-    "num_hidden_layers": 16, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
-    "rope_scaling": {
-        "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
-        "original_max_position_embeddings": 8192, "rope_type": "llama3",
-    },
-    "rope_theta": 500000.0, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
-    "transformers_version": "4.45.0.dev0", "use_cache": True, "vocab_size": 128256,
-}  # fmt: skip
-DEEPSEEK_V3 = {
-    "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
-    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, "aux_loss_alpha": 0.001,
-    "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
-    "hidden_size": 7168, "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
-    "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
-    "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1,
-    "norm_topk_prob": True, "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
-    "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "pretraining_tp": 1, "q_lora_rank": 1536,
-    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
-    "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
-    "rms_norm_eps": 1e-06,
-    "rope_scaling": {
-        "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
-        "original_max_position_embeddings": 4096, "type": "yarn",
-    },
-    "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "seq_aux": True,
-    "tie_word_embeddings": False, "topk_group": 4, "topk_method": "noaux_tc", "torch_dtype": "bfloat16",
-    "transformers_version": "4.33.1", "use_cache": True, "v_head_dim": 128, "vocab_size": 129280,
-}  # fmt: skip
-PUBLISHED = {
-    "qwen2_5_7b": QWEN2_5_7B | {"_name_or_path": "Qwen/Qwen2.5-7B"},
-    "qwen2_5_1_5b": QWEN2_5_7B | {
-        "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12, "num_key_value_heads": 2,
-        "max_position_embeddings": 131072, "max_window_layers": 28, "tie_word_embeddings": True,
-        "use_mrope": False, "vocab_size": 151936,
-    },
-    "qwen3_8b": QWEN3_8B,
-    "qwen3_30b_a3b": QWEN3_30B_A3B,
-    "llama3_2_1b": LLAMA3_2_1B,
-    "deepseek_v3": DEEPSEEK_V3,
-}  # fmt: skip
-"""Files on the hub, and the shipped model that describes them."""
+DATA = Path(__file__).parents[2] / "data" / "config_json"
+PUBLISHED = {file.stem: json.loads(file.read_text()) for file in sorted(DATA.glob("*.json"))}
+"""Files on the hub, by the shipped model that describes them."""
 FAMILY_OF = {
-    "qwen2": QWEN2_5_7B, "qwen3": QWEN3_8B, "qwen3_moe": QWEN3_30B_A3B, "llama3": LLAMA3_2_1B,
-    "deepseek_v3": DEEPSEEK_V3,
+    "qwen2": PUBLISHED["qwen2_5_7b"], "qwen3": PUBLISHED["qwen3_8b"], "qwen3_moe": PUBLISHED["qwen3_30b_a3b"],
+    "llama3": PUBLISHED["llama3_2_1b"], "deepseek_v3": PUBLISHED["deepseek_v3"],
 }  # fmt: skip
 ENGINES = {"qwen3_30b_a3b": ("engine=mindspeed_rl",), "deepseek_v3": ("engine=mindrlhf",)}
 

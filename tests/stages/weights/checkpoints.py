@@ -1,13 +1,17 @@
 """Random Hugging Face checkpoints for tests, written by the safetensors library (not by ours)."""
 
+import functools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import safetensors
 
+from pipeline.config.load import load
 from stages.base.layout import RoleLayout
 from stages.models.config import ModelConfig
+from stages.sections import Sections
 from stages.weights.split import split_directory
 from stages.weights.strategy.stage import write_strategy
 
@@ -16,26 +20,22 @@ NUMPY_BITS = {"float32": np.uint32, "bfloat16": np.uint16, "float16": np.uint16}
 
 def make_model(**changes) -> ModelConfig:
     values = {
-        "name": "test", "variant": "base", "source": "builtin", "path": None, "hub": None,
-        "tokenizer_path": None,
-        "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 64, "rope_theta": 1e4,
-        "rms_norm_eps": 1e-6, "initializer_range": 0.02, "tie_word_embeddings": False, "bos_token_id": None,
-        "eos_token_id": None, "pad_token_id": None, "torch_dtype": "bfloat16", "param_init_type": "bfloat16",
-        "qkv_concat": False, "deepseek_v3": None, "family": "qwen2",
+        "name": "test", "variant": "base", "hidden_size": 32, "num_hidden_layers": 4,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 48, "vocab_size": 96,
+        "max_position_embeddings": 64, "rope_theta": 1e4, "initializer_range": 0.02,
+        "tie_word_embeddings": False, "torch_dtype": "bfloat16", "param_init_type": "bfloat16",
     }  # fmt: skip
-    return ModelConfig(**(values | changes))
+    return replace(tiny().model, **(values | changes))
 
 
 def make_layout(**changes) -> RoleLayout:
-    values = {
-        "data_parallel": 1, "model_parallel": 1, "pipeline_stage": 1, "context_parallel": 1,
-        "expert_parallel": 1, "use_seq_parallel": False, "vocab_emb_dp": False, "micro_batch_num": 1,
-        "enable_parallel_optimizer": False, "optimizer_weight_shard_size": -1,
-        "parallel_optimizer_threshold_kb": 64, "offset": (), "recompute": False,
-        "select_recompute": False, "opt_offload": False,
-    }  # fmt: skip
-    return RoleLayout(**(values | changes))
+    return replace(tiny().layout.train, **changes)
+
+
+@functools.cache
+def tiny() -> Sections:
+    """The default configuration on one card."""
+    return load(("layout=dp1_mp1_pp1",))
 
 
 def hf_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:

@@ -1,22 +1,8 @@
-"""Names and shapes at the real sizes of models, and mindrlhf's prefixes."""
+"""Shapes at the real sizes of models."""
 
 import pytest
 
 from pipeline.config.load import load
-from stages.models.families import weights_of
-from stages.weights.names import name_map
-from tests.stages.weights.checkpoints import hf_shapes, make_model
-
-# layers, hidden, heads, kv heads, intermediate, vocabulary, tied
-SIZES = {"0.5B": (24, 896, 14, 2, 4864, 151936, True), "7B": (28, 3584, 28, 4, 18944, 152064, False)}
-
-
-def _model(size):
-    layers, hidden, heads, kv_heads, inner, vocabulary, tied = SIZES[size]
-    return make_model(
-        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv_heads,
-        intermediate_size=inner, vocab_size=vocabulary, tie_word_embeddings=tied,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -32,12 +18,3 @@ def _model(size):
 def test_configurations_have_the_parameters_of_their_model_cards(name, billions):
     model = load([f"model={name}"]).model
     assert model.num_parameters == pytest.approx(billions * 1e9, rel=0.005)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_every_tensor_of_hugging_face_is_named_once(size):
-    model = _model(size)
-    expected = hf_shapes(model)
-    assert {weight.parts[0]: weight.shape for weight in weights_of(model)} == expected
-    fused = [part for parts in name_map(model, qkv_concat=True).values() for part in parts]
-    assert sorted(fused) == sorted(expected)

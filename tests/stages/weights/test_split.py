@@ -133,16 +133,6 @@ def test_cast_and_progress(tmp_path, monkeypatch):
     assert reports == sorted(reports)
 
 
-def test_counters_are_on_every_rank(tmp_path):
-    bits = {"w": np.arange(8, dtype=np.uint32), "global_step": np.array(7, np.uint32)}
-    write_safetensors(tmp_path / "full" / "m.safetensors", bits, "float32")
-    (tmp_path / "s.ckpt").write_bytes(encode_merged([{"w": TensorLayout((2,), (0,), 0, 0)}]))
-    split_directory(tmp_path / "full", tmp_path / "s.ckpt", tmp_path / "out")
-    for rank in range(2):
-        part = read_bits(tmp_path / "out" / f"rank_{rank}" / "model.safetensors")
-        assert_same(part, bits | {"w": np.arange(4, dtype=np.uint32) + 4 * rank})
-
-
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
