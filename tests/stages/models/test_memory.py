@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stages.models.families import parameter_shapes
-from stages.models.memory import GIB, RoleMemory, Term, activations, elements, logits, shown
+from stages.models.memory import GIB, RoleMemory, Term, activations, elements, logits, shown, weights
 from tests.stages.weights.checkpoints import make_layout, make_model
 from tests.stages.weights.strategy import golden
 
@@ -25,6 +25,7 @@ def test_layers_beyond_equal_shares_count_where_they_lie():
     table = model.vocab_size * model.hidden_size
     assert (first.held, last.held) == (2 * layer + table, 3 * layer + table + model.hidden_size)
     assert first.held + last.held == model.num_parameters
+    assert weights(first.held, "bfloat16").low == 2 * first.held
 
 
 def test_activations_by_hand():
