@@ -1,5 +1,6 @@
 """split against plain NumPy slicing, against MindSpore's own transform, and on damaged inputs."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from stages.models.tensor_layout import TensorLayout
 from stages.weights.convert import convert_directory
 from stages.weights.sources import as_tensor, open_directory, open_ranks
 from stages.weights.split import split, split_directory
-from stages.weights.strategy.files import Strategy, encode_merged
+from stages.weights.strategy.files import Strategy, encode_merged, read_strategy
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import (
@@ -131,6 +132,14 @@ def test_cast_and_progress(tmp_path, monkeypatch):
     total = 2 * sum(2 * array.nbytes for array in bits.values())
     assert reports[-1] == (total, total) and len(reports) > 50
     assert reports == sorted(reports)
+
+
+def test_a_source_that_ends_early_is_an_error(tmp_path):
+    write_ranks_of(tmp_path, make_model(), model_parallel=2)
+    tensors = {name: as_tensor(stored) for name, stored in open_directory(tmp_path / "ranks/rank_0").items()}
+    os.truncate(tmp_path / "ranks/rank_0/model.safetensors", 8000)
+    with pytest.raises(InputError, match="ended while being read"):
+        split(tensors, {tmp_path / "out": read_strategy(tmp_path / "strategy")}, None, None)
 
 
 @pytest.mark.parametrize(
