@@ -74,3 +74,10 @@ def sampled_with(rewards):
     prompts = Prompts(ids[:P], lengths[:P], [""] * P, [""] * P)
     completions = Completions(ids, lengths, np.zeros(P * G, bool))
     return Sampled(prompts, completions, [""] * (P * G), RewardScores(rewards.reshape(-1), {}, {}))
+
+
+def test_equal_rewards_of_any_group_size_give_no_advantage():
+    for size in range(2, 130):
+        for reward in (1.1, 0.1, -0.3, 1e-7, 3e4 + 0.1):
+            rewards = np.full((2, size), reward)  # whose mean in float64 need not be `reward`
+            assert (grpo.group_advantages(rewards, scale=True) == 0).all(), (size, reward)
