@@ -86,9 +86,14 @@ def find_running(root: Path, artifact: str) -> Path | None:
 
 def find_all(root: Path, artifact: str) -> list[Path]:
     """Return the work directories of all attempts at STAGE/DIGITS, the one in use or last used first."""
-    name = artifact.replace("/", "-")
-    slots = [*root.glob(f".work/{name}"), *root.glob(f".work/{name}+*")]
+    slots = slot_directories(root / ".work", artifact)
     return sorted(slots, key=lambda work: (is_held(work), work.stat().st_mtime), reverse=True)
+
+
+def slot_directories(parent: Path, artifact: str) -> list[Path]:
+    """Return the directories of all slots of STAGE/DIGITS in STORE/.work or STORE/.logs."""
+    name = artifact.replace("/", "-")
+    return [*parent.glob(name), *parent.glob(f"{name}+*")]
 
 
 def _lock_slot(store: Store, key: Key) -> tuple[str, AbstractContextManager[object]]:

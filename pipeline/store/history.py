@@ -137,11 +137,7 @@ def runs(store: Path) -> dict[str, Record]:
     Raises:
         StoreError: the history exists but cannot be read.
     """
-    return _mark_running(store, parse(_lines(store)))
-
-
-def _mark_running(store: Path, records: dict[str, Record]) -> dict[str, Record]:
-    """Set the state of runs without an end to running if their lease is held; return `records`."""
+    records = parse(_lines(store))
     unfinished = [run for run in records.values() if run.state == "died"]
     leased = {lease: is_leased(store, lease) for lease in {run.lease for run in unfinished}}
     for run in unfinished:

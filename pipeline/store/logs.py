@@ -1,7 +1,8 @@
 """Log files of the attempts at an artifact, in STORE/.logs."""
 
-import re
 from pathlib import Path
+
+from pipeline.store.attempt import slot_directories
 
 
 def find_log(root: Path, artifact: str) -> Path | None:
@@ -18,9 +19,7 @@ def find_log(root: Path, artifact: str) -> Path | None:
 
 def newest_attempt(root: Path, artifact: str) -> Path | None:
     """Return the logs of the attempt at STAGE/DIGITS that wrote last."""
-    flat = artifact.replace("/", "-")
-    pattern = re.compile(re.escape(flat) + r"(\+\d+)?")
-    attempts = [path for path in (root / ".logs").glob(f"{flat}*") if pattern.fullmatch(path.name)]
+    attempts = slot_directories(root / ".logs", artifact)
     return max((path for path in attempts if path.is_dir()), key=last_written, default=None)
 
 
