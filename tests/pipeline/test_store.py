@@ -24,7 +24,7 @@ KNOWN = {
 }
 
 
-NO_MANIFESTS = ("", "{", "[]", "{}", "\0" * 100)
+NO_MANIFESTS = ("", '{"files": {"x": 1}}', "[" * 100_000, "{", "[]", "{}", "\0" * 100)
 
 
 def committed(store, text="content"):
@@ -93,6 +93,20 @@ def test_unreadable_file_is_not_damaged(tmp_path, monkeypatch, name, number, dee
             look()
     monkeypatch.undo()
     assert store.problem(KEY, deep=True) is None
+
+
+def test_two_attempts_without_the_artifacts_lock_share_no_files_and_the_first_commit_counts(tmp_path):
+    """Locks of some network file systems exclude nobody."""
+    store = Store(tmp_path)
+    with attempt(store, KEY) as first, attempt(store, KEY) as second:
+        assert not {first.work, first.logs, first.staging} & {second.work, second.logs, second.staging}
+        for slot in (first, second):
+            (slot.staging / "file").write_text(slot.work.name)
+        path = store.commit(first.staging, manifest_of(KEY))
+        assert store.commit(second.staging, manifest_of(KEY)) == path
+        assert (path / "file").read_text() == first.work.name
+    assert store.problem(KEY, deep=True) is None
+    assert not list(path.parent.glob(".building-*")) and not (tmp_path / ".quarantine").exists()
 
 
 def rewrite(path, text):
