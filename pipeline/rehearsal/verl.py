@@ -17,15 +17,19 @@ from pipeline.rehearsal.scratch import Scratch
 from stages.engines.rehearsal import KILLED_AFTER, STEPS, Proof, positive, proof, resumed
 from stages.engines.verl import checkpoints, recipe, shrink
 from stages.engines.verl.config import VerlEngine
-from stages.engines.verl.engine import CPU_PACKAGES, ENGINE, PACKAGES, job
-from stages.engines.verl.job import RECIPE, TRAIN_DATA, Paths
+from stages.engines.verl.engine import ENGINE, job, windows
+from stages.engines.verl.job import RECIPE, TRAIN_DATA, Job, Paths
 from stages.grpo.metrics import read_rows
 
-VALIDATE = Path(shrink.__file__).with_name("rehearsal") / "validate.py"
-VALIDATE_TIMEOUT_S = 600.0
+PROGRAMS = Path(shrink.__file__).with_name("programs")
+"""Directory of programs for verl's interpreter."""
+TIMEOUT_S = 600.0
 INSTALL = "grpoflow doctor engine=verl engine.device=cpu --constraints > FILE; pip install --requirement FILE"
 CLOSE = 1e-3
 """Largest relative difference between metrics of one and of two workers."""
+EQUAL, ROUNDED = 1e-6, 0.02
+"""Largest differences of the exported model's logits, as shares of the largest logit: from those of the
+shards in bfloat16, which the merger writes, and in float32 (rounding changes a weight by up to 2^-9)."""
 UNPROVEN = (
     Proof("rollout by vLLM or SGLang, weights sent to it", "unproven", "transformers generated here"),
     Proof("HCCL, bfloat16, kernels of NPUs, offloading", "unproven", "gloo and float32 on a CPU"),
@@ -39,7 +43,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     engine = plan.config.engine
     assert isinstance(engine, VerlEngine)
     yield from missing_inputs(plan, ENGINE)
-    yield from missing_packages("engine.python", engine.python, (*PACKAGES, *CPU_PACKAGES), INSTALL)
+    yield from missing_packages("engine.python", engine.python, windows("all", "cpu"), INSTALL)
 
 
 def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
@@ -60,9 +64,7 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     yield resumed(grpo, killed)
     rows = read_rows(grpo / "metrics.jsonl")
     yield _trained(rows)
-    stages.build(planned, "export")
-    claim = "shards merged by verl.model_merger"
-    yield Proof(claim, "proven", "names and shapes equal the fetched model's, all numbers finite")
+    yield _merged(job(plan.config), grpo, stages.build(planned, "export"))
     two = stages.plan(shrink.shrink(plan.config.plain(), model, workers=2))
     yield _equal(rows, read_rows(stages.build(two, "grpo") / "metrics.jsonl"))
     yield from UNPROVEN
@@ -82,12 +84,31 @@ def _validated(plan: Plan, scratch: Path) -> Proof:
     paths, configs = Paths(scratch / "full", scratch / TRAIN_DATA), scratch / "configs"
     configs.mkdir()
     (configs / f"{RECIPE}.yaml").write_text(recipe.text(run, paths), encoding="utf-8")
-    command = [str(checks.interpreter(run.engine.python)), str(VALIDATE), str(configs), RECIPE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=VALIDATE_TIMEOUT_S)
+    done = _run(run, "validate.py", configs, RECIPE)
     claim = "configuration accepted by verl"
     if done.returncode != 0:
         return Proof(claim, "failed", done.stderr.strip().splitlines()[-1])
     return Proof(claim, "proven", f"validate_config and typed classes; {run.cards} cards, {run.nodes} nodes")
+
+
+def _run(run: Job, program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [checks.interpreter(run.engine.python), PROGRAMS / program, *arguments]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
+    """Compare the exported model's logits with those of the shards, computed without verl."""
+    done = _run(run, "logits.py", grpo / checkpoints.ACTOR, exported)
+    claim = "shards merged by verl.model_merger"
+    if done.returncode != 0:
+        return Proof(claim, "failed", done.stderr.strip().splitlines()[-1])
+    measured = json.loads(done.stdout.splitlines()[-1])
+    rounded, difference = (measured[name] / measured["largest"] for name in ("rounded", "difference"))
+    told = (
+        f"names and shapes equal the fetched model's; logits differ by {rounded:.2g} of the largest from the "
+        f"shards in bfloat16, and by {difference:.2g} from the shards"
+    )
+    return proof(claim, rounded <= EQUAL and difference <= ROUNDED, told)
 
 
 def _checkpoint(work: Path) -> int | None:

@@ -13,6 +13,7 @@ PLAIN: Mapping[str, tuple[object, str]] = {
     "mask_truncated_completions": (False, "trains on completions that were cut off, too"),
     "resample_rounds": (0, "samples each step once"),
     "validate_every": (0, "has no check on held-out prompts; evaluate has"),
+    "lora_rank": (0, "trains all weights"),
     "max_kl": (None, "does not stop by KL"),
     "resume_from": (None, "cannot resume from another run's checkpoint"),
 }

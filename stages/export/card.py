@@ -116,6 +116,8 @@ def _recipe(config: Mapping[str, Any]) -> dict[str, Any]:
     values["reward"] = json.loads(json.dumps(values["reward"]))  # YAML has no tuples
     for key in ("resume_from", "loggers"):  # paths, which change no number
         values["train"].pop(key, None)
+    if not values["train"].get("lora_rank"):
+        values["train"].pop("lora_rank", None)
     return values | ({"seed": config["seed"]} if "seed" in config else {})
 
 

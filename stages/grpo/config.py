@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from stages.base.bounds import NonNegative, Positive, PositiveFloat, Share
-from stages.base.identity import NotInIdentity
+from stages.base.identity import AbsentWhen, NotInIdentity
 from stages.base.layout import RoleLayout
 from stages.grpo import trackers
 
@@ -133,6 +133,9 @@ class TrainConfig(OptimizerConfig):
     """Steps between moves of the reference towards the policy (TR-DPO, arXiv:2404.09656); 0: it stays."""
     ref_model_mixup_alpha: Annotated[float, Gt(0), Le(1)]
     """Share of the policy in the reference after such a move; TRL's default is 0.6."""
+    lora_rank: Annotated[NonNegative, AbsentWhen(0)]
+    """Rank of adapters that are trained instead of the weights (LoRA, arXiv:2106.09685; engine=verl only);
+    0: all weights are trained."""
     max_kl: PositiveFloat | None
     """Training stops as diverged when the KL to the reference exceeds this; null: only NaN stops it."""
     checkpoint_every: NonNegative

@@ -131,6 +131,7 @@ def _prompts(held: Held) -> Broken:
 
 TRAINER = Rules[Training]("trainer")
 """Rules of engine=local's grpo."""
+TRAINER.must("train.lora_rank", be(0, "engine=local trains all weights"), "ours: stages/grpo/model.py")
 TRAINER.must(
     "layout.{}",
     be(1, "engine=local is data_parallel x model_parallel only", "use a layout with dp and mp only"),

@@ -29,7 +29,7 @@ ONE_STAGE = (
 OTHERS = {
     "loss_type": "dapo", "scale_advantages": "false", "importance_sampling_level": "sequence",
     "use_bias_correction_kl": "true", "mask_truncated_completions": "true", "resample_rounds": "1",
-    "validate_every": "1", "max_kl": "1.0", "resume_from": "/x",
+    "validate_every": "1", "lora_rank": "4", "max_kl": "1.0", "resume_from": "/x",
 }  # fmt: skip
 """What no outside engine does, of each key of PLAIN."""
 
@@ -65,6 +65,7 @@ run.longest  rollout.max_tokens=2025  ->  rollout.max_tokens=2024
 run.kind  tokenize=alpaca
 evaluate.k  evaluate.k=9 evaluate.num_samples=8  ->  evaluate.k=9 evaluate.num_samples=9
 evaluate.k  evaluate.k=9 evaluate.num_samples=8 evaluate.sample_prompts=1  ->  evaluate.k=9 evaluate.sample_prompts=0
+trainer.lora_rank  train.lora_rank=4  ->  train.lora_rank=0
 trainer.two_degrees  layout=dp1_mp1_pp2  ->  layout=dp2_mp1_pp1
 trainer.two_degrees  layout=dp1_mp1_pp1_cp2  ->  layout=dp2_mp1_pp1
 trainer.two_degrees  layout.train.expert_parallel=2
@@ -298,6 +299,7 @@ verl.context_parallel  engine.device=cpu layout=dp2_mp1_pp1_cp2  ->  layout=dp2_
 verl.generation_is_not_cut  layout.generate.pipeline_stage=2 layout.generate.data_parallel=2
 verl.generation_is_not_cut  layout.generate.context_parallel=2 layout.generate.data_parallel=2
 verl.whole_experts  model=qwen3_30b_a3b layout.train.expert_parallel=2  ->  model=qwen3_30b_a3b
+verl.lora_rank  train.lora_rank=4 engine.strategy=megatron layout=dp1_mp2_pp2  ->  engine.strategy=megatron layout=dp1_mp2_pp2
 verl.strategy  engine.device=cpu engine.strategy=megatron  ->  engine.strategy=megatron layout=dp1_mp2_pp2
 verl.model_parallel  layout.generate.model_parallel=4 layout.generate.data_parallel=1 launcher.cards_per_node=2  ->  layout.generate.model_parallel=2 layout.generate.data_parallel=2 launcher.cards_per_node=2
 verl.equal_nodes  launcher.cards_per_node=3  ->  launcher.cards_per_node=2

@@ -124,7 +124,7 @@ plain(
     "mindrlhf",
     {
         "grpo_models.py": f"loss_type {LOSS}",
-        "grpo_trainer.py": "scale_advantages resample_rounds validate_every max_kl",
+        "grpo_trainer.py": "scale_advantages resample_rounds validate_every lora_rank max_kl",
         "train_worker.py; grpo_one_stage.py": "resume_from",
     },
 )

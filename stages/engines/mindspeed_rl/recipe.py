@@ -16,7 +16,7 @@ plain(
     {
         _LOSS: LOSS,
         f"{_TRAINER}, group_norm": "scale_advantages",
-        _TRAINER: "validate_every max_kl",
+        _TRAINER: "validate_every lora_rank max_kl",
         "cli/train_grpo.py": "resample_rounds",
         "megatron/training/checkpointing.py": "resume_from",
     },

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from stages import catalog
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
@@ -84,42 +86,21 @@ def stages(run: Sections) -> tuple[Stage, ...]:
     )
 
 
-_READ = "docs/ascend_tutorial/get_start/install_guidance.rst at 1dda039, 2026-08-13"
-_MEASURED = "PyPI, 2026-09; verl 0.9.1 trains with it in tests"
-PACKAGES: tuple[Window, ...] = (
-    ("verl", "==0.9.1", "PyPI, 2026-09; its configuration is recorded for this version"),
-    ("transformers", "==5.10.4", _READ),
-    ("tensordict", ">=0.10,<0.11", _MEASURED),
-    ("TransferQueue", ">=0.1.10,<0.2", "verl 0.9.1's metadata, 2026-09"),
-    ("ray", ">=2.60,<2.61", _MEASURED),
-    ("hydra-core", ">=1.3,<1.4", _MEASURED),
-    ("accelerate", ">=1.15,<2", _MEASURED),
-    ("peft", ">=0.21,<0.22", _MEASURED),
-    ("numpy", ">=2,<3", _MEASURED),
-    ("cachetools", ">=8,<9", "verl 0.9.1 imports it without declaring it, 2026-09"),
-    ("uvicorn", ">=0.54,<1", "verl 0.9.1 imports it without declaring it, 2026-09"),
-    ("fastapi", ">=0.165,<1", "verl 0.9.1 imports it without declaring it, 2026-09"),
-)
-NPU_PACKAGES: tuple[Window, ...] = (
-    ("torch", "==2.10.0", _READ),
-    ("torch_npu", "==2.10.0.post4", _READ),
-    ("vllm", "==0.23.0", _READ),
-    ("vllm-ascend", ">=0.23.0rc1,<0.24", _READ),
-)
-CPU_PACKAGES: tuple[Window, ...] = (("torch", "==2.13.0", _MEASURED),)
-KNOWN: Mapping[str, Known] = {
-    "0.9.1": Known(PACKAGES, ("cann", ">=9.1,<9.2", _READ), ("driver", "", "verl's guide names no version"))
-}
-"""Version of verl -> versions that work. The window moves with each release, about every quarter."""
+_VERSIONS = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text(encoding="utf-8"))
+
+
+def windows(*groups: str) -> tuple[Window, ...]:
+    """Return the versions that work, of groups of versions.yaml."""
+    return tuple((name, *window) for group in groups for name, window in _VERSIONS[group].items())
 
 
 def optional_packages(settings: Any) -> tuple[Window, ...]:
     """Return the packages of the device; for None, those of all devices."""
     if settings is None:
-        return (*NPU_PACKAGES, *CPU_PACKAGES)
+        return windows("npu", "vllm", "cpu")
     if settings.device == "cpu":
-        return CPU_PACKAGES
-    return tuple(window for window in NPU_PACKAGES if settings.rollout == "vllm" or "vllm" not in window[0])
+        return windows("cpu")
+    return windows("npu", "vllm") if settings.rollout == "vllm" else windows("npu")
 
 
 ENGINE = Engine(
@@ -133,7 +114,7 @@ ENGINE = Engine(
         "grpo": lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
     },
     programs=(GRPO, EXPORT),
-    known=KNOWN,
+    known={"0.9.1": Known(windows("all"), *windows("machine"))},
     optional_packages=optional_packages,
     imports=("verl", "ray"),
     rehearsal="pipeline.rehearsal.verl",

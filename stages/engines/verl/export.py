@@ -1,7 +1,8 @@
 """Stage export of engine=verl: shards to a Hugging Face directory by verl.model_merger.
 
-The merger writes bfloat16 whatever the shards hold, and leaves out a tied lm_head. The artifact has the
-fetched model's files and names; its floating tensors are bfloat16 unless export.dtype names another type.
+The merger writes bfloat16 whatever the shards hold, and leaves out a tied lm_head; merge.py adds LoRA's
+adapter to the weights. The artifact has the fetched model's files and names; its floating tensors are
+bfloat16 unless export.dtype names another type.
 Source: verl 0.9.1, model_merger/base_model_merger.py.
 """
 
@@ -28,8 +29,9 @@ from stages.weights.progress import to_context
 from stages.weights.sources import open_directory
 from stages.weights.transfer import read_tensor
 
+LORA_MERGER = str(Path(__file__).with_name("programs") / "merge.py")
 BACKENDS = {"fsdp2": "fsdp", "megatron": "megatron"}
-"""engine.strategy -> --backend."""
+"""engine.strategy -> the merger's --backend."""
 MERGED = "merged"
 
 
@@ -41,7 +43,8 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
         "local_dir": inputs["grpo"] / ACTOR,
         "target_dir": work / MERGED,
     }
-    command = ["-m", "verl.model_merger", "merge"]
+    command = [LORA_MERGER] if config["train"]["lora_rank"] else ["-m", "verl.model_merger"]
+    command.append("merge")
     for name, value in options.items():
         command += [f"--{name}", str(value)]
     return Rendered(make_start(engine, command, work, {"HF_HUB_OFFLINE": "1"}, (), workers=0))

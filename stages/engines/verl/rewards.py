@@ -5,11 +5,15 @@ need nothing but annotated-types, and the user's functions from their directorie
 """
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from stages.engines.verl.job import REWARDS, Job, Paths
 from stages.rewards.config import BUILTIN
+from stages.rewards.score import Columns, check_failures
 from stages.rewards.user_code import directory_of
 
 STAGES = Path(__file__).parents[2]
@@ -20,8 +24,8 @@ MODULES = {
 """The copied modules of each package."""
 COPIES = "scoring"
 """Directory of the copies, in the work directory."""
-REPORT = "reward_failures.txt"
-"""File below the work directory that a reward function that fails too often is reported in."""
+REPORT = "reward_failures.jsonl"
+"""File below the work directory with a line for each completion that a reward function failed for."""
 TEMPLATE = '''"""The rewards of this run, for verl's reward.reward_manager. Written by grpoflow."""
 
 import sys
@@ -31,7 +35,6 @@ from grpoflow_rewards import make_manager
 
 Rewards = make_manager(
     {values},
-    samples={samples},
     report={report!r},
 )
 '''
@@ -41,7 +44,7 @@ def files(job: Job, paths: Paths) -> Mapping[str, str]:
     """Return the file and the copies: path below the work directory -> text."""
     path = [str(paths.root / COPIES), *user_directories(job)]
     values, report = dataclasses.asdict(job.reward), str(paths.root / REPORT)
-    text = TEMPLATE.format(path=path, values=values, samples=job.samples, report=report)
+    text = TEMPLATE.format(path=path, values=values, report=report)
     copies = {
         "grpoflow_rewards.py": Path(__file__).with_name("reward_manager.py"),
         "stages/__init__.py": STAGES / "base" / "__init__.py",
@@ -56,3 +59,30 @@ def user_directories(job: Job) -> list[str]:
     """Return the directories from which the user's reward functions are imported."""
     modules = (name.partition(":")[0] for name in job.reward.functions if name not in BUILTIN)
     return list(dict.fromkeys(str(path) for module in modules if (path := directory_of(module))))
+
+
+def keep_failures(report: Path, last: int) -> None:
+    """Remove the failures of steps after `last`, which will be trained again."""
+    lines = [json.dumps(entry) + "\n" for entry in _failures(report) if entry["step"] <= last]
+    report.write_text("".join(lines), encoding="utf-8")
+
+
+def check_steps(report: Path, job: Job) -> None:
+    """Refuse a step in which a reward function failed too often (reward.max_failures).
+
+    Raises:
+        InputError: naming the function and its first failure.
+    """
+    steps: dict[int, Columns] = {}
+    for entry in _failures(report):
+        columns = steps.setdefault(entry["step"], Columns({}, {}, Counter(), {}))
+        for name, message in entry["faults"].items():
+            columns.faults[name] += 1
+            columns.messages.setdefault(name, message)
+    for step, columns in sorted(steps.items()):
+        check_failures(job.reward, columns, job.samples, f"completions of step {step}")
+
+
+def _failures(report: Path) -> Iterator[dict[str, Any]]:
+    if report.exists():
+        yield from map(json.loads, report.read_text(encoding="utf-8").splitlines())

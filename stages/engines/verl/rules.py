@@ -76,6 +76,12 @@ RULES.must(
     each=ROLES,
 )
 RULES.must(
+    "train.lora_rank",
+    be(0, "grpoflow renders LoRA for engine.strategy=fsdp2 only"),
+    "ours: stages/engines/verl/recipe.py",
+    when=lambda job: job.engine.strategy == "megatron",
+)
+RULES.must(
     "engine.strategy",
     be("fsdp2", "Megatron needs NPUs or GPUs"),
     "workers/engine/megatron",

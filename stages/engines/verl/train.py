@@ -69,8 +69,8 @@ def prepare(context: Context) -> None:
     write_template(chat_template(encoder), paths.model)
     values = generation(paths.model, encoder.ids, job.rollout, sampled=True)
     (paths.model / "generation_config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
-    (context.work / rewards.REPORT).unlink(missing_ok=True)
     step = checkpoints.prepare_resume(paths.checkpoints, job)
+    rewards.keep_failures(context.work / rewards.REPORT, step or 0)
     write_start(context.work, render(context.config, context.inputs, context.work), resumed=step)
     context.progress(0, 1, "starts" if step is None else f"resumes after step {step}", "")
 
@@ -105,8 +105,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
 def collect(context: Context) -> None:
     """Check that the run finished; import shards, metrics, completions and configuration."""
     job, paths = Job.from_config(context.config), paths_of(context.inputs, context.work)
-    if (file := context.work / rewards.REPORT).exists():
-        raise InputError(file, None, file.read_text(encoding="utf-8"), "train again")
+    rewards.check_steps(context.work / rewards.REPORT, job)
     last, tracker = checkpoints.tracked(paths.checkpoints), paths.checkpoints / checkpoints.TRACKER
     if last != job.train.steps:
         rule = f"must name step {job.train.steps}, the proof of a finished run"

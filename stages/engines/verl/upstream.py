@@ -6,10 +6,12 @@ from stages.engines.upstream import Upstream, load
 from stages.engines.verl.job import Job
 
 FIELDS = Path(__file__).with_name("fields")
+TEMPLATE = FIELDS / "recipe.yaml"
 RECORDS = {"fsdp2": "dp", "megatron": "megatron"}
 """engine.strategy -> verl's model_engine, which is also the name of the record."""
 
 
 def fields(job: Job) -> Upstream:
     """Return the fields of the configuration of a run."""
-    return load(FIELDS / "keys.yaml", ("", FIELDS / f"{RECORDS[job.engine.strategy]}.yaml", ""))
+    record = FIELDS / f"{RECORDS[job.engine.strategy]}.yaml"
+    return load(FIELDS / "keys.yaml", ("", record, ""), templates=(("", TEMPLATE),))

@@ -110,8 +110,13 @@ def train(request, load):
 
 
 def checkpoint(directory, step):
-    """Return the weights of all shards."""
-    files = sorted((directory / "checkpoints" / f"global_step_{step}" / "actor").glob("model_world_size_*"))
+    """Return the weights of a run's checkpoint."""
+    return read_shards(directory / "checkpoints" / f"global_step_{step}" / "actor")
+
+
+def read_shards(actor):
+    """Return the weights of all shards in a directory."""
+    files = sorted(actor.glob("model_world_size_*"))
     shards = [torch.load(file, weights_only=False) for file in files]
     return {
         name: torch.cat([shard[name].to_local() for shard in shards]) if len(shards) > 1 else full(value)

@@ -26,7 +26,9 @@ async def rewards():
         responses = torch.full((length + 3,), number)
         mask = torch.cat([torch.ones(4), torch.ones(length), torch.zeros(3)])
         batch = {"responses": responses, "attention_mask": mask}
-        item = SimpleNamespace(batch=batch, non_tensor_batch={"reward_model": {"ground_truth": truth}})
+        item = SimpleNamespace(
+            batch=batch, non_tensor_batch={"reward_model": {"ground_truth": truth}, "global_steps": 1}
+        )
         result.append((await manager.run_single([item]))["reward_score"])
     return result
 

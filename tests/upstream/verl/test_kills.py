@@ -1,11 +1,16 @@
 """kill -9 of verl's driver, a worker and the raylet: the next attempt continues as if it had not happened."""
 
+import json
+import subprocess
+import time
+
 import pytest
 
 from launch.errors import LaunchError
-from tests.upstream.verl.runs import Run, algorithm
+from tests.upstream.verl.product import command, grpoflow, tiny_run
+from tests.upstream.verl.runs import Run, Sessions, algorithm, tensors_digest
 
-pytestmark = [pytest.mark.upstream, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(5400)]
 STEPS = 8
 KILLS = {
     1: lambda line: line[0].startswith("ray::WorkerDict"),
@@ -47,3 +52,49 @@ def test_nothing_is_left_or_lost_when_a_process_is_killed(verl, tmp_path):
     assert last_checkpoint(directory) == STEPS
     assert last.completions() == undisturbed.completions()
     assert last.shards(STEPS) == undisturbed.shards(STEPS)
+
+
+def run_until_killed(directory, overrides, step, is_victim):
+    """Start a run of the product, kill a process after a checkpoint of the step, and wait for its end."""
+    work = directory / "store" / ".work"
+    with (directory / "run.log").open("a") as log:
+        running = subprocess.Popen(command("run", *overrides), stdout=log, stderr=log, cwd=directory)
+    sessions = None
+    while running.poll() is None:
+        if sessions is None and (runs := list(work.glob("grpo-*"))):
+            (grpo,) = runs
+            sessions = Sessions(str(grpo))
+            act = kill_after(step, is_victim, grpo)
+        if sessions is not None:
+            sessions.look()
+            act(sessions)
+        time.sleep(0.2)
+    assert running.returncode == 1, (directory / "run.log").read_text()[-3000:]
+    assert step <= last_checkpoint(grpo) < STEPS
+    sessions.assert_empty(20.0)
+
+
+def results(directory):
+    """Return what a run leaves: weights, completions, and metrics without times."""
+    (grpo,) = (directory / "store" / "grpo").iterdir()
+    (shard,) = grpo.glob("actor/model_*.pt")
+    rows = [json.loads(line) for line in (grpo / "metrics.jsonl").read_text().splitlines()]
+    timeless = [{key: value for key, value in row.items() if not key.endswith("_s")} for row in rows]
+    return tensors_digest(shard), (grpo / "completions.jsonl").read_text(), timeless
+
+
+def test_a_run_of_the_product_loses_nothing_when_a_process_is_killed(interpreter, tmp_path):
+    outcomes = {}
+    for name, kills in {"undisturbed": {}, "killed": KILLS}.items():
+        directory = tmp_path / name
+        directory.mkdir()
+        overrides = [
+            *tiny_run(interpreter("verl"), directory), f"train.steps={STEPS}", "train.checkpoint_every=1",
+        ]  # fmt: skip
+        for step, is_victim in kills.items():
+            run_until_killed(directory, overrides, step, is_victim)
+        done = grpoflow(directory, "run", "--until", "grpo", *overrides)
+        assert done.returncode == 0, done.stderr[-3000:]
+        outcomes[name] = results(directory)
+    assert outcomes["killed"] == outcomes["undisturbed"]
+    assert [row["step"] for row in outcomes["killed"][2]] == list(range(1, STEPS + 1))

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,10 @@ from stages.engines.verl import recipe, rewards, upstream
 from stages.engines.verl.engine import job
 from stages.engines.verl.job import RECIPE, Paths
 from stages.rewards.score import score
+from tests.upstream.verl.product import grpoflow, tiny_run
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
-VALIDATE = Path(upstream.__file__).with_name("rehearsal") / "validate.py"
+VALIDATE = Path(upstream.__file__).with_name("programs") / "validate.py"
 HERE = Path(__file__).parent
 FAMILIES = ("qwen2_5_7b", "qwen3_8b", "qwen3_30b_a3b", "llama3_1_8b")
 ALGORITHMS = {
@@ -45,6 +45,7 @@ def test_the_recorded_fields_are_those_of_verl(interpreter, engine):
 @pytest.mark.parametrize(
     "overrides",
     [*ALGORITHMS.values(), *[(f"model={name}",) for name in FAMILIES], ("engine.device=cpu",),
+     ("train.lora_rank=8",),
      ("layout.train.data_parallel=8",
       "layout.train.context_parallel=2", "engine.rollout=sglang", "launcher.cards_per_node=8")],
     ids=" ".join,
@@ -84,24 +85,22 @@ def test_rewards_are_those_of_the_local_engine(interpreter, tmp_path, monkeypatc
     assert np.float32(json.loads(printed.splitlines()[-1])).tolist() == expected.tolist()
 
 
-def test_a_run_from_fetch_to_report_is_cached_when_repeated(interpreter, tmp_path):
-    overrides = [
-        "engine=verl", "engine.device=cpu", f"engine.python={interpreter('verl')}", "model=tiny_qwen3",
-        f"store={tmp_path / 'store'}", "train.steps=2", "train.prompts_per_step=4", "train.warmup_steps=0",
-        "evaluate.num_prompts=32", "evaluate.sample_prompts=0",
-    ]  # fmt: skip
-    assert run_pipeline(tmp_path, *overrides)[0] == 0
+def test_a_run_from_fetch_to_report_is_cached_and_a_part_of_a_sweep(interpreter, tmp_path):
+    overrides = tiny_run(interpreter("verl"), tmp_path)
+    first = grpoflow(tmp_path, "run", *overrides)
+    assert first.returncode == 0, first.stderr[-3000:]
     (grpo,) = (tmp_path / "store" / "grpo").iterdir()
     rows = [json.loads(line) for line in (grpo / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
     assert {"reward", "loss", "kl", "grad_norm", "completion_length", "step_s"} <= rows[0].keys()
     began = grpo.stat().st_mtime_ns
-    assert run_pipeline(tmp_path, *overrides)[0] == 0
-    assert grpo.stat().st_mtime_ns == began
-
-
-def run_pipeline(directory, *overrides):
-    """Return the exit code and the output of `grpoflow run`."""
-    command = [sys.executable, "-m", "pipeline.cli", "run", *overrides]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
-    return done.returncode, done.stdout + done.stderr
+    assert grpoflow(tmp_path, "run", *overrides).returncode == 0
+    done = grpoflow(tmp_path, "sweep", *overrides, "train.learning_rate=2.5e-4,1e-3")
+    assert done.returncode == 0, done.stderr[-3000:]
+    points = sorted((tmp_path / "store" / "grpo").iterdir(), key=lambda path: path != grpo)
+    assert len(points) == 2
+    assert grpo.stat().st_mtime_ns == began  # the sweep's first point is the run
+    final = [json.loads((path / "metrics.jsonl").read_text().splitlines()[-1]) for path in points]
+    assert final[0]["lr"] != final[1]["lr"]
+    verified = grpoflow(tmp_path, "verify", "--deep", f"store={tmp_path / 'store'}")
+    assert verified.returncode == 0, verified.stdout + verified.stderr

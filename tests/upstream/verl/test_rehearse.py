@@ -1,10 +1,10 @@
 """grpoflow rehearse with the real verl."""
 
 import re
-import subprocess
-import sys
 
 import pytest
+
+from tests.upstream.verl.product import grpoflow
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 
@@ -19,8 +19,3 @@ def test_a_recipe_for_npus_is_rehearsed_on_a_cpu(interpreter, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     last = done.stdout.splitlines()[-1]
     assert re.match(r"rehearsal passed proven=6 failed=0 unproven=4 report=", last)
-
-
-def grpoflow(directory, *words):
-    command = [sys.executable, "-m", "pipeline.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=directory)

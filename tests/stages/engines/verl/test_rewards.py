@@ -1,0 +1,39 @@
+"""Failures of reward functions that verl's workers report, counted for each step."""
+
+import json
+
+import pytest
+
+from pipeline.config.load import load
+from stages.base.errors import InputError
+from stages.engines.verl import rewards
+from stages.engines.verl.engine import job
+
+OVERRIDES = [
+    "experiment=verl_7b", "model.path=/models/m", "train.prompts_per_step=8", "rollout.num_generations=4",
+    "layout=dp4_mp1_pp1", "engine.mini_batch_size=null", "reward.max_failures=2",
+]  # fmt: skip
+
+
+def write(report, *steps):
+    lines = [json.dumps({"step": step, "faults": {"maths": f"failed in {step}"}}) for step in steps]
+    report.write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_a_step_with_too_many_failures_is_refused(tmp_path):
+    report, run = tmp_path / rewards.REPORT, job(load(OVERRIDES))
+    rewards.check_steps(report, run)
+    write(report, 1, 1, 2, 3, 3)
+    rewards.check_steps(report, run)  # five failures, but not more than two in any step
+    write(report, 1, 2, 1, 2, 2)
+    with pytest.raises(InputError, match=r"failed for 3 of 32 completions of step 2.*: failed in 2"):
+        rewards.check_steps(report, run)
+
+
+def test_failures_of_steps_that_are_trained_again_are_forgotten(tmp_path):
+    report = tmp_path / rewards.REPORT
+    rewards.keep_failures(report, 0)
+    assert report.read_text() == ""
+    write(report, 1, 2, 3, 3)
+    rewards.keep_failures(report, 2)
+    assert [json.loads(line)["step"] for line in report.read_text().splitlines()] == [1, 2]

@@ -1,0 +1,30 @@
+"""GRPO by the real verl improves a model that a run of engine=local has trained until sft."""
+
+import re
+
+import pytest
+
+from tests.upstream.verl.product import grpoflow
+
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(5400)]
+STEPS, GAIN = 16, 0.1
+
+
+def test_a_warm_start_gains_accuracy_and_transformers_finds_the_same(interpreter, tmp_path):
+    store = tmp_path / "store"
+    local = ["engine=local", "model=tiny_qwen3", "layout=dp1_mp1_pp1", f"store={store}"]
+    assert grpoflow(tmp_path, "run", "--until", "sft", *local).returncode == 0
+    ((sft,), (fetched,)) = ((store / stage).iterdir() for stage in ("sft", "fetch"))
+    start = tmp_path / "start"
+    ranks = [str(sft / "train" / "rank_0"), str(fetched), str(start)]
+    assert grpoflow(tmp_path, "weights", "export", *ranks, "model=tiny_qwen3").returncode == 0
+    overrides = ["engine=verl", "engine.device=cpu", f"engine.python={interpreter('verl')}"]
+    overrides += [f"model.path={start}", f"train.steps={STEPS}", "train.warmup_steps=0", f"store={store}"]
+    done = grpoflow(tmp_path, "run", *overrides)
+    assert done.returncode == 0, done.stderr[-3000:]
+    gain = re.search(r"^result .*gain=(\S+)", done.stdout, re.MULTILINE)
+    assert float(gain[1]) >= GAIN
+    served = grpoflow(tmp_path, "serve-check", "last", f"store={store}")
+    assert served.returncode == 0, served.stdout + served.stderr
+    equal, total = re.search(r"(\d+) of (\d+) answers equal", served.stdout).groups()
+    assert equal == total != "0"
