@@ -13,6 +13,7 @@ table of fields that are rendered elsewhere has the same form, without values: F
 With {any_type: true} a field accepts values of any type.
 """
 
+import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -77,7 +78,10 @@ def fill(
     sources = SimpleNamespace(**vars(job), job=job, paths=paths, derived=SimpleNamespace(**derived))
     result: dict[str, Any] = {}
     for path, entry in entries(template).items():
-        value = attrgetter(entry.value[1:])(sources) if _is_reference(entry.value) else entry.value
+        if _is_reference(entry.value):
+            value = attrgetter(entry.value[1:])(sources)
+        else:
+            value = copy.deepcopy(entry.value)  # callers may change the content
         if value is ABSENT or (known is not None and not known(path)):
             continue
         *groups, name = path.split(".")
