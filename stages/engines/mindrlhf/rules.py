@@ -11,7 +11,7 @@ from pathlib import Path
 from stages.base.rules import Broken, Rules, at_least, be, divide
 from stages.engines import upstream
 from stages.engines.mindrlhf import common_rules, contract, generation_rules
-from stages.engines.mindrlhf.grpo_yaml import grpo_config
+from stages.engines.mindrlhf.files import grpo_config
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job, Paths
 from stages.engines.mindrlhf.upstream import fields
 from stages.models.families import family_of

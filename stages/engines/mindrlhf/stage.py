@@ -12,9 +12,8 @@ from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.stage import final_checkpoint
 from stages.engines.mindrlhf import start
 from stages.engines.mindrlhf.job import Job, Paths
-from stages.engines.mindrlhf.logs import FINISHED
+from stages.engines.mindrlhf.logs import FINISHED, Watcher
 from stages.engines.mindrlhf.rules import RULES
-from stages.engines.mindrlhf.watch import Watcher
 from stages.engines.model_directory import add_index, copy_model
 from stages.engines.outside import Rendered, Report, import_ranks, import_run, read_start, write_start
 from stages.weights.strategy.stage import write_strategy

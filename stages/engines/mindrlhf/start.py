@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from stages.engines.mindformers import checkpoints
-from stages.engines.mindrlhf.grpo_yaml import grpo_config, tokenizer_path, tokenizer_type
+from stages.engines.mindrlhf.files import grpo_config, model_configs, tokenizer_path, tokenizer_type
 from stages.engines.mindrlhf.job import Job, Paths
-from stages.engines.mindrlhf.model_yaml import model_configs
 from stages.engines.mindrlhf.upstream import added
 from stages.engines.outside import Rendered, dump, make_start
 

@@ -5,7 +5,7 @@ import pytest
 
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf import contract
-from stages.engines.mindrlhf.grpo_yaml import grpo_config
+from stages.engines.mindrlhf.files import grpo_config
 from stages.models.families import FAMILIES
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 

@@ -2,8 +2,7 @@
 
 import json
 
-from stages.engines.mindrlhf.logs import LogReader
-from stages.engines.mindrlhf.watch import Watcher
+from stages.engines.mindrlhf.logs import LogReader, Watcher
 from tests.stages.engines.mindrlhf.jobs import job_of
 
 STAMP = "2025-08-08 10:00:00,123 - mindformers./output/log[x.py:1] - INFO - "

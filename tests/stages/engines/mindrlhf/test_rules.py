@@ -3,7 +3,7 @@
 import pytest
 
 from stages.engines.mindrlhf import notes, rules
-from stages.engines.mindrlhf.grpo_yaml import grpo_config
+from stages.engines.mindrlhf.files import grpo_config
 from tests.stages.engines.mindrlhf.jobs import job_of, paths
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")

@@ -6,9 +6,8 @@ import pytest
 
 from pipeline.config.load import load
 from stages.engines.mindrlhf import rules
-from stages.engines.mindrlhf.grpo_yaml import grpo_config
+from stages.engines.mindrlhf.files import grpo_config, model_configs
 from stages.engines.mindrlhf.job import Job, Paths
-from stages.engines.mindrlhf.model_yaml import model_configs
 from stages.engines.mindrlhf.rehearsal import shrink
 from tests.stages.engines.rendered import flat
 
