@@ -66,7 +66,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         replace(
             GRPO,
             inputs={**GRPO.inputs, "weights": weights},
-            external=checkpoint_files.identity(Path(start)) if start else (),
+            external=(Path(start) / checkpoint_files.STATE,) if start else (),
             corrections=tuple(corrections(run)),
             workers=run.layout.train.cards,
             computes=True,

@@ -14,6 +14,7 @@ from stages.base.errors import InputError
 from stages.base.files import open_regular, read_json
 
 STATE = "state.json"
+"""File that distinguishes a checkpoint from every other: it has the digests of all others."""
 REMEDY = "name another checkpoint"
 
 
@@ -58,11 +59,6 @@ def _is_entry(name: str, entry: Any) -> bool:
     is_inside = not Path(name).is_absolute() and ".." not in Path(name).parts and "\0" not in name
     types = {"bytes": int, "sha256": str}
     return is_inside and isinstance(entry, dict) and all(type(entry.get(key)) is types[key] for key in types)
-
-
-def identity(path: Path) -> tuple[Path, ...]:
-    """Return the file that distinguishes a checkpoint from every other: state.json has all digests."""
-    return (path / STATE,)
 
 
 def flaw(path: Path, deep: bool = True) -> str | None:

@@ -89,11 +89,7 @@ class Reshard:
 
     def _full(self, name: str, shape: tuple[int, ...], pieces: Array) -> Array:
         layout = self.source.tensors[name]
-        axes = [
-            1 if axis == -1 else layout.dev_matrix[len(layout.dev_matrix) - 1 - axis]
-            for axis in layout.tensor_map
-        ]
-        full = np.empty([size * parts for size, parts in zip(shape, axes, strict=True)], np.float32)
+        full = np.empty(layout.full_shape(shape), np.float32)
         for rank, piece in zip(self.mesh.model_ranks, pieces, strict=True):
             full[slice_of(layout, full.shape, rank, name)] = piece.reshape(shape)
         return full

@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from stages.models.config import Dtype
 from stages.models.tensor_layout import Box, full_box, slice_shape
 from stages.weights.config import Format
 from stages.weights.dtypes import ITEM_BYTES, storage_code
-from stages.weights.outputs import OutputFiles, Target, complete_directory
+from stages.weights.outputs import OutputFile, Target, check_space, complete_directory
 from stages.weights.sources import PARAM_MAP_NAME, Tensor, open_ranks
 from stages.weights.strategy.files import read_strategy
 from stages.weights.transfer import Move, Progress, transfer
@@ -37,16 +38,18 @@ def write_files(
     """
     codes = {name: storage_code(tensor.dtype, dtype) for name, tensor in tensors.items()}
     targets: dict[str, list[Target]] = {name: [] for name in tensors}
-    with OutputFiles() as outputs:
+    outputs: list[OutputFile] = []
+    with ExitStack() as opened:
         for path, boxes in files.items():
             listed = [
                 (name, codes[name], () if tensors[name].scalar else slice_shape(box))
                 for name, box in boxes.items()
             ]
-            output = outputs.create(path, listed, {"format": "ms"})
+            output = opened.enter_context(closing(OutputFile(path, listed, {"format": "ms"})))
+            outputs.append(output)
             for name, box in boxes.items():
                 targets[name] += output.targets(name, box)
-        outputs.check_space()
+        check_space(outputs)
         moves = [Move(tensors[name], tuple(parts), codes[name]) for name, parts in targets.items()]
         transfer(moves, progress=progress)
 

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from stages.weights.dtypes import ITEM_BYTES, storage_code
 from stages.weights.header import StoredTensor, read_header
 from stages.weights.index import INDEX_NAME, unused_index
 from stages.weights.names import is_fused, read_shape
-from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
+from stages.weights.outputs import OutputFile, Target, check_space, complete_directory
 from stages.weights.sources import Tensor, as_tensor, open_directory
 from stages.weights.transfer import Move, Progress, same_data, transfer
 
@@ -52,16 +53,18 @@ def export(
     weights = {weight.name: weight for weight in weights_of(shape, is_fused(tensors))}
     _check(tensors, weights, stored, shape, reference)
     headers = [read_header(file) for file in sorted({tensor.file for tensor in stored.values()})]
-    with OutputFiles() as files:
-        placed: dict[str, Placed] = {}
+    files: list[OutputFile] = []
+    placed: dict[str, Placed] = {}
+    with ExitStack() as opened:
         for header in headers:
             listed = [
                 (tensor.name, storage_code(tensor.dtype, dtype), tensor.shape)
                 for tensor in header.tensors.values()
             ]
-            file = files.create(out / header.file.name, listed, header.metadata or None)
+            file = OutputFile(out / header.file.name, listed, header.metadata or None)
+            files.append(opened.enter_context(closing(file)))
             placed |= {name: (file, tensor) for name, tensor in header.tensors.items()}
-        files.check_space()
+        check_space(files)
         transfer(_moves(tensors, weights, placed, shape, dtype), progress=progress)
     _copy_remaining(reference, out, dtype)
 

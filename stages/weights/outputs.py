@@ -92,39 +92,15 @@ class OutputFile:
         os.close(self._descriptor)
 
 
-class OutputFiles:
-    """Several output files, closed together."""
+def check_space(files: Sequence[OutputFile]) -> None:
+    """Fail before hours of copying if the disk cannot hold files of one directory tree.
 
-    def __init__(self) -> None:
-        self.files: list[OutputFile] = []
-
-    def create(
-        self,
-        path: Path,
-        tensors: Sequence[tuple[str, str, Sequence[int]]],
-        metadata: Mapping[str, str] | None = None,
-    ) -> OutputFile:
-        """Create one file; see OutputFile."""
-        file = OutputFile(path, tensors, metadata)
-        self.files.append(file)
-        return file
-
-    def check_space(self) -> None:
-        """Fail before hours of copying if the disk cannot hold the created files.
-
-        Raises:
-            InputError: fewer bytes are free than the files take.
-        """
-        needed = sum(file.size for file in self.files)
-        if self.files and needed > shutil.disk_usage(self.files[0].path.parent).free:
-            raise disk_full(self.files[0].path.parent, needed)
-
-    def __enter__(self) -> OutputFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self.files:
-            file.close()
+    Raises:
+        InputError: fewer bytes are free than the files take.
+    """
+    needed = sum(file.size for file in files)
+    if files and needed > shutil.disk_usage(files[0].path.parent).free:
+        raise disk_full(files[0].path.parent, needed)
 
 
 def disk_full(path: Path, needed: int) -> InputError:

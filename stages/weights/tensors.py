@@ -1,6 +1,7 @@
 """Weights as arrays in memory, for trainers and tests: load, merge ranks, write ranks."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from stages.base.errors import InputError
 from stages.models.config import Dtype
 from stages.weights.dtypes import NUMPY, Array, cast, storage_code
-from stages.weights.outputs import OutputFiles
+from stages.weights.outputs import OutputFile, check_space
 from stages.weights.sources import as_tensor, open_directory, open_ranks
 from stages.weights.strategy.files import Strategy, read_strategy
 from stages.weights.transfer import read_tensor
@@ -73,9 +74,9 @@ def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) ->
     """Write arrays as one safetensors file; floating ones are cast to `dtype` (None: not cast)."""
     codes = {name: _code(array) for name, array in tensors.items()}
     stored = {name: storage_code(code, dtype) for name, code in codes.items()}
-    with OutputFiles() as files:
-        output = files.create(file, [(name, stored[name], array.shape) for name, array in tensors.items()])
-        files.check_space()
+    listed = [(name, stored[name], array.shape) for name, array in tensors.items()]
+    with closing(OutputFile(file, listed)) as output:
+        check_space([output])
         for name, array in tensors.items():
             data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             raw = data.reshape(-1).view(np.dtype(f"<u{data.dtype.itemsize}"))

@@ -18,6 +18,10 @@ from stages.models.shape import ModelFields
 
 ENDOFTEXT, IM_END = 151643, 151645
 """Padding and beginning id, and the end of a chat turn (tokenizer_config.json)."""
+IDS = {
+    "base": TokenIds(ENDOFTEXT, (ENDOFTEXT,), ENDOFTEXT),
+    "instruct": TokenIds(ENDOFTEXT, (IM_END, ENDOFTEXT), ENDOFTEXT),
+}
 
 
 def _shape(role: Role) -> Values:
@@ -147,10 +151,7 @@ FAMILY = Family(
     title="Qwen2",
     architecture="Qwen2ForCausalLM",
     model_type="qwen2",
-    ids={
-        "base": TokenIds(ENDOFTEXT, (ENDOFTEXT,), ENDOFTEXT),
-        "instruct": TokenIds(ENDOFTEXT, (IM_END, ENDOFTEXT), ENDOFTEXT),
-    },
+    ids=IDS,
     weights=functools.partial(weights, names=NAMES, bias=True),
     hf_config=sliding_window,
     keys=frozenset({"head_dim"}) | WINDOW_KEYS,

@@ -16,22 +16,15 @@ from typing import Any
 
 from stages.models.decoder import MCORE, weights
 from stages.models.families.qwen2 import (
-    ENDOFTEXT,
-    IM_END,
+    IDS,
     WINDOW_KEYS,
     attention_values,
     megatron,
     sliding_window,
     window,
 )
-from stages.models.family import Converter, Family, TokenIds, Values
+from stages.models.family import Converter, Family, Values
 from stages.models.shape import ModelFields
-
-IDS = {
-    "base": TokenIds(ENDOFTEXT, (ENDOFTEXT,), ENDOFTEXT),
-    "instruct": TokenIds(ENDOFTEXT, (IM_END, ENDOFTEXT), ENDOFTEXT),
-}
-
 
 LAYER_SPEC = ("--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spec")
 

@@ -16,8 +16,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from stages.models.decoder import MCORE, weights
-from stages.models.families.qwen2 import WINDOW_KEYS
-from stages.models.families.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads, unbiased_attention
+from stages.models.families.qwen2 import IDS, WINDOW_KEYS
+from stages.models.families.qwen3 import LAYER_SPEC, attention_config, normed_heads, unbiased_attention
 from stages.models.family import Converter, Experts, Family, Values
 from stages.models.shape import ModelFields, Qwen3MoeConfig, Shape
 
