@@ -10,10 +10,10 @@ from __future__ import annotations
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
+from numpy.typing import NDArray
 
 from stages.grpo.operators import cut_columns, softmax
 from stages.models.config import ModelConfig
-from stages.models.families import family_of
 
 scores = ops.BatchMatMul(transpose_b=True)
 weigh = ops.BatchMatMul()
@@ -30,8 +30,7 @@ def rotary_table(model: ModelConfig, positions: int, Q: int, K: int) -> tuple[Te
     Source: Su et al. 2021, arXiv:2104.09864, eq. 34; pairing of halves as in GPT-NeoX and Qwen2.
     """
     D = model.head_size
-    frequencies = family_of(model).frequencies(model, np.arange(0, D, 2, dtype=np.float64) / D)
-    angles = np.outer(np.arange(positions), frequencies)
+    angles = np.outer(np.arange(positions), frequencies(model))
     cos, sin = np.cos(angles), np.sin(angles)
     scale = np.repeat([D**-0.5, 1.0], [Q * D, K * D])
     tables = ((np.concatenate([cos, cos], 1), np.ones), (np.concatenate([-sin, sin], 1), np.zeros))
@@ -40,6 +39,17 @@ def rotary_table(model: ModelConfig, positions: int, Q: int, K: int) -> tuple[Te
         for table, value in tables
     ]
     return wide[0], wide[1]
+
+
+def frequencies(model: ModelConfig) -> NDArray[np.float64]:
+    """Return the angular frequencies of a head's pairs, stretched by model.rope_scaling.
+
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2; of rope_scaling: transformers 4.57,
+    modeling_rope_utils.py, _compute_llama3_parameters.
+    """
+    D, scaling = model.head_size, model.rope_scaling
+    plain: NDArray[np.float64] = model.rope_theta ** -(np.arange(0, D, 2, dtype=np.float64) / D)
+    return plain if scaling is None else np.array([scaling.slowed(frequency) for frequency in plain])
 
 
 def half_swap(D: int) -> Tensor:

@@ -155,18 +155,6 @@ class Mindrlhf:
     """Notes for the plan."""
 
 
-def rotary(model: ModelFields, exponents: Any) -> Any:
-    """Return the angular frequencies of a head's pairs, for their `exponents` 2i/D (an array).
-
-    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2; of rope_scaling: transformers 4.57,
-    modeling_rope_utils.py, _compute_llama3_parameters.
-    """
-    plain = model.rope_theta**-exponents
-    return (
-        plain if model.rope_scaling is None else [model.rope_scaling.slowed(frequency) for frequency in plain]
-    )
-
-
 def grouped_heads(model: ModelFields) -> Heads:
     """Return the sizes of grouped-query attention."""
     keys = model.num_key_value_heads * model.head_size
@@ -227,7 +215,7 @@ ROPE: Mapping[str, tuple[str, ...]] = {
     "default": (),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
-"""Kinds of rotary positions that `rotary` computes -> their keys in config.json."""
+"""Kinds of rotary positions that networks compute -> their keys in config.json."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +247,6 @@ class Family:
     and export takes them from its reference."""
     repeated: Callable[[Shape], Mapping[str, str]] = tied_head
     """Tensors that checkpoints may repeat under another name -> those that they repeat."""
-    frequencies: Callable[[ModelFields, Any], Any] = rotary
     head_dim: int | None = None
     """Elements of an attention head where config.json does not say; None: hidden_size / heads."""
     hf_config: Callable[[ModelFields], Values] = lambda model: {}

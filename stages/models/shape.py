@@ -49,7 +49,7 @@ class RopeScalingConfig:
     """Positions before stretching."""
 
     def slowed(self, frequency: float) -> float:
-        """Return an angular frequency after stretching. Source: see stages.models.family.rotary."""
+        """Return an angular frequency after stretching. Source: see stages.grpo.attention.frequencies."""
         turns = self.original_max_position_embeddings * frequency / (2 * math.pi)
         span = self.high_freq_factor - self.low_freq_factor
         share = min(1.0, max(0.0, (turns - self.low_freq_factor) / span))

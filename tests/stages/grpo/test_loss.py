@@ -65,7 +65,7 @@ def test_padding_of_any_value_does_not_count():
     wild = np.where(MASK > 0, base, 300.0).astype(np.float32)
     arguments = [
         Tensor(x)
-        for x in (base, base, -wild, np.ones((2, 1), np.float32), token_weights(MASK, "dapo", 4), MASK)
+        for x in (base, base, 2 * wild, np.ones((2, 1), np.float32), token_weights(MASK, "dapo", 4), MASK)
     ]
     (loss, _), gradient = ms.value_and_grad(PolicyLoss(config), 0, has_aux=True)(Tensor(wild), *arguments)
     assert np.isfinite(loss.asnumpy()) and (gradient.asnumpy()[MASK == 0] == 0).all()
