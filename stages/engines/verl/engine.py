@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -15,6 +14,7 @@ from stages.engines.declaration import Engine, Known, Window
 from stages.engines.verl import rules
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.job import TRAIN_DATA, Job
+from stages.engines.verl.upstream import FIELDS
 from stages.fetch.config import licence_files
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
     )
 
 
-_VERSIONS = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text(encoding="utf-8"))
+_VERSIONS = yaml.safe_load((FIELDS / "versions.yaml").read_text(encoding="utf-8"))
 
 
 def windows(*groups: str) -> tuple[Window, ...]:

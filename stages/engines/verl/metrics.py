@@ -9,31 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from stages.engines.outside import Row
+from stages.engines.verl.upstream import FIELDS
 from stages.grpo.config import TrainConfig
 from stages.grpo.metrics import StepLog
 
-NAMES = {
-    "critic/score/mean": "reward",
-    "critic/score/max": "reward_max",
-    "critic/score/min": "reward_min",
-    "response_length/mean": "completion_length",
-    "response_length/max": "completion_length_max",
-    "response_length/clip_ratio": "completion_cut_share",
-    "prompt_length/mean": "prompt_length",
-    "actor/pg_loss": "loss",
-    "actor/kl_loss": "kl",
-    "actor/entropy": "entropy",
-    "actor/pg_clipfrac": "clip_fraction",
-    "actor/grad_norm": "grad_norm",
-    "actor/lr": "lr",
-    "timing_s/gen": "rollout_s",
-    "timing_s/reward": "reward_s",
-    "timing_s/ref": "reference_s",
-    "timing_s/update_actor": "train_s",
-    "timing_s/update_weights": "reshard_s",
-    "timing_s/step": "step_s",
-}
+NAMES: Mapping[str, str] = yaml.safe_load((FIELDS / "metrics.yaml").read_text(encoding="utf-8"))
 """verl's metric -> grpoflow's."""
 
 

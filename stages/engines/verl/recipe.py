@@ -6,6 +6,8 @@ trainer/ppo/v1/trainer_base.py, workers/engine/fsdp/transformer_impl.py.
 
 from typing import Any
 
+import yaml
+
 from stages.engines.outside import dump
 from stages.engines.template import ABSENT, fill
 from stages.engines.upstream import merged
@@ -21,27 +23,13 @@ AGGREGATION = {
 """train.loss_type -> actor.loss_agg_mode."""
 NO_LIMIT = 1e9
 """Value of clip_grad that has no effect."""
-VARIABLES = {
-    "HYDRA_FULL_ERROR": "1",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "HF_HUB_OFFLINE": "1",
-}
-"""Environment variables of the driver and of all workers."""
-CPU_VARIABLES = {
-    "VERL_USE_EXTERNAL_MODULES": "grpoflow_verl_cpu",
-    "VERL_PLATFORM": "grpoflow_cpu",
-    "RAY_AUTH_MODE": "disabled",  # Ray would write a token into the home directory
-    "OMP_NUM_THREADS": "1",  # sums depend on the number of threads
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_worker_niceness": "0",  # Ray's default of 15 starves its workers on a busy machine
-}
+VARIABLES = yaml.safe_load((FIELDS / "variables.yaml").read_text(encoding="utf-8"))
 
 
 def variables(job: Job, paths: Paths) -> dict[str, str]:
     """Return the environment variables of all processes."""
     cache = {"HF_DATASETS_CACHE": str(paths.root / "cache")}  # by default in the home directory
-    return {**VARIABLES, **(CPU_VARIABLES if job.on_cpu else {}), **cache}
+    return {**VARIABLES["all"], **(VARIABLES["cpu"] if job.on_cpu else {}), **cache}
 
 
 def ray_options(job: Job) -> tuple[str, ...]:
