@@ -31,8 +31,10 @@ EQUAL, ROUNDED = 1e-6, 0.02
 """Largest differences of the exported model's logits, as shares of the largest logit: from those of the
 shards in bfloat16, which the merger writes, and in float32 (rounding changes a weight by up to 2^-9)."""
 UNPROVEN = (
-    Proof("rollout by vLLM or SGLang, weights sent to it", "unproven", "transformers generated here"),
-    Proof("HCCL, bfloat16, kernels of NPUs, offloading", "unproven", "gloo and float32 on a CPU"),
+    Proof("rollout by vllm-ascend or SGLang, weights sent to it", "unproven", "transformers generated here"),
+    Proof(
+        "HCCL, bfloat16, Megatron, kernels of NPUs", "unproven", "gloo, float32 and FSDP2 without offloading"
+    ),
     Proof("the run's own model, layout and memory", "unproven", "a small model on one machine"),
     Proof("accuracy", "unproven", "a random model was trained for two steps, with an additional reward"),
 )
