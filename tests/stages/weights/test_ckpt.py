@@ -38,7 +38,7 @@ def _load(file):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float16"])
-def test_split_as_ckpt(tmp_path, dtype, monkeypatch):
+def test_split_as_ckpt(tmp_path, dtype):
     write_ranks_of(tmp_path, make_model(torch_dtype=dtype), model_parallel=2, pipeline_stage=2)
     split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ckpt", file_format="ckpt")
     for rank in range(4):

@@ -58,3 +58,4 @@ def test_other_types_keep_theirs():
     counters = np.array([1, 2**40], np.uint64)
     assert cast(counters, "I64", "BF16") is counters
     assert decode(counters, "I64").dtype == np.int64 and decode(counters, "I64")[1] == 2**40
+    assert decode(np.array([2**16 - 1], np.uint16), "I16")[0] == -1
