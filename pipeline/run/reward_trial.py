@@ -22,24 +22,23 @@ READERS = ("grpo", "evaluate")
 SECTIONS = ("dataset", "tokenize", "reward", "seed")
 
 
-def try_rewards(plan: Plan, store: Store) -> bool:
+def try_rewards(plan: Plan, store: Store) -> None:
     """Run the user's reward functions on a few completions, unless the same code passed on the same data.
 
-    Returns:
-        True if the trial passed or is not needed; False if the dataset is not available yet.
+    Do nothing if the dataset is not available yet.
 
     Raises:
         ConfigError: a function can't be imported, or fails.
     """
     if all(name in BUILTIN for name in plan.config.reward.functions):
-        return True
+        return
     running = [spec for spec in plan.requested if spec.name in READERS and spec.stage.program is None]
     if all(spec.name not in plan.rebuilt and store.problem(spec.key) is None for spec in running):
-        return True
+        return
     dataset = plan.spec("fetch_dataset").key
     fetched = store.problem(dataset) is None
     if not fetched and plan.config.dataset.source not in ("builtin", "local"):
-        return False
+        return
     values = {name: plan.config.plain()[name] for name in SECTIONS}
     code = [dict(spec.external) for spec in running]
     identity = {"config": values, "dataset": dataset.fingerprint, "code": code}
@@ -48,7 +47,6 @@ def try_rewards(plan: Plan, store: Store) -> bool:
         for warning in _score_samples(values, {"fetch_dataset": store.path(dataset)} if fetched else {}):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         remember(KIND, key, True)
-    return True
 
 
 def _score_samples(values: dict[str, object], inputs: dict[str, Path]) -> list[str]:

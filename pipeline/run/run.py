@@ -133,7 +133,6 @@ class Run:
             shared = self.sharing.shared
             self.display.states.update(dict.fromkeys(shared.remote_only, "remote"))
             num_available += len(shared.remote_only) + len(shared.pull)
-        self._rewards_checked = False
         if num_available < len(names):
             self._check_machine(label)
         store.open()
@@ -162,11 +161,7 @@ class Run:
             for warning in cautions.warnings(plan, self.store):
                 print(f"warning: {warning}", file=sys.stderr, flush=True)
         if any(spec.stage.computes for spec in requested):
-            self._try_rewards()
-
-    def _try_rewards(self) -> None:
-        """Try the user's reward functions once, as soon as the dataset is available."""
-        self._rewards_checked = self._rewards_checked or try_rewards(self.plan, self.store)
+            try_rewards(self.plan, self.store)
 
     def _record_start(self, overrides: Sequence[str], lease: str) -> None:
         """Write the start of the run to the history."""
@@ -222,8 +217,8 @@ class Run:
             state = "pulled"
         else:
             self._ensure_inputs(spec)
-            if spec.stage.computes:
-                self._try_rewards()
+            if spec.stage.computes:  # the dataset may be available only now
+                try_rewards(self.plan, self.store)
             if "tokenize" in spec.inputs:  # the numbers of rows are known only now
                 check(self.plan, self.store)
             replaces, launcher = self.replaced.get(stage), self.plan.config.launcher

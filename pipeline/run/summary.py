@@ -23,9 +23,7 @@ def results(plan: Plan, store: Store) -> dict[str, Any]:
 
 def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) -> None:
     """Print the stages with their states and durations, and the held-out accuracies."""
-    table = Table(title="stages", title_justify="left")
-    for column in ("stage", "state", "took", "artifact"):
-        table.add_column(column)
+    table = Table("stage", "state", "took", "artifact", title="stages", title_justify="left")
     for spec in plan.requested:
         state, duration = states[spec.name], ""
         if state != "remote":

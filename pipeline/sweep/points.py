@@ -82,9 +82,7 @@ def table(points: Sequence[Point]) -> str:
 def show(points: Sequence[Point], out: Console) -> None:
     """Print the points with their differing keys and accuracies, the best first."""
     keys = varied(points)
-    shown = Table()
-    for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
-        shown.add_column(column)
+    shown = Table("point", *keys, "before grpo", "after grpo", "gain", "state")
     for point in sorted(points, key=lambda point: -accuracy(point.result)):
         chosen = dict(override.partition("=")[::2] for override in point.overrides)
         figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
@@ -122,9 +120,8 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
     for plan in plans.values():  # points may have different stages
         if not {spec.name for spec in plan.requested} <= rows.keys():
             rows = {row.stage: row for row in explain.explain(plan, store)} | rows
-    shown = Table(title=f"{len(plans)} points, one graph", title_justify="left")
-    for column in ("stage", "to run", "cached", "cards", "one takes"):
-        shown.add_column(column)
+    columns = ("stage", "to run", "cached", "cards", "one takes")
+    shown = Table(*columns, title=f"{len(plans)} points, one graph", title_justify="left")
     for stage, count in total.items():
         last_s = rows[stage].last_duration_s
         duration = "" if last_s is None else elapsed(last_s)

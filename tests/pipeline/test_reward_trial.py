@@ -20,7 +20,7 @@ def directory(tmp_path, monkeypatch):
 
 def tried(directory, source, *overrides):
     (directory / "mine.py").write_text(source)
-    return try_rewards(*prepare_plan([f"store={directory / 'store'}", *USER_REWARD, *overrides]))
+    try_rewards(*prepare_plan([f"store={directory / 'store'}", *USER_REWARD, *overrides]))
 
 
 @pytest.mark.parametrize(
@@ -42,25 +42,22 @@ def test_broken_reward_is_refused_before_the_run(directory, source, output):
 
 def test_working_reward_is_tried_once(directory, monkeypatch, capsys):
     source = "def f(c, s):\n    return [1.0 / len(c[0])]"
-    assert tried(directory, source)
+    tried(directory, source)
     assert "fails for a completion without any text: ZeroDivisionError" in capsys.readouterr().err
     runs: list[object] = []
     monkeypatch.setattr(reward_trial, "_score_samples", lambda *arguments: runs.append(arguments) or [])
-    assert tried(directory, source) and not runs
-    assert tried(directory, source + " + 0.0") and len(runs) == 1
-    assert tried(directory, source, "seed=1") and len(runs) == 2
+    for number, (text, *overrides) in enumerate([[source], [source + " + 0.0"], [source, "seed=1"]]):
+        tried(directory, text, *overrides)
+        assert len(runs) == number
 
 
 def test_allowed_reward_failures(directory):
-    assert tried(directory, "def f(c, s): return [1 / ('boxed' in c[0])]", "reward.max_failures=20")
+    tried(directory, "def f(c, s): return [1 / ('boxed' in c[0])]", "reward.max_failures=20")
     with pytest.raises(ConfigError, match="failed for all 24 trial answers"):
         tried(directory, "def f(c, s): return 1 / 0", "reward.max_failures=20")
 
 
-def test_trial_waits_for_the_dataset(directory):
-    assert not tried(directory, "def f(c, s): return [1.0]", "dataset=gsm8k")
-
-
-def test_built_in_rewards_start_no_process(directory, monkeypatch):
+def test_without_a_dataset_or_user_functions_no_process_is_started(directory, monkeypatch):
     monkeypatch.setattr(reward_trial, "_score_samples", None)
-    assert try_rewards(*prepare_plan([f"store={directory / 'store'}"]))
+    tried(directory, "def f(c, s): return [1.0]", "dataset=gsm8k")
+    try_rewards(*prepare_plan([f"store={directory / 'store'}"]))
