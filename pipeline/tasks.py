@@ -78,7 +78,7 @@ def build(runs: Sequence[Run], workers: int, cards: int) -> bool:
     """Build what is missing of several runs as one graph; return True if nothing failed."""
     for run in runs:
         _register(run, cards)
-    tasks = [RunGRPO(run_id=run.id) for run in runs]
+    tasks = [RunTask(run_id=run.id) for run in runs]
     done = luigi.build(tasks, workers=workers, local_scheduler=True, log_level="ERROR", detailed_summary=True)
     return done.status in (LuigiStatusCode.SUCCESS, LuigiStatusCode.SUCCESS_WITH_RETRY)
 
@@ -137,6 +137,33 @@ class StageTask(luigi.Task):
             self.set_progress_percentage(min(100, round(100 * line["step"] / line["total"])))
 
 
+class RunTask(luigi.Task):
+    """Run of this process: its stages, and the report of its result."""
+
+    run_id: str = luigi.Parameter()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._is_reported = False
+
+    @property
+    def _run(self) -> Run:
+        return _runs[self.run_id]
+
+    def requires(self) -> list[StageTask]:
+        """Return the tasks of all requested stages, so that a complete report hides no damage upstream."""
+        return [StageTask.of(self._run.id, spec.name) for spec in self._run.plan.requested]
+
+    def complete(self) -> bool:
+        """Return True once this process has reported the result, which fully cached runs do, too."""
+        return self._is_reported
+
+    def run(self) -> None:
+        """Report the result; the result line is the last line on stdout."""
+        self._run.report()
+        self._is_reported = True
+
+
 class OverridesParameter(luigi.Parameter):
     """Hydra overrides as one value: a shell-split string, or a JSON list.
 
@@ -158,7 +185,7 @@ class OverridesParameter(luigi.Parameter):
         return json.dumps(parsed)
 
 
-class RunGRPO(luigi.Task):
+class RunGRPO(RunTask):
     """GRPO post-training from fetch to report.
 
     Examples:
@@ -174,19 +201,18 @@ class RunGRPO(luigi.Task):
     until: str | None = luigi.OptionalParameter(default=None, description=UNTIL)
     only: str | None = luigi.OptionalParameter(default=None, description=ONLY)
     force: str | None = luigi.OptionalParameter(default=None, description=FORCE)
-    run_id: str = luigi.Parameter(default="", description="of this process; by default a new run begins")
+    run_id = ""  # no parameter here: a new run begins
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._run = _runs.get(self.run_id) or self._begin()
-        self._is_reported = False
+        self.run_id = self._begin()
         if _is_root_task(self.task_family) and self._run.is_done():
             self.run()
             gc.freeze()  # saves a garbage collection at the interpreter's end
             sys.exit(Exit.DONE)  # setting up a Luigi worker would double the time of a fully cached run
 
-    def _begin(self) -> Run:
-        """Begin the run of these parameters; end the process if they are invalid."""
+    def _begin(self) -> str:
+        """Begin the run of these parameters and return its id; end the process if they are invalid."""
         if CmdlineParser.get_instance() is not None:
             install_streams()
         with exit_if_invalid():
@@ -194,20 +220,7 @@ class RunGRPO(luigi.Task):
             target = Target.parse(self.until, only, force)
         run = begin(json.loads(self.overrides), Path(self.config_dir) if self.config_dir else None, target)
         _register(run, run.plan.config.cards)
-        return run
-
-    def requires(self) -> list[StageTask]:
-        """Return the tasks of all requested stages, so that a complete report hides no damage upstream."""
-        return [StageTask.of(self._run.id, spec.name) for spec in self._run.plan.requested]
-
-    def complete(self) -> bool:
-        """Return True once this process has reported the result, which fully cached runs do, too."""
-        return self._is_reported
-
-    def run(self) -> None:
-        """Report the result; the result line is the last line on stdout."""
-        self._run.report()
-        self._is_reported = True
+        return run.id
 
 
 def _is_root_task(family: str) -> bool:
