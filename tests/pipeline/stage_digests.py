@@ -200,7 +200,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
 
     seven = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     first, second = mindrlhf.job_of(*seven), mindformers.job_of(*seven)
-    third = one_stage_files(one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2"))
+    third = one_stage_files(one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2"), one_stage.PATHS)
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
     verl = load(["experiment=verl_7b", "model.path=/models/qwen"])
     inputs_of_engines = {

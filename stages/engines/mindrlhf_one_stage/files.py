@@ -1,6 +1,5 @@
-"""Files that grpo_one_stage.py reads: files.yaml and the values that are computed for it."""
+"""Files, arguments and environment of grpo_one_stage.py: files.yaml and the values computed for it."""
 
-from pathlib import Path
 from typing import Any
 
 from stages.engines.mindformers.model_sections import (
@@ -10,16 +9,16 @@ from stages.engines.mindformers.model_sections import (
     sampling,
     training,
 )
-from stages.engines.mindrlhf_one_stage.variant import Job
+from stages.engines.mindrlhf.job import Paths
+from stages.engines.mindrlhf_one_stage.variant import TEMPLATE, Job
 from stages.engines.template import fill
 from stages.models.families import network_of
 
 Values = dict[str, Any]
-TEMPLATE = Path(__file__).with_name("files.yaml")
 
 
-def files(job: Job) -> dict[str, Values]:
-    """Return the content of the files: grpo_config, finetune and predict."""
+def files(job: Job, paths: Paths) -> dict[str, Values]:
+    """Return the content of the files: grpo_config, finetune and predict; arguments and environment."""
     engine, train, rollout = job.engine, job.train, job.rollout
     sampled = sampling(rollout, engine.block_size, engine.num_blocks)
     derived = {
@@ -42,5 +41,9 @@ def files(job: Job) -> dict[str, Values]:
         "generate_parallel": parallel_config(job.layout.generate),
         "recompute": recompute_config(job.model, job.layout.train),
         "device_memory": f"{engine.device_memory_gib}GB",
+        "predict": paths.configs / "predict.yaml",
+        "finetune": paths.configs / "finetune.yaml",
+        "vocabulary": paths.tokenizer / "vocab.json",
+        "merges": paths.tokenizer / "merges.txt",
     }
-    return fill(TEMPLATE, job, None, derived)
+    return fill(TEMPLATE, job, paths, derived)

@@ -41,25 +41,18 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
     script, values = Path(home) / ENTRY, paths.configs / "grpo_config.json"
-    variables = {
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",  # the checkout stays as it is
-        "GLOG_v": "3",
-        "HCCL_EXEC_TIMEOUT": "7200",
-        "MS_ENABLE_LCCL": "off",
-        "MS_ALLOC_CONF": "memory_tracker:False,enable_vmm:false",
-    }
+    content = files(job, paths)
+    variables = content["environment"]
     if engine.mindformers_home is not None:
         variables["MINDFORMERS_PATH"] = engine.mindformers_home
     start = outside.make_start(
         engine,
-        (paths.configs / "entry.py", script, values, *arguments(job, paths)),
+        (paths.configs / "entry.py", script, values, *arguments(content)),
         paths.root,
         env=variables,
         checkouts=(home, engine.mindformers_home),
         workers=job.layout.train.cards,
     )
-    content = files(job)
     texts = {
         "finetune.yaml": outside.dump(content["finetune"]),
         "predict.yaml": outside.dump(content["predict"]),
@@ -69,24 +62,9 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     return Rendered(start, {f"configs/{name}": text for name, text in texts.items()})
 
 
-def arguments(job: Job, paths: Paths) -> list[str]:
-    """Return the arguments of grpo_one_stage.py."""
-    named = {
-        "sft_path_infer": paths.configs / "predict.yaml",
-        "sft_path_train": paths.configs / "finetune.yaml",
-        "vocab_path": paths.tokenizer / "vocab.json",
-        "merges_file_path": paths.tokenizer / "merges.txt",
-        "mind_dataset_dir": paths.dataset,
-        "save_ckpt_dir": paths.checkpoints,
-        "use_parallel": True,
-        "load_sft_checkpoint_infer": paths.generate,
-        "load_sft_checkpoint_train": paths.actor,
-        "load_ref_checkpoint": paths.reference,
-        "enable_compile_cache": False,
-        "pre_num_generations": 1,
-        "pre_store_data": job.rows_per_update,  # rows of one update, for the trial that compiles the graph
-    }
-    return [part for name, value in named.items() for part in (f"--{name}", str(value))]
+def arguments(content: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of grpo_one_stage.py from the result of `files`."""
+    return [part for name, value in content["arguments"].items() for part in (f"--{name}", str(value))]
 
 
 def prepare(context: Context) -> None:

@@ -18,17 +18,13 @@ from stages.engines.mindrlhf.job import MindrlhfJob
 from stages.engines.mindrlhf.memory import block_cache, reshard, train
 from stages.engines.mindrlhf.notes import common_notes
 from stages.engines.mindrlhf_one_stage.config import CONTRACT, OneStageEngine
+from stages.engines.template import entries
 from stages.models import memory
 from stages.models.memory import RoleMemory
 
 ENTRY = Path("examples/grpo/qwen_grpo_tutorial/grpo_one_stage.py")
 TRAINER = Path("mindrlhf/trainer/grpo_trainer.py")
-ARGUMENTS = (
-    "sft_path_infer sft_path_train vocab_path merges_file_path mind_dataset_dir save_ckpt_dir use_parallel "
-    "load_sft_checkpoint_infer load_sft_checkpoint_train load_ref_checkpoint enable_compile_cache "
-    "pre_num_generations pre_store_data"
-)
-"""Arguments that a run gives."""
+TEMPLATE = Path(__file__).with_name("files.yaml")
 DESCRIPTION = "a checkout of mindrlhf from 2d0e84d (2025-03-21) to before f251809 (2025-03-24)"
 REWARDS = {"accuracy": 1.0, "format": 1.0}
 """The script's only rewards and their weights (grpo_one_stage.py, main)."""
@@ -45,7 +41,8 @@ def recognise(home: str | None) -> str:
         return CONTRACT
     remedy = f"check out {CONTRACT}, or choose engine=mindrlhf"
     declared = ARGUMENT.findall(read(home, ENTRY, remedy))
-    missing = [f"--{name}" for name in ARGUMENTS.split() if name not in declared]
+    names = (path.removeprefix("arguments.") for path in entries(TEMPLATE) if path.startswith("arguments."))
+    missing = [f"--{name}" for name in names if name not in declared]
     if not _COUNTS_ROLLOUTS.search(read(home, TRAINER, remedy)):
         missing.append("num_rollouts of make_experience")
     if not missing:

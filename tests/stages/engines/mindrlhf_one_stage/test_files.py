@@ -21,7 +21,7 @@ def test_every_hyper_parameter_is_a_field_of_the_script_s_dataclass():
     source = ast.parse((HOME / "mindrlhf/configs/grpo_configs.py").read_text())
     (cls,) = (node for node in source.body if isinstance(node, ast.ClassDef))
     fields = {node.target.id for node in cls.body if isinstance(node, ast.AnnAssign)}
-    assert files(job_of(*SEVEN))["grpo_config"].keys() <= fields
+    assert files(job_of(*SEVEN), PATHS)["grpo_config"].keys() <= fields
 
 
 def test_rendered_files_equal_the_golden_ones(tmp_path):
