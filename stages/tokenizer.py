@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,19 +36,8 @@ class SpecialIds:
     pad: int
 
 
-def assemble(
-    model: models.BPE, added: Mapping[int, AddedToken] | Sequence[AddedToken], file: Path | None = None
-) -> Tokenizer:
-    """Put Qwen2's normaliser, split and decoder around a BPE model.
-
-    Args:
-        model: vocabulary and merges over byte-level characters.
-        added: special tokens, either by the id that each must get, or in order after the vocabulary.
-        file: source of `added`, for messages.
-
-    Raises:
-        InputError: a token would not get the requested id.
-    """
+def assemble(model: models.BPE) -> Tokenizer:
+    """Put Qwen2's normaliser, split and decoder around a BPE model over byte-level characters."""
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.NFC()
     split = pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated", invert=False)
@@ -56,16 +45,6 @@ def assemble(
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_only])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    if isinstance(added, Mapping):
-        for index in sorted(added):
-            tokenizer.add_tokens([added[index]])
-            id_in_file = tokenizer.token_to_id(added[index].content)
-            if id_in_file != index:
-                remedy = "take vocab.json and tokenizer_config.json from the same model"
-                rule = f"{added[index].content} gets id {id_in_file}"
-                raise InputError(f"{file}: added_tokens_decoder", index, rule, remedy)
-    else:
-        tokenizer.add_special_tokens(list(added))
     return tokenizer
 
 
@@ -83,7 +62,7 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """
     from tokenizers import trainers
 
-    tokenizer = assemble(models.BPE(), [])
+    tokenizer = assemble(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(SPECIAL_TOKENS),
         min_frequency=2,
@@ -116,18 +95,25 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
         model = models.BPE(vocab, [m for m in merges if not (drop_hash_merges and m[0].startswith("#"))])
     except Exception as error:  # the library raises bare Exception
         raise InputError(directory, None, f"vocab.json and merges.txt do not fit: {error}") from error
-    config_file = directory / "tokenizer_config.json"
+    tokenizer, config_file = assemble(model), directory / "tokenizer_config.json"
     listed = read_json(config_file).get("added_tokens_decoder", {}) if config_file.is_file() else {}
     if not listed:
-        return assemble(model, [special_token(content) for content in SPECIAL_TOKENS])
+        tokenizer.add_special_tokens([special_token(content) for content in SPECIAL_TOKENS])
+        return tokenizer
     with files.understood(config_file, ADDED_TOKENS):
         added = {int(index): _added_token(values) for index, values in listed.items()}
-        for token in added.values():
-            token.content.encode()  # half of a surrogate pair ends the library in a panic
-        return assemble(model, added, config_file)
+    for index, token in sorted(added.items()):
+        tokenizer.add_tokens([token])
+        actual = tokenizer.token_to_id(token.content)
+        if actual != index:
+            rule = f"{token.content} gets id {actual}"
+            remedy = "take vocab.json and tokenizer_config.json from the same model"
+            raise InputError(f"{config_file}: added_tokens_decoder", index, rule, remedy)
+    return tokenizer
 
 
 def _added_token(values: Any) -> AddedToken:
+    values["content"].encode()  # half of a surrogate pair ends the library in a panic
     names = ("single_word", "lstrip", "rstrip", "normalized", "special")
     return AddedToken(values["content"], **{name: bool(values[name]) for name in names})
 

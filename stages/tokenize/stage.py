@@ -16,7 +16,7 @@ from stages.tokenize.chat import load_template
 from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.hold_out import HoldOut
+from stages.tokenize.hold_out import hold_out
 from stages.tokenize.source import DROPPED, Read
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import tokenize_conversations
@@ -68,8 +68,8 @@ def both_splits(
     if test:
         return train, lines, test, lines
     assert dataset.test_rows is not None  # fetch_dataset requires it without a test file
-    hold_out = HoldOut(train, columns, dataset.test_rows)
-    return train, hold_out.read_train, train, hold_out.read_test
+    read_train, read_test = hold_out(train, columns, dataset.test_rows)
+    return train, read_train, train, read_test
 
 
 def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import BadLine
-from stages.tokenize.hold_out import HoldOut
+from stages.tokenize.hold_out import hold_out
 from tests.stages.fetch.settings import write_lines
 
 COLUMNS = ColumnsConfig("question", "answer")
@@ -16,15 +16,13 @@ def divide(tmp_path, questions, rows, shards=1):
     for number in range(shards):
         part = [{"question": q, "answer": "1"} for q in questions[number::shards]]
         files.append(write_lines(tmp_path / f"train-{number}.jsonl", *part))
-    hold_out = HoldOut(files, COLUMNS, rows)
     train, test = (
-        [row.prompt for file in files for row in read(file)]
-        for read in (hold_out.read_train, hold_out.read_test)
+        [row.prompt for file in files for row in read(file)] for read in hold_out(files, COLUMNS, rows)
     )
     return train, test
 
 
-def test_every_row_is_on_one_side_and_the_test_has_the_size_asked_for(tmp_path):
+def test_every_row_is_on_one_side_and_the_test_has_the_requested_size(tmp_path):
     questions = [f"question {i}" for i in range(500)]
     train, test = divide(tmp_path, questions, 64)
     assert sorted(train + test) == sorted(questions)
@@ -49,12 +47,12 @@ def test_equal_questions_fall_on_one_side(tmp_path):
 def test_bad_rows_belong_to_training(tmp_path):
     rows = [{"question": question, "answer": "b"} for question in "ac"]
     file = write_lines(tmp_path / "train.jsonl", rows[0], "", rows[1])
-    hold_out = HoldOut([file], COLUMNS, 1)
-    assert BadLine(2, "blank line") in list(hold_out.read_train(file))
-    assert len(list(hold_out.read_test(file))) == 1
+    read_train, read_test = hold_out([file], COLUMNS, 1)
+    assert BadLine(2, "blank line") in list(read_train(file))
+    assert len(list(read_test(file))) == 1
 
 
 def test_something_must_be_left_to_train_on(tmp_path):
     file = write_lines(tmp_path / "train.jsonl", {"question": "a", "answer": "b"}, "")
     with pytest.raises(InputError, match=r"dataset\.test_rows=1: must be below the 1 usable rows"):
-        HoldOut([file], COLUMNS, 1)
+        hold_out([file], COLUMNS, 1)
