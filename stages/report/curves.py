@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from stages.report.figures import COLOURS, MAX_LINES, MUTED, Image, image
+from stages.report.figures import COLOURS, MAX_LINES, MUTED, image_url
 from stages.report.readings import Points, Reading, csv_link, readings, span
 from stages.report.text import figure, number, percent, shorten, words
 
@@ -34,14 +34,17 @@ class Drawing:
 
     title: str
     explanation: str
-    image: Image
+    image: str
+    """data: URL of the figure."""
+    alt: str
+    """The figure in words, for readers who do not see it."""
     legend: tuple[tuple[int, str], ...]
     """(colour number, label) per series; empty for a single one."""
     last: str
     """The last value, as text; empty for several series."""
-    readings: Sequence[Reading] = ()
-    csv: str = ""
-    """data: URL of the values; empty if the figure has no steps."""
+    readings: Sequence[Reading]
+    csv: str
+    """data: URL of the values."""
 
 
 GRPO = (
@@ -170,8 +173,16 @@ def _drawing(
     last = "" if several else show(next(iter(series.values()))[-1][1])
     most = MAX_OVERLAID if trends else MAX_POINTS
     shown = readings(series, span([*series.values(), *further]), show, most)
-    drawn = image(draw, f"{spec.title}. {alt}")
-    return Drawing(spec.title, spec.explanation, drawn, legend, last, shown, csv_link(spec.title, series))
+    return Drawing(
+        title=spec.title,
+        explanation=spec.explanation,
+        image=image_url(draw),
+        alt=f"{spec.title}. {alt}",
+        legend=legend,
+        last=last,
+        readings=shown,
+        csv=csv_link(spec.title, series),
+    )
 
 
 def _plot(axes: Axes, full: Points, band: Points, colour: str, trends: bool, share: bool) -> None:

@@ -3,7 +3,6 @@
 import base64
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -18,7 +17,6 @@ SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "report",  # equal runs give equal bytes
     "font.size": 11.0,
-    "path.simplify_threshold": 0.3,  # px
     "font.sans-serif": ["DejaVu Sans", "Arial"],
 }
 MUTED, LINE = "#5f676e", "#e6e3dc"
@@ -27,17 +25,8 @@ COLOURS = ("#1f6f78", "#c07a1b", "#7a5195", "#b5485d", "#4c7a3f", "#5b6b8c")
 MAX_LINES = len(COLOURS)
 
 
-@dataclass(frozen=True)
-class Image:
-    """A figure, and its content in words for readers who do not see it."""
-
-    url: str
-    """data: URL of an SVG image."""
-    alt: str
-
-
-def image(draw: Callable[[Axes], None], alt: str) -> Image:
-    """Return the figure that `draw` paints with the colours of this module."""
+def image_url(draw: Callable[[Axes], None]) -> str:
+    """Return a data: URL with the figure that `draw` paints with the colours of this module."""
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
         FigureCanvasSVG(figure)
@@ -50,4 +39,4 @@ def image(draw: Callable[[Axes], None], alt: str) -> Image:
         draw(axes)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator")))
-    return Image(f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}", alt)
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"

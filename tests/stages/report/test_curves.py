@@ -13,7 +13,7 @@ from tests.stages.report.synthetic import metrics, warmup
 
 def parsed(drawing):
     """The elements of a figure; raises ParseError if they are not well-formed."""
-    return ElementTree.fromstring(base64.b64decode(drawing.image.url.partition("base64,")[2]))
+    return ElementTree.fromstring(base64.b64decode(drawing.image.partition("base64,")[2]))
 
 
 def test_points_keep_the_later_of_a_repeated_step_and_drop_what_is_no_number():
@@ -29,7 +29,7 @@ def test_every_figure_has_its_curve_in_the_first_colour_and_its_numbers_in_words
     for drawing in drawings:
         styles = [node.get("style", "") for node in parsed(drawing).iter()]
         assert any(f"stroke: {COLOURS[0]}" in style for style in styles)
-        assert any(f"at step {last}" in drawing.image.alt for last in (80, 150))
+        assert any(f"at step {last}" in drawing.alt for last in (80, 150))
     assert [label for _, label in drawings[2].legend] == ["accuracy", "answer format"]
     assert drawings == draw_all(GRPO, metrics()) + draw_all(SFT, warmup()), "the same run gives other bytes"
 
