@@ -60,20 +60,15 @@ def differences(run: Run, defaults: Mapping[str, Any]) -> list[tuple[str, str, s
 
 def flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a nested mapping as (dotted key, value) rows, at most 400."""
-    return [(name, plain(value)) for name, value in leaves(values, ".")]
 
-
-def leaves(values: Mapping[str, Any], separator: str) -> Iterator[tuple[str, object]]:
-    """Yield the first 400 values of a nested mapping, each with its joined keys."""
-
-    def walk(part: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    def walk(part: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
         for key, value in part.items():
             if isinstance(value, dict) and value:
-                yield from walk(value, f"{prefix}{key}{separator}")
+                yield from walk(value, f"{prefix}{key}.")
             else:
-                yield f"{prefix}{key}", value
+                yield f"{prefix}{key}", plain(value)
 
-    return islice(walk(values, ""), MAX_ROWS)
+    return [*islice(walk(values, ""), MAX_ROWS)]
 
 
 def plain(value: object) -> str:
