@@ -54,6 +54,7 @@ def _generate(dataset: DatasetConfig, seed: int, work: Path) -> Files:
     splits = arith.generate(dataset.arith, seed, dataset.train_rows, dataset.test_rows)
     files = {split: [work / f"{split}.jsonl"] for split in SPLITS}
     for split, rows in zip(SPLITS, splits, strict=True):
+        files[split][0].unlink(missing_ok=True)  # a killed attempt's may be write-protected
         write_rows(files[split][0], rows, dataset.columns)
     return files
 

@@ -52,15 +52,15 @@ def prompt_of(encoder, question):
     return row.prompt
 
 
-def asked(tokenizer, question, **told):
+def rendered(tokenizer, question, **options):
     turns = [{"role": "user", "content": question}]
-    return tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False, **told)
+    return tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False, **options)
 
 
 def check(directories, tokenizers, family, question, settings):
     assume(question.strip() and (settings["chat_template"] or settings.get("enable_thinking") is None))
     encoder = make_encoder(directories[family], None, dataset(solution="answer"), tokenize(**settings))
-    result = asked(tokenizers[family], question, chat_template=chat_template(encoder))
+    result = rendered(tokenizers[family], question, chat_template=chat_template(encoder))
     assert result == prompt_of(encoder, question)
 
 
@@ -93,7 +93,7 @@ def test_mindrlhfs_records_need_its_tokenizer_too(directories, exported_compat, 
     encoder = make_encoder(
         directories["qwen2"], None, dataset(solution="answer"), tokenize(**RECIPES["arith"] | COMPAT)
     )
-    assert asked(exported_compat, question) == prompt_of(encoder, question)
+    assert rendered(exported_compat, question) == prompt_of(encoder, question)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_transformers_find_the_exported_template(directories, tmp_path):
     before = prompt_of(encoder, "Tom has 3")
     write_template(chat_template(encoder), out)
     reference = transformers.AutoTokenizer.from_pretrained(out)
-    assert asked(reference, "Tom has 3") == before == reference("Tom has 3\n")["input_ids"]
+    assert rendered(reference, "Tom has 3") == before == reference("Tom has 3\n")["input_ids"]
     settings = json.loads((out / "tokenizer_config.json").read_text())
     assert settings["chat_template"] == reference.chat_template  # for readers that know no file of its own
     with pytest.raises(Exception, match="bare questions"):

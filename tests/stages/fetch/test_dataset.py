@@ -17,6 +17,7 @@ def run(directory, path=None, **changes):
 
 def test_the_builtin_dataset_is_written_with_its_counts(tmp_path):
     made = context(tmp_path, "fetch_dataset", {"dataset": arith_values(), "seed": 0})
+    (made.work / "train.jsonl").symlink_to("/proc/version")  # cannot be written, like a protected file
     stage.run(made)
     result = json.loads((made.output / "result.json").read_text())
     assert result["rows"] == {"train": 300, "test": 40}

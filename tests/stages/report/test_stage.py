@@ -11,7 +11,7 @@ from stages.report.stage import write_report
 ROOT = Path(__file__).parents[3]
 
 
-def test_as_a_process_of_its_own(run, tmp_path):
+def test_the_stage_in_a_separate_process(run, tmp_path):
     output = tmp_path / "output"
     output.mkdir()
     spec = tmp_path / "spec.json"

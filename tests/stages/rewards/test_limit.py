@@ -24,7 +24,7 @@ def test_a_quick_block_leaves_no_alarm_and_the_old_handler():
     time.sleep(0.1)
 
 
-def test_other_threads_run_without_limit():
+def test_there_is_no_limit_outside_the_main_thread():
     done = []
 
     def work():

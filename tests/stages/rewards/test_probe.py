@@ -85,14 +85,14 @@ def test_a_format_that_nothing_requests_is_reported():
     assert run(("accuracy", "format"), prompt_suffix=suffix).problems == ()
 
 
-def test_a_ground_truth_that_is_no_single_number_is_found():
+def test_a_ground_truth_with_several_numbers_is_reported():
     both = dataset(path=str(FIXTURE), solution="prompt_and_answer")
     result = run(("accuracy",), both)
     assert not result.earnable
     assert result.functions["accuracy"].means["demonstrated"] < 0.5
 
 
-def test_a_reward_that_does_not_tell_right_from_wrong_is_found(monkeypatch):
+def test_a_constant_reward_is_reported(monkeypatch):
     module = types.ModuleType("my_flat_rewards")
     module.flat = lambda completions, solutions: [1.0] * len(completions)
     monkeypatch.setitem(sys.modules, "my_flat_rewards", module)

@@ -17,11 +17,11 @@ score_module = importlib.import_module("stages.rewards.score")  # the package's 
 
 @pytest.fixture
 def module(monkeypatch):
-    """A module with the user's own rewards."""
-    mine = types.ModuleType("my_rewards")
-    monkeypatch.setitem(sys.modules, "my_rewards", mine)
+    """A module with user reward functions."""
+    rewards = types.ModuleType("my_rewards")
+    monkeypatch.setitem(sys.modules, "my_rewards", rewards)
     user_function.cache_clear()
-    yield mine
+    yield rewards
     user_function.cache_clear()
 
 
@@ -35,7 +35,7 @@ def test_the_total_is_the_weighted_sum():
     assert result.failures == {"accuracy": 0, "answer_format": 0}
 
 
-def test_a_users_function_that_raises_costs_one_reward_only(module):
+def test_an_exception_of_a_user_function_costs_one_reward(module):
     def short(completions, solutions):
         if "!" in completions[0]:
             raise RuntimeError("no")

@@ -8,7 +8,7 @@ from stages.rewards.user_code import files_of
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def directory(tmp_path, monkeypatch):
     """An empty working directory, where a stage looks for modules first."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -26,13 +26,13 @@ def names(*functions):
     return [str(file.relative_to(file.parents[1])) if file.stem == "init" else file.name for file in files]
 
 
-def test_built_in_functions_have_no_files(place):
+def test_built_in_functions_have_no_files(directory):
     assert names("accuracy", "maths") == []
 
 
-def test_a_module_and_its_local_imports_are_included(place):
+def test_a_module_and_its_local_imports_are_included(directory):
     write(
-        place,
+        directory,
         mine="import json, numpy\nimport helper\nfrom deep.inner import value\n",
         helper="def late():\n    import lazy\n",
         lazy="import importlib\nimportlib.import_module('by_name')\n",
@@ -42,8 +42,8 @@ def test_a_module_and_its_local_imports_are_included(place):
         deep__sibling="",
         deep__other="",
     )
-    (place / "deep" / "__init__.py").write_text("import at_package\n")
-    write(place, at_package="")
+    (directory / "deep" / "__init__.py").write_text("import at_package\n")
+    write(directory, at_package="")
     result = names("mine:f")
     assert sorted(result) == sorted(
         ["mine.py", "helper.py", "lazy.py", "by_name.py", "__init__.py", "inner.py", "sibling.py", "other.py",
@@ -52,25 +52,25 @@ def test_a_module_and_its_local_imports_are_included(place):
     assert names("mine:f", "mine:g") == result
 
 
-def test_other_directories_on_the_path_are_included_but_not_installed_packages(place, monkeypatch):
-    elsewhere, installed = place / "elsewhere", place / "lib" / "site-packages"
+def test_other_directories_on_the_path_are_included_but_not_installed_packages(directory, monkeypatch):
+    elsewhere, installed = directory / "elsewhere", directory / "lib" / "site-packages"
     write(elsewhere, shared="")
     write(installed, package="import package_b\n", package_b="")
-    write(place, mine="import shared, package, re\n")
+    write(directory, mine="import shared, package, re\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(elsewhere), str(installed)])
     assert names("mine:f") == ["mine.py", "shared.py"]
     assert names("package:f") == ["package.py"]
 
 
-def test_a_missing_module_is_named(place):
+def test_a_missing_module_is_named(directory):
     with pytest.raises(ConfigError, match=r"reward\.functions\[1\]=nosuch:f: module nosuch not found"):
         names("accuracy", "nosuch:f")
-    write(place, pack____init__="")
+    write(directory, pack____init__="")
     with pytest.raises(ConfigError, match=r"module pack\.inner not found"):
         names("pack.inner:f")
 
 
-def test_nothing_is_imported(place):
-    write(place, mine="raise SystemExit(3)\n")
+def test_nothing_is_imported(directory):
+    write(directory, mine="raise SystemExit(3)\n")
     assert names("mine:f") == ["mine.py"]
     assert "mine" not in sys.modules

@@ -36,7 +36,7 @@ def test_turns_are_marked_and_the_assistants_words_are_learnt():
         st.sampled_from([*SPECIAL, "a", "\n", "<", "|", GUARD, "<" + GUARD, "|im_end|>", " é"]), min_size=1
     ).map("".join)
 )
-def test_no_message_can_mark_turns_whatever_it_says(content):
+def test_no_message_can_mark_turns(content):
     parts = CHATML.split(CHATML.render([Turn("user", content)], generation=True))
     assert [part for part in parts if isinstance(part, int)] == [1, 2, 1, 2, 1]
     assert f"user\n{content}" in parts
@@ -49,7 +49,7 @@ def test_the_sandbox_keeps_templates_from_python():
         attack.render([Turn("user", "x")])
 
 
-def test_a_template_may_refuse_and_its_reason_is_told():
+def test_a_template_may_refuse_with_a_reason():
     text = "{%- if messages[0].role != 'user' %}{{ raise_exception('user first') }}{% endif %}"
     with pytest.raises(TemplateRefusalError, match="user first"):
         ChatTemplate(text, SPECIAL, "test").render([Turn("system", "x")])
@@ -63,7 +63,7 @@ def test_a_template_that_rewrites_earlier_turns_is_refused():
 
 
 @pytest.mark.parametrize("kind", ["file", "named", "plain", "none"])
-def test_where_a_template_is_found(tmp_path, kind):
+def test_locations_of_a_template(tmp_path, kind):
     text, second = "{{ messages[0].content }}!", "wrong"
     listed = [{"name": "tool_use", "template": second}, {"name": "default", "template": text}]
     stored = {"file": second, "named": listed, "plain": text, "none": None}[kind]
@@ -115,7 +115,7 @@ def test_a_template_that_fails_or_does_not_end_is_refused(source):
     assert time.monotonic() - began < 10
 
 
-def test_limits_leave_ordinary_templates_alone():
+def test_ordinary_templates_stay_within_the_limits():
     source = (
         "{% for m in messages | reverse %}{% if loop.first and loop.length > 1 %}"
         "{{ loop.revindex }}{% endif %}"

@@ -30,7 +30,7 @@ BEGINNING = (
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n\\n' }}{%- endif %}"
 )
 TURNS = [Turn("system", "Be short."), Turn("user", " How many <think> in </think>? ")]
-SPOKEN = [*TURNS, Turn("assistant", "<think>\nTwo tags.\n</think>\n\nNone.")]
+ANSWERED = [*TURNS, Turn("assistant", "<think>\nTwo tags.\n</think>\n\nNone.")]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_thinking_on_and_off(directory, thinking):
     with_think(directory)
     variables = {} if thinking is None else {"enable_thinking": thinking}
     assert ours(directory, TURNS, True, thinking) == theirs(directory, TURNS, True, **variables)
-    assert ours(directory, SPOKEN, False, thinking) == theirs(directory, SPOKEN, False, **variables)
+    assert ours(directory, ANSWERED, False, thinking) == theirs(directory, ANSWERED, False, **variables)
     assert (ours(directory, TURNS, True, False) == ours(directory, TURNS, True, thinking)) == (
         thinking is False
     )

@@ -60,11 +60,11 @@ def check(directory, source, kind, over_long, rows):
         result = {stem: check_pair(output / f"{stem}.mindrecord") for stem in cards}
     assert cards[source.stem]["rows_in"] == rows
     for stem, card in cards.items():
-        mine = [entry for entry in lost if entry["file"] == f"{stem}.mindrecord"]
-        assert card["rows_in"] == card["rows_out"] + len(mine)
-        assert len(mine) == sum(card["dropped"].values())
-        assert len({entry["line"] for entry in mine}) == len(mine)
-        assert all(1 <= entry["line"] <= rows and entry["reason"] for entry in mine)
+        entries = [entry for entry in lost if entry["file"] == f"{stem}.mindrecord"]
+        assert card["rows_in"] == card["rows_out"] + len(entries)
+        assert len(entries) == sum(card["dropped"].values())
+        assert len({entry["line"] for entry in entries}) == len(entries)
+        assert all(1 <= entry["line"] <= rows and entry["reason"] for entry in entries)
         assert card["records"] == result[stem]
         assert card["rows_out"] <= count_rows([source])
 

@@ -55,7 +55,7 @@ def test_the_default_chain_fits_its_lengths_without_loss(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["alpaca", "conversations"])
-def test_supervised_examples_may_be_the_user_s_own(tmp_path, kind):
+def test_supervised_examples_of_a_user(tmp_path, kind):
     turns = [{"role": "user", "content": "Say 7."}, {"role": "assistant", "content": "7"}]
     row = {"instruction": "Say 7.", "input": "", "output": "7"} if kind == "alpaca" else {"messages": turns}
     file = tmp_path / "own.json"
@@ -71,7 +71,7 @@ def test_supervised_examples_may_be_the_user_s_own(tmp_path, kind):
     assert len(read) == 5 and read.mask.sum(1).tolist() == [float((columns["labels"][0] != -100).sum())] * 5
 
 
-def test_a_path_is_tokenised_alone_and_older_files_stay(tmp_path):
+def test_one_file_is_tokenized_and_existing_files_are_not_replaced(tmp_path):
     output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
     directory = output.parent / "fetch"
     encoder = stage.make_encoder(
