@@ -300,6 +300,8 @@ verl.generation_is_not_cut  layout.generate.pipeline_stage=2 layout.generate.dat
 verl.generation_is_not_cut  layout.generate.context_parallel=2 layout.generate.data_parallel=2
 verl.whole_experts  model=qwen3_30b_a3b layout.train.expert_parallel=2  ->  model=qwen3_30b_a3b
 verl.lora_rank  train.lora_rank=4 engine.strategy=megatron layout=dp1_mp2_pp2  ->  engine.strategy=megatron layout=dp1_mp2_pp2
+verl.vllm_lora_rank  train.lora_rank=513  ->  train.lora_rank=512
+verl.vllm_lora_rank  train.lora_rank=600  ->  train.lora_rank=600 engine.rollout=sglang
 verl.strategy  engine.device=cpu engine.strategy=megatron  ->  engine.strategy=megatron layout=dp1_mp2_pp2
 verl.model_parallel  layout.generate.model_parallel=4 layout.generate.data_parallel=1 launcher.cards_per_node=2  ->  layout.generate.model_parallel=2 layout.generate.data_parallel=2 launcher.cards_per_node=2
 verl.equal_nodes  launcher.cards_per_node=3  ->  launcher.cards_per_node=2

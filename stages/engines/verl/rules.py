@@ -6,7 +6,7 @@ Each source is a file of verl 0.9.1. Rules of all engines are in pipeline/config
 from collections.abc import Iterator
 
 from stages.base.layout import ROLES
-from stages.base.rules import Broken, Rules, be, divide, multiple_of
+from stages.base.rules import Broken, Rules, at_most, be, divide, multiple_of
 from stages.engines import layout_rules
 from stages.engines import upstream as engine_upstream
 from stages.engines.layout_rules import Laid
@@ -80,6 +80,13 @@ RULES.must(
     be(0, "grpoflow renders LoRA for engine.strategy=fsdp2 only"),
     "ours: stages/engines/verl/recipe.py",
     when=lambda job: job.engine.strategy == "megatron",
+)
+RULES.must(
+    "train.lora_rank",
+    at_most(512, why="vLLM loads adapters up to this rank"),
+    "workers/rollout/vllm_rollout/utils.py",
+    name="vllm_lora_rank",
+    when=lambda job: job.engine.rollout == "vllm" and not job.on_cpu,
 )
 RULES.must(
     "engine.strategy",

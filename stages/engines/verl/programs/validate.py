@@ -18,6 +18,8 @@ trainer = Path(verl.__file__).parent / "trainer" / "config"
 with initialize_config_dir(configs, version_base=None):
     config = compose(name, overrides=[f"hydra.searchpath=[file://{trainer}]"])
 OmegaConf.resolve(config)
+# leaves out only the check of LoRA's rank, which imports vLLM; grpoflow has a rule instead
+config.actor_rollout_ref.model.lora.merge = True
 validate_config(config, need_reference_policy(config), need_critic(config))
 roles = config.actor_rollout_ref
 for part in (roles.actor, roles.rollout, config.algorithm):
