@@ -98,3 +98,4 @@ def test_a_run_of_the_product_loses_nothing_when_a_process_is_killed(interpreter
         outcomes[name] = results(directory)
     assert outcomes["killed"] == outcomes["undisturbed"]
     assert [row["step"] for row in outcomes["killed"][2]] == list(range(1, STEPS + 1))
+    assert all(row["grad_norm"] > 0 for row in outcomes["killed"][2])
