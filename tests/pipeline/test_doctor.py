@@ -10,7 +10,7 @@ from pipeline.cli import main
 def test_the_default_engine_is_ready(tmp_path, capsys):
     assert main(["doctor", "--json", f"store={tmp_path / 'store'}"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["verdicts"]["local"] == "ready"
+    assert printed["verdicts"] == {"local": "ready"}
     assert [check["name"] for check in printed["checks"]["machine"]] == ["disk", "port"]  # no network unasked
     assert not (tmp_path / "store").exists()
 
