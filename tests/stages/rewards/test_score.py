@@ -9,6 +9,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.rewards.config import RewardConfig
+from stages.rewards.functions import UnscorableError
 from stages.rewards.length import LengthConfig
 from stages.rewards.score import check_failures, score, user_function
 
@@ -109,6 +110,16 @@ def test_a_truth_that_nothing_compares_with_is_no_fault_of_the_function():
     assert (result.failures, result.faults) == ({"accuracy": 2}, {"accuracy": 0})
     assert result.messages == {"accuracy": "the solution 'none' holds no number"}
     check_failures(replace(config, max_failures=0), result, 2, "completions")
+
+
+def test_the_message_describes_a_fault_rather_than_an_unusable_truth(module):
+    def odd(completions, solutions):
+        raise UnscorableError("no truth") if completions == ["a"] else ValueError("broken")
+
+    module.odd = odd
+    result = score(RewardConfig(("my_rewards:odd",), (1.0,), None), ["a", "b"], ["", ""])
+    assert (result.failures, result.faults) == ({"my_rewards:odd": 2}, {"my_rewards:odd": 1})
+    assert result.messages["my_rewards:odd"].startswith("ValueError: broken")
 
 
 def test_hanging_calls_share_a_time_budget(module, monkeypatch):
