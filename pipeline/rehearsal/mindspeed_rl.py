@@ -15,11 +15,10 @@ from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_inputs, missing_packages, tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindspeed_rl import contract
-from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 from stages.engines.mindspeed_rl.rehearsal import shrink
-from stages.engines.mindspeed_rl.rehearsal.upstream import validate
+from stages.engines.mindspeed_rl.rehearsal.cpu import validate
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
@@ -47,8 +46,7 @@ UNPROVEN = (
 
 def refusals(plan: Plan) -> Iterator[Problem]:
     """Yield the problems of checkouts, interpreters and tokenizer."""
-    engine = plan.config.engine
-    assert isinstance(engine, MindspeedRlEngine)
+    engine = job(plan.config).engine
     yield from missing_inputs(plan, ENGINE)
     if engine.mindspeed_llm_home is not None:
         yield from contract.missing_converter(engine)
@@ -79,15 +77,16 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
 
 def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
     """Validate with upstream's code the configurations of a new and of a resumed run of the full size."""
-    run, engine = job(config), config.engine
-    assert isinstance(engine, MindspeedRlEngine) and engine.mindspeed_rl_home is not None
+    run = job(config)
+    engine = run.engine
+    assert engine.mindspeed_rl_home is not None  # refusals
     directories = [scratch / "configs" / name for name in ("new", "resumed")]
     for directory, resume in zip(directories, (False, True), strict=True):
         directory.mkdir(parents=True)
         values = train_config(run, Paths(directory, tokenizer, paths_of(directory).weights), resume)
         (directory / "train.yaml").write_text(dump(values), encoding="utf-8")
     nodes = len(launch.nodes_of(run.npus, config.launcher))
-    python = str(checks.interpreter(engine.python))
+    python = Path(str(checks.interpreter(engine.python)))
     results = validate(python, Path(engine.mindspeed_rl_home), directories, nodes, engine.env)
     claim = "configuration accepted by upstream"
     for result in results:
@@ -97,14 +96,11 @@ def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
 
 
 def _accepted_arguments(run: Job, roles: Mapping[str, Mapping[str, Any]]) -> str:
-    actor = roles["actor"]
-    degrees = [
-        actor[f"{name}_parallel_size"] for name in ("data", "tensor_model", "pipeline_model", "context")
-    ]
+    actor, degrees = roles["actor"], ("data", "tensor_model", "pipeline_model", "context")
+    dp, tp, pp, cp = (actor[f"{name}_parallel_size"] for name in degrees)
     return (
         f"{run.engine.contract}: Hydra, parse_training_config, Megatron's validate_args for "
-        f"{', '.join(roles)}; "
-        f"{actor['world_size']} cards as dp{degrees[0]} tp{degrees[1]} pp{degrees[2]} cp{degrees[3]}, "
+        f"{', '.join(roles)}; {actor['world_size']} cards as dp{dp} tp{tp} pp{pp} cp{cp}, "
         f"{actor['num_layers']} layers, rows of {actor['seq_length']}; a new and a resumed run"
     )
 
@@ -112,9 +108,8 @@ def _accepted_arguments(run: Job, roles: Mapping[str, Mapping[str, Any]]) -> str
 def _preprocessed(planned: Plan, stages: Scratch) -> Proof:
     tokenized = stages.build(planned, "tokenize")
     rows = sequences(data_files(tokenized / PREFIX)[1])
-    dataset, engine = planned.config.dataset, planned.config.engine
-    assert isinstance(engine, MindspeedRlEngine)
-    data = f"{rows} prompts of {dataset.path or dataset.name} in template {engine.prompt_type}, read back"
+    dataset, template = planned.config.dataset, job(planned.config).engine.prompt_type
+    data = f"{rows} prompts of {dataset.path or dataset.name} in template {template}, read back"
     return Proof("data through preprocess_data.py", "proven", data)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stages.engines.mindspeed_rl.config import Version
-from stages.engines.mindspeed_rl.rehearsal.upstream import environment
+from stages.engines.mindspeed_rl.rehearsal.cpu import environment
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS
 
 NAMES: dict[Version, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
 from stages.engines.mindspeed_rl import engine
 from stages.engines.mindspeed_rl.job import Paths, paths_of
-from stages.engines.mindspeed_rl.rehearsal.upstream import validate
+from stages.engines.mindspeed_rl.rehearsal.cpu import validate
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
 

@@ -18,7 +18,7 @@ from stages.base.context import Context
 from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, tokenize, verifiers
 from stages.engines.mindspeed_rl.logs import read_line
-from stages.engines.mindspeed_rl.rehearsal.upstream import environment
+from stages.engines.mindspeed_rl.rehearsal.cpu import environment
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.fetch.jsonl import Row
 from stages.fetch.stage import run as fetch

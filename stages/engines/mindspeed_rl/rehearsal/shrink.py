@@ -1,31 +1,28 @@
 """The same recipe with a small model: layout, template and batches stay."""
 
-import copy
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.engines.mindspeed_rl.rehearsal.upstream import environment
-from stages.engines.rehearsal import complete_layout, keep_existing_scripts
+from stages.engines import rehearsal
+from stages.engines.mindspeed_rl.rehearsal.cpu import environment
 
-ROWS, HELD_OUT = 2000, 4
-"""Rows of the user's training data that preprocess_data.py reads, and held-out rows."""
+ROWS = 2000
+"""Rows of the user's training data that preprocess_data.py reads."""
 _HEAD_SIZE, _INTERMEDIATE_SIZE = 8, 16
 """Hidden size of a head; least intermediate size of a tensor-parallel part."""
 
 
 def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
     """Return the plain configuration for conversion and preprocessing."""
-    small = copy.deepcopy(dict(config))
-    shape = _smallest_shape(config["model"], config["layout"]["train"])
-    small["model"] |= {**shape, "source": "local", "path": str(model), "tokenizer_path": None}
+    small = rehearsal.shrink(config, model, workers=1)
+    small |= {"layout": config["layout"], "cards": config["cards"]}
+    small["model"] |= _smallest_shape(config["model"], config["layout"]["train"])
     engine = small["engine"]
-    keep_existing_scripts(engine)
+    rehearsal.keep_existing_scripts(engine)
     engine |= {"env": environment(engine["env"]), "container": (), "sft": "off"}
-    rows = small["dataset"]["train_rows"]
-    small["dataset"] |= {"train_rows": min(rows or ROWS, ROWS), "test_rows": HELD_OUT}
-    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
+    small["dataset"]["train_rows"] = min(config["dataset"]["train_rows"] or ROWS, ROWS)
     return small
 
 
@@ -48,12 +45,16 @@ def _smallest_shape(model: Mapping[str, Any], train: Mapping[str, Any]) -> dict[
 
 def on_single_card(small: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of train_grpo.py for this machine: every role on one card."""
-    config = copy.deepcopy(dict(small))
-    config |= {"layout": complete_layout(small["layout"], workers=1), "cards": 1}
     unset = ("reference_npus", "reward_npus", "reward_load", "ray_address", "ray_dashboard_port")
-    config["engine"] |= dict.fromkeys(unset)
-    config["engine"] |= {
+    engine = {
+        **small["engine"],
+        **dict.fromkeys(unset),
         "ray_options": ("--num-cpus=8", "--object-store-memory=80000000", "--include-dashboard=false"),
         "cpus_per_npu": 1,
     }
-    return config
+    return {
+        **small,
+        "layout": rehearsal.complete_layout(small["layout"], workers=1),
+        "cards": 1,
+        "engine": engine,
+    }

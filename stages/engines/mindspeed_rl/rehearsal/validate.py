@@ -1,9 +1,9 @@
-"""Validation of rendered configurations by MindSpeed-RL's own code: `python validate.py < REQUEST.json`.
+"""Validation of rendered configurations by MindSpeed-RL's own code: `python validate.py NODES DIRECTORY…`.
 
-Runs in the engine's interpreter with the checkout and on_path on PYTHONPATH; imports nothing of grpoflow.
-For each train.yaml: Hydra's composition, train_grpo.py's parse_training_config (with validate_rl_args), and
-for each role its initialize_megatron until Megatron's validate_args has returned. Prints one JSON line per
-configuration on stdout; output of upstream goes to stderr.
+Runs in the engine's interpreter with the checkout, its cli/ and on_path on PYTHONPATH; imports nothing of
+grpoflow. For each DIRECTORY/train.yaml: Hydra's composition, train_grpo.py's parse_training_config (with
+validate_rl_args), and for each role its initialize_megatron until Megatron's validate_args has returned.
+Prints one JSON line per configuration on stdout; output of upstream goes to stderr.
 
 Two things differ from a run: `ai_framework` is removed from Megatron's part, because the patches of the
 MindSpore back end need MSAdapter, and the number of Ray nodes is given. MindSpeed patches Megatron according
@@ -14,12 +14,10 @@ values may differ, and so may load and resume options).
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 ROLES = {"actor": "actor_resource", "ref": "reference_resource", "reward": "reward_resource"}
@@ -35,29 +33,21 @@ class Validated(Exception):
     """Signal that Megatron accepted its arguments, which it carries."""
 
 
-def main(home: Path, directories: list[str], nodes: int) -> None:
+def main(nodes: str, *directories: str) -> None:
     """Validate the train.yaml of every directory."""
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    program = _load(home / "cli" / "train_grpo.py")
+    program = importlib.import_module("train_grpo")
     validators: Any = sys.modules["mindspeed_rl.config_cls.validate_config"]
     if hasattr(validators, "get_node_nums"):
-        validators.get_node_nums = lambda: nodes
+        validators.get_node_nums = lambda: int(nodes)
     for directory in directories:
-        result: dict[str, Any] = {"directory": directory}
+        result: dict[str, Any]
         try:
-            result["roles"] = _validate(program, directory)
+            result = {"roles": _validate(program, directory)}
         except BaseException:  # argparse raises SystemExit
-            result["error"] = traceback.format_exc()
+            result = {"error": traceback.format_exc()}
         print(json.dumps(result), file=results, flush=True)
-
-
-def _load(file: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("train_grpo", file)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["train_grpo"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _validate(program: Any, directory: str) -> dict[str, Any]:
@@ -124,5 +114,4 @@ def _stop_after_validation() -> bool:
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this directory is not for upstream's imports
-    request = json.load(sys.stdin)
-    main(Path(request["home"]), request["directories"], request["nodes"])
+    main(*sys.argv[1:])
