@@ -1,9 +1,10 @@
 """MindSpeed-RL's checkpoints: Megatron's directories, and checks that they are complete.
 
 Layout: latest_checkpointed_iteration.txt (the tracker), written last, and iter_0000010/mp_rank_TT[_PPP]/ with
-model_optim_rng.pt and, with the distributed optimizer, distrib_optim.pt. A converter's directory is the same
-with the weights alone, and may be called release.
-Source: NVIDIA/Megatron-LM core_v0.12.1, megatron/training/checkpointing.py.
+model_optim_rng.pt and, with the distributed optimizer, distrib_optim.pt. A converter writes the weights
+alone, as iteration 1.
+Source: NVIDIA/Megatron-LM core_v0.12.1, megatron/training/checkpointing.py; Ascend/MindSpeed-LLM a2c0733b,
+tasks/checkpoint/models.py:1030.
 """
 
 import re
@@ -18,7 +19,6 @@ from stages.engines.outside import link_or_copy
 TRACKER = "latest_checkpointed_iteration.txt"
 WEIGHTS = "model_optim_rng.pt"
 OPTIMIZER = "distrib_optim.pt"
-RELEASE = "release"
 _NAME = re.compile(r"iter_(\d{7})")
 
 
@@ -54,12 +54,13 @@ def _is_truncated(file: Path) -> bool:
         return stream.read(2) == b"PK" and not zipfile.is_zipfile(file)
 
 
-def tracked(root: Path) -> str | None:
-    """Return the tracker's content: an iteration number or `release`; None if there is no tracker."""
+def tracked(root: Path) -> int | None:
+    """Return the iteration that the tracker names; None without a readable tracker."""
     try:
-        return (root / TRACKER).read_text(encoding="utf-8").strip() or None
+        text = (root / TRACKER).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
+    return int(text) if text.isdecimal() else None
 
 
 def prepare_resume(root: Path, layout: RoleLayout, optimizer: bool, last: int) -> int | None:
@@ -78,11 +79,11 @@ def prepare_resume(root: Path, layout: RoleLayout, optimizer: bool, last: int) -
         shutil.rmtree(root, ignore_errors=True)
         return None
     tracker = tracked(root)
-    newest = next((number for number in complete if str(number) == tracker), complete[-1])
+    newest = tracker if tracker is not None and tracker in complete else complete[-1]
     for number in saved:
         if number > newest:
             shutil.rmtree(directory(root, number))
-    if tracker != str(newest):
+    if tracker != newest:
         temporary = root / f"{TRACKER}.new"
         temporary.write_text(str(newest), encoding="utf-8")
         temporary.replace(root / TRACKER)
@@ -94,10 +95,8 @@ def prune(root: Path, keep: int) -> None:
 
     Iterations after the tracker's, which may be incomplete, are left alone.
     """
-    tracker = tracked(root)
-    if tracker is None or not tracker.isdecimal():
-        return
-    finished = [number for number in _iterations(root) if number <= int(tracker)]
+    last = tracked(root)
+    finished = [number for number in _iterations(root) if last is not None and number <= last]
     for number in finished[:-keep]:
         shutil.rmtree(directory(root, number))
 
@@ -112,10 +111,10 @@ def converted(root: Path, layout: RoleLayout) -> Path:
     Raises:
         InputError: there is none, or it is not complete for the layout.
     """
-    tracker, remedy = tracked(root) or "", "read the converter's log"
-    if tracker != RELEASE and not tracker.isdecimal():
-        raise InputError(root / TRACKER, tracker or None, "must name what the converter wrote", remedy)
-    weights = root / RELEASE if tracker == RELEASE else directory(root, int(tracker))
+    tracker, remedy = tracked(root), "read the converter's log"
+    if tracker is None:
+        raise InputError(root / TRACKER, None, "must name what the converter wrote", remedy)
+    weights = directory(root, tracker)
     if fault := defect(weights, layout, optimizer=False):
         raise InputError(weights, None, f"is no complete checkpoint of {layout.name}: {fault}", remedy)
     return weights
@@ -127,5 +126,5 @@ def import_weights(directory: Path, target: Path, layout: RoleLayout) -> None:
         file = target / directory.name / rank / WEIGHTS
         file.parent.mkdir(parents=True)
         link_or_copy(directory / rank / WEIGHTS, file)
-    number = directory.name if directory.name == RELEASE else str(int(directory.name.removeprefix("iter_")))
-    (target / TRACKER).write_text(number, encoding="utf-8")
+    number = int(directory.name.removeprefix("iter_"))
+    (target / TRACKER).write_text(str(number), encoding="utf-8")

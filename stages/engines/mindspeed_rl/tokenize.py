@@ -11,7 +11,7 @@ Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datase
 import json
 import shutil
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from stages.engines.outside import Rendered, dump, make_start, read_start, write
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.models.config import ModelConfig
-from stages.tokenize.card import FileCard
 from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.counts import warnings
@@ -98,30 +97,28 @@ def prepare(context: Context) -> None:
         return
     encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
     files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], encoder.dataset, encoder.columns)
-    card = _write_rows(encoder, files, read_train, work / "train.json")
-    left_out = card.dropped.total()
+    tally = Tally("train.json")
+    rows = list(_usable_rows(encoder, tally, files, read_train))
+    card = tally.card
+    card.rows_out, left_out = len(rows), card.dropped.total()
+    tally.check(files[0], encoder.dataset.max_bad_share)
+    lines = ",\n".join(rows)
+    (work / "train.json").write_text(f"[{lines}]\n", encoding="utf-8")
     for warning in warnings({"train": card.to_json()}):
         context.warn(warning)
     write_start(work, rendered, rows=card.rows_out, left_out=left_out)
     context.progress(0, card.rows_out, f"{card.rows_out} rows, {left_out} left out", "rows")
 
 
-def _write_rows(encoder: Encoder, files: Sequence[Path], read_train: Read[Row], target: Path) -> FileCard:
-    """Write the usable rows as one JSON array; return the counts."""
-    dataset = encoder.dataset
-    source = Source(files, read_train, lambda row: row.prompt, dataset.train_rows)
-    tally = Tally(target.name)
-    card = tally.card
-    with target.open("w", encoding="utf-8") as out:
-        for file, rows in source.batches(tally):
-            for row in usable_rows(encoder, tally, file, rows):
-                answer = ground_truth(row, dataset, encoder.config)
-                text = json.dumps({"problem": row.prompt, "answer": answer}, ensure_ascii=False)
-                out.write((",\n" if card.rows_out else "[") + text)
-                card.rows_out += 1
-        out.write("]\n" if card.rows_out else "[]\n")
-    tally.check(files[0], dataset.max_bad_share)
-    return card
+def _usable_rows(
+    encoder: Encoder, tally: Tally, files: Sequence[Path], read_train: Read[Row]
+) -> Iterator[str]:
+    """Yield the usable rows as JSON; count the others in `tally`."""
+    source = Source(files, read_train, lambda row: row.prompt, encoder.dataset.train_rows)
+    for file, rows in source.batches(tally):
+        for row in usable_rows(encoder, tally, file, rows):
+            answer = ground_truth(row, encoder.dataset, encoder.config)
+            yield json.dumps({"problem": row.prompt, "answer": answer}, ensure_ascii=False)
 
 
 def collect(context: Context) -> None:

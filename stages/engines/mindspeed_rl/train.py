@@ -114,7 +114,7 @@ def collect(context: Context) -> None:
     if record["resumed"] != steps:
         require_line(Path(record["logs"]) / DRIVER_LOG, f"iteration: {steps} / {steps} |")
         file, tracker = root / checkpoints.TRACKER, checkpoints.tracked(root)
-        if tracker != str(steps) or not is_new(file, record["earlier"]):
+        if tracker != steps or not is_new(file, record["earlier"]):
             raise InputError(file, tracker, f"must be new and name iteration {steps}", REMEDY)
     if fault := checkpoints.defect(directory, job.actor, job.actor.enable_parallel_optimizer):
         raise InputError(directory, None, f"is no complete checkpoint: {fault}", REMEDY)

@@ -73,15 +73,11 @@ def test_prune_keeps_the_newest_finished_iterations_and_later_ones(tmp_path):
     prune(tmp_path / "absent", keep=1)
 
 
-@pytest.mark.parametrize("tracker", ["1", "release"])
-def test_a_converters_result_is_found_by_its_tracker_and_imported(tmp_path, tracker):
-    written = save_checkpoint(tmp_path / "mcore", 1, RANKS, optimizer=False)
-    if tracker == "release":
-        written.rename(tmp_path / "mcore" / "release")
-        (tmp_path / "mcore" / TRACKER).write_text("release")
+def test_a_converters_result_is_found_by_its_tracker_and_imported(tmp_path):
+    save_checkpoint(tmp_path / "mcore", 1, RANKS, optimizer=False)
     directory, target = checkpoints.converted(tmp_path / "mcore", LAYOUT), tmp_path / "artifact"
     checkpoints.import_weights(directory, target, LAYOUT)
-    assert (target / TRACKER).read_text() == tracker
+    assert (target / TRACKER).read_text() == "1"
     for rank in RANKS:
         actual, reference = (
             root / rank / "model_optim_rng.pt" for root in (target / directory.name, directory)
