@@ -2,9 +2,15 @@
 
 from collections.abc import Iterator
 
-from stages.engines.mindspeed_rl import contract, upstream
+from stages.engines import upstream
+from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
+
+CHECKPOINT_KEYS = (
+    "expert_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "lora_target_modules",
+)  # fmt: skip
+"""Keys of Megatron that change the files or tensors of its checkpoints."""
 
 
 def notes(job: Job) -> Iterator[str]:
@@ -28,4 +34,10 @@ def notes(job: Job) -> Iterator[str]:
             f"{job.decay_steps:g} of {train.steps} steps, for MindSpeed-RL's schedule counts completions "
             "against a horizon of prompts (megatron_config.py has no lr_decay_iters); use constant"
         )
-    yield from upstream.notes(job)
+    yield from upstream.notes("engine", engine.upstream)
+    for path, value in upstream.leaves(engine.upstream):
+        if path.rpartition(".")[2] in CHECKPOINT_KEYS:
+            yield (
+                f"engine.upstream.{path}={value}: changes Megatron's checkpoints, but convert, resume and "
+                "export expect those of the layout"
+            )
