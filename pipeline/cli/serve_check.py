@@ -55,9 +55,9 @@ def serve(options: Namespace) -> int:
     rows = serve_check.held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)
     rows = rows[: result["prompts"]][: options.prompts]
     rollout = read(RolloutConfig, config["rollout"])
-    ask = serve_check.ask_vllm if options.program == "vllm" else serve_check.ask_transformers
+    generate = serve_check.ask_vllm if options.program == "vllm" else serve_check.ask_transformers
     try:
-        answers = ask(inputs["export"], [row.prompt for row in rows], rollout)
+        answers = generate(inputs["export"], [row.prompt for row in rows], rollout)
     except Exception as error:  # another program's errors are of any kind
         cause = f"{type(error).__name__}: {error}"
         raise StoreError(f"{inputs['export']}: does not serve: {cause}") from error
