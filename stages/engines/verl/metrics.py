@@ -36,7 +36,8 @@ def write_completions(source: Path, target: Path, train: TrainConfig) -> None:
 def _completions(source: Path, train: TrainConfig) -> Iterator[dict[str, Any]]:
     for step in range(train.completions_every, train.steps + 1, train.completions_every):
         file = source / f"{step}.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        # splitlines() would also end a line at characters of a completion, such as U+2028
+        lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.is_file() else []
         for line in lines[: train.logged_completions]:
             entry = json.loads(line)
             names = {"input": "prompt", "output": "completion", "gts": "solution", "score": "reward"}

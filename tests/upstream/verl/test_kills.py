@@ -56,18 +56,17 @@ def test_nothing_is_left_or_lost_when_a_process_is_killed(verl, tmp_path):
 
 def run_until_killed(directory, overrides, step, is_victim):
     """Start a run of the product, kill a process after a checkpoint of the step, and wait for its end."""
-    work = directory / "store" / ".work"
     with (directory / "run.log").open("a") as log:
         running = subprocess.Popen(command("run", *overrides), stdout=log, stderr=log, cwd=directory)
     sessions = None
     while running.poll() is None:
-        if sessions is None and (runs := list(work.glob("grpo-*"))):
-            (grpo,) = runs
-            sessions = Sessions(str(grpo))
-            act = kill_after(step, is_victim, grpo)
-        if sessions is not None:
-            sessions.look()
-            act(sessions)
+        for grpo in (directory / "store" / ".work").glob("grpo-*"):
+            if sessions is None and last_checkpoint(grpo) >= step:
+                current = Sessions(str(grpo))
+                current.look()  # before and after verl, the stage has processes with other sessions
+                for victim in current.find(is_victim)[:1]:
+                    victim.kill()
+                    sessions = current
         time.sleep(0.2)
     assert running.returncode == 1, (directory / "run.log").read_text()[-3000:]
     assert step <= last_checkpoint(grpo) < STEPS

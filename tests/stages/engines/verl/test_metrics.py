@@ -1,0 +1,20 @@
+"""Completions that verl writes: one JSON object per line, with characters that are not escaped."""
+
+import json
+
+from pipeline.config.load import load
+from stages.engines.verl import metrics
+
+
+def test_completions_may_contain_other_line_separators(tmp_path):
+    source, target = tmp_path / "rollouts", tmp_path / "completions.jsonl"
+    source.mkdir()
+    texts = ["a\u2028b", "c\x85d\u2029", "e\nf\r", "\x1c"]
+    rows = [{"input": "?", "output": text, "gts": "1", "score": 0.5} for text in texts]
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    (source / "1.jsonl").write_text("".join(lines), encoding="utf-8", newline="\n")
+    train = load(["experiment=verl_7b", "model.path=/m", "train.steps=1", "train.completions_every=1"]).train
+    metrics.write_completions(source, target, train)
+    entries = [json.loads(line) for line in target.read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [entry["completion"] for entry in entries] == texts[: train.logged_completions]
+    assert {entry["step"] for entry in entries} == {1}
