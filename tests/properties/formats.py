@@ -236,10 +236,9 @@ def checkpoint(root: Path) -> None:
 def read_checkpoint(root: Path) -> object:
     """Read a checkpoint like a run that resumes."""
     from stages.grpo.checkpoint import read_set
-    from stages.grpo.checkpoint_files import flaw, identity, read_state
+    from stages.grpo.checkpoint_files import flaw, read_state
 
     state = read_state(root)
-    identity(root)
     if flaw(root) is None:
         assert [read_set(root, name, None, 0) for name in ("weights", "adam_m", "adam_v")]
     return state
