@@ -106,11 +106,11 @@ def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
         return Proof(claim, "failed", done.stderr.strip().splitlines()[-1])
     measured = json.loads(done.stdout.splitlines()[-1])
     rounded, difference = (measured[name] / measured["largest"] for name in ("rounded", "difference"))
-    told = (
+    measurements = (
         f"names and shapes equal the fetched model's; logits differ by {rounded:.2g} of the largest from the "
         f"shards in bfloat16, and by {difference:.2g} from the shards"
     )
-    return proof(claim, rounded <= EQUAL and difference <= ROUNDED, told)
+    return proof(claim, rounded <= EQUAL and difference <= ROUNDED, measurements)
 
 
 def _checkpoint(work: Path) -> int | None:

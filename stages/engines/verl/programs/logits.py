@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.distributed.tensor  # registers DTensor as safe to load
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -22,7 +23,7 @@ def read_shards(directory):
     files = sorted(
         directory.glob("model_world_size_*.pt"), key=lambda file: int(file.stem.rpartition("_")[2])
     )
-    shards = [torch.load(file, map_location="cpu", weights_only=False) for file in files]
+    shards = [torch.load(file, map_location="cpu", weights_only=True) for file in files]
     local = [
         {name: getattr(value, "_local_tensor", value) for name, value in shard.items()} for shard in shards
     ]
