@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     tokenized = stages.store.path(planned.spec("tokenize").key)
     card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))
     yield stages.data_proof(planned, card["files"]["train"]["rows_out"])
-    killed = stages.kill(planned, "grpo", _checkpoint)
+    killed = stages.kill(planned, "grpo", partial(_checkpoint, job(planned.config)))
     grpo = stages.build(planned, "grpo")
     yield resumed(grpo, killed)
     rows = read_rows(grpo / "metrics.jsonl")
@@ -113,9 +114,9 @@ def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
     return proof(claim, rounded <= EQUAL and difference <= ROUNDED, measurements)
 
 
-def _checkpoint(work: Path) -> int | None:
+def _checkpoint(run: Job, work: Path) -> int | None:
     """Return the step of a complete checkpoint."""
-    step = checkpoints.tracked(work / "checkpoints")
+    step = checkpoints.of_run(work / "checkpoints", run).tracked()
     return step if step is not None and step >= KILLED_AFTER else None
 
 

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.engines.converted import import_converted
 from stages.engines.mindspeed_rl import convert
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.tokenize import encoder_of
@@ -21,13 +20,6 @@ from stages.engines.outside import Rendered, is_new, read_start, write_start
 from stages.export.stage import make_usable
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
-from stages.weights.config import ExportConfig
-from stages.weights.dtypes import FLOATS
-from stages.weights.export import export
-from stages.weights.names import renamed
-from stages.weights.progress import to_context
-from stages.weights.sources import open_directory
-from stages.weights.transfer import read_tensor
 
 RESULTS = ("mg2hf", "mg2hg")
 watch = convert.watch
@@ -66,14 +58,8 @@ def _set_torch_dtype(file: Path, model: ModelConfig) -> None:
 
 def collect(context: Context) -> None:
     """Check the result and import it with the fetched model's names."""
-    model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
     result = find_result(context.work / "hf", read_start(context.work)["earlier"])
-    tensors = renamed(open_directory(result), model, result)
-    for name, tensor in tensors.items():
-        if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
-            raise InputError(f"{result}: {name}", None, "holds numbers that are not finite", "train again")
-    progress = to_context(context, "export")
-    export(tensors, context.inputs["fetch"], context.output, model, config.dtype, progress=progress)
+    import_converted(context, result, default_dtype=None)
     encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
     engine = engine_of(context.config)
     rewards = {"functions": engine.verifier_function, "weights": engine.verifier_weight}

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from stages.base.layout import RoleLayout
 from stages.base.reader import read
-from stages.engines.job import GrpoJob, RunPaths, padded_row_length
+from stages.engines.job import RunPaths, padded_row_length
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
+from stages.engines.ray import RayJob
 from stages.models.config import ModelConfig
 
 CONFIG_NAME = "train"
@@ -17,7 +18,7 @@ _BATCHED_TOKENS = 8192
 
 
 @dataclass(frozen=True)
-class Job(GrpoJob):
+class Job(RayJob):
     """The sections that a MindSpeed-RL run is rendered from."""
 
     engine: MindspeedRlEngine
@@ -46,16 +47,6 @@ class Job(GrpoJob):
     def npus(self) -> int:
         """All cards of the Ray cluster."""
         return self.actor.cards + self.reference_npus + self.reward_npus
-
-    @property
-    def mini_batch_size(self) -> int:
-        """Prompts of one update."""
-        return self.engine.mini_batch_size or self.train.prompts_per_step
-
-    @property
-    def forward_micro_batch_size(self) -> int:
-        """Completions per card and pass without gradients."""
-        return self.engine.forward_micro_batch_size or self.engine.micro_batch_size
 
     @property
     def warmup_fraction(self) -> float:

@@ -101,7 +101,7 @@ class TrainWatcher(StepWatcher):
 
     def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
         super().__init__(logs / DRIVER_LOG, work, job.engine, report, completions=True)
-        self._work, self._job = work, job
+        self._job, self._checkpoints = job, checkpoints.of_run(work / "checkpoints", job.actor)
         self._sample_reader, self._samples = SampleReader(), list[dict[str, str]]()
 
     def read(self, line: str) -> None:
@@ -115,4 +115,4 @@ class TrainWatcher(StepWatcher):
         row, total = iteration
         self.add(row, total, [{"step": int(row["step"]), **sample} for sample in self._samples])
         self._samples.clear()
-        checkpoints.prune(self._work / "checkpoints", self._job.train.keep_checkpoints)
+        self._checkpoints.prune(self._job.train.keep_checkpoints)  # MindSpeed-RL itself keeps all

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.nodes.start import Ray
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import checkpoints
@@ -56,8 +55,8 @@ def render(
         f"--config-name={CONFIG_NAME}",
         f"hydra.run.dir={work / 'hydra'}",
     )
-    ray = Ray(engine.ray_address, engine.ray_dashboard_port, engine.ray_options, engine.ray_wait_timeout_s)
-    return Rendered(make_start(engine, command, work, VARIABLES, [home], workers=job.npus, ray=ray), texts)
+    start = make_start(engine, command, work, VARIABLES, [home], workers=job.npus, ray=engine.cluster())
+    return Rendered(start, texts)
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> TrainWatcher:
@@ -72,8 +71,9 @@ def prepare(context: Context) -> None:
     copy_model(context.inputs["fetch"], paths.tokenizer)
     copy_model(context.inputs["weights"] / "mcore", paths.weights)
     _link_data(context.inputs["tokenize"] / PREFIX, paths.data.parent)
-    last, optimizer = _last_iteration(job, context.work), job.actor.enable_parallel_optimizer
-    iteration = checkpoints.prepare_resume(paths.checkpoints, job.actor, optimizer, last)
+    iteration = checkpoints.of_run(paths.checkpoints, job.actor).prepare_resume(
+        _last_iteration(job, context.work)
+    )
     rendered = render(context.config, context.inputs, context.work, resume=iteration is not None)
     write_start(context.work, rendered, paths.checkpoints, resumed=iteration)
     context.progress(0, 1, "starts" if iteration is None else f"resumes after iteration {iteration}", "")
@@ -108,15 +108,15 @@ def collect(context: Context) -> None:
     The proof is the last iteration in the log and a new complete checkpoint, unless the run had finished
     before it was killed.
     """
-    job, root = Job.from_config(context.config), paths_of(context.work).checkpoints
-    record, steps = read_start(context.work), job.train.steps
-    directory = checkpoints.directory(root, steps)
+    job, record = Job.from_config(context.config), read_start(context.work)
+    saved, steps = checkpoints.of_run(paths_of(context.work).checkpoints, job.actor), job.train.steps
+    directory = saved.directory(steps)
     if record["resumed"] != steps:
         require_line(Path(record["logs"]) / DRIVER_LOG, f"iteration: {steps} / {steps} |")
-        file, tracker = root / checkpoints.TRACKER, checkpoints.tracked(root)
-        if tracker != steps or not is_new(file, record["earlier"]):
-            raise InputError(file, tracker, f"must be new and name iteration {steps}", REMEDY)
-    if fault := checkpoints.defect(directory, job.actor, job.actor.enable_parallel_optimizer):
+        tracked = saved.tracked()
+        if tracked != steps or not is_new(saved.tracker, record["earlier"]):
+            raise InputError(saved.tracker, tracked, f"must be new and name iteration {steps}", REMEDY)
+    if fault := saved.defect(directory):
         raise InputError(directory, None, f"is no complete checkpoint: {fault}", REMEDY)
     checkpoints.import_weights(directory, context.output / "mcore", job.actor)
     import_run(context, record["resumed"], directory.name, job.engine.contract)

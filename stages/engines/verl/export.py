@@ -11,23 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stages.base.context import Context
-from stages.base.errors import InputError
 from stages.base.reader import read
+from stages.engines.converted import import_converted
 from stages.engines.outside import Rendered, Report, Watcher, make_start, write_start
 from stages.engines.verl.checkpoints import ACTOR
 from stages.engines.verl.config import VerlEngine
 from stages.export.stage import make_usable
-from stages.models.config import ModelConfig
-from stages.weights.config import ExportConfig
-from stages.weights.dtypes import FLOATS
-from stages.weights.export import export
-from stages.weights.names import renamed
-from stages.weights.progress import to_context
-from stages.weights.sources import open_directory
-from stages.weights.transfer import read_tensor
 
 LORA_MERGER = str(Path(__file__).with_name("programs") / "merge.py")
 BACKENDS = {"fsdp2": "fsdp", "megatron": "megatron"}
@@ -63,13 +53,5 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
 
 def collect(context: Context) -> None:
     """Check names, shapes and numbers of the result, and import it with the fetched model's files."""
-    model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
-    merged = context.work / MERGED
-    tensors = renamed(open_directory(merged), model, merged)
-    for name, tensor in tensors.items():
-        if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
-            raise InputError(f"{merged}: {name}", None, "contains numbers that are not finite", "train again")
-    progress = to_context(context, "export")
-    dtype = config.dtype or "bfloat16"
-    export(tensors, context.inputs["fetch"], context.output, model, dtype, progress=progress)
+    import_converted(context, context.work / MERGED, "bfloat16")
     make_usable(context.config, context.inputs, context.output)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.engines.job import GrpoJob, RunPaths
+from stages.engines.job import RunPaths
+from stages.engines.ray import RayJob
 from stages.engines.verl.config import VerlEngine
 from stages.rewards.config import RewardConfig
 
@@ -22,7 +23,7 @@ DRIVER_CPUS = 8
 
 
 @dataclass(frozen=True)
-class Job(GrpoJob):
+class Job(RayJob):
     """The sections that a verl run is rendered from."""
 
     reward: RewardConfig
@@ -44,11 +45,6 @@ class Job(GrpoJob):
         layout = self.layout.train
         split = layout.model_parallel * layout.pipeline_stage * layout.context_parallel
         return self.cards // split
-
-    @property
-    def mini_batch_size(self) -> int:
-        """Prompts per optimizer update."""
-        return self.engine.mini_batch_size or self.train.prompts_per_step
 
     @property
     def on_cpu(self) -> bool:

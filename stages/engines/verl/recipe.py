@@ -32,10 +32,9 @@ def variables(job: Job, paths: Paths) -> dict[str, str]:
     return {**VARIABLES["all"], **(VARIABLES["cpu"] if job.on_cpu else {}), **cache}
 
 
-def ray_options(job: Job) -> tuple[str, ...]:
+def ray_options(job: Job) -> list[str]:
     """Return options of `ray start`; a CPU's worker gets logical CPUs that the machine may not have."""
-    cpus = DRIVER_CPUS + CPUS_PER_WORKER * job.cards
-    return (*([f"--num-cpus={cpus}"] if job.on_cpu else []), *job.engine.ray_options)
+    return [f"--num-cpus={DRIVER_CPUS + CPUS_PER_WORKER * job.cards}"] if job.on_cpu else []
 
 
 def recipe(job: Job, paths: Paths) -> Values:
@@ -66,7 +65,7 @@ def _derived(job: Job, paths: Paths) -> Values:
         "clip_grad": NO_LIMIT if train.max_grad_norm is None else train.max_grad_norm,
         "min_lr": train.learning_rate * train.final_share,
         "optimizer": {epsilon: train.adam_epsilon},
-        "forward_batch": engine.forward_micro_batch_size or engine.micro_batch_size,
+        "forward_batch": job.forward_micro_batch_size,
         "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
         "top_k": -1 if rollout.top_k is None else rollout.top_k,
         "rewards": paths.configs / REWARDS,

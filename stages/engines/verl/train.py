@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.nodes.start import Ray
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.model_directory import copy_model
@@ -46,13 +45,11 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
         f"--config-name={RECIPE}",
         f"hydra.run.dir={work / 'hydra'}",
     )
-    engine = job.engine
-    ray = Ray(
-        engine.ray_address, engine.ray_dashboard_port, recipe.ray_options(job), engine.ray_wait_timeout_s
-    )
+    ray = job.engine.cluster(*recipe.ray_options(job))
     path = [str(PLUGIN)] if job.on_cpu else []
     environment = recipe.variables(job, paths)
-    return Rendered(make_start(engine, command, work, environment, path, workers=job.cards, ray=ray), files)
+    start = make_start(job.engine, command, work, environment, path, workers=job.cards, ray=ray)
+    return Rendered(start, files)
 
 
 def paths_of(inputs: Mapping[str, Path], work: Path) -> Paths:
@@ -69,7 +66,7 @@ def prepare(context: Context) -> None:
     write_template(chat_template(encoder), paths.model)
     values = generation(paths.model, encoder.ids, job.rollout, sampled=True)
     (paths.model / "generation_config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
-    step = checkpoints.prepare_resume(paths.checkpoints, job)
+    step = checkpoints.of_run(paths.checkpoints, job).prepare_resume(job.train.steps)
     rewards.keep_failures(context.work / rewards.REPORT, step or 0)
     write_start(context.work, render(context.config, context.inputs, context.work), resumed=step)
     context.progress(0, 1, "starts" if step is None else f"resumes after step {step}", "")
@@ -87,12 +84,12 @@ class Watcher(StepWatcher):
 
     def __init__(self, log: Path, work: Path, job: Job, report: Report) -> None:
         super().__init__(log, work, job.engine, report)
-        self._work, self._train = work, job.train
+        self._train, self._checkpoints = job.train, checkpoints.of_run(work / "checkpoints", job)
 
     def read(self, line: str) -> None:
         """Process the metrics of one step."""
         self.add(metrics.row(json.loads(line)), self._train.steps)
-        checkpoints.prune(self._work / "checkpoints", self._train.keep_checkpoints)
+        self._checkpoints.prune(self._train.keep_checkpoints)
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
@@ -106,16 +103,17 @@ def collect(context: Context) -> None:
     """Check that the run finished; import shards, metrics, completions and configuration."""
     job, paths = Job.from_config(context.config), paths_of(context.inputs, context.work)
     rewards.check_steps(context.work / rewards.REPORT, job)
-    last, tracker = checkpoints.tracked(paths.checkpoints), paths.checkpoints / checkpoints.TRACKER
+    saved = checkpoints.of_run(paths.checkpoints, job)
+    last, directory = saved.tracked(), saved.directory(job.train.steps)
     if last != job.train.steps:
         rule = f"must name step {job.train.steps}, the proof of a finished run"
-        raise InputError(tracker, last, rule, REMEDY)
-    if fault := checkpoints.defect(paths.checkpoints, last, job):
-        raise InputError(checkpoints.directory(paths.checkpoints, last), None, fault, REMEDY)
-    import_weights(checkpoints.directory(paths.checkpoints, last), context.output)
+        raise InputError(saved.tracker, last, rule, REMEDY)
+    if fault := saved.defect(directory):
+        raise InputError(directory, None, fault, REMEDY)
+    import_weights(directory, context.output)
     metrics.write_completions(paths.completions, context.work / "completions.jsonl", job.train)
     resumed = read_start(context.work)["resumed"]
-    import_run(context, resumed, f"global_step_{last}", VERSION)
+    import_run(context, resumed, directory.name, VERSION)
 
 
 def import_weights(step: Path, output: Path) -> None:

@@ -32,13 +32,18 @@ def save_checkpoint(
     """Save an iteration as Megatron does, the tracker last."""
     directory = root / f"iter_{iteration:07d}"
     for rank in ranks:
-        (directory / rank).mkdir(parents=True)
         for name in ("model_optim_rng.pt", "distrib_optim.pt") if optimizer else ("model_optim_rng.pt",):
-            with (directory / rank / name).open("wb") as file:  # a zip archive, like torch.save's
-                np.savez(file, weights=np.full(64, iteration))
+            write_archive(directory / rank / name, iteration)
     if tracker:
         (root / "latest_checkpointed_iteration.txt").write_text(str(iteration))
     return directory
+
+
+def write_archive(path: Path, value: int) -> None:
+    """Write a zip archive, as torch.save does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        np.savez(file, weights=np.full(64, value))
 
 
 def write_index(stem: Path, rows: Sequence[Sequence[int]]) -> None:

@@ -5,7 +5,8 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import checkpoints
-from stages.engines.mindspeed_rl.checkpoints import TRACKER, prepare_resume, prune
+from stages.engines.mindspeed_rl.checkpoints import of_run
+from stages.engines.tracked_checkpoints import TRACKER
 from tests.stages.engines.mindspeed_rl.jobs import job_of, save_checkpoint
 
 LAYOUT = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp2").actor
@@ -25,7 +26,7 @@ def test_rank_directories_have_megatrons_names():
 def test_a_run_resumes_from_the_iteration_in_the_tracker(tmp_path):
     for iteration in (2, 4):
         save_checkpoint(tmp_path, iteration, RANKS)
-    assert prepare_resume(tmp_path, LAYOUT, optimizer=True, last=9) == 4
+    assert of_run(tmp_path, LAYOUT).prepare_resume(last=9) == 4
     assert iterations(tmp_path) == ["iter_0000002", "iter_0000004"]
 
 
@@ -47,30 +48,30 @@ def test_an_incomplete_iteration_is_removed_and_the_one_before_is_used(tmp_path,
     elif damage == "tracker truncated":
         shutil.rmtree(directory)
         (tmp_path / TRACKER).write_text("")
-    assert prepare_resume(tmp_path, LAYOUT, optimizer=True, last=10) == 2
+    assert of_run(tmp_path, LAYOUT).prepare_resume(last=10) == 2
     assert iterations(tmp_path) == ["iter_0000002"] and (tmp_path / TRACKER).read_text() == "2"
 
 
 def test_without_a_complete_iteration_the_run_starts_from_the_beginning(tmp_path):
     root = tmp_path / "checkpoints"
-    assert prepare_resume(root, LAYOUT, optimizer=True, last=9) is None
+    assert of_run(root, LAYOUT).prepare_resume(last=9) is None
     save_checkpoint(root, 2, RANKS[:3])
-    assert prepare_resume(root, LAYOUT, optimizer=True, last=9) is None
+    assert of_run(root, LAYOUT).prepare_resume(last=9) is None
     assert not root.exists()  # Megatron would load what the tracker names
 
 
 def test_a_checkpoint_of_another_layout_is_incomplete(tmp_path):
     directory = save_checkpoint(tmp_path, 2, [*RANKS, "mp_rank_02_000"])
-    assert "mp_rank_02_000" in (checkpoints.defect(directory, LAYOUT, optimizer=True) or "")
+    assert "mp_rank_02_000" in (of_run(tmp_path, LAYOUT).defect(directory) or "")
 
 
 def test_prune_keeps_the_newest_finished_iterations_and_later_ones(tmp_path):
     for iteration in (2, 4, 6):
         save_checkpoint(tmp_path, iteration, RANKS)
     save_checkpoint(tmp_path, 8, RANKS[:1], tracker=False)  # being written
-    prune(tmp_path, keep=2)
+    of_run(tmp_path, LAYOUT).prune(keep=2)
     assert iterations(tmp_path) == ["iter_0000004", "iter_0000006", "iter_0000008"]
-    prune(tmp_path / "absent", keep=1)
+    of_run(tmp_path / "absent", LAYOUT).prune(keep=1)
 
 
 def test_a_converters_result_is_found_by_its_tracker_and_imported(tmp_path):

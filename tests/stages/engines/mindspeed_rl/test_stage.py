@@ -219,7 +219,7 @@ def test_export_artifact_does_not_change_without_its_version(exported, model, pl
         ("nothing", "must hold mg2hf/ or mg2hg/ with safetensors"),
         ("missing", "missing"),
         ("shape", r"\[639, 192\]: the model config asks for \[640, 192\]"),
-        ("not finite", "holds numbers that are not finite"),
+        ("not finite", "numbers that are not finite"),
     ],
 )
 def test_a_damaged_result_is_refused(exported, model, damage, message):
