@@ -7,8 +7,7 @@ import json
 import logging
 import shlex
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,11 @@ from luigi.rpc import RPCError
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.plan.target import Target
 from pipeline.run import signals
-from pipeline.run.progress import count
 from pipeline.run.run import Run, begin, exit_if_invalid
 from pipeline.store.store import DIGITS
 from pipeline.terminal import install_streams
 from stages.catalog import STAGES
 
-STATUS_INTERVAL_S = 1.0
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 QUOTING = """for example --overrides 'seed=1 train.beta=0.02' or '["seed=1"]'"""
 CONFIG_DIR = "directory with your own config groups"
@@ -119,22 +116,12 @@ class StageTask(luigi.Task):
 
     def run(self) -> None:
         """Build the artifact."""
-        self._last_status = 0.0
         try:
             signals.end_with_parent()
-            _runs[self.run_id].build(self.stage, self._send_status)
+            _runs[self.run_id].build(self.stage)
         except KeyboardInterrupt as error:
             signals.leave_fork(error)
             raise
-
-    def _send_status(self, line: Mapping[str, Any]) -> None:
-        """Send progress to Luigi's scheduler, at most once a second, since each update is a request."""
-        if time.monotonic() - self._last_status < STATUS_INTERVAL_S:
-            return
-        self._last_status = time.monotonic()
-        self.set_status_message(f"{count(line)} {line.get('message', '')}".strip())
-        if line.get("total"):
-            self.set_progress_percentage(min(100, round(100 * line["step"] / line["total"])))
 
 
 class RunTask(luigi.Task):
@@ -206,7 +193,7 @@ class RunGRPO(RunTask):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.run_id = self._begin()
-        if _is_root_task(self.task_family) and self._run.is_done():
+        if _is_root_task(self.task_family) and not self._run.missing():
             self.run()
             gc.freeze()  # saves a garbage collection at the interpreter's end
             sys.exit(Exit.DONE)  # setting up a Luigi worker would double the time of a fully cached run

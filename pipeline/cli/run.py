@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
         begun = begin(options.overrides, options.config_dir, target_of(options))
     except SystemExit as exit:  # Luigi's command needs it; this one ends by itself
         return int(exit.code or 0)
-    if begun.is_done():
+    if not begun.missing():
         begun.report()  # Luigi would do nothing else, and importing it would double the time
         return Exit.DONE
     from pipeline import tasks

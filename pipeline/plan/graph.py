@@ -13,7 +13,7 @@ from pipeline import engines
 from pipeline.config.sections import Config
 from pipeline.fingerprint import fingerprint, without
 from pipeline.plan.target import ALL_STAGES, Target
-from pipeline.store.store import Key
+from pipeline.store.store import Key, Store
 from stages import catalog
 from stages.base.graph import Stage
 from stages.base.identity import identity
@@ -72,6 +72,13 @@ class Plan:
     def spec(self, stage: str) -> StageSpec:
         """Return the spec of one stage."""
         return next(spec for spec in self.specs if spec.name == stage)
+
+    def missing(self, store: Store) -> list[StageSpec]:
+        """Return the requested stages that are rebuilt, or whose artifacts are not complete in a store."""
+        rebuilt = self.rebuilt
+        return [
+            spec for spec in self.requested if spec.name in rebuilt or store.problem(spec.key) is not None
+        ]
 
 
 def stages(config: Config) -> tuple[Stage, ...]:

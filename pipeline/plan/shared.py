@@ -1,7 +1,8 @@
 """Artifacts that a plan takes from a remote: completely, or only the files that a stage reads."""
 
+import mmap
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.config.remote import RemoteConfig
@@ -9,7 +10,7 @@ from pipeline.errors import ConfigError, Problem, RemoteError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.remote.copies import Copy, find
 from pipeline.store.remote.remote import Remote
-from pipeline.store.store import Key, Store
+from pipeline.store.store import Key
 from stages.base.files import shown_bytes
 
 REMEDY = "name one: remote=s3://BUCKET/PREFIX, sftp://HOST/DIR or file:///DIR, or set GRPOFLOW_REMOTE"
@@ -47,35 +48,47 @@ def warn(text: object) -> None:
     print(f"warning: remote: {text}", file=sys.stderr, flush=True)
 
 
-def look(
-    plan: Plan,
-    store: Store,
-    remote: Remote,
-    on_refused: Callable[[RemoteError], object],
-    known: dict[Key, list[Copy]] | None = None,
-    complete: bool = False,
-) -> Shared:
-    """Find a plan's missing artifacts on the remote.
+class Connection:
+    """Connection to a remote, shared by the runs of a sweep and by forks of this process."""
 
-    Args:
-        plan: the plan.
-        store: the local store.
-        remote: the remote.
-        on_refused: called with an error for each refused copy.
-        known: results for earlier plans, which this call extends.
-        complete: pull all artifacts, and all their files.
+    def __init__(self, config: RemoteConfig, without: str = "this run goes on without it") -> None:
+        """`without`: what the caller does if the remote fails, for the warning."""
+        self.remote, self._without = open_remote(config), without
+        self._known: dict[Key, list[Copy]] = {}
+        self._lost = mmap.mmap(-1, 1)  # forks write to the same page
 
-    Raises:
-        RemoteError: the remote does not answer in time.
-    """
-    known = {} if known is None else known
-    rebuilt = plan.rebuilt
-    missing = [spec for spec in plan.requested if spec.name in rebuilt or store.problem(spec.key) is not None]
-    usable = [spec for spec in missing if spec.name not in rebuilt]
-    if new := [spec.key for spec in usable if spec.key not in known]:
-        known.update(find(remote, new, on_refused))
-    copies = {spec.name: copy for spec in usable for copy in reversed(known[spec.key]) if _fits(spec, copy)}
-    return Shared(remote.url, copies) if complete else _divide(plan, missing, copies, remote.url)
+    @property
+    def lost(self) -> bool:
+        """True after the remote failed; it is not used any more then."""
+        return self._lost[0] != 0
+
+    def lose(self, error: RemoteError) -> None:
+        """Stop using the remote, and warn about that once."""
+        if not self.lost:
+            self._lost[0] = 1
+            warn(f"{error}; {self._without}")
+
+    def look(self, plan: Plan, missing: Sequence[StageSpec], complete: bool = False) -> Shared:
+        """Find the missing artifacts of a plan; none if the remote does not answer.
+
+        Args:
+            plan: the plan.
+            missing: its stages without artifacts in the store.
+            complete: pull all artifacts, and all their files.
+        """
+        url = self.remote.url
+        usable = [spec for spec in missing if spec.name not in plan.rebuilt]
+        new = [spec.key for spec in usable if spec.key not in self._known]
+        try:
+            if new and not self.lost:
+                self._known |= find(self.remote, new, lambda error: warn(f"{error}; it is built here"))
+        except RemoteError as error:
+            self.lose(error)
+        if self.lost:
+            return Shared(url)
+        known = self._known
+        copies = {spec.name: copy for spec in usable for copy in known[spec.key][::-1] if _fits(spec, copy)}
+        return Shared(url, copies) if complete else _divide(plan, missing, copies, url)
 
 
 def _divide(plan: Plan, missing: Sequence[StageSpec], copies: Mapping[str, Copy], url: str) -> Shared:

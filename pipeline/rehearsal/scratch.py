@@ -34,7 +34,7 @@ class Scratch:
     """Directory of a rehearsal, with a store in which stages are built and their progress is shown."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.store, self.display = root, Store(root / "store"), Display([], [], LABEL)
+        self.root, self.store, self.display = root, Store(root / "store"), Display(LABEL)
         self.store.open()
 
     def plan(self, values: dict[str, Any]) -> Plan:
@@ -135,7 +135,7 @@ class Killer(Display, Generic[T]):
     """Display that kills the stage as soon as `find` returns a result for its work directory."""
 
     def __init__(self, work: Path, find: Callable[[Path], T | None]) -> None:
-        super().__init__([], [], LABEL)
+        super().__init__(LABEL)
         self.work, self.find = work, find
         self.result: T | None = None
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,14 @@ from pipeline.terminal import console, show_status
 from stages.base.files import open_regular, parse_json
 
 PLAIN_EVERY_S = 15.0
-Listener = Callable[[Mapping[str, Any]], None]
 
 
 class Display:
     """Display of the stages of one run."""
 
-    def __init__(self, stages: Sequence[str], cached: Sequence[str], label: str = "") -> None:
+    def __init__(self, label: str = "") -> None:
         """Create a display; `label` begins each line if several runs share the terminal."""
         self.label = label
-        self.states = {name: "cached" if name in cached else "waiting" for name in stages}
-        """Stage -> waiting, cached, remote, running, done, pulled, failed or interrupted."""
-        self.listener: Listener | None = None
-        """Callback for each progress line of the running stage."""
         self._started: dict[str, float] = {}
         self._last_plain = 0.0
         self._console = console(stderr=True)
@@ -42,7 +37,6 @@ class Display:
 
     def start(self, stage: str) -> None:
         """Report that a stage has started."""
-        self.states[stage] = "running"
         self._started[stage] = time.monotonic()
         self.print_line(f"{stage}: started")
 
@@ -50,8 +44,6 @@ class Display:
         """Show the stage's latest progress line, if there is one."""
         if line is None:
             return
-        if self.listener is not None:
-            self.listener(line)
         text = f"{stage}: {count(line)} {line.get('message', '')}".rstrip()
         if self._process == os.getpid():
             show_status(text[: shutil.get_terminal_size().columns - 1])
@@ -65,7 +57,6 @@ class Display:
 
     def finish(self, stage: str, state: str) -> None:
         """Report the end of a stage: done, cached (another process built it), pulled or failed."""
-        self.states[stage] = state
         started = self._started.get(stage)
         duration = "" if started is None else f" after {time.monotonic() - started:.1f} s"
         self.print_line(f"{stage}: {state}{duration}")

@@ -13,6 +13,7 @@ from launch.errors import EnvironmentProblem
 from launch.machine import environment
 from pipeline import engines
 from pipeline.config.load import load
+from pipeline.config.remote import RemoteConfig
 from pipeline.errors import (
     REPORTED,
     ConfigError,
@@ -27,7 +28,7 @@ from pipeline.plan.check import check
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.target import Target
 from pipeline.run import forced, notify, signals, summary
-from pipeline.run.progress import Display, Listener
+from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
 from pipeline.store.store import Store
@@ -35,6 +36,7 @@ from pipeline.terminal import console, install_streams
 from stages.base.redact import redact
 
 if TYPE_CHECKING:
+    from pipeline.plan.shared import Connection
     from pipeline.run.sharing import Sharing
 
 
@@ -96,7 +98,7 @@ class Run:
         store: Store,
         overrides: Sequence[str],
         label: str = "",
-        previous: Sharing | None = None,
+        connections: dict[RemoteConfig, Connection] | None = None,
         config_dir: Path | None = None,
     ) -> None:
         """Check that this machine can run `plan`, and record the start of the run.
@@ -106,7 +108,7 @@ class Run:
             store: the artifact store.
             overrides: overrides to record in the history.
             label: prefix of progress lines of a sweep point; empty for a single run.
-            previous: remote of an earlier run of the same sweep, whose connection is reused.
+            connections: connections of the sweep, to which this run adds its own.
             config_dir: directory with the user's config groups, to record in the history.
 
         Raises:
@@ -122,21 +124,22 @@ class Run:
         }
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
         self.id = history.new_run_id()
-        names = [spec.name for spec in plan.requested]
-        cached = [name for name in names if self.is_complete(name)]
-        self.display = Display(names, cached, label)
-        num_available = len(cached)
-        if len(cached) < len(names) and plan.config.remote.url:
-            from pipeline.run.sharing import Sharing  # imported late: it loads fsspec
+        self.display = Display(label)
+        missing = self.missing()
+        self._cached = {spec.name for spec in plan.requested if spec not in missing}
+        num_unavailable = len(missing)
+        if missing and plan.config.remote.url:
+            from pipeline.plan.shared import Connection  # imported late: they load fsspec
+            from pipeline.run.sharing import Sharing
 
-            self.sharing = Sharing(plan, store, self.display, previous)
-            shared = self.sharing.shared
-            self.display.states.update(dict.fromkeys(shared.remote_only, "remote"))
-            num_available += len(shared.remote_only) + len(shared.pull)
-        if num_available < len(names):
+            known, remote = {} if connections is None else connections, plan.config.remote
+            known[remote] = known.get(remote) or Connection(remote)
+            self.sharing = Sharing(plan, missing, store, self.display, known[remote])
+            num_unavailable -= len(self.sharing.shared.remote_only) + len(self.sharing.shared.pull)
+        if num_unavailable:
             self._check_machine(label)
         store.open()
-        if len(cached) == len(names) and not label and not leases.is_collecting(store.root):
+        if not missing and not label and not leases.is_collecting(store.root):
             self._record_start(overrides, self.id)  # ends at once, so it needs no lease
         else:
             with leases.exclusive(store.root):
@@ -191,13 +194,12 @@ class Run:
         digest = self.replaced.get(stage)
         return digest is None or self.store.manifest_digest(key) != digest
 
-    def is_done(self) -> bool:
-        """Return True if all requested artifacts are complete; gc keeps them while this process lives."""
-        return all(self.is_complete(spec.name) for spec in self.plan.requested)
+    def missing(self) -> list[StageSpec]:
+        """Return the requested stages that are not complete."""
+        return [spec for spec in self.plan.requested if not self.is_complete(spec.name)]
 
-    def build(self, stage: str, listener: Listener | None = None) -> None:
-        """Pull or run a stage, and report its progress and its end, also to `listener`."""
-        self.display.listener = listener
+    def build(self, stage: str) -> None:
+        """Pull or run a stage, and report its progress and its end."""
         try:
             self._pull_or_build(stage)
         except REPORTED as error:
@@ -242,10 +244,10 @@ class Run:
 
     def report_unbuilt(self, reason: str) -> None:
         """Record the run as failed if stages are missing although no end is recorded, also by a fork."""
-        missing = [spec.name for spec in self.plan.requested if not self.is_complete(spec.name)]
+        missing = self.missing()
         known = history.runs(self.store.root).get(self.id)
         if missing and known is not None and known.state == "running":
-            self._report_failure(missing[0], f"{missing[0]} was not built: {reason}")
+            self._report_failure(missing[0].name, f"{missing[0].name} was not built: {reason}")
 
     def _report_failure(self, stage: str, message: str, state: str = "failed") -> None:
         message = redact(message)
@@ -267,7 +269,7 @@ class Run:
     def report(self) -> None:
         """Print the summary and the result line, and record the result."""
         if not self.display.label:  # a sweep prints one table for all its points
-            states = {name: self._final_state(name, state) for name, state in self.display.states.items()}
+            states = {spec.name: self._state(spec) for spec in self.plan.requested}
             summary.show(self.plan, self.store, states, console())
         result = summary.results(self.plan, self.store)
         history.record(self.store.root, self.id, "finished", result=result)
@@ -278,9 +280,8 @@ class Run:
             print(f"note: {note}", file=sys.stderr)
         print(summary.last_line(self.plan, self.store, self.id), flush=True)
 
-    def _final_state(self, stage: str, state: str) -> str:
-        """Return a stage's state; derive it from the store if a fork of this process built the stage."""
-        if state != "waiting":
-            return state
-        pulled = self.sharing is not None and self.sharing.was_pulled(self.plan.spec(stage))
-        return "pulled" if pulled else "done"
+    def _state(self, spec: StageSpec) -> str:
+        """Return a stage's state: cached, remote, pulled or done, also if a fork of this process built it."""
+        if spec.name in self._cached:
+            return "cached"
+        return "done" if self.sharing is None else self.sharing.state(spec)

@@ -1,71 +1,40 @@
 """Use of a remote by a run; if the remote fails, the run continues without it."""
 
-from __future__ import annotations
-
 import json
-import mmap
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.config.remote import RemoteConfig
 from pipeline.errors import Refused, RemoteError, StoreError
 from pipeline.plan.graph import Plan, StageSpec
-from pipeline.plan.shared import Shared, look, open_remote, warn
+from pipeline.plan.shared import Connection
 from pipeline.run.progress import Display
 from pipeline.store.remote import records
-from pipeline.store.remote.copies import Copy
 from pipeline.store.remote.transfer import download, pull, push
-from pipeline.store.store import MANIFEST, Key, Store
-
-
-class Connection:
-    """Connection to a remote, shared by the runs of a sweep and by forks of this process."""
-
-    def __init__(self, config: RemoteConfig) -> None:
-        self.config, self.remote = config, open_remote(config)
-        self.known: dict[Key, list[Copy]] = {}
-        self._lost = mmap.mmap(-1, 1)  # forks write to the same page
-
-    @property
-    def lost(self) -> bool:
-        """True after the remote failed; it is not used any more then."""
-        return self._lost[0] != 0
-
-    def lose(self, error: RemoteError) -> None:
-        """Stop using the remote, and warn about that once."""
-        if not self.lost:
-            self._lost[0] = 1
-            warn(f"{error}; this run goes on without it")
+from pipeline.store.store import MANIFEST, Store
 
 
 class Sharing:
     """The remote of one run."""
 
-    def __init__(self, plan: Plan, store: Store, display: Display, previous: Sharing | None = None) -> None:
+    def __init__(
+        self, plan: Plan, missing: Sequence[StageSpec], store: Store, display: Display, connection: Connection
+    ) -> None:
         """Find the artifacts that the remote has.
 
         Args:
             plan: the run's plan.
+            missing: its stages without artifacts in the store.
             store: the local store.
             display: display of the run; the points of a sweep (with a label) pull all artifacts.
-            previous: remote of an earlier run of the same sweep, whose connection is reused if it fits.
+            connection: connection to the remote.
         """
-        config = plan.config.remote
-        reused = previous is not None and previous.connection.config == config
-        self.connection: Connection = previous.connection if previous and reused else Connection(config)
-        self._store, self._display, self._remote = store, display, self.connection.remote
-        self.shared = Shared(self._remote.url)
-        if not self.connection.lost:
-            try:
-                known = self.connection.known
-                self.shared = look(plan, store, self._remote, _report_refused, known, bool(display.label))
-            except RemoteError as error:
-                self.connection.lose(error)
-        built = [spec for spec in plan.requested if display.states[spec.name] != "cached"]
+        self.connection, self._remote = connection, connection.remote
+        self._store, self._display = store, display
+        self.shared = connection.look(plan, missing, complete=bool(display.label))
+        config, remote_only = plan.config.remote, self.shared.remote_only
         self._keys = [
-            spec.key
-            for spec in built
-            if config.pushes(spec.name) and spec.name not in self.shared.remote_only
+            spec.key for spec in missing if config.pushes(spec.name) and spec.name not in remote_only
         ]
 
     def pull(self, spec: StageSpec) -> bool:
@@ -125,12 +94,10 @@ class Sharing:
             f"warning: push: not at {url}: {names}{reason}; push later: `grpoflow push {run}`"
         )
 
-    def was_pulled(self, spec: StageSpec) -> bool:
-        """Return True if the store's artifact was pulled, by any process."""
-        copy = self.shared.pull.get(spec.name)
+    def state(self, spec: StageSpec) -> str:
+        """Return how the run got a missing artifact: remote (it is only there), pulled, or done (built)."""
         digest = self._store.manifest_digest(spec.key)
-        return copy is not None and digest is not None and copy.path.endswith(digest[:8])
-
-
-def _report_refused(error: RemoteError) -> None:
-    warn(f"{error}; it is built here")
+        if digest is None:
+            return "remote"
+        copy = self.shared.pull.get(spec.name) or self.shared.remote_only.get(spec.name)
+        return "pulled" if copy is not None and copy.path.endswith(digest[:8]) else "done"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.compose import VALUE, compose
+from pipeline.config.remote import RemoteConfig
 from pipeline.errors import REPORTED, ConfigError, Exit, StoreError
 from pipeline.fingerprint import canonical
 from pipeline.plan import cautions
@@ -45,7 +46,7 @@ from pipeline.terminal import console
 from stages.base.redact import redact, redacted
 
 if TYPE_CHECKING:
-    from pipeline.run.sharing import Sharing
+    from pipeline.plan.shared import Connection
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Sweep:
         assert self._store is not None or not plans
         warned: dict[str, list[int]] = {}
         for number, plan in plans.items():
-            if self._store and any(self._store.problem(spec.key) is not None for spec in plan.requested):
+            if self._store and plan.missing(self._store):
                 for warning in cautions.warnings(plan, self._store):
                     warned.setdefault(warning, []).append(number)
         for warning, numbers in warned.items():
@@ -167,27 +168,23 @@ class Sweep:
         from pipeline import tasks
 
         signals.install()  # Luigi's tasks do this only for runs that they begin themselves
-        sharing = None
+        connections: dict[RemoteConfig, Connection] = {}
         for point in points:
-            run = self._begin(point, plans[point.number], sharing)
-            if run is not None:
-                sharing = run.sharing or sharing
-                self._runs[point.number] = run
+            self._begin(point, plans[point.number], connections)
         self._report_invalid(points)
         cards = self._options.cards or max(plan.config.cards for plan in plans.values())
         tasks.build(list(self._runs.values()), workers=cards, cards=cards)
 
-    def _begin(self, point: Point, plan: Plan, sharing: Sharing | None) -> Run | None:
-        """Begin the run of a point; return None, with the reason in the point, if it cannot begin."""
+    def _begin(self, point: Point, plan: Plan, connections: dict[RemoteConfig, Connection]) -> None:
+        """Begin the run of a point; if it cannot begin, write the reason into the point."""
         assert self._store is not None
         try:
             label, config_dir = f"[{point.number}] ", self._options.config_dir
-            run = Run(plan, self._store, point.overrides, label, sharing, config_dir)
+            run = Run(plan, self._store, point.overrides, label, connections, config_dir)
         except REPORTED as error:
             point.state, point.message = "invalid", message_of(error)
-            return None
-        point.run = run.id
-        return run
+        else:
+            self._runs[point.number], point.run = run, run.id
 
     def _settle(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
         """Set state and result of each point; a failed stage fails all points that share it."""
@@ -201,9 +198,7 @@ class Sweep:
         for point in points:
             plan = plans[point.number]
             made = self._runs.get(point.number)
-            missing = [
-                spec.name for spec in plan.requested if made is None or not made.is_complete(spec.name)
-            ]
+            missing = [spec.name for spec in (plan.requested if made is None else made.missing())]
             if not missing:
                 point.state, point.result = "finished", summary.results(plan, self._store)
                 continue

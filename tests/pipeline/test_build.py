@@ -30,7 +30,7 @@ def planned(data):
 
 def built(spec, store):
     launcher = prepare_plan([f"store={store.root}"])[0].config.launcher
-    return build(spec, store, launcher, Display([spec.name], []), "")
+    return build(spec, store, launcher, Display(), "")
 
 
 def test_file_changed_after_planning_is_not_read(data):
