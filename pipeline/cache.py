@@ -1,6 +1,6 @@
 """Small JSON values that take long to compute, cached between commands below $XDG_CACHE_HOME/grpoflow.
 
-Used for composed configurations and trial runs of reward functions. A key must
+Used for composed configurations, digests of users' files and trial runs of reward functions. A key must
 cover everything that its value depends on.
 """
 

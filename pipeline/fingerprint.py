@@ -3,7 +3,6 @@
 Paths, host names and times are not part of it, so a store can be moved and shared.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -12,11 +11,11 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from pipeline.cache import recall, remember
 from pipeline.errors import ConfigError, Problem
-from stages.base.files import open_regular, read_json
+from stages.base.files import open_regular
 
-DIGESTS = ".digests.json"
-"""File name of the digest cache in a store."""
+KIND = "digest"
 SETTLED_NS = 2_000_000_000
 """Minimum age of a cached file's last change: a later change within one tick of the file system's clock would
 leave its timestamps equal."""
@@ -72,46 +71,26 @@ def file_state(status: os.stat_result) -> list[int]:
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-class DigestCache:
-    """Cache of file digests by inode, size, mtime and ctime, so that large files are hashed once.
+def cached_digest(path: Path) -> str:
+    """Return the SHA-256 of a user's file, which is cached by path, inode, size, mtime and ctime.
 
-    Programs cannot set ctime, so a file that was edited and had its mtime restored is hashed again. If the
-    cache file is lost or damaged, files are hashed again.
+    Programs cannot set ctime, so a file that was edited and had its mtime restored is hashed again.
+
+    Raises:
+        ConfigError: the file cannot be read.
     """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._known: dict[str, list[Any]] = {}
-        with contextlib.suppress(OSError, ValueError):
-            loaded = read_json(file)
-            self._known = loaded if isinstance(loaded, dict) else {}
-
-    def digest(self, path: Path) -> str:
-        """Return the SHA-256 of a file.
-
-        Raises:
-            ConfigError: the file cannot be read.
-        """
-        try:
-            before = path.stat()
-            key = file_state(before)
-            known = self._known.get(str(path.resolve()))
-            if isinstance(known, list) and known[:-1] == key:
-                return str(known[-1])
-            digest = file_digest(path)
-            settled = time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) > SETTLED_NS
-            if settled and file_state(path.stat()) == key:
-                self._known[str(path.resolve())] = [*key, digest]
-                self._save()
-        except OSError as error:
-            remedy = "give a file that is there and that you may read"
-            rule = f"cannot be read ({error.strerror})"
-            raise ConfigError([Problem(str(path), None, rule, remedy)]) from error
-        return digest
-
-    def _save(self) -> None:
-        with contextlib.suppress(OSError):  # a store that cannot be written is reported when a stage starts
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._file.with_suffix(".tmp")
-            temporary.write_text(json.dumps(self._known), encoding="utf-8")
-            temporary.replace(self._file)
+    try:
+        state = file_state(path.stat())
+        key = hashlib.sha256(json.dumps([str(path.resolve()), *state]).encode()).hexdigest()
+        known = recall(KIND, key)
+        if isinstance(known, str):
+            return known
+        digest = file_digest(path)
+        is_settled = time.time_ns() - max(state[-2:]) > SETTLED_NS
+        if is_settled and file_state(path.stat()) == state:
+            remember(KIND, key, digest)
+    except OSError as error:
+        remedy = "give a file that is there and that you may read"
+        rule = f"cannot be read ({error.strerror})"
+        raise ConfigError([Problem(str(path), None, rule, remedy)]) from error
+    return digest

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pipeline import engines
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
-from pipeline.fingerprint import DIGESTS, DigestCache
+from pipeline.fingerprint import cached_digest
 from pipeline.plan import checkouts
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
@@ -27,7 +27,7 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
         plan.config,
         complete,
         {spec.name for spec in plan.requested if spec.name in plan.rebuilt or spec.name not in complete},
-        DigestCache(store.root / DIGESTS).digest,
+        cached_digest,
         needs_weights,
         plan.config.launcher.name == "local",
     )

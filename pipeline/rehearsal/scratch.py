@@ -11,7 +11,7 @@ from launch.process.tree import end_job
 from pipeline.config import rules
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, StageFailed
-from pipeline.fingerprint import DIGESTS, DigestCache
+from pipeline.fingerprint import cached_digest
 from pipeline.plan.graph import Plan, plan
 from pipeline.plan.process import write_spec
 from pipeline.rehearsal.machine import tokenizer_directory
@@ -47,7 +47,7 @@ class Scratch:
         config = read(Config, {**values, "store": str(self.store.root), "launcher": launcher})
         if problems := list(rules.check(config)):
             raise ConfigError(problems)
-        return plan(config, DigestCache(self.store.root / DIGESTS).digest)
+        return plan(config, cached_digest)
 
     def write_model(self, run: Plan, small: dict[str, Any]) -> None:
         """Write a random model of a small configuration with the run's tokenizer and vocabulary.

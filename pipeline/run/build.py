@@ -17,7 +17,7 @@ from launch.process.child import Outcome
 from launch.process.tree import end_job
 from pipeline.engines import program
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
-from pipeline.fingerprint import DIGESTS, DigestCache
+from pipeline.fingerprint import cached_digest
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, stage_command, write_spec
 from pipeline.run.origin import facts
@@ -116,10 +116,9 @@ def _check_external(spec: StageSpec, store: Store) -> None:
     Raises:
         StageFailed: a file was changed or removed.
     """
-    cache = DigestCache(store.root / DIGESTS)
     for path, planned in spec.external.items():
         try:
-            is_same = cache.digest(Path(path)) == planned
+            is_same = cached_digest(Path(path)) == planned
         except ConfigError:
             is_same = False
         if not is_same:

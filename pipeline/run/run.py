@@ -22,7 +22,7 @@ from pipeline.errors import (
     StoreError,
     check_working_directory,
 )
-from pipeline.fingerprint import DIGESTS, DigestCache
+from pipeline.fingerprint import cached_digest
 from pipeline.plan import cautions
 from pipeline.plan.check import check
 from pipeline.plan.graph import Plan, StageSpec, plan
@@ -62,7 +62,7 @@ def prepare_plan(
     """
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
-    planned = plan(config, DigestCache(store.root / DIGESTS).digest, target)
+    planned = plan(config, cached_digest, target)
     check(planned, store, weights)
     return planned, store
 
