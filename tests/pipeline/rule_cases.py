@@ -139,7 +139,7 @@ mindrlhf.pack_num  engine.pack_num=3  ->  engine.pack_num=4
 mindrlhf_common.updates  train.prompts_per_step=2 rollout.num_generations=2 layout.train.micro_batch_num=8  ->  train.prompts_per_step=2 rollout.num_generations=4 layout.train.micro_batch_num=8
 mindrlhf_common.updates  layout.train.micro_batch_num=3  ->  layout.train.micro_batch_num=4
 mindrlhf.reference_batches  engine.ref_model_batch_size=3  ->  engine.ref_model_batch_size=4
-mindrlhf.old_policy_batches  engine.batch_size=3 layout.train.micro_batch_num=2  ->  engine.batch_size=2 layout.train.micro_batch_num=2
+mindrlhf_common.updates  engine.batch_size=3 layout.train.micro_batch_num=2  ->  engine.batch_size=2 layout.train.micro_batch_num=2
 mindrlhf_common.longest_sample  engine.seq_length=1024  ->  engine.seq_length=2048
 mindrlhf.compressed_mask  engine.seq_length=2047  ->  engine.seq_length=2048
 mindrlhf_common.positions  model.max_position_embeddings=1024  ->  model.max_position_embeddings=2048
@@ -218,7 +218,6 @@ mindformers.positions  tokenize.sft_length=32769  ->  tokenize.sft_length=32768
 mindformers.head_dim  model.head_dim=64
 mindformers.rope_scaling  model.rope_scaling={factor:8.0,low_freq_factor:1.0,high_freq_factor:4.0,original_max_position_embeddings:64}
 mindformers.compat  tokenize.compat=mindrlhf
-mindformers.home  mindformers.home=/nowhere
 mindformers.upstream  +engine.upstream.train.runner_config.epochs=2  ->  +engine.upstream.train.runner_config.stop_step=2
 mindformers.upstream  +mindformers.upstream.train.lr_schedule.warmup_steps=2  ->  +mindformers.upstream.train.lr_schedule.warmup_ratio=0.1
 """,

@@ -233,7 +233,7 @@ RL = ("experiment=mindspeed_rl_7b", "dataset=arith")
         (RL, "engine.mindspeed_rl_home=/no", "must be a checkout of"),
         (RL, "engine.convert_python=/no", "is no program"),
         (RL, "engine.mindspeed_llm_home=/no", ""),
-        ((*SEVEN, "engine.sft=mindformers"), "mindformers.home=/no", ""),
+        ((*SEVEN, "engine.sft=mindformers"), "mindformers.home=/no", "is not a directory"),
     ],
 )
 def test_missing_files_are_refused(tmp_path, base, typed, message, capsys):
@@ -263,6 +263,12 @@ def test_files_of_other_nodes_or_containers_are_not_checked(tmp_path, elsewhere)
         (RL, "engine.mindspeed_rl_home", "mindspeed_llm/__init__.py", "is a checkout of MindSpeed-LLM, must"),
         (RL, "engine.mindspeed_llm_home", "mindspeed_rl/__init__.py", "is a checkout of MindSpeed-RL, must"),
         (SEVEN, "engine.mindformers_home", "mindformers/__init__.py", "must be a checkout of"),
+        (
+            (*SEVEN, "engine.sft=mindformers"),
+            "mindformers.home",
+            "mindrlhf/trainer/x",
+            "is a checkout of mindrlhf, must",
+        ),
     ],
 )
 def test_a_checkout_of_another_program_is_refused_by_its_name(tmp_path, base, setting, file, rule, capsys):

@@ -8,7 +8,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from stages.base.errors import ConfigError, Problem
-from stages.base.rules import Broken
 from stages.engines.declaration import Checkout, Known, Window
 from stages.engines.programs import mismatch
 
@@ -53,29 +52,19 @@ def fits(version: str, window: str) -> bool:
 
 
 def _judge(setting: str, window: str, home: str) -> str:
-    """Return the version of a checkout.
+    """Return the version that a checkout's setup.py declares, if there is one.
 
     Raises:
-        ConfigError: `home_fault` reports a fault.
+        ConfigError: it has no run_mindformer.py, or its version is not in `window`.
     """
-    if fault := home_fault(home, window):
-        raise ConfigError([Problem(setting, home, *fault[:2])])
-    return _declared(home) or f"has {MAIN}"
-
-
-def home_fault(home: str, window: str = VERSIONS) -> Broken:
-    """Check that there is a run_mindformer.py, and the version in setup.py if there is one."""
     if not (Path(home) / MAIN).is_file():
-        return mismatch(home, "mindformers", f"it has no {MAIN}"), "clone it and give its directory"
-    version = _declared(home)
-    if version is not None and not fits(version, window):
-        return f"setup.py says {version}: must be {window}", "check out a version that fits"
-    return None
-
-
-def _declared(home: str) -> str | None:
-    """Return the version that setup.py declares."""
+        rule = mismatch(home, "mindformers", f"it has no {MAIN}")
+        raise ConfigError([Problem(setting, home, rule, "clone it and give its directory")])
     setup = Path(home) / "setup.py"
-    text = setup.read_text("utf-8", errors="replace") if setup.is_file() else ""
-    declared = _VERSION.search(text)
-    return declared[1] if declared else None
+    declared = _VERSION.search(setup.read_text("utf-8", errors="replace")) if setup.is_file() else None
+    if declared is None:
+        return f"has {MAIN}"
+    if not fits(declared[1], window):
+        rule = f"setup.py says {declared[1]}: must be {window}"
+        raise ConfigError([Problem(setting, home, rule, "check out a version that fits")])
+    return declared[1]

@@ -3,7 +3,6 @@
 from stages.base.rules import Broken, Rules, at_most, be, multiple_of
 from stages.engines import upstream
 from stages.engines.layout_rules import MINDFORMERS, Laid, sequence_parts
-from stages.engines.mindformers.checkout import home_fault
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.upstream import fields
 from stages.models.families import Trained, family_of, head_dim, rope_scaling, trained_by
@@ -76,12 +75,6 @@ RULES.must(
     be("none", "with engine.sft=mindformers: its ids of answers are not Qwen2.5's"),
     "rlhf_data.py",
 )
-
-
-@RULES.row("mindformers.home", "ours: versions that work")
-def _home(job: Job) -> Broken:
-    """Require a checkout of a version of mindformers that works."""
-    return home_fault(job.mindformers.home) if job.mindformers.home is not None else None
 
 
 upstream.add_rule(RULES, "mindformers", fields, "tools/register/template.py")

@@ -78,10 +78,6 @@ def _reference_batch(job: Job) -> int:
     return job.engine.ref_model_batch_size * job.layout.reference.data_parallel
 
 
-def _old_policy_batch(job: Job) -> int:
-    return job.engine.batch_size * job.layout.train.data_parallel
-
-
 @RULES.row("engine.pack_num", "grpo_models.py:207")
 def _masked_samples(job: Job) -> Broken:
     """Require engine.pack_num=1 if the network does not separate packed samples."""
@@ -99,7 +95,7 @@ def _masked_samples(job: Job) -> Broken:
 def _whole_packs(job: Job) -> Broken:
     """Require that engine.pack_num of the longest samples fit into a sequence, if packs fill batches."""
     packed = job.engine.pack_num * job.sample_length
-    filled = math.lcm(job.rows_per_update, _reference_batch(job), _old_policy_batch(job))
+    filled = math.lcm(job.rows_per_update, _reference_batch(job))
     if not packed > job.seq_length >= job.sample_length or filled == 1:
         return None
     rule = (
@@ -115,27 +111,17 @@ RULES.must(
     "grpo_experience_maker.py, create_pack_group",
     when=common_rules.fills_batches,
 )
-for _name, _packs, _what, _source in (
-    (
-        "reference_batches",
+RULES.must(
+    "train.prompts_per_step",
+    common_rules.multiple_of_rows(
         _reference_batch,
-        "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel)",
-        "ref_worker.py, compute_ref_log_probs",
+        "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel): the tail's "
+        "log-probabilities stay 0",
     ),
-    (
-        "old_policy_batches",
-        _old_policy_batch,
-        "an old-policy batch (engine.batch_size x layout.train.data_parallel)",
-        "grpo_experience_maker.py, _generate_old_logps",
-    ),
-):
-    RULES.must(
-        "train.prompts_per_step",
-        common_rules.multiple_of_rows(_packs, f"{_what}: the tail's log-probabilities stay 0"),
-        _source,
-        name=_name,
-        when=common_rules.fills_batches,
-    )
+    "ref_worker.py, compute_ref_log_probs",
+    name="reference_batches",
+    when=common_rules.fills_batches,
+)
 RULES.must(
     "engine.seq_length",
     at_least(
