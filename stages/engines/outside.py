@@ -37,6 +37,9 @@ Row = dict[str, float]
 """Metrics of a step by grpoflow's names."""
 Report = Callable[[float, float, str], None]
 """Function that shows progress: step, total, message."""
+ReadStep = Callable[[str], tuple[Row, int] | None]
+"""Function of a log's line that returns the metrics of the step that the line ends, with its number as `step`,
+and the number of all steps (0: unknown)."""
 _LINE = 160
 """Characters of a line that are shown."""
 _SHOWN = {"reward": "reward", "completion_length": "length", "loss": "loss"}
@@ -239,21 +242,10 @@ class Watcher:
             self.report(0, 1, line.strip()[:_LINE])
 
 
-class StepReader(Protocol):
-    """Reads the steps of a run from the lines of a log."""
-
-    @property
-    def total(self) -> int:
-        """Steps of the complete run; 0 if unknown."""
-
-    def read(self, line: str) -> Row | None:
-        """Process one line; return the metrics of the step that it ends, with its number as `step`."""
-
-
 class StepWatcher(Watcher):
     """Writes the steps of a run to metrics.jsonl, and their completions to completions.jsonl.
 
-    Subclasses for logs that need more than a StepReader override `read` and call `add`.
+    Subclasses for logs that need more than a ReadStep override `read` and call `add`.
     """
 
     def __init__(
@@ -262,19 +254,19 @@ class StepWatcher(Watcher):
         work: Path,
         settings: OutsideProgram,
         report: Report,
-        reader: StepReader | None = None,
+        read_step: ReadStep | None = None,
         completions: bool = False,
     ) -> None:
         super().__init__(log, settings, report)
         names = ("metrics.jsonl", "completions.jsonl") if completions else ("metrics.jsonl",)
         self._files = [work / name for name in names]
         self._logs: list[StepLog] = []
-        self._reader, self.last = reader, 0
+        self._read_step, self.last = read_step, 0
 
     def read(self, line: str) -> None:
         """Process one line."""
-        if self._reader is not None and (row := self._reader.read(line)):
-            self.add(row, self._reader.total)
+        if self._read_step is not None and (step := self._read_step(line)):
+            self.add(*step)
 
     def add(self, row: Row, total: int, completions: Iterable[Mapping[str, Any]] = ()) -> None:
         """Write a step. It replaces itself and later steps of a killed attempt or before Slurm's requeue."""

@@ -5,7 +5,6 @@ trainer/base_trainer.py (training_process).
 """
 
 import re
-from dataclasses import dataclass
 
 from stages.engines.outside import NUMBER, Row
 
@@ -18,30 +17,25 @@ _NAMED = re.compile(r"(lr|overflow cond|global_norm): ([^,]+)")
 _FIRST = re.compile(NUMBER)
 
 
-@dataclass
-class LogReader:
-    """Reads one worker's log line by line."""
+def read_step(line: str, tokens: int) -> tuple[Row, int] | None:
+    """Return the metrics in a line that reports a step, and the number of all steps; None for other lines.
 
-    tokens: int
-    """Tokens of one update, padding included."""
-    total: int = 0
-    """Steps of the complete run, 0 if unknown."""
-
-    def read(self, line: str) -> Row | None:
-        """Parse a line that reports a step; return None for any other line."""
-        match = _STEP.search(line)
-        if match is None:
-            return None
-        epoch, epochs, step, steps = (int(match[group]) for group in range(1, 5))
-        self.total = epochs * steps
-        row: Row = {"step": (epoch - 1) * steps + step, "loss": float(match[5])}
-        seconds = int(match[6]) / 1000
-        if seconds > 0:
-            row.update(step_s=seconds, tokens_per_s=self.tokens / seconds)
-        values = dict(_NAMED.findall(line))
-        for name, key in (("lr", "lr"), ("grad_norm", "global_norm")):
-            if key in values and (number := _FIRST.search(values[key])):
-                row[name] = float(number[0])
-        if "overflow cond" in values:
-            row["overflow"] = float(values["overflow cond"].strip("[] ") in ("True", "1"))
-        return row
+    Args:
+        line: line of a worker's log.
+        tokens: tokens of one update, padding included.
+    """
+    match = _STEP.search(line)
+    if match is None:
+        return None
+    epoch, epochs, step, steps = (int(match[group]) for group in range(1, 5))
+    row: Row = {"step": (epoch - 1) * steps + step, "loss": float(match[5])}
+    seconds = int(match[6]) / 1000
+    if seconds > 0:
+        row.update(step_s=seconds, tokens_per_s=tokens / seconds)
+    values = dict(_NAMED.findall(line))
+    for name, key in (("lr", "lr"), ("grad_norm", "global_norm")):
+        if key in values and (number := _FIRST.search(values[key])):
+            row[name] = float(number[0])
+    if "overflow cond" in values:
+        row["overflow"] = float(values["overflow cond"].strip("[] ") in ("True", "1"))
+    return row, epochs * steps

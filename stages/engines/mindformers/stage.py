@@ -4,6 +4,7 @@ Its artifact is a complete Hugging Face directory, which later stages read inste
 """
 
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from stages.engines.job import load_job
 from stages.engines.mindformers import checkpoints, start
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.job import Job, Paths
-from stages.engines.mindformers.logs import FINISHED, LogReader
+from stages.engines.mindformers.logs import FINISHED, read_step
 from stages.engines.mindformers.rules import RULES
 from stages.engines.outside import Rendered, Report, StepWatcher
 from stages.grpo.metrics import read_rows
@@ -59,7 +60,7 @@ def prepare(context: Context) -> None:
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> StepWatcher:
     """Follow the last worker's log: with a pipeline, only the last stage knows the loss."""
     job = Job.from_config(config)
-    reader = LogReader(job.mindformers.batch_size * job.seq_length)
+    reader = functools.partial(read_step, tokens=job.mindformers.batch_size * job.seq_length)
     log = logs / f"worker_{job.layout.train.cards - 1}.log"
     return StepWatcher(log, work, job.mindformers, report, reader)
 

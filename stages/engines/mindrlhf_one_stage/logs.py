@@ -23,8 +23,6 @@ _END = re.compile(r"^train over\s*$")
 class LogReader:
     """Reads one worker's log line by line."""
 
-    total: int = 0
-    """Steps of the complete run."""
     step: int = 0
     """Steps begun."""
     _row: Row | None = None

@@ -18,15 +18,10 @@ pathlib.Path("weights.bin").write_bytes(b"weights")
 """
 
 
-class Reader:
-    """Reads the program's log."""
-
-    total = 0
-
-    def read(self, line):
-        """Return the metrics in one line."""
-        words = line.split()
-        return {"step": int(words[1]), "reward": float(words[3])} if words[:1] == ["step"] else None
+def read_step(line):
+    """Return the metrics in one line of the program's log, and 0, for it does not report its last step."""
+    words = line.split()
+    return ({"step": int(words[1]), "reward": float(words[3])}, 0) if words[:1] == ["step"] else None
 
 
 def render(config, inputs, work):
@@ -39,9 +34,8 @@ def render(config, inputs, work):
 
 def watch(config, logs, work, report):
     """Follow a run."""
-    return StepWatcher(
-        logs / "start.log", work, read(ToyEngine, config["engine"], "engine"), report, Reader()
-    )
+    engine = read(ToyEngine, config["engine"], "engine")
+    return StepWatcher(logs / "start.log", work, engine, report, read_step)
 
 
 def prepare(context):
