@@ -38,7 +38,7 @@ Row = dict[str, float]
 Report = Callable[[float, float, str], None]
 """Function that shows progress: step, total, message."""
 ReadStep = Callable[[str], tuple[Row, int] | None]
-"""Function of a log's line that returns the metrics of the step that the line ends, with its number as `step`,
+"""Function of a log's line. It returns the metrics of the step that the line ends, with its number as `step`,
 and the number of all steps (0: unknown)."""
 _LINE = 160
 """Characters of a line that are shown."""

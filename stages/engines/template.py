@@ -5,8 +5,10 @@ A value is one of
 - a constant, which the user's `upstream` may replace;
 - $KEY: the value of grpoflow's key, which the user sets instead;
 - $derived.NAME or $paths.NAME: a value or path of the run, which `upstream` may replace;
-- {value: CONSTANT or $REFERENCE, key: KEY}: a value that is computed from grpoflow's KEY;
-- {value: CONSTANT or $REFERENCE, fixed: REASON}: a value that must stay as it is rendered.
+- a text with ${KEY}, ${derived.NAME} or ${paths.NAME}, which `upstream` may replace;
+- {value: VALUE, key: KEY}: one of these values, computed from grpoflow's KEY;
+- {value: VALUE, fixed: REASON}: one of these values, which must stay as it is rendered;
+- {value: $KEY, default: VALUE}: the value of grpoflow's key, or VALUE if it is null.
 
 So a template says both what is rendered and which fields `upstream` may set (stages/engines/upstream.py). A
 table of fields that are rendered elsewhere has the same form, without values: FIELD: $KEY or {fixed: REASON}.
@@ -14,7 +16,9 @@ With {any_type: true} a field accepts values of any type.
 """
 
 import copy
+import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -26,6 +30,7 @@ import yaml
 
 ABSENT = object()
 """Value of a reference whose field is left out of the file."""
+_IN_TEXT = re.compile(r"\$\{([\w.]+)\}")
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Entry:
     """grpoflow's key that it is rendered from, or empty."""
     fixed: str = ""
     """Reason why it must stay as it is rendered, or empty."""
+    default: Any = None
+    """Value that is rendered if `value` refers to null."""
     any_type: bool = False
     """True if `upstream` accepts values of any type."""
 
@@ -50,13 +57,14 @@ def entries(template: Path) -> dict[str, Entry]:
 def _entries(values: Mapping[str, Any], start: str) -> Iterator[tuple[str, Entry]]:
     for name, value in values.items():
         path = f"{start}{name}"
-        if not isinstance(value, Mapping):
-            is_key = _is_reference(value) and not value.startswith(("$paths.", "$derived."))
-            yield path, Entry(value, key=value[1:] if is_key else "")
-        elif value.keys() & {"value", "fixed", "any_type"}:
-            yield path, Entry(**value)
-        else:
+        if isinstance(value, Mapping) and not value.keys() & {"value", "fixed", "any_type"}:
             yield from _entries(value, f"{path}.")
+            continue
+        entry = Entry(**value) if isinstance(value, Mapping) else Entry(value)
+        if not entry.key and not entry.fixed and _is_reference(entry.value):
+            is_key = not entry.value.startswith(("$paths.", "$derived."))
+            entry = dataclasses.replace(entry, key=entry.value[1:] if is_key else "")
+        yield path, entry
 
 
 def fill(
@@ -78,10 +86,9 @@ def fill(
     sources = SimpleNamespace(**vars(job), job=job, paths=paths, derived=SimpleNamespace(**derived))
     result: dict[str, Any] = {}
     for path, entry in entries(template).items():
-        if _is_reference(entry.value):
-            value = attrgetter(entry.value[1:])(sources)
-        else:
-            value = copy.deepcopy(entry.value)  # callers may change the content
+        value = _resolve(entry.value, sources)
+        if value is None:
+            value = _resolve(entry.default, sources)
         if value is ABSENT or (known is not None and not known(path)):
             continue
         *groups, name = path.split(".")
@@ -93,7 +100,15 @@ def fill(
 
 
 def _is_reference(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("$")
+    return isinstance(value, str) and value.startswith("$") and not value.startswith("${")
+
+
+def _resolve(value: Any, sources: object) -> Any:
+    if _is_reference(value):
+        return attrgetter(value[1:])(sources)
+    if isinstance(value, str):
+        return _IN_TEXT.sub(lambda match: str(attrgetter(match[1])(sources)), value)
+    return copy.deepcopy(value)  # callers may change the content
 
 
 def _plain(value: Any) -> Any:

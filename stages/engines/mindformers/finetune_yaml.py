@@ -35,7 +35,6 @@ def _derived(job: Job, paths: Paths, resume: bool) -> Values:
         "accumulation_steps": 1 if piped else job.micro_batches,
         "micro_batch_num": job.micro_batches if piped else 1,
         "clips": settings.max_grad_norm is not None,
-        "max_grad_norm": 1.0 if settings.max_grad_norm is None else settings.max_grad_norm,
         "betas": [settings.adam_beta1, settings.adam_beta2],
         "schedule": SCHEDULES[settings.schedule if falls else "constant"],
         "last_rate": settings.learning_rate * settings.final_share if falls else ABSENT,
@@ -44,8 +43,6 @@ def _derived(job: Job, paths: Paths, resume: bool) -> Values:
         "recompute": recompute["recompute"],
         "select_recompute": recompute["select_recompute"],
         "callbacks": _callbacks(job),
-        "device_memory": f"{settings.device_memory_gib}GB",
-        "graph": paths.root / "graph",
         "model": {
             **training(job.model, layout, job.seq_length),
             "batch_size": settings.examples_per_card,

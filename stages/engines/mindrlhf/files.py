@@ -34,20 +34,13 @@ def grpo_config(job: Job, paths: Paths, resume: bool) -> Values:
 
 
 def _derived(job: Job, paths: Paths, resume: bool) -> Values:
-    engine, train, rollout = job.engine, job.train, job.rollout
+    engine, train = job.engine, job.train
     # With ckpt, train_worker.py's reload_ckpt would look for .ckpt files; what it saved is safetensors.
     reloads = resume and engine.load_ckpt_format == "ckpt"
     return {
         "tokenizer": tokenizer_path(job, paths),
         "tokenizer_type": tokenizer_type(job),
-        "hf_config": paths.tokenizer / "config.json",
         "load_ckpt_format": "ms_safetensors" if reloads else engine.load_ckpt_format,
-        "finetune": paths.configs / "finetune.yaml",
-        "reference": paths.configs / "reference.yaml",
-        "predict": paths.configs / "predict.yaml",
-        "tensorboard": paths.root / "tensorboard",
-        "profile": paths.root / "profile",
-        "graph": paths.root / "graph",
         "saves_completions": train.logged_completions > 0,
         **{f"{role}_offset": list(job.layout.role(role).offset) or 0 for role in job.roles},
         "min_lr": train.learning_rate * (1.0 if train.schedule == "constant" else train.final_share),
@@ -55,10 +48,6 @@ def _derived(job: Job, paths: Paths, resume: bool) -> Values:
         "sync_ref_model": train.ref_model_sync_steps > 0,
         "ref_model_sync_steps": train.ref_model_sync_steps or 50,
         "verifiers": [job.verifiers[name] for name in job.reward.functions],
-        "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
-        "top_k": job.model.vocab_size if rollout.top_k is None else rollout.top_k,
-        "min_p": 0.0 if rollout.min_p is None else rollout.min_p,
-        "device_memory": f"{engine.device_memory_gib}GB",
     }
 
 

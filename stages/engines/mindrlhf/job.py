@@ -153,13 +153,3 @@ class Paths(RunPaths):
     """Weights at the start, or root/checkpoints/train when the run resumes."""
     reference: Path
     generate: Path
-
-    @property
-    def strategies(self) -> Path:
-        """Strategy files that mindrlhf writes when it compiles."""
-        return self.root / "strategy"
-
-    @property
-    def completions(self) -> Path:
-        """prompt_completions_step_N.json."""
-        return self.root / "completions"

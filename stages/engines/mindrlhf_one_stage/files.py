@@ -40,10 +40,5 @@ def files(job: Job, paths: Paths) -> dict[str, Values]:
         "train_parallel": parallel_config(job.layout.train),
         "generate_parallel": parallel_config(job.layout.generate),
         "recompute": recompute_config(job.model, job.layout.train),
-        "device_memory": f"{engine.device_memory_gib}GB",
-        "predict": paths.configs / "predict.yaml",
-        "finetune": paths.configs / "finetune.yaml",
-        "vocabulary": paths.tokenizer / "vocab.json",
-        "merges": paths.tokenizer / "merges.txt",
     }
     return fill(TEMPLATE, job, paths, derived)
