@@ -186,8 +186,8 @@ def of_engines() -> dict[str, dict[str, Any]]:
     """Outside engine -> version and digest of the files that it is given."""
     from pipeline.config.load import load
     from stages.engines.mindformers.finetune_yaml import finetune
-    from stages.engines.mindrlhf.start import all_configs
-    from stages.engines.mindrlhf_one_stage.files import files as one_stage_files
+    from stages.engines.mindrlhf.files import all_configs
+    from stages.engines.mindrlhf_one_stage.stage import files as one_stage_files
     from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
     from stages.engines.verl import export
     from stages.engines.verl.engine import job

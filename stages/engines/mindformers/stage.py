@@ -15,12 +15,15 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines import outside
 from stages.engines.job import load_job
-from stages.engines.mindformers import checkpoints, start
+from stages.engines.mindformers import checkpoints
+from stages.engines.mindformers.checkout import MAIN
 from stages.engines.mindformers.checkpoints import Moment
+from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.logs import FINISHED, read_step
 from stages.engines.mindformers.rules import RULES
-from stages.engines.outside import Rendered, Report, StepWatcher
+from stages.engines.mindformers.upstream import added
+from stages.engines.outside import Rendered, Report, StepWatcher, dump, make_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.weights.convert import convert
@@ -32,11 +35,46 @@ from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
 
 PART = "checkpoint"
+HOME_UNKNOWN = "/path/to/mindformers"
+"""Placeholder in the files of run --render if mindformers.home is not set."""
 
 
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
     """Return the files and the start of a run that begins."""
-    return start.render(Job.from_config(config), paths_of(work, inputs["tokenize"]), resume=False)
+    return rendered(Job.from_config(config), paths_of(work, inputs["tokenize"]), resume=False)
+
+
+def rendered(job: Job, paths: Paths, resume: bool) -> Rendered:
+    """Return the YAML file of a run and how to start it.
+
+    A single card runs under msrun, too: mindformers' own msrun_launcher.sh would exit with 0 at once.
+    """
+    home = job.mindformers.home or HOME_UNKNOWN
+    start = make_start(
+        job.mindformers,
+        (Path(home) / MAIN, *arguments(job, paths, resume)),
+        paths.root,
+        env={"PYTHONUNBUFFERED": "1", "HCCL_EXEC_TIMEOUT": "7200"},
+        checkouts=(home,),
+        workers=job.layout.train.cards,
+    )
+    return Rendered(start, {paths.config.name: dump(finetune(job, paths, resume), added(job))})
+
+
+def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:
+    """Return the arguments of run_mindformer.py, which repeat what the YAML says."""
+    named = {
+        "config": paths.config,
+        "run_mode": "finetune",
+        "use_parallel": job.parallel,
+        "load_checkpoint": paths.start,
+        "auto_trans_ckpt": job.parallel and not resume,
+        "resume_training": resume,
+        "train_dataset_dir": paths.dataset,
+        "output_dir": paths.output,
+        "seed": job.seed,
+    }
+    return [part for name, value in named.items() for part in (f"--{name}", str(value))]
 
 
 def prepare(context: Context) -> None:
@@ -51,7 +89,7 @@ def prepare(context: Context) -> None:
             convert(source, directory, job.model, fused, None, progress=to_context(context, "convert"))
     moment = _move_checkpoint(new, job.layout.train.cards)
     paths = new if moment is None else resumed(job, new, moment)
-    run = start.render(job, paths, resume=moment is not None)
+    run = rendered(job, paths, resume=moment is not None)
     resumed_from = None if moment is None else [moment.epoch, moment.step]
     outside.write_start(context.work, run, new.output, resumed=resumed_from)
     context.progress(0, 1, "begins" if moment is None else f"resumes from checkpoint {moment}", "")

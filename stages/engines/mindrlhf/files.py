@@ -24,6 +24,7 @@ from stages.engines.template import fill
 from stages.models.families import network_of
 
 Values = dict[str, Any]
+CONFIG, RESUME_CONFIG = "grpo_config.yaml", "grpo_config_resume.yaml"
 
 
 def grpo_config(job: Job, paths: Paths, resume: bool) -> Values:
@@ -62,9 +63,10 @@ def tokenizer_path(job: Job, paths: Paths) -> Path:
     return paths.tokenizer / "tokenizer.json" if is_file else paths.tokenizer
 
 
-def model_configs(job: Job, paths: Paths) -> dict[str, Values]:
-    """Return the content of the files by name."""
+def all_configs(job: Job, paths: Paths, resume: bool) -> dict[str, Values]:
+    """Return the content of every YAML file by name."""
     return {
+        CONFIG: grpo_config(job, paths, resume),
         "finetune.yaml": _training_role(job, job.layout.train, paths),
         "reference.yaml": _training_role(job, job.layout.reference, paths),
         "predict.yaml": _predict(job, paths),

@@ -21,8 +21,8 @@ from stages.engines.mindformers.job import Paths as MindformersPaths
 from stages.engines.mindrlhf import rules as mindrlhf_rules
 from stages.engines.mindrlhf import stage as mindrlhf_stage
 from stages.engines.mindrlhf import upstream as mindrlhf_upstream
+from stages.engines.mindrlhf.files import all_configs
 from stages.engines.mindrlhf.job import Job as MindrlhfJob
-from stages.engines.mindrlhf.start import all_configs
 from stages.engines.mindspeed_rl import job as mindspeed_rl_job
 from stages.engines.mindspeed_rl import rules as mindspeed_rl_rules
 from stages.engines.mindspeed_rl import train as mindspeed_rl_stage

@@ -6,7 +6,8 @@ import importlib.util
 import pytest
 
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.start import all_configs, render
+from stages.engines.mindrlhf.files import all_configs
+from stages.engines.mindrlhf.stage import rendered
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import job_of, paths
 
@@ -59,7 +60,7 @@ def test_its_classes_hold_the_keys_of_engine_upstream(checkout, tmp_path):
         "+engine.upstream.grpo_config.profiler_config.profile_ranks='0'",
         "+engine.upstream.grpo_config.rl_config.sink_size=2",
     )
-    text = render(job, paths(job)).files["configs/grpo_config.yaml"]
+    text = rendered(job, paths(job)).files["configs/grpo_config.yaml"]
     made = grpo_config(checkout("mindrlhf-e8a8fc1"), text, tmp_path)
     assert (made.profiler_config.profile_ranks, made.rl_config.sink_size) == ("0", 2)
 

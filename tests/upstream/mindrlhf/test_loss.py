@@ -14,8 +14,8 @@ import pytest
 
 from launch.process import job as launch_job
 from stages.engines.mindformers.rehearsal import shim
+from stages.engines.mindrlhf.files import all_configs
 from stages.engines.mindrlhf.stage import paths_of
-from stages.engines.mindrlhf.start import all_configs
 from stages.engines.outside import dump
 from stages.grpo.algorithm.grpo import group_advantages
 from tests.stages.engines.mindrlhf.jobs import job_of

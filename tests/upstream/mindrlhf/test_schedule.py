@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.start import all_configs
+from stages.engines.mindrlhf.files import all_configs
 from tests.stages.engines.mindrlhf.jobs import job_of, paths
 from tests.upstream.programs import ask
 

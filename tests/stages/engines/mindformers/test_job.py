@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
-from stages.engines.mindformers.start import arguments
+from stages.engines.mindformers.stage import arguments
 from tests.stages.engines.mindformers.jobs import DATA, PATHS, job_of
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")

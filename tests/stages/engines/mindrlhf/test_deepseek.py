@@ -7,8 +7,9 @@ from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
 from stages.engines.mindrlhf.engine import job as mindrlhf_job
+from stages.engines.mindrlhf.files import all_configs
 from stages.engines.mindrlhf.memory import estimate
-from stages.engines.mindrlhf.start import all_configs, arguments, render
+from stages.engines.mindrlhf.stage import arguments, rendered
 from stages.engines.outside import dump
 from stages.models.memory import GIB
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
@@ -55,12 +56,12 @@ def test_rules_hold_in_the_files():
 
 def test_it_has_its_own_entry_point_and_names():
     job = tutorial()
-    begun = render(job, paths(job)).start
+    begun = rendered(job, paths(job)).start
     assert begun.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
     assert {"--model_name=deepseek", "--tokenizer_type=deepseek"} <= set(arguments(job, paths(job), False))
     assert begun.env["MINDFORMERS_MODEL_CONFIG"] == "/run/configs/predict.yaml"
     seven = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    assert "MINDFORMERS_MODEL_CONFIG" not in render(seven, paths(seven)).start.env
+    assert "MINDFORMERS_MODEL_CONFIG" not in rendered(seven, paths(seven)).start.env
 
 
 @pytest.mark.parametrize("form", ["hf_safetensors", "ms_safetensors"])

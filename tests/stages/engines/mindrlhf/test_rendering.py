@@ -2,7 +2,8 @@
 
 import pytest
 
-from stages.engines.mindrlhf.start import all_configs, arguments
+from stages.engines.mindrlhf.files import all_configs
+from stages.engines.mindrlhf.stage import arguments
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 

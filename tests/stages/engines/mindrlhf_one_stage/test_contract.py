@@ -6,8 +6,7 @@ import pytest
 
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf_one_stage import variant
-from stages.engines.mindrlhf_one_stage.files import files
-from stages.engines.mindrlhf_one_stage.stage import arguments, rendered
+from stages.engines.mindrlhf_one_stage.stage import arguments, files, rendered
 from tests.stages.engines.mindrlhf_one_stage.jobs import HOME, PATHS, SEVEN, job_of
 
 

@@ -8,8 +8,7 @@ import pytest
 from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines.mindrlhf_one_stage.files import files
-from stages.engines.mindrlhf_one_stage.stage import collect, rendered
+from stages.engines.mindrlhf_one_stage.stage import collect, files, rendered
 from stages.weights.ckpt import build_ckpt
 from tests.pipeline.stage_digests import check
 from tests.stages.engines.mindrlhf_one_stage.jobs import HOME, PATHS, SEVEN, job_of
