@@ -1,4 +1,4 @@
-"""`make bench [BENCH=NAME]`: run tests/benchmarks/NAME.py (or all) and keep what each measured.
+"""`make bench [BENCH=NAME]`: run tests/benchmarks/NAME.py, or all, and store the results.
 
 Further arguments go to the benchmark: `python -m tests.benchmarks noop --dvc PATH/dvc`.
 """
@@ -14,7 +14,7 @@ NOT_BENCHMARKS = {"__init__", "__main__", "figures"}
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named benchmark with its arguments, or all with none; 1 when a bar is not met."""
+    """Run the named benchmark with its arguments, or all; return 1 if a target is not met."""
     names = sorted(file.stem for file in HERE.glob("*.py") if file.stem not in NOT_BENCHMARKS)
     if arguments and arguments[0] not in names:
         print(f"error: {arguments[0]}: no such benchmark; known: {', '.join(names)}", file=sys.stderr)

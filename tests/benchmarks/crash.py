@@ -1,7 +1,7 @@
-"""kill -9 at random moments: one stage a trial on prepared stores, then the whole chain.
+"""Kill runs with kill -9 at random moments: first single stages of prepared stores, then complete runs.
 
-After each kill nothing damaged counts as done, the next run completes, and no finished stage is run
-again. A trial that fails is printed and counted, and its store is kept.
+After each kill, no damaged artifact is accepted, the next run succeeds, and no finished stage runs again.
+Failed trials are printed and counted, and their stores are kept.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from tests.e2e import crash
 from tests.e2e.conftest import run
 from tests.e2e.test_chain import CHAIN
 
-KILLS_BAR, CHAIN_KILLS_BAR = 200, 10
+KILLS_TARGET, CHAIN_KILLS_TARGET = 200, 10
 
 
 def main(arguments: list[str]) -> bool:
-    """Kill and count, write results/crash.json; True when every bar is met."""
+    """Kill and count, write results/crash.json; return True if every target is met."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks crash", description=__doc__)
-    parser.add_argument("--kills", type=int, default=KILLS_BAR, help="trials of one stage")
-    parser.add_argument("--chain-kills", type=int, default=CHAIN_KILLS_BAR, help="trials of the whole chain")
+    parser.add_argument("--kills", type=int, default=KILLS_TARGET, help="trials of one stage")
+    parser.add_argument(
+        "--chain-kills", type=int, default=CHAIN_KILLS_TARGET, help="trials of the whole chain"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     root = Path(tempfile.mkdtemp(prefix="crash-"))
@@ -43,10 +45,10 @@ def main(arguments: list[str]) -> bool:
     return write(
         "crash",
         [
-            at_least("kills", options.kills, KILLS_BAR, "trials"),
+            at_least("kills", options.kills, KILLS_TARGET, "trials"),
             at_most("kills_failed", failed, 0, "trials"),
             Figure("kills_that_cost_work", during, "trials"),
-            at_least("chain_kills", options.chain_kills, CHAIN_KILLS_BAR, "trials"),
+            at_least("chain_kills", options.chain_kills, CHAIN_KILLS_TARGET, "trials"),
             at_most("chain_kills_failed", chain_failed, 0, "trials"),
             Figure("chain_kills_that_cost_work", chain_during, "trials"),
         ],

@@ -31,18 +31,18 @@ class Figure:
     """True if the target is met; None without a target."""
 
 
-def at_most(name: str, value: float | None, bar: float, unit: str = "ratio") -> Figure:
-    """Return a figure that must not exceed its bar; an unmeasured figure does not meet it."""
-    return Figure(name, value, unit, bar, value is not None and value <= bar)
+def at_most(name: str, value: float | None, target: float, unit: str = "ratio") -> Figure:
+    """Return a figure that must not exceed its target; an unmeasured figure does not meet it."""
+    return Figure(name, value, unit, target, value is not None and value <= target)
 
 
-def at_least(name: str, value: float | None, bar: float, unit: str = "ratio") -> Figure:
-    """Return a figure that must reach its bar; an unmeasured figure does not meet it."""
-    return Figure(name, value, unit, bar, value is not None and value >= bar)
+def at_least(name: str, value: float | None, target: float, unit: str = "ratio") -> Figure:
+    """Return a figure that must reach its target; an unmeasured figure does not meet it."""
+    return Figure(name, value, unit, target, value is not None and value >= target)
 
 
 def write(benchmark: str, figures: Sequence[Figure]) -> bool:
-    """Print the figures and store them with those of other machines; return True if every bar is met."""
+    """Print the figures and store them with those of other machines; return True if every target is met."""
     RESULTS.mkdir(exist_ok=True)
     file, here = RESULTS / f"{benchmark}.json", machine()
     stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
@@ -53,7 +53,7 @@ def write(benchmark: str, figures: Sequence[Figure]) -> bool:
     file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     for figure in figures:
         value = "not measured" if figure.value is None else f"{figure.value:.4g}"
-        bar = "" if figure.bar is None else f"  (bar {figure.bar:g}: {'met' if figure.met else 'NOT met'})"
+        bar = "" if figure.bar is None else f"  (target {figure.bar:g}: {'met' if figure.met else 'NOT met'})"
         print(f"{benchmark}: {figure.name} = {value} {figure.unit}{bar}")
     return all(figure.met is not False for figure in figures)
 
@@ -80,13 +80,13 @@ def machine() -> dict[str, object]:
 def wall_s(
     command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, allowed: int = 0
 ) -> float:
-    """Wall time of one whole process.
+    """Return the wall time of a process.
 
     Args:
         command: program and arguments.
-        cwd: where it runs.
+        cwd: working directory.
         env: variables added to the environment.
-        allowed: an exit code other than 0 that is fine.
+        allowed: accepted exit code other than 0.
     """
     began = time.perf_counter()
     done = subprocess.run(
@@ -99,7 +99,7 @@ def wall_s(
 
 
 def paired_medians(runs: int, *sides: object) -> list[float]:
-    """Medians of several callables measured in turn, so that a drift of the machine touches all alike."""
+    """Return the median times of functions that alternate, so that changes of the machine affect all."""
     times: list[list[float]] = [[] for _ in sides]
     for number in range(runs + 1):
         for side, measured in zip(sides, times, strict=True):

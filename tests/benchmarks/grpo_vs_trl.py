@@ -1,7 +1,8 @@
-"""Completions per second of the grpo stage beside TRL's GRPOTrainer on the same cores.
+"""Compare the completions per second of the grpo stage with those of TRL's GRPOTrainer on the same cores.
 
-Same weights, prompts, lengths, group size and beta; completions are forced to their full length. One
-process each, in turn; medians of the steps after warm-up. --trl-python names an interpreter with TRL.
+Same weights, prompts, lengths, group size and beta; all completions have the full length. One
+process each, one after the other; medians of the steps after warm-up. --trl-python names an interpreter
+with TRL.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ SHAPES = {
     "small": {"hidden": 128, "layers": 4, "intermediate": 352, "tokens": 64, "micro_batches": 2},
     "large": {"hidden": 256, "layers": 8, "intermediate": 704, "tokens": 128, "micro_batches": 4},
 }
-"""Micro-batches give the same gradient with fewer activations. The bars are against TRL's default, all
-completions at once; what TRL does with as many micro-batches is measured, too."""
+"""Micro-batches give the same gradient with fewer activations. The targets compare with TRL's default, which
+trains on all completions at once; TRL with the same number of micro-batches is measured, too."""
 LAYOUTS = {
     1: ["layout.train.model_parallel=1", "layout.generate.data_parallel=1"],
     2: ["layout.train.data_parallel=2", "layout.train.model_parallel=1"],
@@ -39,18 +40,22 @@ PEER = Path(__file__).parent / "peers" / "trl_steps.py"
 
 
 def count_ones(completions: Sequence[str], solutions: Sequence[str]) -> list[float]:
-    """The reward: something that differs from completion to completion."""
+    """Return rewards that differ between completions."""
     del solutions
     return [completion.count("1") / 10 for completion in completions]
 
 
 def main(arguments: list[str]) -> bool:
-    """Measure, write results/grpo_vs_trl.json; True when every bar is met."""
+    """Measure and write results/grpo_vs_trl.json; return True if every target is met."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks grpo_vs_trl", description=__doc__)
-    parser.add_argument("--trl-python", help="interpreter that can import trl; without it bars are not met")
+    parser.add_argument(
+        "--trl-python", help="interpreter that can import trl; without it targets are not met"
+    )
     parser.add_argument("--sizes", default="small,large", help="which of small and large")
-    parser.add_argument("--random", type=int, default=3, help="shapes that are drawn beside them")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="of the draw; printed")
+    parser.add_argument("--random", type=int, default=3, help="number of additional random shapes")
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbelow(2**32), help="seed of the random shapes; printed"
+    )
     options = parser.parse_args(arguments)
     shapes = {size: SHAPES[size] for size in options.sizes.split(",") if size}
     random = np.random.default_rng(options.seed)
@@ -63,7 +68,7 @@ def main(arguments: list[str]) -> bool:
 
 
 def draw(random: np.random.Generator) -> dict[str, int]:
-    """A shape between a little below the small one and the large one; heads divide its hidden size."""
+    """Return a random shape, from slightly below the small one up to the large one."""
     hidden = int(random.integers(6, 17)) * 16
     return {
         "hidden": hidden,
@@ -75,7 +80,7 @@ def draw(random: np.random.Generator) -> dict[str, int]:
 
 
 def measure(size: str, shape: dict[str, int], trl_python: str | None) -> list[Figure]:
-    """All figures of one size."""
+    """Return all figures of one size."""
     sides: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
@@ -107,7 +112,7 @@ def measure(size: str, shape: dict[str, int], trl_python: str | None) -> list[Fi
 def relative_to(
     peer: str, sides: dict[str, dict[str, float]], rate: dict[str, float]
 ) -> tuple[float | None, float | None]:
-    """Our rate and peak memory, in one process, over a peer's; None where that was not measured."""
+    """Return grpoflow's rate and peak memory divided by those of `peer`; None if it was not measured."""
     if peer not in sides:
         return None, None
     memory = sides["1_worker"]["peak_memory_gib"] / sides[peer]["peak_memory_gib"]
@@ -115,14 +120,14 @@ def relative_to(
 
 
 def summary(steps: Sequence[dict[str, float]], peak: float) -> dict[str, float]:
-    """Medians over the steps: whole, generating, and all else (log-probabilities, gradients, update)."""
+    """Return median times of steps: total, generation, and the remainder (log-probabilities, update)."""
     complete = statistics.median(step["step_s"] for step in steps)
     rollout = statistics.median(step["rollout_s"] for step in steps)
     return {"step_s": complete, "rollout_s": rollout, "rest_s": complete - rollout, "peak_memory_gib": peak}
 
 
 def overrides(shape: dict[str, int], workers: int) -> list[str]:
-    """The configuration of one size."""
+    """Return the overrides of one size."""
     return [
         f"model.hidden_size={shape['hidden']}", f"model.num_hidden_layers={shape['layers']}",
         f"model.intermediate_size={shape['intermediate']}", "model.vocab_size=2048",
@@ -137,7 +142,7 @@ def overrides(shape: dict[str, int], workers: int) -> list[str]:
 
 
 def ours(root: Path, shape: dict[str, int], workers: int) -> list[dict[str, Any]]:
-    """Rows of metrics.jsonl."""
+    """Train with grpoflow; return the rows of metrics.jsonl."""
     config = prepare(root, overrides(shape, workers))
     rows: list[dict[str, Any]] = metrics(run(root, "grpo", config))
     assert all(row["completion_length"] == shape["tokens"] for row in rows)
@@ -145,7 +150,7 @@ def ours(root: Path, shape: dict[str, int], workers: int) -> list[dict[str, Any]
 
 
 def theirs(root: Path, shape: dict[str, int], python: str, micro_batches: int) -> dict[str, Any]:
-    """TRL's steps with the weights and prompts of our run."""
+    """Train with TRL and grpoflow's weights and prompts; return the times of its steps."""
     config = prepare(root / "peer", overrides(shape, 1))
     vocabulary = Vocabulary.of(root / "peer" / "fetch", config.model)
     prompts = read_prompts(root / "peer" / "tokenize" / "train.mindrecord", vocabulary)

@@ -1,8 +1,8 @@
-"""Does GRPO learn as much here as in TRL? Same starting weights, prompts, rewards, hyper-parameters; 3 seeds.
+"""Compare the accuracy that GRPO reaches with TRL's: same weights, prompts, rewards and settings; 3 seeds.
 
-A short supervised warm-up gives the weights. Greedy accuracy on prompts that neither side trains on, every
-few steps; results/learning.json holds every curve. --trl-python names an
-interpreter with TRL.
+The initial weights come from a short supervised training. Every few steps, both are evaluated with greedy
+decoding on prompts that are not used for training; results/learning.json contains all curves. --trl-python
+names an interpreter with TRL.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ Curve = list[tuple[int, float]]
 
 
 def main(arguments: list[str]) -> bool:
-    """Measure, write results/learning.json; True when both learn alike."""
+    """Measure and write results/learning.json; return True if both learn equally well."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks learning", description=__doc__)
-    parser.add_argument("--trl-python", help="interpreter that can import trl; without it bars are not met")
+    parser.add_argument(
+        "--trl-python", help="interpreter that can import trl; without it targets are not met"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
@@ -53,7 +55,7 @@ def main(arguments: list[str]) -> bool:
 
 
 def curves(root: Path, trl_python: str | None, seeds: Sequence[int]) -> tuple[list[Curve], list[Curve]]:
-    """Accuracy by step, one curve per seed: ours and TRL's (none without an interpreter)."""
+    """Return accuracy by step for each seed, of grpoflow and of TRL (empty without an interpreter)."""
     start = prepare(root, CONFIG)
     weights = open_ranks(
         run(root, "sft", start) / "train", read_strategy(root / "strategy" / "train_strategy")
@@ -75,7 +77,7 @@ def curves(root: Path, trl_python: str | None, seeds: Sequence[int]) -> tuple[li
 
 
 def peer(root: Path, python: str, config: Config) -> Curve:
-    """TRL's accuracies with the weights, prompts and settings of our run."""
+    """Return TRL's accuracies with the weights, prompts and settings of grpoflow's run."""
     vocabulary = Vocabulary.of(root / "fetch", config.model)
     prompts = read_prompts(root / "tokenize" / "train.mindrecord", vocabulary)
     rates = [learning_rate(config.train, step) / config.train.learning_rate for step in range(STEPS + 1)]
@@ -87,7 +89,7 @@ def peer(root: Path, python: str, config: Config) -> Curve:
     }  # fmt: skip
     (root / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
     command = [python, str(PEER), str(root / "settings.json"), str(root / "result.json")]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}  # it takes our reward functions
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}  # it uses grpoflow's reward functions
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
@@ -109,7 +111,7 @@ def noise(local: Sequence[float], trl: Sequence[float]) -> float:
 
 
 def verdict(local: Sequence[Curve], trl: Sequence[Curve]) -> list[Figure]:
-    """The figures with bars: both learn, and equally well."""
+    """Return the figures: both must learn, and equally well."""
     last = [curve[-1][1] for curve in local]
     figures = [Figure("ours_accuracy", statistics.mean(last), "share")]
     if not trl:
@@ -132,7 +134,7 @@ def verdict(local: Sequence[Curve], trl: Sequence[Curve]) -> list[Figure]:
 
 
 def points(side: str, actual: Sequence[Curve]) -> list[Figure]:
-    """Every point of the curves."""
+    """Return a figure for every point of the curves."""
     return [
         Figure(f"{side}_seed{seed}_step{step}", accuracy, "share")
         for seed, curve in enumerate(actual)

@@ -1,8 +1,9 @@
-"""How long nothing takes: a finished graph asked again, beside DVC and Snakemake on the same shape.
+"""Measure the time of a run whose stages are all complete, compared with DVC and Snakemake on the same graph.
 
-noop is `luigi --module pipeline RunGRPO`, noop_run `grpoflow run`, which needs no Luigi for that.
-sweep_plan is `grpoflow sweep --plan` with 1,000 points, without a peer.
-Peers are options, each in an environment of its own: --dvc PATH and --snakemake PATH (default: PATH's).
+noop is `luigi --module pipeline RunGRPO`; noop_run is `grpoflow run`, which then does not start Luigi.
+sweep_plan is `grpoflow sweep --plan` with 1,000 points; it is not compared with another program.
+DVC and Snakemake are installed in separate environments: --dvc PATH and --snakemake PATH, by default the
+programs on $PATH.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from tests.benchmarks.figures import Figure, at_most, paired_medians, wall_s, wr
 from tests.pipeline.artifacts import commit_spec
 
 RUNS = 5
-DVC_BAR = 0.8
-SNAKEMAKE_BAR = 0.4
-SWEEP_PLAN_BAR_S = 60.0
+DVC_TARGET = 0.8
+SNAKEMAKE_TARGET = 0.4
+SWEEP_PLAN_TARGET_S = 60.0
 GRID = [f"seed={','.join(map(str, range(100)))}", f"train.beta={','.join(f'0.0{n}' for n in range(10))}"]
 BIN = Path(sys.executable).parent
 
 
 def main(arguments: list[str]) -> bool:
-    """Measure, write results/noop.json; True when every bar is met."""
+    """Measure and write results/noop.json; return True if every target is met."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks noop", description=__doc__)
     parser.add_argument("--dvc", default=shutil.which("dvc"))
     parser.add_argument("--snakemake", default=shutil.which("snakemake"))
@@ -65,10 +66,10 @@ def _measure(root: Path, dvc: str | None, snakemake: str | None) -> list[Figure]
         figures += [Figure("plan_s", actual, "s"), Figure("plan_snakemake_s", reference, "s")]
     sweep_s = wall_s([str(BIN / "grpoflow"), "sweep", "--plan", overrides, *GRID], root, env)
     return [
-        at_most("sweep_plan_s", sweep_s, SWEEP_PLAN_BAR_S, "s"),
-        at_most("noop_dvc_ratio", dvc_ratio, DVC_BAR),
-        at_most("noop_run_dvc_ratio", run_ratio, DVC_BAR),
-        at_most("plan_snakemake_ratio", snakemake_ratio, SNAKEMAKE_BAR),
+        at_most("sweep_plan_s", sweep_s, SWEEP_PLAN_TARGET_S, "s"),
+        at_most("noop_dvc_ratio", dvc_ratio, DVC_TARGET),
+        at_most("noop_run_dvc_ratio", run_ratio, DVC_TARGET),
+        at_most("plan_snakemake_ratio", snakemake_ratio, SNAKEMAKE_TARGET),
         *figures,
     ]
 
@@ -82,7 +83,7 @@ def _fill(plan: Plan, store: Store) -> None:
 
 
 def _dvc_project(root: Path, plan: Plan, dvc: str) -> partial[float]:
-    """The same graph as DVC stages, reproduced once."""
+    """Write the graph as DVC stages and reproduce it once; return a function that measures `dvc repro`."""
     root.mkdir()
     env = {"DVC_NO_ANALYTICS": "1"}
     wall_s([dvc, "init", "--no-scm", "-q"], root, env)
@@ -101,7 +102,7 @@ def _dvc_project(root: Path, plan: Plan, dvc: str) -> partial[float]:
 
 
 def _snakemake_project(root: Path, plan: Plan, snakemake: str) -> partial[float]:
-    """The same graph as Snakemake rules, run once; asked by a dry run."""
+    """Write the graph as Snakemake rules and run it once; return a function that measures a dry run."""
     root.mkdir()
     rules = ["rule all:\n    input: " + ", ".join(f'"{spec.name}.out"' for spec in plan.specs)]
     for spec in plan.specs:

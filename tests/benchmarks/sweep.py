@@ -1,4 +1,4 @@
-"""12 points with 3 distinct prefixes: one sweep beside 12 separate runs, and the sweep killed 5 times."""
+"""Compare a sweep of 12 points with 3 shared prefixes with 12 separate runs, and kill the sweep 5 times."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from tests.benchmarks.figures import Figure, at_least, at_most, write
 from tests.e2e import sweeping
 
 GRID = sweeping.Grid(seeds=(0, 1, 2), learning_rates=(0.0001, 0.0002, 0.0003, 0.0004))
-RATIO_BAR, KILLS_BAR = 0.5, 5
+RATIO_TARGET, KILLS_TARGET = 0.5, 5
 
 
 def main(arguments: list[str]) -> bool:
-    """Measure, kill, write results/sweep.json; True when every bar is met."""
+    """Measure, kill, write results/sweep.json; return True if every target is met."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks sweep", description=__doc__)
-    parser.add_argument("--cards", type=int, default=2, help="of this machine: runs of one card side by side")
-    parser.add_argument("--kills", type=int, default=KILLS_BAR)
+    parser.add_argument(
+        "--cards", type=int, default=2, help="cards of this machine; runs with one card run in parallel"
+    )
+    parser.add_argument("--kills", type=int, default=KILLS_TARGET)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     root = Path(tempfile.mkdtemp(prefix="sweep-"))
@@ -42,11 +44,11 @@ def main(arguments: list[str]) -> bool:
     return write(
         "sweep",
         [
-            at_most("wall_ratio", complete / separate, RATIO_BAR),
+            at_most("wall_ratio", complete / separate, RATIO_TARGET),
             Figure("sweep_s", complete, "s"),
             Figure("separate_runs_s", separate, "s"),
             Figure("stages_of_the_sweep", GRID.expected().total(), "stages"),
-            at_least("kills", options.kills, KILLS_BAR, "kills"),
+            at_least("kills", options.kills, KILLS_TARGET, "kills"),
             at_most("killed_sweeps_that_repeated_or_lost_work", failed, 0, "sweeps"),
         ],
     )

@@ -1,7 +1,7 @@
-"""GSM8K as MindRecord beside mindrlhf's rlhf_data.py: whole processes, and rows encoded per second.
+"""Measure the conversion of GSM8K to MindRecord, compared with mindrlhf's rlhf_data.py, and encoded rows/s.
 
-The peer is an option: --mindrlhf CHECKOUT [--python INTERPRETER] [--peer-path PYTHONPATH], in an environment
-that can import mindrlhf and mindformers. --data holds gsm8k/ and qwen2.5-tokenizer/.
+Complete processes are compared. --mindrlhf CHECKOUT [--python INTERPRETER] [--peer-path PYTHONPATH] names an
+environment that can import mindrlhf and mindformers. --data contains gsm8k/ and qwen2.5-tokenizer/.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tests.benchmarks.figures import Figure, at_least, paired_medians, wall_s, w
 from tests.stages.fetch.settings import SHARED, gsm8k_values, values
 
 RUNS = 3
-RATIO_BAR = 3.0
-ENCODE_BAR = 15_000
+RATIO_TARGET = 3.0
+ENCODE_TARGET = 15_000
 PROMPT, SEQUENCE = 2048, 4096  # rlhf_data.py's defaults
 GRPOFLOW = Path(sys.executable).parent / "grpoflow"
 SETTINGS = {"compat": "mindrlhf", "max_prompt_length": PROMPT, "seq_length": SEQUENCE}
 
 
 def main(arguments: list[str]) -> bool:
-    """Measure, write results/tokenize.json; True when every bar is met."""
+    """Measure and write results/tokenize.json; return True if every target is met."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks tokenize", description=__doc__)
     parser.add_argument("--data", type=Path, default=SHARED / "data")
     parser.add_argument("--mindrlhf", type=Path)
@@ -43,22 +43,22 @@ def main(arguments: list[str]) -> bool:
     options = parser.parse_args(arguments)
     source, tokenizer = options.data / "gsm8k" / "train.jsonl", options.data / "qwen2.5-tokenizer"
     if not source.is_file() or not tokenizer.is_dir():
-        names = (("whole_ratio", RATIO_BAR, "ratio"), ("encode_rows_per_s", ENCODE_BAR, "rows/s"))
-        return write("tokenize", [at_least(name, None, bar, unit) for name, bar, unit in names])
+        names = (("whole_ratio", RATIO_TARGET, "ratio"), ("encode_rows_per_s", ENCODE_TARGET, "rows/s"))
+        return write("tokenize", [at_least(name, None, target, unit) for name, target, unit in names])
     with tempfile.TemporaryDirectory() as directory:
         return write("tokenize", _measure(Path(directory), source, tokenizer, options))
 
 
 def _measure(root: Path, source: Path, tokenizer: Path, options: argparse.Namespace) -> list[Figure]:
-    encoded = at_least("encode_rows_per_s", _encode_rows_per_s(source, tokenizer), ENCODE_BAR, "rows/s")
+    encoded = at_least("encode_rows_per_s", _encode_rows_per_s(source, tokenizer), ENCODE_TARGET, "rows/s")
     actual = partial(_fresh, root, partial(_grpoflow, root, source, tokenizer))
     if options.mindrlhf is None:
         (seconds,) = paired_medians(RUNS, actual)
-        return [at_least("whole_ratio", None, RATIO_BAR), encoded, Figure("whole_s", seconds, "s")]
+        return [at_least("whole_ratio", None, RATIO_TARGET), encoded, Figure("whole_s", seconds, "s")]
     reference = partial(_fresh, root, partial(_mindrlhf, root, source, tokenizer, options))
     seconds, peer = paired_medians(RUNS, actual, reference)
     return [
-        at_least("whole_ratio", peer / seconds, RATIO_BAR),
+        at_least("whole_ratio", peer / seconds, RATIO_TARGET),
         encoded,
         Figure("whole_s", seconds, "s"),
         Figure("whole_peer_s", peer, "s"),
@@ -66,7 +66,7 @@ def _measure(root: Path, source: Path, tokenizer: Path, options: argparse.Namesp
 
 
 def _fresh(root: Path, run: Callable[[], float]) -> float:
-    """Run without the files of the run before."""
+    """Remove the files of the previous run, then run."""
     for file in root.glob("train.mindrecord*"):
         file.unlink()
     return run()
@@ -95,7 +95,7 @@ def _mindrlhf(root: Path, source: Path, tokenizer: Path, options: argparse.Names
 
 
 def _encode_rows_per_s(source: Path, tokenizer: Path) -> float:
-    """Median over whole passes: questions and ground truths of all rows to ids."""
+    """Return the median rate of encoding the questions and ground truths of all rows."""
     dataset = read(DatasetConfig, gsm8k_values(str(source.parent)))
     encoder = make_encoder(
         tokenizer, None, dataset, read(TokenizeConfig, values("tokenize", "gsm8k") | SETTINGS)

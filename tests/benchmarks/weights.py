@@ -1,10 +1,10 @@
-"""Weights at real scale: convert, split and merge beside mindformers and MindSpore, memory, and a plain copy.
+"""Measure convert, split and merge of large weights, compared with mindformers, MindSpore and a file copy.
 
-Random weights of the 1.5B and 7B shapes are made at run time (about 65 GB of scratch with 7B). Peers
-run in interpreters of the caller's choice: --mindformers CHECKOUT holds
-research/qwen2_5/convert_weight.py, --mindformers-python runs it (mindspore, mindformers' requirements,
-torch, transformers). convert is timed as a whole process on both sides, split and merge from the call
-of the function to its return.
+Random weights with the shapes of Qwen2.5-1.5B and 7B are created first (about 65 GB of disk space with 7B).
+The interpreters of the compared programs are options: --mindformers CHECKOUT contains
+research/qwen2_5/convert_weight.py, and --mindformers-python runs it (it needs mindspore, mindformers'
+requirements, torch and transformers). convert is timed as a complete process on both sides; split and merge
+are timed from the call of the function to its return.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from stages.weights.strategy.stage import write_strategy
 from tests.benchmarks.figures import Figure, at_least, at_most, write
 from tests.stages.weights.checkpoints import hf_shapes, make_layout, make_model
 
-CONVERT_BAR, SPLIT_BAR, MERGE_BAR = 10.0, 2.0, 8.0
-PEAK_BAR_GIB = 0.3
-COPY_DRIFT_BAR = 1.2
+CONVERT_TARGET, SPLIT_TARGET, MERGE_TARGET = 10.0, 2.0, 8.0
+PEAK_TARGET_GIB = 0.3
+COPY_DRIFT_TARGET = 1.2
 SHAPES = {
     "1_5b": {"hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12,
              "num_key_value_heads": 2, "intermediate_size": 8960, "vocab_size": 151936,
@@ -57,7 +57,7 @@ class Cost:
 
 
 def main(arguments: list[str]) -> bool:
-    """Measure, write results/weights.json; True when every bar is met."""
+    """Measure and write results/weights.json; return True if every target is met."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks weights", description=__doc__)
     parser.add_argument("--mindformers", type=Path, help="a mindformers checkout (convert's peer)")
     parser.add_argument("--mindformers-python", default=sys.executable)
@@ -82,9 +82,9 @@ def _measure(root: Path, options: argparse.Namespace) -> list[Figure]:
         if reference:
             costs[f"{step}_peer"] = measured[1]
     figures = [
-        at_least("convert_ratio", ratio["convert"], CONVERT_BAR),
-        at_least("split_ratio", ratio["split"], SPLIT_BAR),
-        at_least("merge_ratio", ratio["merge"], MERGE_BAR),
+        at_least("convert_ratio", ratio["convert"], CONVERT_TARGET),
+        at_least("split_ratio", ratio["split"], SPLIT_TARGET),
+        at_least("merge_ratio", ratio["merge"], MERGE_TARGET),
     ]
     copy_small = _copy_ratio(small, options.runs)
     shutil.rmtree(small)
@@ -94,19 +94,19 @@ def _measure(root: Path, options: argparse.Namespace) -> list[Figure]:
         for step in ("convert", "split", "merge"):
             costs[f"{step}_7b"] = _in_turn(1, [large / "out"], partial(_child, step, large))[0]
         copy_large = _copy_ratio(large, options.runs)
-        figures.append(at_most("copy_ratio_7b", copy_large, COPY_DRIFT_BAR * copy_small))
+        figures.append(at_most("copy_ratio_7b", copy_large, COPY_DRIFT_TARGET * copy_small))
         figures.append(Figure("bytes_7b", _bytes_of(large / "hf") / 1e9, "GB"))
     else:
-        figures.append(at_most("copy_ratio_7b", None, COPY_DRIFT_BAR * copy_small))
+        figures.append(at_most("copy_ratio_7b", None, COPY_DRIFT_TARGET * copy_small))
     peaks = [cost.peak_gib for name, cost in costs.items() if not name.endswith("_peer")]
-    figures.append(at_most("peak_gib", max(peaks), PEAK_BAR_GIB, "GiB"))
+    figures.append(at_most("peak_gib", max(peaks), PEAK_TARGET_GIB, "GiB"))
     for name, cost in costs.items():
         figures += [Figure(f"{name}_s", cost.wall_s, "s"), Figure(f"{name}_peak_gib", cost.peak_gib, "GiB")]
     return figures
 
 
 def _prepare(root: Path, size: str, shards: int, layers: int | None) -> Path:
-    """root/size with hf/ (random weights), strategy/, ranks/ and, for MindSpore's transform, full/rank_0/."""
+    """Create root/size with hf/ (random weights), strategy/, ranks/ and, for MindSpore, full/rank_0/."""
     model = make_model(**SHAPES[size] | ({"num_hidden_layers": layers} if layers else {}))
     folder = root / size
     shapes = list(hf_shapes(model).items())
@@ -179,7 +179,7 @@ def _child_result(command: list[str]) -> Cost:
 
 
 def _process(command: list[str], cwd: Path, env: dict[str, str] | None = None) -> Cost:
-    """A whole process: its wall time and its own peak memory."""
+    """Run a process; return its wall time and peak memory."""
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(command, cwd=cwd, env=env, stdout=log, stderr=log)
@@ -205,7 +205,7 @@ def _merge_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]:
 
 
 def _convert_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost] | None:
-    """mindformers' convert_weight.py as a whole process; None without a checkout."""
+    """Return a function that runs mindformers' convert_weight.py; None without a checkout."""
     if options.mindformers is None:
         return None
     script = options.mindformers.resolve() / "research" / "qwen2_5" / "convert_weight.py"
@@ -227,7 +227,7 @@ def _convert_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]
 
 
 def _in_turn(runs: int, outputs: list[Path], *sides: Callable[[], Cost]) -> list[Cost]:
-    """Medians of wall time and maxima of memory of several sides, measured in turn on a settled disk."""
+    """Return median wall time and maximum memory of functions that alternate, each after a disk sync."""
     costs: list[list[Cost]] = [[] for _ in sides]
     for _ in range(runs):
         for side, measured in zip(sides, costs, strict=True):
@@ -244,7 +244,7 @@ def _in_turn(runs: int, outputs: list[Path], *sides: Callable[[], Cost]) -> list
 
 
 def _copy_ratio(root: Path, runs: int) -> float:
-    """Time of split to that of copying the same bytes, both until the disk has them."""
+    """Return the time of split divided by the time of copying the same bytes, both including the sync."""
     ratios = []
     for _ in range(runs):
         times = []

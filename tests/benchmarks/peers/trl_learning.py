@@ -1,6 +1,6 @@
-"""TRL's GRPOTrainer on our task: python trl_learning.py SETTINGS.json RESULT.json, where TRL is installed.
+"""Train with TRL's GRPOTrainer: python trl_learning.py SETTINGS.json RESULT.json, in an environment with TRL.
 
-Needs this project on PYTHONPATH for its reward functions, which import nothing but Python's own library and
+This project must be on PYTHONPATH for its reward functions, which import only the standard library and
 annotated_types. RESULT: {"versions", "checks": [[step, greedy accuracy on the held-out prompts]]}.
 """
 
@@ -17,7 +17,7 @@ from stages.rewards import functions
 
 
 class Checks(transformers.TrainerCallback):
-    """Greedy accuracy before the first step and after every few."""
+    """Measurement of the greedy accuracy before the first step and every few steps."""
 
     def __init__(self, texts, solutions, every, max_tokens, tokenizer):
         self.texts, self.solutions, self.every, self.max_tokens = texts, solutions, every, max_tokens
@@ -107,7 +107,7 @@ def main(settings_file, result_file):
 
 
 def reward(name):
-    """One of our reward functions as TRL calls them."""
+    """Return a reward function of grpoflow with the signature that TRL expects."""
     score = functions.ITEM_REWARDS[name]
 
     def scored(completions, solution, **_):

@@ -1,4 +1,4 @@
-"""Steps of TRL's GRPOTrainer: python trl_steps.py SETTINGS.json RESULT.json, in an environment with TRL.
+"""Time steps of TRL's GRPOTrainer: python trl_steps.py SETTINGS.json RESULT.json, in an environment with TRL.
 
 Imports nothing of this project. RESULT: {"versions", "steps": [{"step_s", "rollout_s"}], "peak_memory_gib"}.
 """
@@ -16,7 +16,7 @@ from datasets import Dataset
 
 
 class Timed(trl.GRPOTrainer):
-    """Counts the seconds of each step, and of its generation."""
+    """Trainer that measures the seconds of each step and of its generation."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -34,7 +34,7 @@ class Timed(trl.GRPOTrainer):
 
 
 class Steps(transformers.TrainerCallback):
-    """Ends a step's clock after the optimizer's update."""
+    """Callback that ends the measurement of a step after the optimizer's update."""
 
     trainer = None
 
@@ -96,7 +96,7 @@ def main(settings_file, result_file):
 
 
 def reward(completions, **_):
-    """Something that differs from completion to completion."""
+    """Return rewards that differ between completions."""
     return [completion.count("1") / 10 for completion in completions]
 
 
