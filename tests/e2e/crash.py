@@ -12,21 +12,11 @@ from pathlib import Path
 
 import psutil
 
-from launch.process.tree import JOB_VARIABLE, end_job
+from launch.process.tree import end_job
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e.conftest import command, manifests, run
-
-
-def jobs_of(store: Path) -> set[str]:
-    """Jobs of a store that still have a living process on this machine."""
-    results = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            job = process.environ().get(JOB_VARIABLE, "")
-            if job.startswith(str(store)) and process.status() != psutil.STATUS_ZOMBIE:
-                results.add(job)
-    return results
+from tests.processes import living, wait_until
 
 
 def kill_everything(orchestrator: subprocess.Popen[str], store: Path) -> None:
@@ -36,7 +26,7 @@ def kill_everything(orchestrator: subprocess.Popen[str], store: Path) -> None:
     for fork in forks:
         with contextlib.suppress(psutil.NoSuchProcess):
             fork.kill()
-    for job in jobs_of(store):
+    for job in set(living(store).values()):
         end_job(job, grace_s=0.0)
     orchestrator.wait()
 
@@ -46,13 +36,15 @@ def start(store: Path, stage: str | None = None, sign: str | None = None) -> sub
     errors = store.parent / "stderr"
     with errors.open("w") as stderr:
         process = subprocess.Popen(command(store), stdout=subprocess.DEVNULL, stderr=stderr, text=True)
-    deadline = time.monotonic() + 180
-    while (stage is not None and f"{stage}: started" not in errors.read_text()) or (
-        sign is not None and not list(store.glob(sign))
-    ):
-        assert process.poll() is None, errors.read_text()
-        assert time.monotonic() < deadline, f"{stage} {sign} was not reached"
-        time.sleep(0.02)
+    wait_until(
+        lambda: (
+            (stage is None or f"{stage}: started" in errors.read_text())
+            and (sign is None or list(store.glob(sign)))
+        ),
+        180,
+        process,
+        lambda: f"{stage} {sign} was not reached\n{errors.read_text()}",
+    )
     return process
 
 

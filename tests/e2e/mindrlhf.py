@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 from tests.e2e import outside
 from tests.e2e.conftest import Finished, luigi, run_plain
+from tests.processes import wait_until
 
 HOME = outside.DATA / "mindrlhf_standin"
 BASE = [
@@ -48,8 +48,4 @@ def begin(store: Path, *overrides: str) -> subprocess.Popen[str]:
 
 def wait_for_hanging(first: subprocess.Popen[str], store: Path, workers: int) -> None:
     """Until all have come so far; fails at once when the run has ended instead."""
-    deadline = time.monotonic() + 240
-    while hanging(store) < workers:
-        assert first.poll() is None, first.communicate()[1]
-        assert time.monotonic() < deadline, first.args
-        time.sleep(0.1)
+    wait_until(lambda: hanging(store) >= workers, 240, first, lambda: first.communicate(timeout=30)[1])

@@ -6,15 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psutil
 
-from launch.process.tree import JOB_VARIABLE
 from tests.e2e.conftest import CHEAP, luigi
+from tests.processes import living, wait_until
 
 DATA = Path(__file__).parents[1] / "data"
 STEPS = 12  # 96 prompts, 8 a step
@@ -63,18 +61,6 @@ def moved(before: Path, after: Path) -> set[float]:
     )
 
 
-def living(store: Path) -> list[int]:
-    """Processes that belong to a run of this store."""
-    pids = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(JOB_VARIABLE, "").startswith(str(store)):
-                pids.append(process.pid)
-        except psutil.Error:
-            continue
-    return pids
-
-
 def surrounded(directory: Path, section: str = "engine") -> list[str]:
     """Overrides that put a program into a `container` and source a script, which notes who sourced it."""
     script = directory / "environment.sh"
@@ -93,7 +79,7 @@ def dry_run(store: Path, *overrides: str) -> list[Path]:
     arguments = [sys.executable, "-m", "pipeline.cli", "run", "--render", f"store={store}", *overrides]
     shown = subprocess.run(arguments, capture_output=True, text=True, cwd=store.parent)
     assert shown.returncode == 0, shown.stderr
-    assert living(store) == []
+    assert not living(store)
     scripts = [Path(line) for line in shown.stdout.splitlines() if not line.startswith("note: ")]
     assert all(script.is_file() for script in scripts) and not list(store.glob(".logs/*/by_hand"))
     return scripts
@@ -127,9 +113,6 @@ def kill_when(
     run = subprocess.Popen(
         luigi(store, *overrides), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=store.parent
     )
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and run.poll() is None and (reached() < workers or not is_ready()):
-        time.sleep(0.1)
-    assert reached() == workers and is_ready()
+    wait_until(lambda: reached() == workers and is_ready(), 240, run)
     run.send_signal(signal.SIGKILL)
     run.wait()

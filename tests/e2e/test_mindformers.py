@@ -12,11 +12,11 @@ from tests.e2e.outside import (
     STEPS,
     artifact,
     kill_when,
-    living,
     result,
     rows,
     weights_moved,
 )  # fmt: skip
+from tests.processes import living
 
 ALPACA = [
     {"instruction": f"Add {number} and {number + 1}.", "input": "", "output": str(2 * number + 1)}
@@ -56,7 +56,7 @@ def test_a_killed_run_resumes_and_grpo_starts_from_its_result(tmp_path, alpaca):
     kill_when(store, [*run, standin("hang@7")], "sft", line, 2, saved_step_6)
     done = run_plain(store, *run, task="Export")  # what it is worth other tests ask
     assert done.exit_code == 0, done.stderr
-    assert living(store) == []
+    assert not living(store)
     assert result(store, "sft")["resumed_from"] == [6, 1]
     output = rows(store, "sft")
     assert [row["step"] for row in output] == list(range(1, STEPS + 1))

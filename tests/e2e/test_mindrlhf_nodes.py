@@ -2,14 +2,14 @@
 
 import json
 import subprocess
-import time
 
 import pytest
 
 from tests.e2e.mindrlhf import BASE, begin, rows, run, wait_for_hanging
-from tests.e2e.outside import STEPS, artifact, dry_run, living, weights_moved
+from tests.e2e.outside import STEPS, artifact, dry_run, weights_moved
 from tests.launch.cluster import cluster
 from tests.launch.namespaces import machines
+from tests.processes import living, wait_until
 
 pytestmark = [pytest.mark.nodes, pytest.mark.slow]
 MEET = "+engine.env.STANDIN_MEET=1"
@@ -37,7 +37,7 @@ def check_resumed(store):
     assert (result["resumed_from"], result["steps"]) == ([0, 6], STEPS)
     assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
     assert weights_moved(store) == {float(STEPS)}
-    assert living(store) == []
+    assert not living(store)
 
 
 @pytest.mark.long  # in the default suite, a machine that is lost: tests/launch/test_nodes.py
@@ -101,10 +101,7 @@ def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(store, tmp_path
         wait_for_hanging(job, store, 2)
         nodes.cut(1)
         (log,) = store.glob(".logs/grpo-*/attempt_*/slurm-*.log")
-        deadline = time.monotonic() + 120
-        while "node1" not in log.read_text():
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
+        wait_until(lambda: "node1" in log.read_text(), 120, describe=log.read_text)
         if requeue:
             nodes.mend(1)
             _, output = job.communicate(timeout=300)

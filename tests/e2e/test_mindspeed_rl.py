@@ -10,8 +10,9 @@ import pytest
 
 from tests.e2e.conftest import CHEAP, run_plain
 from tests.e2e.mindrlhf import rows, standin
-from tests.e2e.outside import SFT, artifact, living, sourced, surrounded
+from tests.e2e.outside import SFT, artifact, sourced, surrounded
 from tests.e2e.outside import weights_moved as outside_moved
+from tests.processes import living
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one: pip install 'grpoflow[test]'")
 
@@ -64,7 +65,7 @@ def prepared(tmp_path_factory):
     store = tmp_path_factory.mktemp("mindspeed_rl") / "store"
     done = run(store, standin("die@3:1"))
     assert done.exit_code == 1 and "out of memory, said worker 1" in done.stderr, done.stderr
-    assert living(store) == []
+    assert not living(store)
     assert not list(store.glob("grpo/*/manifest.json"))
     return store
 
@@ -78,7 +79,7 @@ def finished(store, *overrides):
     """Run to the end, and look at all that comes home."""
     done = run(store, *overrides)
     assert done.exit_code == 0, done.stderr
-    assert living(store) == []
+    assert not living(store)
     assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
     assert [row["reward"] for row in rows(store)] == [step / 8 for step in range(1, STEPS + 1)]
     kl = [row["kl"] for row in rows(store)]  # the reference is the original, not what the run goes on from

@@ -1,7 +1,6 @@
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e import crash, sweeping
 from tests.e2e.conftest import CHEAP
+from tests.processes import living, wait_until
 
 SWEPT = ["report.title=one,two", "export.dtype=float32,bfloat16"]
 
@@ -99,17 +99,14 @@ def test_signal_ends_all_points_without_tracebacks(finished, tmp_path):
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
     _wait_for(process, errors, "[0] evaluate: started")
     _wait_for(process, errors, "[1] evaluate: started")
-    began = time.monotonic()
     process.terminate()
     assert process.wait(timeout=30) == 143
-    while crash.jobs_of(store) or "repeat the command to resume" not in errors.read_text():
-        if time.monotonic() - began > 60:
-            pytest.fail(f"{crash.jobs_of(store)} {errors.read_text()}")
-        time.sleep(0.1)
+    wait_until(
+        lambda: not living(store) and "repeat the command to resume" in errors.read_text(),
+        describe=lambda: f"{living(store)} {errors.read_text()}",
+    )
     assert "Traceback" not in errors.read_text()
 
 
 def _wait_for(process, errors, text):
-    while text not in errors.read_text():
-        assert process.poll() is None, errors.read_text()
-        time.sleep(0.02)
+    wait_until(lambda: text in errors.read_text(), 120, process, errors.read_text)

@@ -7,12 +7,13 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.processes import wait_until
 
 SSHD = "/usr/sbin/sshd"
 TAG = f"gf{os.getpid()}"  # a killed run leaves its names behind; they must not be in the way
@@ -113,7 +114,9 @@ def _machine(number: int, directory: Path, key: Path) -> subprocess.Popen[bytes]
 
 
 def _wait_for(ssh: list[str], address: str) -> None:
-    deadline = time.monotonic() + 15
-    while subprocess.run([*ssh, address, "true"], stdin=subprocess.DEVNULL).returncode != 0:
-        assert time.monotonic() < deadline, f"{socket.gethostname()}: no ssh to {address}"
-        time.sleep(0.2)
+    command = [*ssh, address, "true"]
+    wait_until(
+        lambda: subprocess.run(command, stdin=subprocess.DEVNULL).returncode == 0,
+        15,
+        describe=lambda: f"{socket.gethostname()}: no ssh to {address}",
+    )

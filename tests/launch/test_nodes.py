@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import psutil
@@ -14,9 +13,9 @@ from launch.nodes import fan_out
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Start
 from launch.process.tree import JOB_VARIABLE
-from tests.e2e.outside import living
 from tests.launch.launchers import local_launcher
 from tests.launch.namespaces import machines
+from tests.processes import living, wait_until
 
 pytestmark = [pytest.mark.nodes, pytest.mark.slow]
 WORKER = """
@@ -70,7 +69,7 @@ def test_two_machines_connect_at_an_address_and_port_chosen_by_the_launcher(two,
     for rank in (0, 1):
         assert f"met as rank {rank} of 2" in (logs / f"worker_{rank}.log").read_text()
     assert "they meet at 10.77.0.1:" in (logs / "start.log").read_text()
-    assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
+    assert not living(tmp_path) and not list(logs.glob(".here-*"))
 
 
 def test_a_machine_without_the_shared_directory_is_refused_before_the_start(two, tmp_path):
@@ -85,7 +84,7 @@ def test_a_machine_without_the_shared_directory_is_refused_before_the_start(two,
     directory = tmp_path / "launch"
     (output,) = [line for line in failure.value.tail if line.startswith("error: ")]
     assert output.startswith(f"error: node 10.77.0.2: {directory}: must be one directory for all nodes")
-    assert not list((tmp_path / "logs").glob("worker_*.log")) and living(tmp_path) == []
+    assert not list((tmp_path / "logs").glob("worker_*.log")) and not living(tmp_path)
     assert not list(directory.glob(".shared-*"))
 
 
@@ -112,7 +111,7 @@ def test_a_failed_worker_ends_the_run_on_every_machine(two, tmp_path):
         run(tmp_path, start(tmp_path, 2, "1"), launcher(two))
     assert failure.value.log == logs / "worker_1.log"
     assert any("out of memory" in line for line in failure.value.tail)
-    assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
+    assert not living(tmp_path) and not list(logs.glob(".here-*"))
 
 
 def test_a_killed_launcher_leaves_nothing_running(two, tmp_path):
@@ -129,7 +128,7 @@ def test_a_killed_launcher_leaves_nothing_running(two, tmp_path):
     for process in psutil.process_iter():  # what launch.process.tree.end_job does: ssh carries the job's name
         if process.pid in living(tmp_path) and process.name() == "ssh":
             process.kill()
-    wait_until(lambda: living(tmp_path) == [])
+    wait_until(lambda: not living(tmp_path))
 
 
 def test_a_lost_machine_is_named(two, tmp_path, monkeypatch):
@@ -149,15 +148,8 @@ def test_a_lost_machine_is_named(two, tmp_path, monkeypatch):
             launcher=launcher(two), on_poll=cut, silent_s=lambda: 0.0, silence_timeout_s=None,
         )  # fmt: skip
     assert any("node 10.77.0.2 ended with exit code 255 (ssh lost it)" in line for line in failure.value.tail)
-    wait_until(lambda: living(tmp_path) == [])  # there, too: no sign of life came any more
+    wait_until(lambda: not living(tmp_path))  # there, too: no sign of life came any more
 
 
 def arrived(directory):
     return sum("here" in log.read_text() for log in (directory / "logs").glob("worker_*.log"))
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)

@@ -10,6 +10,7 @@ import pytest
 
 from launch.errors import ProcessFailed, ProcessTimedOut
 from launch.process import child, tree
+from tests.processes import wait_until
 
 # A tree as msrun makes it: the child starts a grandchild in a session of its own, which ignores SIGTERM.
 TREE = """
@@ -28,10 +29,7 @@ def living(pid):
 
 
 def wait_for(path):
-    deadline = time.monotonic() + 20
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline, f"{path} was not written"
-        time.sleep(0.05)
+    wait_until(lambda: path.exists() and path.read_text(), 20, describe=lambda: f"{path} was not written")
     return int(path.read_text())
 
 
@@ -103,10 +101,10 @@ def test_a_killed_process_leaves_no_child_and_a_later_start_lives_on(tmp_path, g
     try:
         os.killpg(starter.pid, signal.SIGKILL) if group else starter.kill()
         starter.wait()
-        deadline = time.monotonic() + 60
-        while living(grandchild) or living(trainer.pid):
-            assert time.monotonic() < deadline, "the trainer outlived the process that started it"
-            time.sleep(0.05)
+        wait_until(
+            lambda: not living(grandchild) and not living(trainer.pid),
+            describe=lambda: "the trainer outlived the process that started it",
+        )
         time.sleep(0.5)
         assert living(later.pid)
     finally:

@@ -22,6 +22,7 @@ from launch.process.tree import JOB_VARIABLE, end_job
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher, several
 from tests.launch.namespaces import machines
+from tests.processes import living, wait_until
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one here: pip install 'grpoflow[test]'")
 
@@ -69,7 +70,7 @@ def run(directory, begun, settings, poll=lambda: None):
 
     def look():
         if not sessions:  # Ray's workers overwrite their environment, but stay in the session
-            sessions.update(os.getsid(pid) for pid in of_job(directory))
+            sessions.update(os.getsid(pid) for pid in living(directory))
         poll()
 
     try:
@@ -81,15 +82,6 @@ def run(directory, begun, settings, poll=lambda: None):
         assert sessions
         wait_until(lambda: not in_sessions(sessions), 20)
     return (logs / "worker_0.log").read_text()
-
-
-def of_job(directory):
-    result = []
-    for each in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if each.environ().get(JOB_VARIABLE, "").split("@")[0] == str(directory):
-                result.append(each.pid)
-    return result
 
 
 def in_sessions(sessions):
@@ -109,13 +101,6 @@ def listening(sessions):
             result |= {at.laddr.ip for at in each.net_connections("inet") if at.status == psutil.CONN_LISTEN}
     assert result
     return result
-
-
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def counted(directory):

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from launch.nodes import run as nodes_run
 from launch.nodes.scripts import Node, script
 from launch.nodes.start import Start
 from tests.launch.launchers import local_launcher
+from tests.processes import wait_until
 
 LOCAL = local_launcher()
 MSRUN = """#!/bin/sh
@@ -126,10 +126,7 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
 
     def started():
         child = subprocess.Popen(["bash", "-c", text], env={"PATH": "/usr/bin:/bin"})
-        deadline = time.monotonic() + 30
-        while len(left()) != 2:  # msrun and its worker
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: len(left()) == 2, 30)  # msrun and its worker
         return child
 
     killed = started()

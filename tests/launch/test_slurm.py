@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from launch.nodes import slurm
 from launch.nodes.start import Start
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher
+from tests.processes import wait_until
 
 WORKER = """
 import os, sys, time
@@ -94,10 +94,7 @@ def test_a_worker_that_fails_fails_the_run(running, tmp_path):
 def test_a_run_that_is_stopped_cancels_its_job(running, tmp_path):
     with pytest.raises(ProcessTimedOut):
         run(tmp_path, "stay", timeout_s=8.0)
-    deadline = time.monotonic() + 40
-    while jobs():  # Slurm gives its processes time to end
-        assert time.monotonic() < deadline, jobs()
-        time.sleep(0.5)
+    wait_until(lambda: not jobs(), 40, describe=jobs)  # Slurm gives its processes time to end
 
 
 @pytest.mark.slurm

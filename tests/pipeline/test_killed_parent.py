@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.e2e import crash
+from tests.processes import living, wait_until
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,9 @@ def test_a_stage_ends_with_its_parent(tmp_path, command):
         line += ["dataset=gsm8k", "dataset.source=url", "dataset.hub=null", "layout=dp1_mp1_pp1"]
         line += [f"dataset.files.{split}.name={address}" for split in ("train", "test")]
         process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 120
-        while not crash.jobs_of(store):
-            assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: living(store), 120, process, lambda: process.communicate(timeout=30)[1])
         time.sleep(1)  # until the stage has begun to wait
-        assert crash.jobs_of(store)
+        assert living(store)
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 60
-        while crash.jobs_of(store):
-            assert time.monotonic() < deadline, f"still running: {crash.jobs_of(store)}"
-            time.sleep(0.1)
+        wait_until(lambda: not living(store), 60, describe=lambda: f"still running: {living(store)}")

@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.outside import living
+from tests.processes import living, wait_until
 
 
 def run(
@@ -50,14 +49,9 @@ def kill_when(is_due: Callable[[], bool], command: Sequence[str], store: Path) -
     store.parent.mkdir(parents=True, exist_ok=True)
     with (store.parent / "stderr").open("w") as stderr:
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=store.parent)
-    deadline = time.monotonic() + 1500
-    while not is_due():
-        assert running.poll() is None, (store.parent / "stderr").read_text()
-        assert time.monotonic() < deadline, f"what it is to be killed after never happened in {store}"
-        time.sleep(0.05)
+    wait_until(is_due, 1500, running, (store.parent / "stderr").read_text)
     running.kill()
     running.wait()
     for process in living(store):
         os.kill(process, signal.SIGKILL)
-    while living(store):
-        time.sleep(0.05)
+    wait_until(lambda: not living(store))

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from stages.base.errors import InputError
 from stages.fetch import hub as fetching
 from stages.fetch.listing import matching
+from tests.processes import wait_until
 from tests.stages.fetch.settings import fetch
 
 WEIGHTS = bytes(range(256)) * 4000
@@ -85,10 +85,7 @@ def test_a_killed_download_is_resumed(tiny, tmp_path):
     tiny.bytes_per_s = 400_000
     killed = child(tiny, tmp_path)
     partial = tmp_path / "models/Qwen--tiny/snapshots/master/model.safetensors.incomplete"
-    deadline = time.monotonic() + 60
-    while not (partial.exists() and partial.stat().st_size > 100_000):
-        assert time.monotonic() < deadline and killed.poll() is None, killed.stdout.read()
-        time.sleep(0.02)
+    wait_until(lambda: partial.exists() and partial.stat().st_size > 100_000, 60, killed)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     retained = partial.stat().st_size

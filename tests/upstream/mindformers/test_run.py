@@ -11,7 +11,8 @@ from stages.engines.mindformers.logs import FINISHED
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.stage import PART
 from stages.weights.tensors import load
-from tests.e2e.outside import artifact, living, result, rows
+from tests.e2e.outside import artifact, result, rows
+from tests.processes import living
 from tests.upstream.programs import kill_when
 
 pytestmark = [pytest.mark.upstream, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -55,7 +56,7 @@ def uninterrupted(command, tmp_path_factory):
 def finish(line, store):
     done = subprocess.run(line, capture_output=True, text=True, cwd=store.parent, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
-    assert living(store) == []
+    assert not living(store)
 
 
 def log(store):

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from stages.weights.tensors import load
-from tests.e2e.outside import artifact, living, result
+from tests.e2e.outside import artifact, result
+from tests.processes import living
 from tests.upstream.mindrlhf.runs import Recipe, finish, logs, run
 from tests.upstream.mindrlhf.test_run import check_finished
 
@@ -59,7 +60,7 @@ def test_a_reward_that_breaks_is_named_and_the_run_goes_on_when_it_is_mended(ups
     failed = run(store, mine.overrides())
     assert failed.exit_code == 1
     assert "ZeroDivisionError: my reward" in failed.stderr and "worker_0.log" in failed.stderr
-    assert not list(store.glob("grpo/*/manifest.json")) and living(store) == []
+    assert not list(store.glob("grpo/*/manifest.json")) and not living(store)
     source.write_text(text, encoding="utf-8")
     done = run(store, mine.overrides())
     assert done.exit_code == 0, done.stderr

@@ -1,0 +1,47 @@
+"""Processes that tests start: waiting for a condition, and the processes of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launch.process.tree import JOB_VARIABLE
+
+
+def wait_until(
+    condition: Callable[[], object],
+    seconds: float = 60.0,
+    process: subprocess.Popen[Any] | None = None,
+    describe: Callable[[], object] = lambda: "the condition is not met in time",
+) -> None:
+    """Wait until `condition()` is true.
+
+    Args:
+        condition: function that is called every 0.05 s.
+        seconds: time after which the test fails.
+        process: process that must not end before.
+        describe: function that returns the message of the failure.
+    """
+    deadline = time.monotonic() + seconds
+    has_ended = False
+    while not condition():
+        assert not has_ended and time.monotonic() < deadline, describe()
+        time.sleep(0.05)
+        has_ended = process is not None and process.poll() is not None
+
+
+def living(root: Path) -> dict[int, str]:
+    """Return the job of each living process, by its id, for jobs whose name begins with `root`."""
+    result = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            job = process.environ().get(JOB_VARIABLE, "")
+            if job.startswith(str(root)) and process.status() != psutil.STATUS_ZOMBIE:
+                result[process.pid] = job
+    return result
