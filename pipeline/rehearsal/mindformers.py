@@ -9,7 +9,7 @@ from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.engine import ENGINE
-from stages.engines.mindformers.rehearsal import shim, shrink
+from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.stage import PART
 from stages.engines.rehearsal import KILLED_AFTER, Proof, positive, proof, resumed
 from stages.grpo.metrics import read_rows
@@ -27,7 +27,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
 def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     """Train, kill the run after a checkpoint, resume it, and yield the proofs."""
     model, script = stages.root / "model", stages.root / "script.json"
-    small = shrink.shrink(plan.config.plain(), model, script)
+    small = shim.shrink(plan.config.plain(), model, script)
     stages.write_model(plan, small)
     shim.write_answers(script, ())
     planned = stages.plan(small)

@@ -17,8 +17,7 @@ from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
-from stages.engines.mindspeed_rl.rehearsal import shrink
-from stages.engines.mindspeed_rl.rehearsal.cpu import validate
+from stages.engines.mindspeed_rl.rehearsal import cpu
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
@@ -64,14 +63,14 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     assert tokenizer is not None  # refusals
     stages.display.print_line("validate_rl_args and Megatron's validate_args of the run's own files …")
     yield _validated(config, tokenizer, stages.root)
-    small = shrink.shrink(config.plain(), stages.root / "model")
+    small = cpu.shrink(config.plain(), stages.root / "model")
     stages.write_model(plan, small)
     planned = stages.plan(small)
     stages.build_until(planned, "convert")
     yield _preprocessed(planned, stages)
     stages.build(planned, "convert")
     yield _converted_back(planned, stages)
-    yield _started(stages.plan(shrink.on_single_card(small)), stages)
+    yield _started(stages.plan(cpu.on_single_card(small)), stages)
     yield from UNPROVEN
 
 
@@ -87,7 +86,7 @@ def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
         (directory / "train.yaml").write_text(dump(values), encoding="utf-8")
     nodes = len(launch.nodes_of(run.npus, config.launcher))
     python = Path(str(checks.interpreter(engine.python)))
-    results = validate(python, Path(engine.mindspeed_rl_home), directories, nodes, engine.env)
+    results = cpu.validate(python, Path(engine.mindspeed_rl_home), directories, nodes, engine.env)
     claim = "configuration accepted by upstream"
     for result in results:
         if error := result.get("error"):

@@ -1,6 +1,11 @@
-"""Programs of the engines, recognised by files of their checkouts."""
+"""Programs of the engines: versions that work, and recognition by files of their checkouts."""
 
 from pathlib import Path
+
+import yaml
+
+from stages.base.errors import ConfigError, Problem
+from stages.engines.declaration import Window
 
 MARKS = (
     ("MindSpeed-RL", "mindspeed_rl"),
@@ -19,6 +24,12 @@ MARKS = (
 the three programs that follow it."""
 
 
+def windows(file: Path, *groups: str) -> tuple[Window, ...]:
+    """Return the versions that work, from groups of a YAML file: distribution: [versions, reason]."""
+    listed = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return tuple((name, *window) for group in groups for name, window in listed[group].items())
+
+
 def program_in(home: str | Path) -> str | None:
     """Return the program whose checkout `home` is, or None if it is none of MARKS."""
     return next((program for program, mark in MARKS if (Path(home) / mark).exists()), None)
@@ -30,3 +41,16 @@ def mismatch(home: str | Path, expected: str, fault: str) -> str:
     if program is not None and program != expected.rpartition("/")[2]:
         return f"is a checkout of {program}, must be one of {expected}"
     return f"must be a checkout of {expected}: {fault}"
+
+
+def read(setting: str, home: str, file: str | Path, expected: str, remedy: str = "") -> str:
+    """Return the text of a file in the checkout of `expected` that a setting names.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return (Path(home) / file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        rule = mismatch(home, expected, f"{file} must be readable ({error})")
+        raise ConfigError([Problem(setting, home, rule, remedy)]) from None

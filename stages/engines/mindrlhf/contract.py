@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, Problem
+from stages.engines import programs
 from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.config import VERSIONS, Version
-from stages.engines.programs import mismatch
 from stages.models.families.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 from stages.models.family import Mindrlhf
 
@@ -49,16 +49,8 @@ def recognise(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
 
 
 def read(home: str, file: str | Path, remedy: str = "") -> str:
-    """Return the text of a checkout's file.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    try:
-        return (Path(home) / file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        rule = mismatch(home, "mindspore-ai/mindrlhf", f"{file} must be readable ({error})")
-        raise ConfigError([Problem("engine.mindrlhf_home", home, rule, remedy)]) from None
+    """Return the text of a checkout's file; raises ConfigError if it cannot be read."""
+    return programs.read("engine.mindrlhf_home", home, file, "mindspore-ai/mindrlhf", remedy)
 
 
 def unknown_keys(home: str, rendered: Mapping[str, Any]) -> list[str]:

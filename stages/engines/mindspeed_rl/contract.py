@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, Problem
+from stages.engines import programs
 from stages.engines.mindspeed_rl.config import VERSIONS, MindspeedRlEngine, Version
 from stages.engines.programs import mismatch, program_in
 
@@ -121,16 +122,8 @@ def templates(home: str) -> dict[str, dict[str, Any]]:
 
 
 def read(home: str, file: Path) -> str:
-    """Return the text of a checkout's file.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    try:
-        return (Path(home) / file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        rule = f"must be a checkout of Ascend/MindSpeed-RL: {file} must be readable ({error})"
-        raise _refused(home, rule) from None
+    """Return the text of a checkout's file; raises ConfigError if it cannot be read."""
+    return programs.read("engine.mindspeed_rl_home", home, file, "Ascend/MindSpeed-RL", _REMEDY)
 
 
 def _refused(home: str, rule: str, remedy: str = _REMEDY) -> ConfigError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,14 @@ from stages import catalog
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text, part
-from stages.engines.declaration import Checkout, Engine, Known, Load, Window
+from stages.engines.declaration import Checkout, Engine, Known, Load
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
 from stages.engines.mindspeed_rl import contract, memory, rules, verifiers
-from stages.engines.mindspeed_rl.config import MindspeedRlEngine
+from stages.engines.mindspeed_rl.config import VERSIONS, MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
 from stages.engines.mindspeed_rl.notes import notes
+from stages.engines.mindspeed_rl.upstream import FIELDS
+from stages.engines.programs import windows
 from stages.fetch.config import licence_files
 from stages.grpo.config import EvaluateConfig
 from stages.models.memory import warnings
@@ -114,44 +115,13 @@ def _all_but(
     )
 
 
-_PYARROW: Window = ("pyarrow", ">=21,<22", "datasets wants 21; later ones refuse the NumPy 1 that is pinned")
-_HYDRA: Window = ("hydra-core", ">=1.3,<1.4", "its requirements.txt pins 1.3.2")
-KNOWN: Mapping[str, Known] = {
-    "05a90d7": Known(
-        (
-            ("mindspore", ">=2.7", "its back end, through MSAdapter; 2.7.2 goes with CANN 8.5"),
-            NUMPY,
-            SAFETENSORS,
-            _PYARROW,
-            ("ray", ">=2.42.1,<2.55", "its guide pins 2.42.1, its requirements.txt 2.54.0"),
-            _HYDRA,
-            ("antlr4-python3-runtime", "==4.9.*", "its guide pins 4.9.3; Hydra 1.3's grammar is of 4.9"),
-            ("transformers", "==4.57.1", "its requirements.txt"),
-            ("tensordict", "==0.8.1", "its requirements.txt"),
-            ("vllm", ">=0.11.0.dev0,<0.12", "its guide pins b8b302c of releases/v0.11.0"),
-        ),
-        ("cann", ">=8.5,<8.6", "its guide names 8.5.0"),
-        ("driver", ">=25.0", "its guide names 25.5.0; MindSpore with CANN 8.5 goes from 25.0.RC1 on"),
-    ),
-    "667a547": Known(
-        (
-            ("mindspore", "==2.7.0", "its back end, through MSAdapter; it goes with CANN 8.2, as its guide"),
-            NUMPY,
-            SAFETENSORS,
-            _PYARROW,
-            ("ray", "==2.42.1", "its requirements.txt"),
-            _HYDRA,
-            ("antlr4-python3-runtime", ">=4.7.2,<4.10", "its guide pins 4.7.2; 4.10 reads no such grammar"),
-            ("transformers", ">=4.48.2,<4.53", "its requirements.txt: 4.48.2, at 749829d^ 4.52.1"),
-            ("tensordict", "==0.1.2", "its requirements.txt"),
-            ("vllm", "", "its guide pins 5bc1ad6 and tells vllm-ascend that it is 0.9.0 (VLLM_VERSION)"),
-        ),
-        ("cann", ">=8.1,<8.3", "its guide names 8.1.RC1, at 749829d^ 8.2.RC1"),
-        ("driver", ">=24.1", "its guide names 25.0.RC1; CANN 8.1 came out with 24.1"),
-    ),
-}
-"""Contract -> versions that work, newest first. Source: requirements.txt and install_guide.md at 667a547,
-749829d^ and 05a90d7, which do not name MindSpore: its releases are matched with the CANN that they name."""
+def known(version: str) -> Known:
+    """Return the versions that work with a contract, from fields/versions.yaml."""
+    mindspore, *others = windows(VERSIONS_FILE, version)
+    return Known((mindspore, NUMPY, SAFETENSORS, *others), *windows(VERSIONS_FILE, f"machine_{version}"))
+
+
+VERSIONS_FILE = FIELDS / "versions.yaml"
 ENGINE = Engine(
     name="mindspeed_rl",
     trains=lambda family: family.megatron is not None,
@@ -180,7 +150,7 @@ ENGINE = Engine(
             needed_by=("05a90d7",),
         ),
     ),
-    known=KNOWN,
+    known={version: known(version) for version in VERSIONS},
     imports=("ray", "hydra-core", "transformers"),
     derive=derive,
     requirements=lambda run: contract.missing_converter(job(run).engine),

@@ -36,10 +36,9 @@ def runtime_env(job: Job) -> Values:
 
 def _derived(job: Job, paths: Paths, resume: bool) -> Values:
     """Return the values of the template that are computed."""
-    engine, layout, rollout, train = job.engine, job.actor, job.rollout, job.train
+    engine, layout, train = job.engine, job.actor, job.train
     recompute = "full" if layout.recompute else "selective" if layout.select_recompute else ABSENT
     return {
-        "runtime_env": paths.configs / "runtime_env.yaml",
         "reward_weights": engine.reward_load or paths.weights,
         "original_weights": paths.weights if resume and engine.use_integrated_worker else ABSENT,
         "load": paths.checkpoints if resume else paths.weights,
@@ -63,7 +62,4 @@ def _derived(job: Job, paths: Paths, resume: bool) -> Values:
         "reward_npus": job.reward_npus or ABSENT,
         "log_max_throughput": False if engine.contract == "05a90d7" else ABSENT,
         "enforce_eager": True if engine.contract == "667a547" else ABSENT,
-        "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
-        "top_k": -1 if rollout.top_k is None else rollout.top_k,
-        "min_p": rollout.min_p or 0.0,
     }

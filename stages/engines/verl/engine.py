@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from stages import catalog
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.reader import part
+from stages.engines import programs
 from stages.engines.declaration import Engine, Known, Window
 from stages.engines.verl import rules
 from stages.engines.verl.config import VerlEngine
@@ -86,12 +85,9 @@ def stages(run: Sections) -> tuple[Stage, ...]:
     )
 
 
-_VERSIONS = yaml.safe_load((FIELDS / "versions.yaml").read_text(encoding="utf-8"))
-
-
 def windows(*groups: str) -> tuple[Window, ...]:
-    """Return the versions that work, of groups of versions.yaml."""
-    return tuple((name, *window) for group in groups for name, window in _VERSIONS[group].items())
+    """Return the versions that work, from groups of versions.yaml."""
+    return programs.windows(FIELDS / "versions.yaml", *groups)
 
 
 def optional_packages(settings: Any) -> tuple[Window, ...]:

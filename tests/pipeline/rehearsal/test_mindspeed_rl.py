@@ -16,7 +16,7 @@ from pipeline.rehearsal import mindspeed_rl
 from pipeline.rehearsal.report import has_passed
 from stages.base.reader import read
 from stages.engines.mindspeed_rl.job import layer_list
-from stages.engines.mindspeed_rl.rehearsal.shrink import ROWS, on_single_card, shrink
+from stages.engines.mindspeed_rl.rehearsal.cpu import ROWS, on_single_card, shrink
 
 RECIPES = (
     ["model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1"],

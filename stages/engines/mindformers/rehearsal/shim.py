@@ -1,13 +1,16 @@
-"""Additions of a rehearsal to processes of mindrlhf and mindformers: code on PYTHONPATH, known answers."""
+"""Parts of a rehearsal of mindrlhf and mindformers: small sizes, code on PYTHONPATH, known answers."""
 
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from stages.engines import rehearsal
 
 ON_PATH = Path(__file__).with_name("on_path")
+ROW = 256
+"""Tokens of the longest row of supervised training; tokenize drops longer examples."""
 
 
 def environment(answers: Path, variables: Mapping[str, str]) -> dict[str, str]:
@@ -27,3 +30,16 @@ def write_answers(file: Path, answers: Iterable[tuple[Sequence[int], Sequence[in
     """Write pairs of prompt ids and completion ids, which vLLM's replacement returns."""
     pairs = [[list(prompt), list(completion)] for prompt, completion in answers]
     file.write_text(json.dumps({"answers": pairs}), encoding="utf-8")
+
+
+def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
+    """Return the plain configuration of the rehearsal of supervised training, on one worker."""
+    small = rehearsal.shrink(config, model, workers=1)
+    settings = small["mindformers"]
+    settings["env"] = environment(script, settings["env"])
+    rehearsal.keep_existing_scripts(settings)
+    settings["batch_size"] = min(settings["batch_size"], 2 * settings["examples_per_card"])
+    settings |= {"epochs": 1, "checkpoint_every": 1}
+    small["tokenize"]["sft_length"] = min(small["tokenize"]["sft_length"], ROW)
+    small["dataset"]["train_rows"] = rehearsal.STEPS * settings["batch_size"]
+    return small

@@ -5,7 +5,7 @@ from pathlib import Path
 from pipeline.config.load import load
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Paths
-from stages.engines.mindformers.rehearsal.shrink import shrink
+from stages.engines.mindformers.rehearsal.shim import shrink
 from stages.engines.mindformers.rules import RULES
 from tests.stages.engines.rendered import flat
 
