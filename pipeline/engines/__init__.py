@@ -61,7 +61,7 @@ def needs(config: Config) -> Iterator[Problem]:
     for engine in chosen(config):
         yield from engine.missing(config)
         if engine.programs:
-            cards = config.cards if engine.occupied_cards is None else engine.occupied_cards(config)
+            cards = max(stage.workers for stage in engine.stages(config))
             yield from machines.problems(config, chosen(config), engine, cards)
 
 

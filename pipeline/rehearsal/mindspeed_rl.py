@@ -14,7 +14,6 @@ from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_inputs, missing_packages, tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
-from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 from stages.engines.mindspeed_rl.rehearsal import cpu
@@ -47,8 +46,6 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     """Yield the problems of checkouts, interpreters and tokenizer."""
     engine = job(plan.config).engine
     yield from missing_inputs(plan, ENGINE)
-    if engine.mindspeed_llm_home is not None:
-        yield from contract.missing_converter(engine)
     for setting, python, packages in (
         ("engine.python", engine.python, PACKAGES),
         ("engine.convert_python", engine.convert_python or engine.python, CONVERTER_PACKAGES),

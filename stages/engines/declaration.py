@@ -93,7 +93,7 @@ class Engine:
     programs: tuple[Program, ...] = ()
     """Outside programs that do the work of stages."""
     checkouts: tuple[Checkout, ...] = ()
-    """Repositories that it is run from. Every run needs the first one, whose contract is the engine's."""
+    """Repositories that it is run from. The contract of the first one is the engine's."""
     known: Mapping[str, Known] = field(default_factory=dict)
     """Contract of the first checkout -> versions that work; without a checkout the first is assumed."""
     optional_packages: Callable[[Any], tuple[Window, ...]] = lambda settings: ()
@@ -109,10 +109,6 @@ class Engine:
     derive: Callable[[dict[str, Any]], None] = lambda values: None
     """Fill in nulls that follow from its settings in the complete plain configuration. May raise KeyError or
     TypeError on values of a wrong type, which are reported when the configuration is read."""
-    requirements: Callable[[Sections], Iterable[Problem]] = lambda run: ()
-    """Yield what a run misses besides the first checkout; `plan` and `run --render` do without it."""
-    occupied_cards: Callable[[Sections], int] | None = None
-    """Return the cards that it occupies if their number is not the run's `cards`."""
     notes: Callable[[Sections], Iterable[str]] = lambda run: ()
     """Return notes for the plan."""
     memory: Callable[[Sections], tuple[RoleMemory, ...]] = lambda run: ()
@@ -148,9 +144,9 @@ class Engine:
         return {checkout.setting: getattr(settings, checkout.key) for checkout in needed}
 
     def missing(self, run: Sections) -> Iterator[Problem]:
-        """Yield what a run needs and `plan` and `run --render` do not, apart from machines."""
-        for first in self.checkouts[:1]:
-            if getattr(self.settings(run), first.key) is None:
-                rule = f"is required to run: {first.description}"
-                yield Problem(first.setting, None, rule, "give its directory")
-        yield from self.requirements(run)
+        """Yield the missing checkouts that a run needs; `plan` and `run --render` do without them."""
+        settings = self.settings(run)
+        for checkout in self.needed(getattr(settings, "contract", None)):
+            if checkout.package is None and getattr(settings, checkout.key) is None:
+                rule = f"is required to run: {checkout.description}"
+                yield Problem(checkout.setting, None, rule, "give its directory")

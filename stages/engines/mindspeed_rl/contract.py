@@ -8,13 +8,12 @@ Source: Ascend/MindSpeed-RL at 667a547, at 749829d's parent and at 05a90d7: mind
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, Problem
 from stages.engines import programs
-from stages.engines.mindspeed_rl.config import VERSIONS, MindspeedRlEngine, Version
+from stages.engines.mindspeed_rl.config import VERSIONS, Version
 from stages.engines.programs import mismatch, program_in
 
 TRAIN = Path("cli/train_grpo.py")
@@ -79,21 +78,6 @@ def check_converter(home: str) -> str:
     fault = f"it has no {LLM_CONVERT}, which was removed from Ascend/MindSpeed-LLM on 2026-08-03"
     rule = mismatch(home, "Ascend/MindSpeed-LLM", fault)
     raise ConfigError([Problem("engine.mindspeed_llm_home", home, rule, _LLM_REMEDY)])
-
-
-def missing_converter(engine: MindspeedRlEngine) -> Iterator[Problem]:
-    """Yield what is missing for converting weights; the older version contains its own converter."""
-    if engine.contract == "667a547":
-        return
-    if engine.mindspeed_llm_home is None:
-        rule = f"is required to run: contract {engine.contract} has no converter, Ascend/MindSpeed-LLM has"
-        remedy = f"clone it, {_LLM_REMEDY} and give its directory"
-        yield Problem("engine.mindspeed_llm_home", None, rule, remedy)
-        return
-    try:
-        check_converter(engine.mindspeed_llm_home)
-    except ConfigError as error:
-        yield from error.problems
 
 
 def broken_port(home: str) -> tuple[str, str] | None:

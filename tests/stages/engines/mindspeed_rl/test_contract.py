@@ -3,12 +3,15 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config.load import load
 from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, rules
+from stages.engines.mindspeed_rl.engine import ENGINE
 from stages.rewards.config import RewardConfig
 from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of
 
 CONFIGS = "mindspeed_rl/config_cls"
+RECIPE = ("engine=mindspeed_rl", "model.path=/models/qwen", *SEVEN)
 
 
 def copy_of(version, target):
@@ -56,13 +59,16 @@ def test_a_launcher_that_ends_in_name_error_is_found(tmp_path):
 
 
 def test_a_missing_converter_is_reported_before_anything_runs(tmp_path):
-    def missing(*overrides):
-        return [str(problem) for problem in contract.missing_converter(job_of(*SEVEN, *overrides).engine)]
+    def missing(version, *overrides):
+        config = load([*RECIPE, f"engine.mindspeed_rl_home={WINDOWS[version]}", *overrides])
+        return [str(problem) for problem in ENGINE.missing(config)]
 
-    assert "contract 05a90d7 has no converter" in missing()[0]
-    assert "it has no convert_ckpt.py" in missing(f"engine.mindspeed_llm_home={tmp_path}")[0]
-    assert missing(f"engine.mindspeed_llm_home={HOME / 'llm'}") == []
-    assert missing("engine.contract=667a547", "train.checkpoint_every=100") == []
+    assert "contract 05a90d7 has no converter" in missing("05a90d7")[0]
+    assert missing("05a90d7", f"engine.mindspeed_llm_home={HOME / 'llm'}") == []
+    assert missing("667a547", "train.checkpoint_every=100") == []
+    assert contract.check_converter(str(HOME / "llm")) == "has convert_ckpt.py"
+    with pytest.raises(ConfigError, match=r"it has no convert_ckpt\.py"):
+        contract.check_converter(str(tmp_path))
 
 
 def test_the_earlier_version_scores_on_one_machine():
