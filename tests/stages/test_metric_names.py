@@ -13,12 +13,12 @@ from tests.stages.engines.mindspeed_rl.test_logs import HEAD
 
 
 def told():
-    one_stage = OneStage()
+    one_stage = OneStage(1)
     iteration = read_line(HEAD, cards=1)
     assert iteration is not None
     return {
         "mindrlhf": {*MINDRLHF.values(), *read(NEW)[1][0]},
-        "mindrlhf_one_stage": {name for line in LATEST for name in one_stage.read(line) or {}},
+        "mindrlhf_one_stage": {name for line in LATEST for name in (one_stage.read(line) or [{}])[0]},
         "mindspeed_rl": {*MINDSPEED_RL.values(), *SCORES.values(), *RATES.values(), *iteration[0]},
     }
 

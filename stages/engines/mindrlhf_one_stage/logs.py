@@ -23,13 +23,15 @@ _END = re.compile(r"^train over\s*$")
 class LogReader:
     """Reads one worker's log line by line."""
 
+    total: int
+    """Steps of the complete run."""
     step: int = 0
     """Steps begun."""
     _row: Row | None = None
     _updates: list[tuple[str, float]] = field(default_factory=list)
 
-    def read(self, line: str) -> Row | None:
-        """Process one line; return the metrics of the step that it ends."""
+    def read(self, line: str) -> tuple[Row, int] | None:
+        """Process one line; return the metrics of the step that it ends, and the number of all steps."""
         if _BEGIN.search(line):
             self.step += 1
             self._row, self._updates = {"step": self.step, "step_s": 0.0}, []
@@ -37,7 +39,7 @@ class LogReader:
             return self._read_in_step(self._row, line)
         return None
 
-    def _read_in_step(self, row: Row, line: str) -> Row | None:
+    def _read_in_step(self, row: Row, line: str) -> tuple[Row, int] | None:
         for name, pattern in _VALUES.items():
             if match := pattern.search(line):
                 row[name] = float(match[1])
@@ -47,5 +49,5 @@ class LogReader:
             self._updates += update_metrics(match)
         elif _END.search(line):
             self._row = None
-            return row | step_metrics(self._updates)
+            return row | step_metrics(self._updates), self.total
         return None

@@ -26,7 +26,7 @@ from stages.engines.mindrlhf_one_stage import entry
 from stages.engines.mindrlhf_one_stage.logs import LogReader
 from stages.engines.mindrlhf_one_stage.variant import ENTRY, RULES, TEMPLATE, Job
 from stages.engines.model_directory import copy_model
-from stages.engines.outside import Rendered, Report, Row, StepWatcher
+from stages.engines.outside import Rendered, Report, StepWatcher
 from stages.engines.template import fill
 from stages.models.families import network_of
 from stages.weights.ckpt import read_ckpt
@@ -120,13 +120,9 @@ def prepare(context: Context) -> None:
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> StepWatcher:
     """Follow the last worker's log: all generate and score the same, only the last stage knows the loss."""
-    job, reader, steps = Job.from_config(config), LogReader(), outside.read_start(work)["steps"]
-
-    def read_step(line: str) -> tuple[Row, int] | None:
-        row = reader.read(line)
-        return None if row is None else (row, steps)
-
-    return StepWatcher(logs / f"worker_{job.layout.train.cards - 1}.log", work, job.engine, report, read_step)
+    job, reader = Job.from_config(config), LogReader(outside.read_start(work)["steps"])
+    log = logs / f"worker_{job.layout.train.cards - 1}.log"
+    return StepWatcher(log, work, job.engine, report, reader.read)
 
 
 def collect(context: Context) -> None:
