@@ -29,7 +29,6 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     model, script = stages.root / "model", stages.root / "script.json"
     small = shim.shrink(plan.config.plain(), model, script)
     stages.write_model(plan, small)
-    shim.write_answers(script, ())
     planned = stages.plan(small)
     stages.build_until(planned, "sft")
     killed = stages.kill(planned, "sft", _checkpoint)

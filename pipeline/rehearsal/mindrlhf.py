@@ -16,7 +16,6 @@ from pipeline.rehearsal.scratch import Scratch
 from stages.engines import local
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
-from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, proofs, shrink
@@ -48,16 +47,17 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     """Prepare data, train, kill after a checkpoint, resume, evaluate and export; yield the proofs."""
     config = plan.config
     assert isinstance(config.engine, MindrlhfEngine)
-    model, script = stages.root / "model", stages.root / "script.json"
+    model, script = stages.root / "model", stages.root / "answers" / answers.FILE
     small = shrink.shrink(config.plain(), shrink.workers(config.engine), model, script)
     stages.write_model(plan, small)
     planned = _with_enough_rows(small, stages)
     yield stages.data_proof(planned, check_pair(_tokenized(planned, stages) / "train.mindrecord"))
-    known = _known_answers(planned, stages)
+    inputs = {"tokenize": "tokenize", "fetch": "fetch"}
+    stages.run_entry(planned, "stages.engines.mindrlhf.rehearsal.answers:run", inputs, script.parent)
+    known = json.loads(script.read_text(encoding="utf-8"))["answers"]
     longest = max(len(completion) for _, completion in known)
     shrink.set_lengths(small, min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest)))
     planned = stages.plan(small)
-    shim.write_answers(script, known)
     stages.build_until(planned, "grpo")
     killed = stages.kill(planned, "grpo", partial(_checkpoint, planned))
     yield _accepted(planned)
@@ -91,13 +91,6 @@ def _tokenized(planned: Plan, stages: Scratch) -> Path:
     for name in ("fetch_dataset", "fetch"):
         stages.build(planned, name)
     return stages.build(planned, "tokenize")
-
-
-def _known_answers(planned: Plan, stages: Scratch) -> list[answers.Answer]:
-    output, inputs = stages.root / "answers", {"tokenize": "tokenize", "fetch": "fetch"}
-    stages.run_entry(planned, "stages.engines.mindrlhf.rehearsal.answers:run", inputs, output)
-    pairs = json.loads((output / answers.FILE).read_text(encoding="utf-8"))
-    return [(prompt, completion) for prompt, completion in pairs]
 
 
 def _checkpoint(planned: Plan, work: Path) -> list[int] | None:

@@ -30,7 +30,6 @@ SIZE = (
 def command(checkout, interpreter, tmp_path_factory):
     """The command line of a run in a store."""
     script = tmp_path_factory.mktemp("shim") / "answers.json"
-    shim.write_answers(script, [])
     variables = [f"+mindformers.env.{name}='{value}'" for name, value in shim.environment(script, {}).items()]
     program = [
         "engine.sft=mindformers",

@@ -24,8 +24,7 @@ def boxed(tmp_path_factory):
 @pytest.fixture(scope="session")
 def upstream(boxed, checkout, interpreter, tmp_path_factory):
     """mindrlhf itself at a commit, with what stands in for a card."""
-    script = tmp_path_factory.mktemp("shim") / "answers.json"
-    shim.write_answers(script, [])  # the model's own answers only
+    script = tmp_path_factory.mktemp("shim") / "answers.json"  # without it: the model's own answers only
 
     def recipe(version):
         engine = [

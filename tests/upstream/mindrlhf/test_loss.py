@@ -104,7 +104,6 @@ def test_loss_and_gradient_norm_are_trls(case, checkout, interpreter, tmp_path):
 def run(config, mindrlhf, mindformers, python):
     """Return the results of mindrlhf in its own process under msrun."""
     path = config.parents[1]
-    shim.write_answers(path / "answers.json", [])
     paths = {"PYTHONPATH": f"{mindrlhf}:{mindformers}"}
     environment = launch_job.msrun_environment(
         python,

@@ -1,8 +1,7 @@
 """Parts of a rehearsal of mindrlhf and mindformers: small sizes, code on PYTHONPATH, known answers."""
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ ROW = 256
 
 
 def environment(answers: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return engine.env of a rehearsal; `answers` is the file of `write_answers`.
+    """Return engine.env of a rehearsal; `answers` is the file of known answers (on_path), if there are any.
 
     If Python must not write bytecode, each of many processes would compile MindSpore's modules again; theirs
     goes next to `answers`.
@@ -24,12 +23,6 @@ def environment(answers: Path, variables: Mapping[str, str]) -> dict[str, str]:
         cache = answers.absolute().parent / "pyc"
         added |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache)}
     return rehearsal.environment(ON_PATH, variables, **added)
-
-
-def write_answers(file: Path, answers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> None:
-    """Write pairs of prompt ids and completion ids, which vLLM's replacement returns."""
-    pairs = [[list(prompt), list(completion)] for prompt, completion in answers]
-    file.write_text(json.dumps({"answers": pairs}), encoding="utf-8")
 
 
 def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:

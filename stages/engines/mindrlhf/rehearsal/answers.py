@@ -1,4 +1,7 @@
-"""Completions that should earn the reward: the dataset's own answers, in the form that the reward expects."""
+"""Completions that should earn the reward: the dataset's own answers, in the form that the reward expects.
+
+vLLM's replacement reads them from FILE (stages/engines/mindformers/rehearsal/on_path).
+"""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +27,7 @@ def run(context: Context) -> None:
     reward = context.section(RewardConfig, "reward")
     records = context.inputs["tokenize"] / "train.mindrecord"
     pairs = known_answers(records, context.inputs["fetch"], reward, ids.eos, ids.pad)
-    (context.output / FILE).write_text(json.dumps(pairs), encoding="utf-8")
+    (context.output / FILE).write_text(json.dumps({"answers": pairs}), encoding="utf-8")
 
 
 def known_answers(
