@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from stages.base.follow import Follower
 from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.upstream import FIELDS
 from stages.engines.outside import NUMBER, Report, Row, StepWatcher
 
 FINISHED = "run grpo train end"
@@ -26,15 +29,7 @@ UPDATE = re.compile(
 _SAVED = re.compile(r"Saved data to (\S.*prompt_completions_step_\S+\.json)")
 _SPEED = re.compile(rf"step processed tokens ({NUMBER}), tokens/s/p ({NUMBER})")
 _FIRST = re.compile(NUMBER)
-NAMES = {
-    "reward_mean": "reward",
-    "reward_max": "reward_max",
-    "reward_min": "reward_min",
-    "response_length_mean": "completion_length",
-    "response_length_max": "completion_length_max",
-    "response_length_clip_ratio": "completion_cut_share",
-    "prompt_length_mean": "prompt_length",
-}
+NAMES = yaml.safe_load((FIELDS / "metrics.yaml").read_text(encoding="utf-8"))
 """mindrlhf's metric -> grpoflow's."""
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from stages.base.context import Context
 from stages.engines.job import load_job
 from stages.engines.mindformers import checkpoints
@@ -22,7 +24,7 @@ from stages.engines.mindrlhf.files import (
 from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.logs import FINISHED, Watcher
 from stages.engines.mindrlhf.rules import RULES
-from stages.engines.mindrlhf.upstream import added
+from stages.engines.mindrlhf.upstream import FIELDS, added
 from stages.engines.model_directory import add_index, copy_model
 from stages.engines.outside import (
     Rendered,
@@ -38,6 +40,7 @@ from stages.weights.strategy.stage import write_strategy
 
 HOME_UNKNOWN = "/path/to/mindrlhf"
 """Placeholder in the files of run --render if engine.mindrlhf_home is not set."""
+VARIABLES = yaml.safe_load((FIELDS / "variables.yaml").read_text(encoding="utf-8"))
 NOT_LOGGED = (
     "KL and clip share: no known mindrlhf tells them (e8a8fc1 dies of enable_full_monitor, "
     "grpo_models.py:377; 0cd087455 has no such key)"
@@ -100,18 +103,13 @@ def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:
 def environment(job: Job, paths: Paths) -> dict[str, str]:
     """Return the variables of run_grpo.sh and run_grpo_vllm.sh, and those of the model's tutorial."""
     engine = job.engine
-    variables = {
-        "GLOG_v": "2",
-        "HCCL_EXEC_TIMEOUT": "7200",
-        "MS_ENABLE_LCCL": "off",
-        "MS_ALLOC_CONF": "memory_tracker:False,enable_vmm:True",
-    }
+    variables = dict(VARIABLES["all"])
     if engine.mindformers_home is not None:
         variables["MINDFORMERS_PATH"] = engine.mindformers_home
     if engine.msadapter_home is not None:
         variables["MSADAPTER_PATH"] = engine.msadapter_home
     if engine.use_vllm:
-        variables |= {"vLLM_MODEL_BACKEND": "MindFormers", "MS_JIT_MODULES": "vllm_mindspore,research"}
+        variables |= VARIABLES["vllm"]
     variables |= job.tutorial.environment
     if job.tutorial.experts is not None and engine.use_vllm:  # vllm-mindspore reads the experts' shape there
         variables["MINDFORMERS_MODEL_CONFIG"] = str(paths.configs / "predict.yaml")

@@ -11,8 +11,11 @@ trainer/grpo_trainer_hybrid.py, trainer/utils/compute_utils.py, models/rule_veri
 import re
 from pathlib import Path
 
+import yaml
+
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job
+from stages.engines.mindspeed_rl.upstream import FIELDS
 from stages.engines.outside import NUMBER, Report, Row, StepWatcher
 
 DRIVER_LOG = "worker_0.log"
@@ -22,32 +25,9 @@ _PAIR = re.compile(rf"([\w./-]+) : ({NUMBER})(?=\s|\||$)")
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 """Colours of a worker's name in Ray's output."""
 _VERIFIER = re.compile(r"(?:grpo/)?(\w+)_rewards/mean")  # with grpo/ in 667a547 (rule_verifier.py:169)
-NAMES = {
-    "grpo/rewards/mean": "reward",  # 667a547, and a reward model's
-    "grpo/rewards/max": "reward_max",
-    "grpo/rewards/min": "reward_min",
-    "response_length/mean": "completion_length",
-    "response_length/max": "completion_length_max",
-    "prompt_length/mean": "prompt_length",
-    "actor/pg_loss": "loss",
-    "actor/kl_loss": "kl",
-    "actor/entropy": "entropy",
-    "actor/pg_clipfrac": "clip_fraction",
-    "actor/grad_norm": "grad_norm",
-    "grad_norm": "grad_norm",  # 667a547
-    "actor/lr": "lr",
-    "grpo/lr": "lr",  # 667a547
-    "timing/rollout": "rollout_s",
-    "timing/rule_reward": "reward_s",
-    "timing/reference_model": "reference_s",
-    "timing/update": "train_s",
-    "timing/all": "step_s",
-}
-"""Upstream's metric -> grpoflow's."""
-SCORES = {"grpo/score/mean": "reward", "grpo/score/max": "reward_max", "grpo/score/min": "reward_min"}
-"""05a90d7 has only these: the sum of the weighted verifiers."""
-RATES = {"e2e_tps": "tokens_per_s", "vllm_tps": "rollout_tokens_per_s", "update_tps": "train_tokens_per_s"}
-"""Rates per card."""
+_METRICS = yaml.safe_load((FIELDS / "metrics.yaml").read_text(encoding="utf-8"))
+NAMES, SCORES, RATES = (_METRICS[group] for group in ("names", "scores", "rates"))
+"""Upstream's metrics -> grpoflow's: training's, of 05a90d7's verifiers, and rates per card."""
 _PROCESS = re.compile(r"\(\w+ (pid=\d+[^)]*)\) ?(.*)")
 _MESSAGE = re.compile(r".*?\[\d{4}-\d\d-\d\d [^\]]*\] INFO (.*)")
 _MARK = ">" * 10

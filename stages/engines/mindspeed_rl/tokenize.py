@@ -13,6 +13,7 @@ import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from stages.base.context import Context
@@ -20,7 +21,9 @@ from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.reader import read
 from stages.engines.mindspeed_rl import contract, convert
 from stages.engines.mindspeed_rl.job import CONFIG_NAME, engine_of, home_of
+from stages.engines.mindspeed_rl.upstream import FIELDS
 from stages.engines.outside import Rendered, dump, make_start, read_start, write_start
+from stages.engines.template import fill
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.models.config import ModelConfig
@@ -55,21 +58,10 @@ def data_files(prefix: Path) -> list[Path]:
 
 
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
-    """Return how to start the program, and the dataset YAML, with the keys of the shipped deepscaler.yaml."""
+    """Return how to start the program, and the dataset YAML."""
     engine = engine_of(config)
-    values = {
-        "input": str(work / "train.json"),
-        "tokenizer_name_or_path": str(inputs["fetch"]),
-        "output_prefix": str(work / "out" / PREFIX),
-        "handler_name": "R1AlpacaStyleInstructionHandler",
-        "tokenizer_type": "HuggingFaceTokenizer",
-        "workers": engine.workers,
-        "log_interval": 1000,
-        "prompt_type": engine.prompt_type,
-        "map_keys": {"prompt": "problem", "query": "", "response": "answer", "system": ""},
-        "dataset_additional_keys": ["labels"],
-        "cache_dir": str(work / "cache"),  # by default a directory in the user's home, which would grow
-    }
+    paths = SimpleNamespace(work=work, prefix=work / "out" / PREFIX, fetched=inputs["fetch"])
+    values = fill(FIELDS / "dataset.yaml", SimpleNamespace(engine=engine), paths, {})
     home = home_of(engine, "mindspeed_rl")
     command = (
         Path(home) / contract.PREPROCESS,

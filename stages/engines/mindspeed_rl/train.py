@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import checkpoints
@@ -14,6 +16,7 @@ from stages.engines.mindspeed_rl.logs import DRIVER_LOG, TrainWatcher
 from stages.engines.mindspeed_rl.rules import RULES
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
+from stages.engines.mindspeed_rl.upstream import FIELDS
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import (
     REMEDY,
@@ -29,15 +32,7 @@ from stages.engines.outside import (
 )
 from stages.grpo.metrics import read_rows
 
-VARIABLES = {
-    "RAY_DEDUP_LOGS": "0",
-    "HYDRA_FULL_ERROR": "1",
-    "TASK_QUEUE_ENABLE": "2",
-    "HCCL_IF_BASE_PORT": "24703",
-    "MALLOC_MMAP_THRESHOLD_": "512768",
-    "LCAL_COMM_ID": "127.0.0.1:27001",
-}
-"""Environment variables of the shipped grpo_trainer_*.sh, for head and workers alike."""
+VARIABLES = yaml.safe_load((FIELDS / "variables.yaml").read_text(encoding="utf-8"))
 
 
 def render(
