@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from stages.base.context import Context
 from stages.base.layout import LayoutConfig
@@ -14,7 +14,7 @@ from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenizer import special_ids
 
-J = TypeVar("J")
+J = TypeVar("J", bound="Job")
 _ROW = 128
 
 
@@ -24,20 +24,26 @@ def padded_row_length(length: int) -> int:
 
 
 @dataclass(frozen=True)
-class GrpoJob:
-    """Sections that every engine's GRPO is rendered from; each engine adds its `engine` section."""
+class Job:
+    """Sections that every engine's files are rendered from."""
 
     model: ModelConfig
     layout: LayoutConfig
     tokenize: TokenizeConfig
-    rollout: RolloutConfig
-    train: TrainConfig
     seed: int
 
     @classmethod
     def from_config(cls: type[J], config: Mapping[str, Any]) -> J:
         """Build the job from a stage's part of the configuration."""
         return read_part(cls, config)
+
+
+@dataclass(frozen=True)
+class GrpoJob(Job):
+    """Sections that every engine's GRPO is rendered from; each engine adds its `engine` section."""
+
+    rollout: RolloutConfig
+    train: TrainConfig
 
     @property
     def sample_length(self) -> int:
@@ -70,10 +76,10 @@ class RunPaths:
 
 def load_job(cls: type[J], context: Context) -> J:
     """Build a stage's job; a builtin model gets the token ids of the tokenizer that was trained for it."""
-    job = cast(Any, cls).from_config(context.config)
+    job = cls.from_config(context.config)
     if job.model.source == "builtin":
         ids = special_ids(context.inputs["fetch"], job.model)
         changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}
         changes["bos_token_id"] = ids.pad if ids.bos is None else ids.bos
         job = dataclasses.replace(job, model=dataclasses.replace(job.model, **changes))
-    return cast(J, job)
+    return job

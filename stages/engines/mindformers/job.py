@@ -1,34 +1,17 @@
 """Configuration of a supervised run of mindformers, and numbers derived from it."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from stages.base.layout import LayoutConfig
-from stages.base.reader import read_part
-from stages.engines.job import RunPaths
+from stages.engines import job
 from stages.engines.mindformers.config import MindformersConfig
-from stages.models.config import ModelConfig
-from stages.tokenize.config import TokenizeConfig
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(job.Job):
     """Sections that a run is rendered from."""
 
-    model: ModelConfig
-    layout: LayoutConfig
-    tokenize: TokenizeConfig
     mindformers: MindformersConfig
-    seed: int
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Job:
-        """Build the job from a stage's part of the configuration."""
-        return read_part(cls, config)
 
     @property
     def parallel(self) -> bool:
@@ -55,7 +38,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Paths(RunPaths):
+class Paths(job.RunPaths):
     """Absolute paths of a run's files."""
 
     dataset: Path
