@@ -12,10 +12,14 @@ from launch.errors import LaunchError
 from stages.base.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = [
-    "REPORTED", "ConfigError", "InputError", "NoResult", "Problem", "RemoteError", "StageFailed",
-    "StoreError", "check_working_directory",
+    "REPORTED", "ConfigError", "InputError", "NoResult", "NotComposed", "Problem", "RemoteError",
+    "StageFailed", "StoreError", "check_working_directory",
 ]  # fmt: skip
 ELSEWHERE = "choose another store with store=DIR"
+
+
+class NotComposed(ConfigError):
+    """The configuration cannot be composed, so no rule was checked."""
 
 
 class StoreError(Exception):

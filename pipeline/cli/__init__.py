@@ -157,7 +157,3 @@ def make_parsers(
         )
         parser.epilog = f"examples:\n  grpoflow plan\n  grpoflow run seed=1 train.beta=0.02\n\n{OVERRIDES}"
     return parser, commands.parsers
-
-
-if __name__ == "__main__":
-    sys.exit(main())

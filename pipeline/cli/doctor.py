@@ -65,9 +65,8 @@ def constraints(config: Config) -> Iterator[str]:
     for engine in engines.parts(config):
         if not engine.programs:
             raise ConfigError([Problem("engine", engine.name, "runs in grpoflow's own environment")])
-        known = engine.works_with(_contract(engine, config))
         yield f"# engine={engine.name}"
-        for name, versions, reason in _packages(engine, known, config):
+        for name, versions, reason in _packages(engine, config):
             yield f"{name}{versions}  # {reason}"
 
 
@@ -131,9 +130,8 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
     if not on_cpu:
         needed = min(config.cards, config.launcher.cards_per_node)
         yield look.cards(needed)
-    contract = _contract(engine, config)
-    known, checked = engine.works_with(contract), engine.needed(contract)
-    packages = _packages(engine, known, config)
+    known, checked = _known(engine, config), engine.needed(getattr(settings, "contract", None))
+    packages = _packages(engine, config)
     python = None if settings.container else look.interpreter(settings.python)
     names = [name for name, *_ in packages] + [checkout.package for checkout in checked if checkout.package]
     installed_versions = look.versions(python, names) if python else None
@@ -158,16 +156,12 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
     yield from look.packages(packages, installed_versions.get, python)
 
 
-def _contract(engine: Engine, config: Config) -> str | None:
-    """Return the contract of an engine's first checkout, or the configured one."""
-    settings = engine.settings(config)
-    contract: str | None = getattr(settings, "contract", None)
-    if not engine.checkouts:
-        return contract
-    first = engine.checkouts[0]
-    return first.contract(getattr(settings, first.key)) or contract
+def _known(engine: Engine, config: Config) -> Known | None:
+    """Return what the contract of an engine's checkout works with."""
+    return engine.works_with(getattr(engine.settings(config), "contract", None))
 
 
-def _packages(engine: Engine, known: Known | None, config: Config) -> tuple[Window, ...]:
+def _packages(engine: Engine, config: Config) -> tuple[Window, ...]:
     """Return the packages that an engine needs with these settings."""
+    known = _known(engine, config)
     return (*(known.packages if known else ()), *engine.optional_packages(engine.settings(config)))

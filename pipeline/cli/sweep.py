@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from pipeline.cli.command import Bounded, Commands, add_json, add_target, target_of
 from pipeline.errors import ConfigError, Problem
-from pipeline.sweep.build import Sweep, SweepOptions
+from pipeline.sweep.build import Sweep
 
 
 def register(commands: Commands) -> None:
@@ -34,5 +34,5 @@ def sweep(options: Namespace) -> int:
     if options.json and not options.plan:
         rule = "is for --plan; results are in the store, in sweeps/ID/sweep.json"
         raise ConfigError([Problem("--json", None, rule, "add --plan")])
-    request = SweepOptions(options.cards, options.plan, options.json, options.config_dir, target_of(options))
-    return Sweep(options.overrides, request).run()
+    planned = Sweep(options.overrides, options.config_dir, target_of(options), options.cards)
+    return planned.show_plan(options.json) if options.plan else planned.run()

@@ -21,7 +21,7 @@ from typing import Any
 from pipeline.cache import recall, remember
 from pipeline.config import remote, suggestions
 from pipeline.config.resolvers import RESOLVERS
-from pipeline.errors import ConfigError, Problem
+from pipeline.errors import NotComposed, Problem
 from pipeline.fingerprint import file_state
 from stages.base.redact import redact
 
@@ -49,7 +49,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
         The resolved configuration as plain dicts, lists and scalars.
 
     Raises:
-        ConfigError: an override is malformed, or names a choice or a key that does not exist.
+        NotComposed: an override is malformed, or names a choice or a key that does not exist.
     """
     files = _states(config_files(config_dir).values())
     content = {
@@ -75,24 +75,24 @@ def _compose(overrides: Sequence[str], config_dir: Path | None, files: object) -
     from omegaconf.errors import OmegaConfBaseException
 
     if problems := list(label_problems(overrides)):
-        raise ConfigError(problems)
+        raise NotComposed(problems)
     for name, function in RESOLVERS.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
     try:
         parsed = {override: parse(override) for override in overrides}
         if several := next((text for text, item in parsed.items() if item.is_sweep_override()), None):
             remedy = f"several values are a sweep: grpoflow sweep {several}"
-            raise ConfigError([Problem("overrides", several, "must have one value per key", remedy)])
+            raise NotComposed([Problem("overrides", several, "must have one value per key", remedy)])
         choices = tuple(override for override in overrides if not VALUE.match(override))
         config = copy.deepcopy(_compose_choices(choices, config_dir, files))
         _set_values(config, [parsed[override] for override in overrides if VALUE.match(override)])
         values: Any = OmegaConf.to_container(config, resolve=True)
     except RecursionError as error:
-        raise ConfigError([Problem("overrides", None, "a value is nested too deeply")]) from error
+        raise NotComposed([Problem("overrides", None, "a value is nested too deeply")]) from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise ConfigError([_explain(str(error), overrides, config_dir)]) from error
+        raise NotComposed([_explain(str(error), overrides, config_dir)]) from error
     if problems := list(remote.problems(values.get("remote"))):
-        raise ConfigError(problems)  # here: a secret must not reach the cache
+        raise NotComposed(problems)  # here: a secret must not reach the cache
     return dict(values)
 
 
@@ -107,7 +107,7 @@ def _compose_choices(overrides: tuple[str, ...], config_dir: Path | None, files:
     from hydra.core.global_hydra import GlobalHydra
 
     if config_dir is not None and not config_dir.is_dir():
-        raise ConfigError([Problem("--config-dir", config_dir, "must be a directory")])
+        raise NotComposed([Problem("--config-dir", config_dir, "must be a directory")])
     searched = [] if config_dir is None else [f"hydra.searchpath=[file://{config_dir.resolve()},{LAYOUTS}]"]
     GlobalHydra.instance().clear()  # Hydra refuses a second composition inside @hydra.main otherwise
     with hydra.initialize_config_module("conf", version_base="1.3"):
@@ -164,7 +164,7 @@ def parse(text: str) -> Any:
     """Parse an override with Hydra's grammar.
 
     Raises:
-        ConfigError: it does not follow the grammar.
+        NotComposed: it does not follow the grammar.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -176,7 +176,7 @@ def parse(text: str) -> Any:
         example = shlex.quote(f'{key}=["--a=b","c d"]')
         remedy = f"quote text inside the value, for example {example}"
         remedy = remedy if sign else "it is KEY=VALUE, +KEY=VALUE or ~KEY"
-        raise ConfigError([Problem(key, redact(value), "does not follow Hydra's grammar", remedy)]) from error
+        raise NotComposed([Problem(key, redact(value), "does not follow Hydra's grammar", remedy)]) from error
 
 
 def _set_values(config: Any, overrides: Sequence[Any]) -> None:

@@ -62,7 +62,12 @@ class Plan:
     @property
     def rebuilt(self) -> frozenset[str]:
         """Requested stages that run although the store has them: those of --force and all downstream."""
-        return downstream(self.target.force, self.specs) & {spec.name for spec in self.requested}
+        return downstream(self.target.force, self.graph) & {spec.name for spec in self.requested}
+
+    @property
+    def graph(self) -> tuple[Stage, ...]:
+        """Declarations of the stages, in order."""
+        return tuple(spec.stage for spec in self.specs)
 
     @property
     def requested(self) -> tuple[StageSpec, ...]:
@@ -181,12 +186,12 @@ def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
     return Plan(config, tuple(specs.values()), skipped, engines.notes(config), target, requested)
 
 
-def downstream(names: Iterable[str], specs: Sequence[StageSpec]) -> frozenset[str]:
+def downstream(names: Iterable[str], graph: Sequence[Stage]) -> frozenset[str]:
     """Return `names` and all stages that read their artifacts, directly or not."""
     reached = set(names)
-    for spec in specs:
-        if any(key.stage in reached for key in spec.inputs.values()):
-            reached.add(spec.name)
+    for stage in graph:
+        if not reached.isdisjoint(stage.inputs.values()):
+            reached.add(stage.name)
     return frozenset(reached)
 
 

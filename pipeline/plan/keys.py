@@ -21,7 +21,7 @@ from pipeline.config import rules
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
-from pipeline.plan.graph import stages
+from pipeline.plan.graph import downstream, stages
 from stages.base.identity import NotInIdentity, field_types
 from stages.base.rules import Row, Rules
 from stages.models.families import RULES as FAMILY
@@ -65,17 +65,17 @@ def explain(path: str, config: Config) -> Key:
         ConfigError: the key does not exist.
     """
     owner, hint, value, markers = _walk(path, config)
-    section = path.partition(".")[0]
+    section, name = path.partition(".")[0], path.rpartition(".")[2]
     fingerprinted = not any(isinstance(marker, NotInIdentity) for marker in markers)
-    readers, downstream = _stages(config, section, path.rpartition(".")[2])
+    graph = [stage for stage in stages(config) if stage.skipped is None]
+    read_by = [
+        stage.name for stage in graph if section in stage.sections and (section, name) not in stage.unread
+    ]
+    rerun = downstream(read_by, graph) if fingerprinted else frozenset()
     inner = _dataclass(hint, value)
-    docs = _docs(owner).get(path.rpartition(".")[2], "")
-    meaning = docs or (inspect.cleandoc(inner.__doc__ or "") if inner else "")
+    meaning = _docs(owner).get(name) or (inspect.cleandoc(inner.__doc__ or "") if inner else "")
     units = (unit for end, unit in UNITS.items() if path.endswith(end))
-    docs_of_fields = _docs(inner) if inner else {}
-    fields = (
-        {name: _first_sentence(docs_of_fields.get(name, "")) for name in field_types(inner)} if inner else {}
-    )
+    fields = {key: _first_sentence(_docs(inner).get(key, "")) for key in field_types(inner)} if inner else {}
     return Key(
         path,
         " ".join(meaning.split()),
@@ -83,8 +83,8 @@ def explain(path: str, config: Config) -> Key:
         next(units, None),
         None if inner else value,
         fields,
-        readers,
-        downstream if fingerprinted else (),
+        tuple(read_by),
+        tuple(stage.name for stage in graph if stage.name in rerun),
         tuple(f"{row.text} ({row.source})" for row in _rules(config) if path in _paths(row, config)),
     )
 
@@ -168,17 +168,6 @@ def _is_text(node: ast.stmt) -> bool:
 
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.;])\s", " ".join(text.split()))[0].rstrip(";")
-
-
-def _stages(config: Config, section: str, key: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the stages that read a key, and those together with everything downstream."""
-    graph = [stage for stage in stages(config) if stage.skipped is None]
-    reading = [spec.name for spec in graph if section in spec.sections and (section, key) not in spec.unread]
-    downstream = set(reading)
-    for stage in graph:
-        if downstream & set(stage.inputs.values()):
-            downstream.add(stage.name)
-    return tuple(reading), tuple(stage.name for stage in graph if stage.name in downstream)
 
 
 def _rules(config: Config) -> Iterator[Row]:

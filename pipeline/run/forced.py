@@ -19,7 +19,7 @@ def manifest_digest(root: Path, key: Key) -> str | None:
 
 def outdated_note(plan: Plan, store: Store, replaced: Collection[str]) -> str | None:
     """Return which stages still have artifacts that were built from replaced ones; None if there are none."""
-    names = downstream(plan.target.force, plan.specs) - set(replaced)
+    names = downstream(plan.target.force, plan.graph) - set(replaced)
     outdated = [spec.name for spec in plan.specs if spec.name in names and store.problem(spec.key) is None]
     if not outdated:
         return None

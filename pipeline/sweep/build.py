@@ -14,13 +14,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config.compose import VALUE, compose
 from pipeline.config.remote import RemoteConfig
-from pipeline.errors import REPORTED, ConfigError, Exit, StoreError
+from pipeline.errors import REPORTED, ConfigError, Exit, NotComposed, StoreError
 from pipeline.fingerprint import canonical
 from pipeline.plan import cautions
 from pipeline.plan.graph import Plan
@@ -49,58 +48,58 @@ if TYPE_CHECKING:
     from pipeline.plan.shared import Connection
 
 
-@dataclass(frozen=True)
-class SweepOptions:
-    """Options of a sweep that apply to all its points."""
-
-    cards: int | None = None
-    """Number of cards of this machine; None for as many as the largest point needs."""
-    plan_only: bool = False
-    """Print the merged graph and start nothing."""
-    as_json: bool = False
-    """Print the merged graph as JSON."""
-    config_dir: Path | None = None
-    """Directory with the user's config groups."""
-    target: Target = ALL_STAGES
-
-
 class Sweep:
     """Points of one command line."""
 
-    def __init__(self, overrides: Sequence[str], options: SweepOptions) -> None:
-        self._overrides, self._options = list(overrides), options
-        self.points = [Point(number, point) for number, point in enumerate(expand(overrides))]
-        self._runs: dict[int, Run] = {}
-        """Point number -> its run."""
-        self._started = time.time()
-        self._store: Store | None = None
-        identity = [*self._overrides, *([str(options.target)] if options.target.is_part else [])]
-        self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
+    def __init__(
+        self,
+        overrides: Sequence[str],
+        config_dir: Path | None = None,
+        target: Target = ALL_STAGES,
+        cards: int | None = None,
+    ) -> None:
+        """Plan the points, and print the warnings and the reasons of points that are left out.
 
-    def run(self) -> int:
-        """Plan the points, build what is missing, write the sweep's files, and return the exit code.
+        Args:
+            overrides: Hydra overrides, of which some have several values.
+            config_dir: directory with the user's config groups.
+            target: requested stages of each point.
+            cards: number of cards of this machine; None for as many as the largest point needs.
 
         Raises:
-            ConfigError: a choice does not exist, or points differ in a key that they must share.
+            ConfigError: a point cannot be composed, or points differ in a key that they must share.
         """
-        self._compose_choices()
-        plans = {point.number: plan for point in self.points if (plan := self._planned(point)) is not None}
-        check_shared_keys(plans.values())
+        self._overrides, self._config_dir, self._target = list(overrides), config_dir, target
+        self._cards = cards
+        self._started = time.time()
+        self._store: Store | None = None
+        identity = [*self._overrides, *([str(target)] if target.is_part else [])]
+        self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
+        self.points = [Point(number, point) for number, point in enumerate(expand(overrides))]
+        self._plans = {point.number: plan for point in self.points if (plan := self._plan(point)) is not None}
+        self._runs: dict[int, Run] = {}
+        """Point number -> its run."""
+        check_shared_keys(self._plans.values())
         self._report_invalid(self.points)
-        self._warn(plans)
-        if self._options.plan_only:
-            if self._options.as_json:
-                print(json_lines(without_secrets(self.points), plans, self._store))
-            elif self._store is not None:
-                show_merged(plans, self._store, console())
-            return Exit.DONE if plans else Exit.INVALID
-        if not plans:
+        self._warn()
+
+    def show_plan(self, as_json: bool) -> int:
+        """Print the merged graph, or a line of JSON per point; return the exit code."""
+        if as_json:
+            print(json_lines(without_secrets(self.points), self._plans, self._store))
+        elif self._store is not None:
+            show_merged(self._plans, self._store, console())
+        return Exit.DONE if self._plans else Exit.INVALID
+
+    def run(self) -> int:
+        """Build what is missing, write the sweep's files, and return the exit code."""
+        if not self._plans:
             return Exit.INVALID
-        valid = [point for point in self.points if point.number in plans]
+        valid = [point for point in self.points if point.number in self._plans]
         try:
-            self._build(valid, plans)
+            self._build(valid)
         finally:  # after an interrupt too: what is finished is recorded
-            self._settle([point for point in valid if point.state != "invalid"], plans)
+            self._settle([point for point in valid if point.state != "invalid"])
             self._write()
         return self._exit_code()
 
@@ -123,70 +122,60 @@ class Sweep:
             if point.state == "invalid":
                 print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr, flush=True)
 
-    def _compose_choices(self) -> None:
-        """Compose one point for each choice of a group, so that a misspelt choice is reported at once.
-
-        Raises:
-            ConfigError: a point cannot be composed.
-        """
-        known: set[str] = set()
-        for point in self.points:
-            choices = {override for override in point.overrides if not VALUE.match(override)}
-            if point.number == 0 or choices - known:
-                compose(point.overrides, self._options.config_dir)
-                known |= choices
-
-    def _warn(self, plans: dict[int, Plan]) -> None:
+    def _warn(self) -> None:
         """Print the warnings of points with stages to run, each warning once with its points."""
-        assert self._store is not None or not plans
         warned: dict[str, list[int]] = {}
-        for number, plan in plans.items():
+        for number, plan in self._plans.items():
             if self._store and plan.missing(self._store):
                 for warning in cautions.warnings(plan, self._store):
                     warned.setdefault(warning, []).append(number)
         for warning, numbers in warned.items():
-            which = "all points" if len(numbers) == len(plans) else f"points {', '.join(map(str, numbers))}"
+            which = (
+                "all points" if len(numbers) == len(self._plans) else f"points {', '.join(map(str, numbers))}"
+            )
             print(f"warning: {which}: {warning}", file=sys.stderr, flush=True)
 
-    def _planned(self, point: Point) -> Plan | None:
+    def _plan(self, point: Point) -> Plan | None:
+        """Return the plan of a point; None, with the reason in the point, if it is invalid."""
         try:
-            options = self._options
-            plan, self._store = prepare_plan(point.overrides, options.config_dir, target=options.target)
+            plan, self._store = prepare_plan(point.overrides, self._config_dir, target=self._target)
+        except NotComposed:
+            raise
         except REPORTED as error:
             point.state, point.message = "invalid", message_of(error)
             return None
         needed = plan.config.cards
-        if self._options.cards is not None and needed > self._options.cards:
-            rule = f"more than this sweep's --cards {self._options.cards}"
+        if self._cards is not None and needed > self._cards:
+            rule = f"more than this sweep's --cards {self._cards}"
             point.state, point.message = "invalid", f"cards={needed}: {rule}; choose a smaller layout"
             return None
         point.artifacts = {spec.name: str(spec.key) for spec in plan.requested}
         return plan
 
-    def _build(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
+    def _build(self, points: Sequence[Point]) -> None:
         """Build the points as one Luigi graph, without those that cannot begin."""
         from pipeline import tasks
 
         signals.install()  # Luigi's tasks do this only for runs that they begin themselves
         connections: dict[RemoteConfig, Connection] = {}
         for point in points:
-            self._begin(point, plans[point.number], connections)
+            self._begin(point, connections)
         self._report_invalid(points)
-        cards = self._options.cards or max(plan.config.cards for plan in plans.values())
+        cards = self._cards or max(plan.config.cards for plan in self._plans.values())
         tasks.build(list(self._runs.values()), workers=cards, cards=cards)
 
-    def _begin(self, point: Point, plan: Plan, connections: dict[RemoteConfig, Connection]) -> None:
+    def _begin(self, point: Point, connections: dict[RemoteConfig, Connection]) -> None:
         """Begin the run of a point; if it cannot begin, write the reason into the point."""
         assert self._store is not None
         try:
-            label, config_dir = f"[{point.number}] ", self._options.config_dir
-            run = Run(plan, self._store, point.overrides, label, connections, config_dir)
+            plan, label = self._plans[point.number], f"[{point.number}] "
+            run = Run(plan, self._store, point.overrides, label, connections, self._config_dir)
         except REPORTED as error:
             point.state, point.message = "invalid", message_of(error)
         else:
             self._runs[point.number], point.run = run, run.id
 
-    def _settle(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
+    def _settle(self, points: Sequence[Point]) -> None:
         """Set state and result of each point; a failed stage fails all points that share it."""
         assert self._store is not None
         known = history.runs(self._store.root)
@@ -196,7 +185,7 @@ class Sweep:
             if run is not None and run.state == "failed" and run.failed_stage in point.artifacts:
                 failed[point.artifacts[run.failed_stage]] = run.message or f"{run.failed_stage} failed"
         for point in points:
-            plan = plans[point.number]
+            plan = self._plans[point.number]
             made = self._runs.get(point.number)
             missing = [spec.name for spec in (plan.requested if made is None else made.missing())]
             if not missing:
@@ -215,7 +204,7 @@ class Sweep:
         values = {
             "id": self.id,
             "overrides": redacted(self._overrides),
-            "target": str(self._options.target),
+            "target": str(self._target),
             "started": self._started,
             "written": time.time(),
             "points": [asdict(point) for point in points],
@@ -225,7 +214,7 @@ class Sweep:
         contents = {
             "sweep.json": json.dumps(values, indent=1),
             "table.csv": table(points),
-            "index.html": page(values, varied(points), self._store.root, self._options.config_dir),
+            "index.html": page(values, varied(points), self._store.root, self._config_dir),
         }
         try:
             directory.mkdir(parents=True, exist_ok=True)

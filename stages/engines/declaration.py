@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from stages.base.errors import ConfigError, Problem
+from stages.base.errors import Problem
 from stages.base.graph import Program, RequiredFiles, Stage
 from stages.base.rules import Rules
 
@@ -66,13 +66,6 @@ class Checkout:
     def key(self) -> str:
         """The setting's name within its section."""
         return self.setting.rpartition(".")[2]
-
-    def contract(self, home: str | None) -> str | None:
-        """Return the contract of the checkout `home`; None if it matches no known one."""
-        try:
-            return (self.recognise or self.judge)(home) if home is not None else None
-        except ConfigError:
-            return None
 
 
 @dataclass(frozen=True)

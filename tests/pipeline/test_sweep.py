@@ -9,7 +9,7 @@ from pipeline import tasks
 from pipeline.cli import main
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
-from pipeline.sweep.build import Sweep, SweepOptions
+from pipeline.sweep.build import Sweep
 from pipeline.sweep.expand import expand
 from pipeline.sweep.points import Point
 
@@ -107,17 +107,15 @@ def test_point_that_cannot_start_is_left_out(location, monkeypatch, capsys):
 
 def test_hundreds_of_points_need_few_open_files(location, monkeypatch):
     monkeypatch.setattr(tasks, "build", lambda *_, **__: False)
-    plans = {}
-    first, store = prepare_plan(["store=s"])
-    sweep = Sweep(["seed=0"], SweepOptions())
-    sweep._store = store
+    first, _ = prepare_plan(["store=s"])
+    sweep = Sweep(["store=s", "seed=0"])
     points = [Point(number, ["store=s", f"seed={number}"]) for number in range(300)]
-    plans = dict.fromkeys(range(300), first)
+    sweep._plans = dict.fromkeys(range(300), first)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
     try:
-        sweep._build(points, plans)
+        sweep._build(points)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert {point.message for point in points} == {""}
