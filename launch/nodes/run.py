@@ -1,41 +1,63 @@
 """Runs of a program on its nodes, under msrun or on Ray, with start scripts that also work by hand."""
 
+import hashlib
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launch.config import LauncherConfig
-from launch.diagnose.diagnosis import diagnose
-from launch.errors import ProcessFailed, ProcessSilent
-from launch.nodes import fan_out, ray, slurm
-from launch.nodes.scripts import CHECK, Node, script, write_scripts
-from launch.nodes.start import Start
+from launch.errors import LaunchError
+from launch.nodes import fan_out, slurm
+from launch.nodes.scripts import CHECK, Node, script, wrap
+from launch.nodes.start import Ray, Start
 from launch.process import child
 from launch.process.child import Outcome
 
+RAY_PORT = 6379
+"""Default port of Ray, used for several nodes because a script cannot find a free one."""
 PYTHON_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
 
 def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
     """Write one start script per node, and job.sbatch for Slurm; start nothing."""
+    directory.mkdir(parents=True, exist_ok=True)
     nodes = _scripted_nodes(start, launcher)
-    if start.ray is None:
-        texts = [script(start, node, nodes, logs) for node in nodes]
-    else:
-        hosts = launcher.hosts if launcher.name == "ssh" else ()
-        names = [hosts[node.rank] if node.rank < len(hosts) else f"node_{node.rank}" for node in nodes]
-        texts = ray.scripts(start, start.ray, nodes, names, directory, logs)
-    written = write_scripts(texts, directory)
+    ray = "" if start.ray is None else _write_ray(start, start.ray, nodes, launcher, directory)
+    written = [directory / f"node_{node.rank}.sh" for node in nodes]
+    for node, path in zip(nodes, written, strict=True):
+        text = wrap(start, node, nodes, logs, RAY_PORT, f"{ray} {node.rank}") if ray else None
+        path.write_text(text or script(start, node, nodes, logs), encoding="utf-8")
+        path.chmod(0o755)
     if launcher.name == "slurm":
-        batch = directory / "job.sbatch"
-        requeue = bool(start.resumable)
-        text = slurm.batch_script(len(texts), directory, logs, launcher.sbatch, requeue)
+        batch, requeue = directory / "job.sbatch", bool(start.resumable)
+        text = slurm.batch_script(len(nodes), directory, logs, launcher.sbatch, requeue)
         batch.write_text(text, encoding="utf-8")
         written.append(batch)
     return written
+
+
+def _write_ray(start: Start, ray: Ray, nodes: list[Node], launcher: LauncherConfig, directory: Path) -> str:
+    """Write ray_node.py and ray.json, and return the command that runs a node's part, without its rank."""
+    hosts = launcher.hosts if launcher.name == "ssh" else ()
+    names = [hosts[node.rank] if node.rank < len(hosts) else f"node_{node.rank}" for node in nodes]
+    digest = hashlib.sha256(str(directory).encode()).hexdigest()[:12]
+    settings = {
+        "program": start.program,
+        "npus": start.workers,
+        "nodes": [{"name": name, "npus": node.workers} for name, node in zip(names, nodes, strict=True)],
+        "address": ray.address,
+        "dashboard_port": ray.dashboard_port,
+        "options": ray.options,
+        "wait_timeout_s": ray.wait_timeout_s,
+        "directory": f"/tmp/grpoflow-ray-{digest}",  # noqa: S108 (short, as there are sockets below it)
+    }
+    program, file = shutil.copy(Path(__file__).with_name("ray_node.py"), directory), directory / "ray.json"
+    file.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    return shlex.join(["python", str(program), str(file)])
 
 
 def _scripted_nodes(start: Start, launcher: LauncherConfig) -> list[Node]:
@@ -80,29 +102,23 @@ def run(
         LaunchError: the run could not start, failed, took too long or hung.
     """
     write(start, launcher, directory, logs)
-    log = logs / "start.log"
 
     def poll() -> None:
         on_poll()
         if silence_timeout_s is not None and silent_s() > silence_timeout_s:
-            raise ProcessSilent(silence_timeout_s, logs)
+            hung = f"hung: no worker wrote a line for {silence_timeout_s:.0f} s, logs {logs}"
+            raise LaunchError(f"{hung}; raise engine.silence_timeout_s if that is normal here")
 
-    try:
-        return child.run(
-            command(start, job, directory, logs, launcher),
-            job=job,
-            log=log,
-            env=environment(os.environ),
-            timeout_s=launcher.timeout_s,
-            grace_s=launcher.grace_s,
-            on_poll=poll,
-        )
-    except ProcessFailed as error:
-        culprit = diagnose(logs).culprit
-        if culprit is None:
-            raise
-        lost = [line for line in child.tail(log) if line.startswith("error: ")]
-        raise ProcessFailed(error.exit_code, culprit, [*child.tail(culprit), *lost]) from error
+    return child.run(
+        command(start, job, directory, logs, launcher),
+        job=job,
+        log=logs / "start.log",
+        worker_logs=logs,
+        env=environment(os.environ),
+        timeout_s=launcher.timeout_s,
+        grace_s=launcher.grace_s,
+        on_poll=poll,
+    )
 
 
 def command(start: Start, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:

@@ -99,24 +99,6 @@ class Node:
     workers: int
 
 
-def worker_ranks(node: Node, nodes: Sequence[Node]) -> range:
-    """Return the ranks of a node's workers."""
-    first = sum(each.workers for each in nodes if each.rank < node.rank)
-    return range(first, first + node.workers)
-
-
-def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
-    """Write node_0.sh, node_1.sh, ... and return their paths."""
-    directory.mkdir(parents=True, exist_ok=True)
-    written = []
-    for rank, text in enumerate(texts):
-        path = directory / f"node_{rank}.sh"
-        path.write_text(text, encoding="utf-8")
-        path.chmod(0o755)
-        written.append(path)
-    return written
-
-
 def script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
     """Return the start script of one node for msrun, or for a single process."""
     words = ["python"]
@@ -153,8 +135,8 @@ def wrap(
         before: lines of bash that run before it.
     """
     several = len(nodes) > 1
-    ranks = worker_ranks(node, nodes)
-    first, last = ranks.start, ranks.stop - 1
+    first = sum(each.workers for each in nodes[: node.rank])
+    last = first + node.workers - 1
     lines = [
         "#!/usr/bin/env bash",
         f"# Node {node.rank} of {len(nodes)}: workers {first} to {last} of {max(1, start.workers)}.",
@@ -189,20 +171,16 @@ def wrap(
 
 
 def check(start: Start) -> list[str]:
-    """Return lines of bash that check a node's files and programs."""
+    """Return lines of bash that check a node's files and programs, the program first."""
+    paths = [path for path in (start.program[0], *start.python_path, *start.env_scripts) if path[:1] == "/"]
+    paths += [] if start.python is None else [start.python]
     names = [part.partition("=")[2] if part.startswith("--") else part for part in start.program[1:]]
     inputs = [name for name in names if name.startswith("/") and Path(name).exists()]  # not outputs
     return [
         CHECK,
-        *[f"need {quote(path)}" for path in installed(start)],
+        *[f"need {quote(path)}" for path in paths],
         *[f"need_tree {quote(path)}" for path in dict.fromkeys(inputs)],
     ]
-
-
-def installed(start: Start) -> list[str]:
-    """Return the files and programs that every node must have, the program first."""
-    paths = [path for path in (start.program[0], *start.python_path, *start.env_scripts) if path[:1] == "/"]
-    return paths if start.python is None else [*paths[:1], start.python, *paths[1:]]
 
 
 def _move_earlier_logs(first: int, last: int) -> list[str]:

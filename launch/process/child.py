@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from launch.diagnose.diagnosis import diagnose
 from launch.errors import ProcessFailed, ProcessTimedOut
 from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job
 from launch.process.watchdog import watchdog
@@ -40,6 +41,7 @@ def run(
     *,
     job: str,
     log: Path,
+    worker_logs: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     grace_s: float = 8.0,
@@ -51,13 +53,14 @@ def run(
         command: program and arguments; no shell is involved.
         job: name of the job, unique per artifact, carried by every process of the tree.
         log: file that receives the output; its directory must exist.
+        worker_logs: directory with the logs of workers that the child starts; None if it starts none.
         env: the child's complete environment; None for this process's.
         timeout_s: time limit; None for no limit.
         grace_s: seconds between SIGTERM and SIGKILL when the child is stopped.
         on_poll: called ten times a second, for example to show progress.
 
     Raises:
-        ProcessFailed: the exit code is not 0.
+        ProcessFailed: the exit code is not 0; has the log of the worker that failed first, if known.
         ProcessTimedOut: the time limit was exceeded; the tree is ended.
         FileNotFoundError: the program does not exist.
     """
@@ -97,6 +100,9 @@ def run(
         last = tail(log)
         with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as output:
             output.write(f"\n{how_it_ended(child.returncode)}\n")  # a killed process cannot log that itself
+        first = None if worker_logs is None else diagnose(worker_logs).culprit
+        if first is not None:
+            log, last = first, [*tail(first), *[line for line in last if line.startswith("error: ")]]
         raise ProcessFailed(child.returncode, log, last)
     return Outcome(started, started + time.monotonic() - began, peak)  # the wall clock may be changed
 

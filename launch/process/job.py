@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launch.config import LauncherConfig
-from launch.diagnose.diagnosis import diagnose
-from launch.errors import LaunchError, ProcessFailed
+from launch.errors import LaunchError
 from launch.process import child
 from launch.process.child import Outcome
 
@@ -42,21 +41,16 @@ def run(
         command = msrun(
             program, python=python, workers=workers, master_addr=address, master_port=port, log_dir=log_dir
         )
-    try:
-        return child.run(
-            command,
-            job=job,
-            log=log_dir / "stage.log",
-            env=msrun_environment(python, os.environ),
-            timeout_s=launcher.timeout_s,
-            grace_s=launcher.grace_s,
-            on_poll=on_poll,
-        )
-    except ProcessFailed as error:
-        culprit = diagnose(log_dir).culprit if workers > 1 else None
-        if culprit is None:
-            raise
-        raise ProcessFailed(error.exit_code, culprit, child.tail(culprit)) from error
+    return child.run(
+        command,
+        job=job,
+        log=log_dir / "stage.log",
+        worker_logs=log_dir if workers > 1 else None,
+        env=msrun_environment(python, os.environ),
+        timeout_s=launcher.timeout_s,
+        grace_s=launcher.grace_s,
+        on_poll=on_poll,
+    )
 
 
 def msrun(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.errors import EnvironmentProblem
+from launch.errors import LaunchError
 from launch.machine import environment
 from pipeline import engines
 from pipeline.config.load import load
@@ -112,7 +112,7 @@ class Run:
             config_dir: directory with the user's config groups, to record in the history.
 
         Raises:
-            EnvironmentProblem, ConfigError: this machine cannot build what is missing.
+            LaunchError, ConfigError: this machine cannot build what is missing.
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
@@ -150,11 +150,11 @@ class Run:
         """Check that this machine can build the run's missing stages, and print the plan's warnings.
 
         Raises:
-            EnvironmentProblem, ConfigError: a requirement is missing, or a reward function fails.
+            LaunchError, ConfigError: a requirement is missing, or a reward function fails.
         """
         plan, requested = self.plan, self.plan.requested
         if problems := environment.problems():
-            raise EnvironmentProblem("\n".join(problems))
+            raise LaunchError("\n".join(problems))
         starts_engine = not plan.target.is_part or any(spec.stage.program is not None for spec in requested)
         if starts_engine and (missing := list(engines.needs(plan.config))):
             raise ConfigError(missing)

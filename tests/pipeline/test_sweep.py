@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from launch.errors import EnvironmentProblem
+from launch.errors import LaunchError
 from pipeline import tasks
 from pipeline.cli import main
 from pipeline.run.run import Run, prepare_plan
@@ -91,7 +91,7 @@ def test_point_that_cannot_start_is_left_out(location, monkeypatch, capsys):
     class Refusing(Run):
         def __init__(self, plan, *more):
             if plan.config.seed == 1:
-                raise EnvironmentProblem("no such package")
+                raise LaunchError("no such package")
             super().__init__(plan, *more)
             started_runs.append(self)
 
