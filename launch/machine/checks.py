@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from launch.errors import LaunchError
-from launch.machine.environment import memory_bytes
+from launch.machine.environment import engine_environment, memory_bytes
 from launch.process.job import find_port
 
 Window = tuple[str, str, str]
@@ -61,11 +60,7 @@ def interpreter(configured: str | None) -> str | None:
     if configured is not None:
         path = os.path.abspath(configured) if "/" in configured else shutil.which(configured)
         return path or configured
-    excluded = Path(sys.prefix, "bin").resolve()
-    entries = os.environ.get("PATH", "").split(os.pathsep)
-    return shutil.which(
-        "python", path=os.pathsep.join(entry for entry in entries if Path(entry).resolve() != excluded)
-    )
+    return shutil.which("python", path=engine_environment(os.environ)["PATH"])
 
 
 def versions(
@@ -79,8 +74,7 @@ def versions(
         timeout_s: time limit of the answer.
         python_path: PYTHONPATH of the query.
     """
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    environment |= {"PYTHONPATH": python_path} if python_path else {}
+    environment = engine_environment(os.environ) | ({"PYTHONPATH": python_path} if python_path else {})
     command = [python, "-c", _VERSIONS, *packages]
     try:
         output = subprocess.check_output(

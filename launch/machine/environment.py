@@ -1,8 +1,8 @@
-"""Versions of the packages that child processes need, and the resources of this machine."""
+"""Packages that child processes need, the environment of engines, and the resources of this machine."""
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 RULES = (
@@ -10,6 +10,16 @@ RULES = (
     ("numpy", "<2", "with numpy 2 single MindSpore operators fail with SystemError"),
     ("safetensors", ">=0.5,<0.8", "0.8.0 writes non-contiguous slices wrongly, silently"),
 )
+PYTHON_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+
+
+def engine_environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Return `base` without grpoflow's virtual environment; an engine has its own packages."""
+    excluded = Path(sys.prefix, "bin").resolve()
+    entries = base.get("PATH", os.defpath).split(os.pathsep)
+    path = [entry for entry in entries if Path(entry).resolve() != excluded]
+    variables = {name: value for name, value in base.items() if name not in PYTHON_VARIABLES}
+    return {**variables, "PATH": os.pathsep.join(path)}
 
 
 def installed(package: str) -> str | None:

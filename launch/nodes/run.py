@@ -6,11 +6,12 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launch.config import LauncherConfig
 from launch.errors import LaunchError
+from launch.machine.environment import engine_environment
 from launch.nodes import fan_out, slurm
 from launch.nodes.scripts import CHECK, Node, script, wrap
 from launch.nodes.start import Ray, Start
@@ -19,7 +20,6 @@ from launch.process.child import Outcome
 
 RAY_PORT = 6379
 """Default port of Ray, used for several nodes because a script cannot find a free one."""
-PYTHON_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
 
 def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
@@ -114,7 +114,7 @@ def run(
         job=job,
         log=logs / "start.log",
         worker_logs=logs,
-        env=environment(os.environ),
+        env=engine_environment(os.environ),
         timeout_s=launcher.timeout_s,
         grace_s=launcher.grace_s,
         on_poll=poll,
@@ -164,11 +164,3 @@ def missing(
         return fan_out.check(launcher.ssh, hosts, [text] * len(hosts), existing)
     except OSError as error:
         return [(hosts[0], f"{existing}: {error.strerror}; choose another store=")]
-
-
-def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return `base` without grpoflow's virtual environment; an engine has its own packages."""
-    excluded = os.path.join(sys.prefix, "bin")
-    path = [part for part in base.get("PATH", os.defpath).split(os.pathsep) if part != excluded]
-    variables = {name: value for name, value in base.items() if name not in PYTHON_VARIABLES}
-    return {**variables, "PATH": os.pathsep.join(path)}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.machine.environment import engine_environment
 from launch.nodes import run as nodes_run
 from launch.nodes.scripts import Node, script
 from launch.nodes.start import Start
@@ -171,4 +172,4 @@ def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
 def test_the_virtual_environment_of_grpoflow_does_not_leak():
     own = str(Path(sys.prefix) / "bin")
     base = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/x", "VIRTUAL_ENV": sys.prefix, "HOME": "/h"}
-    assert nodes_run.environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}
+    assert engine_environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}
