@@ -193,7 +193,9 @@ class RunGRPO(RunTask):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.run_id = self._begin()
-        if _is_root_task(self.task_family) and not self._run.missing():
+        parser = CmdlineParser.get_instance()
+        is_root = parser is not None and parser.known_args.root_task == self.task_family
+        if is_root and luigi.interface.core().local_scheduler and not self._run.missing():
             self.run()
             gc.freeze()  # saves a garbage collection at the interpreter's end
             sys.exit(Exit.DONE)  # setting up a Luigi worker would double the time of a fully cached run
@@ -208,12 +210,6 @@ class RunGRPO(RunTask):
         run = begin(json.loads(self.overrides), Path(self.config_dir) if self.config_dir else None, target)
         _register(run, run.plan.config.cards)
         return run.id
-
-
-def _is_root_task(family: str) -> bool:
-    """Return True if the task is the one on this process's Luigi command line, with a local scheduler."""
-    parser = CmdlineParser.get_instance()
-    return bool(parser and parser.known_args.root_task == family and luigi.interface.core().local_scheduler)
 
 
 for _stage in STAGES.values():  # `luigi … Split` is `luigi … RunGRPO --only split`

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from pipeline.cli.command import OVERRIDES, Commands, read_configuration
 from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory
@@ -46,12 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = _run(list(sys.argv[1:] if arguments is None else arguments))
         finally:  # after --help, too, which exits; a failure at the interpreter's end could not be reported
             sys.stdout.flush()
-    except BrokenPipeError:
-        if not has_lost_reader():
-            raise
-        return 128 + signal.SIGPIPE
-    except SystemExit as exit:
-        if exit.code == 0 and report_lost_output():
+    except (BrokenPipeError, SystemExit) as error:
+        if has_lost_reader():
+            return 128 + signal.SIGPIPE
+        if isinstance(error, SystemExit) and error.code == 0 and report_lost_output():
             return 1
         raise
     return 1 if report_lost_output() and code in (0, 10) else code
@@ -119,14 +116,6 @@ def _suggestion(command: str) -> str:
     return "".join(f"; {hint}" for hint in hints)
 
 
-class Parser(argparse.ArgumentParser):
-    """Argument parser that raises an error if its help cannot be written; argparse ignores that."""
-
-    def print_help(self, file: Any = None) -> None:
-        """Print the help to `file`, or to stdout."""
-        (file or sys.stdout).write(self.format_help())
-
-
 def make_parsers(
     command: str | None = None,
 ) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
@@ -136,7 +125,7 @@ def make_parsers(
 
     A run with nothing to do takes a quarter of a second, so it must not import other commands.
     """
-    parser: argparse.ArgumentParser = Parser(
+    parser = argparse.ArgumentParser(
         prog="grpoflow",
         usage="grpoflow COMMAND [OPTIONS] [KEY=VALUE ...]",
         formatter_class=argparse.RawDescriptionHelpFormatter,

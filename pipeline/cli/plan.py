@@ -39,9 +39,5 @@ def plan(options: Namespace) -> int:
         print(as_json(explain.as_json(planned, rows, warnings, roles)))
     else:
         explain.show(planned, rows, console(), warnings, roles)
-    return Exit.PENDING if any(map(_is_pending, rows)) else Exit.DONE
-
-
-def _is_pending(row: explain.Row) -> bool:
-    """Return True if a run would have to build or download the artifact."""
-    return row.state in ("RUN", "BLOCKED") or (row.state == "REMOTE" and bool(row.bytes))
+    done = all(row.state == "CACHED" or (row.state == "REMOTE" and not row.bytes) for row in rows)
+    return Exit.DONE if done else Exit.PENDING

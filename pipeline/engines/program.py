@@ -42,7 +42,9 @@ def run(
     """
     module = _module(spec)
     prepared = stage(f"{module.__name__}:prepare")
-    work, logs = slot.work, _attempt_directory(slot.logs)
+    # one log directory per attempt, because msrun would overwrite the logs of the previous one
+    work, logs = slot.work, slot.logs / f"attempt_{1 + len(list(slot.logs.glob('attempt_*')))}"
+    logs.mkdir()
     _add_unwatched_steps(module, spec, work, logs)
     planned = {**read_start(work), "logs": str(logs)}
     (work / START_FILE).write_text(json.dumps(planned, indent=1), encoding="utf-8")
@@ -107,14 +109,6 @@ def _inputs(spec: StageSpec, store: Store) -> dict[str, Path]:
 
 def _scripts(work: Path) -> Path:
     return work / "launch"
-
-
-def _attempt_directory(logs: Path) -> Path:
-    """Create a log directory for this attempt, because msrun would overwrite the logs of the previous one."""
-    number = 1 + len(list(logs.glob("attempt_*")))
-    path = logs / f"attempt_{number}"
-    path.mkdir()
-    return path
 
 
 def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path) -> None:

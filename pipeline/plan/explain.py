@@ -59,26 +59,28 @@ def explain(
     blocked: set[str] = set()
     for spec in plan.requested:
         problem = REBUILT if spec.name in plan.rebuilt else store.problem(spec.key)
-        manifests = store.manifests(spec.name)
-        reason = "" if problem is None else _reason(spec, problem, _nearest(spec, manifests), running)
-        obstacle = None if problem is None else _obstacle(spec, store, environment, blocked)
-        from_remote = None if shared is None or problem is None else shared.reason(spec.name)
-        if from_remote is not None:
-            reason, obstacle = from_remote, None
-        elif problem is not None:
-            running.add(spec.name)
-        if obstacle is not None:
+        manifests, written = store.manifests(spec.name), spec.stage.bytes_written
+        if problem is None:
+            state, reason = "CACHED", ""
+        elif shared is not None and (from_remote := shared.reason(spec.name)) is not None:
+            state, reason, written = "REMOTE", from_remote, shared.bytes_pulled(spec.name)
+        elif obstacle := _obstacle(spec, store, environment, blocked):
+            state, reason = "BLOCKED", obstacle
             blocked.add(spec.name)
+        else:
+            state, reason = "RUN", _reason(spec, problem, _nearest(spec, manifests), running)
+        if state in ("RUN", "BLOCKED"):
+            running.add(spec.name)
         rows.append(
             Row(
                 stage=spec.name,
-                state=_state(problem, obstacle, from_remote),
-                reason=obstacle or reason,
+                state=state,
+                reason=reason,
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 cards=spec.stage.workers,
                 command=describe(spec, store),
-                bytes=_bytes(spec, shared) if from_remote else spec.stage.bytes_written,
+                bytes=written,
                 last_duration_s=_last_duration(spec, manifests, plan.config.model),
             )
         )
@@ -137,18 +139,6 @@ def show(
         console.print(f"warning: {warning}", markup=False)
     for note in plan.notes:
         console.print(f"note: {note}")
-
-
-def _state(problem: str | None, obstacle: str | None, from_remote: str | None) -> str:
-    if problem is None:
-        return "CACHED"
-    return "REMOTE" if from_remote else "RUN" if obstacle is None else "BLOCKED"
-
-
-def _bytes(spec: StageSpec, shared: Shared | None) -> int:
-    """Return the bytes that pulling writes to disk; 0 if the artifact stays on the remote."""
-    copy = shared.pull.get(spec.name) if shared else None
-    return 0 if copy is None else copy.bytes
 
 
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:

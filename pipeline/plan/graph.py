@@ -102,13 +102,13 @@ def stages(config: Config) -> tuple[Stage, ...]:
 def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tuple[Stage, ...]:
     """Replace an engine's sft stage; later stages read the result instead of the fetched model."""
     data = ("fetch", "fetch_dataset", "tokenize")  # stages before supervised training, or parallel to it
-    after = (stage for stage in body if stage.name not in (*data, "sft"))
-    return (*(stage for stage in body if stage.name in data), *supervised, *map(_from_sft, after))
-
-
-def _from_sft(stage: Stage) -> Stage:
-    inputs = {name: "sft" if source == "fetch" else source for name, source in stage.inputs.items()}
-    return replace(stage, inputs=inputs)
+    before = [stage for stage in body if stage.name in data]
+    after = [
+        replace(stage, inputs={key: "sft" if name == "fetch" else name for key, name in stage.inputs.items()})
+        for stage in body
+        if stage.name not in (*data, "sft")
+    ]
+    return (*before, *supervised, *after)
 
 
 def _with_examples(stage: Stage, examples: Path) -> Stage:
@@ -173,14 +173,17 @@ def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
             continue
         part = {section: values[section] for section in stage.sections}
         external = {str(path): digest(path) for path in stage.external}
+        sections = {name: identities[name] for name in stage.sections if name in identities}
+        corrections = {"corrections": list(stage.corrections)} if stage.corrections else {}
         inputs = {name: specs[source].key for name, source in stage.inputs.items()}
         version = stage.version if stage.program is None else stage.program.version
         digits = fingerprint(
             stage.name,
             version,
-            _identity_of(stage, identities),
+            without(sections, stage.unread) | corrections,
             {name: key.fingerprint for name, key in inputs.items()},
-            _by_name(stage.external, external),
+            # without directories; the numbers distinguish equal names
+            {f"{index}:{path.name}": external[str(path)] for index, path in enumerate(stage.external)},
         )
         specs[stage.name] = StageSpec(stage, Key(stage.name, digits), version, part, inputs, external)
     return Plan(config, tuple(specs.values()), skipped, engines.notes(config), target, requested)
@@ -193,15 +196,3 @@ def downstream(names: Iterable[str], graph: Sequence[Stage]) -> frozenset[str]:
         if not reached.isdisjoint(stage.inputs.values()):
             reached.add(stage.name)
     return frozenset(reached)
-
-
-def _identity_of(stage: Stage, identities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration and corrected defects that a stage's fingerprint covers."""
-    sections = {name: identities[name] for name in stage.sections if name in identities}
-    corrections = {"corrections": list(stage.corrections)} if stage.corrections else {}
-    return {**without(sections, stage.unread), **corrections}
-
-
-def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:
-    """Return digests by numbered file name without directories; the numbers distinguish equal names."""
-    return {f"{index}:{path.name}": digests[str(path)] for index, path in enumerate(files)}

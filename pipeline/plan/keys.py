@@ -156,14 +156,10 @@ def _docs(cls: Any) -> Mapping[str, str]:
         assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                docstring = text.value.value if _is_text(text) else ""  # type: ignore[attr-defined]
-                texts[field.target.id] = inspect.cleandoc(docstring)
+                expression = text.value if isinstance(text, ast.Expr) else None
+                docstring = expression.value if isinstance(expression, ast.Constant) else None
+                texts[field.target.id] = inspect.cleandoc(docstring) if isinstance(docstring, str) else ""
     return texts
-
-
-def _is_text(node: ast.stmt) -> bool:
-    expression = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(expression, ast.Constant) and isinstance(expression.value, str)
 
 
 def _first_sentence(text: str) -> str:

@@ -98,7 +98,11 @@ def find(
         if problems:
             refused.append((config, problems))
         else:
-            choices.append(_choice(config))
+            engine = engines.get(config.engine.name)
+            assert engine.load is not None  # defined by every engine that runs grpo
+            load = engine.load(config, memory_bytes())
+            estimate = cost(config.model, config.layout.train, load.tokens, load.updates)
+            choices.append(Choice(config, engine.memory(config), estimate, load.available))
     if not choices:
         raise ConfigError(min(refused, key=_distance)[1])
     choices.sort(key=lambda choice: (_ORDER[choice.fits], choice.cost.seconds, -choice.headroom))
@@ -123,14 +127,6 @@ def _candidates(values: Mapping[str, Any], cards: int) -> Iterator[dict[str, Any
 
 def _divisors(number: int) -> list[int]:
     return [degree for degree in range(1, number + 1) if number % degree == 0]
-
-
-def _choice(config: Config) -> Choice:
-    engine = engines.get(config.engine.name)
-    assert engine.load is not None  # defined by every engine that runs grpo
-    load = engine.load(config, memory_bytes())
-    estimate = cost(config.model, config.layout.train, load.tokens, load.updates)
-    return Choice(config, engine.memory(config), estimate, load.available)
 
 
 def as_json(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:

@@ -10,32 +10,26 @@ from pipeline.config.sections import Config
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.base.errors import Problem, StageError
-from stages.rewards.config import BUILTIN, RewardConfig
+from stages.rewards.config import BUILTIN
 
 SLOW = "maths"  # takes seconds to import
 
 
 def warnings(plan: Plan, store: Store) -> list[str]:
     """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet."""
-    config = plan.config
+    config, reward = plan.config, plan.config.reward
     engine = engines.get(config.engine.name)
     if engine.reward_problems is not None:
         return [str(problem) for problem in engine.reward_problems(config.engine)]
-    if not _is_quick(config.reward):
+    by_length = (reward.length.correct_by,) if reward.length and "cosine" in reward.functions else ()
+    if any(name not in BUILTIN or name == SLOW for name in (*reward.functions, *by_length)):
         return []
     problems = _probe(plan, store)
-    return [_unprobed(config)] if problems is None else problems
-
-
-def _unprobed(config: Config) -> str:
+    if problems is not None:
+        return problems
     rule = f"was not probed against the prompts: the dataset from {config.dataset.source} is not fetched yet"
     remedy = "plan again once it is, or give files you have with dataset.source=local dataset.path"
-    return str(Problem("reward.functions", ",".join(config.reward.functions), rule, remedy))
-
-
-def _is_quick(reward: RewardConfig) -> bool:
-    by_length = reward.length.correct_by if reward.length and "cosine" in reward.functions else None
-    return all(name in BUILTIN and name != SLOW for name in (*reward.functions, by_length or "cosine"))
+    return [str(Problem("reward.functions", ",".join(reward.functions), rule, remedy))]
 
 
 def _probe(plan: Plan, store: Store) -> list[str] | None:

@@ -35,6 +35,10 @@ class Shared:
             return f"{size} stay at {self.url}: nothing here reads all of it"
         return None
 
+    def bytes_pulled(self, stage: str) -> int:
+        """Return the bytes that pulling writes to disk; 0 if the artifact stays on the remote."""
+        return self.pull[stage].bytes if stage in self.pull else 0
+
 
 def open_remote(config: RemoteConfig) -> Remote:
     """Return the remote of a configuration; raise ConfigError if there is none or a package is missing."""

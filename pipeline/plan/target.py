@@ -41,10 +41,6 @@ class Target:
         typed = [("--until", self.until or ""), ("--only", ",".join(self.only))]
         return " ".join(f"{option} {names}" for option, names in typed if names)
 
-    def options(self) -> dict[str, str | None]:
-        """Return the values of the options --until, --only and --force, as `parse` reads them."""
-        return {"until": self.until, "only": ",".join(self.only), "force": ",".join(self.force)}
-
     def requested(self, graph: Sequence[Stage]) -> frozenset[str]:
         """Return the names of the requested stages.
 

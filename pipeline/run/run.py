@@ -143,8 +143,8 @@ class Run:
             self._record_start(overrides, self.id)  # ends at once, so it needs no lease
         else:
             with leases.exclusive(store.root):
-                self._lease = leases.share(store.root, self.id)
-                self._record_start(overrides, self._lease.name)
+                lease, self._lock = leases.share(store.root, self.id)
+                self._record_start(overrides, lease)
 
     def _check_machine(self, label: str) -> None:
         """Check that this machine can build the run's missing stages, and print the plan's warnings.
@@ -237,10 +237,13 @@ class Run:
 
     def _ensure_inputs(self, spec: StageSpec) -> None:
         """Pull or build missing inputs, except remote-only ones of which single files can be downloaded."""
-        for stage in dict.fromkeys(key.stage for key in spec.inputs.values()):
-            viewed = bool(spec.stage.reads) and self.sharing is not None and self.sharing.may_view(stage)
-            if self.sharing is not None and not viewed and self.store.problem(self.plan.spec(stage).key):
-                self._pull_or_build(stage)
+        if self.sharing is None:
+            return
+        can_download = bool(spec.stage.reads) and not self.sharing.connection.lost
+        viewed = self.sharing.shared.remote_only if can_download else {}
+        for key in dict.fromkeys(spec.inputs.values()):
+            if key.stage not in viewed and self.store.problem(key) is not None:
+                self._pull_or_build(key.stage)
 
     def report_unbuilt(self, reason: str) -> None:
         """Record the run as failed if stages are missing although no end is recorded, also by a fork."""

@@ -59,10 +59,6 @@ class Sharing:
             self.connection.lose(error)
         return False
 
-    def may_view(self, stage: str) -> bool:
-        """Return True if single files of a stage's artifact can be downloaded."""
-        return stage in self.shared.remote_only and not self.connection.lost
-
     def views(self, spec: StageSpec, work: Path) -> dict[str, Path]:
         """Download the files that a stage reads from remote-only inputs; return input stage -> directory."""
         views = {}

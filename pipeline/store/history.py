@@ -137,7 +137,7 @@ def runs(store: Path) -> dict[str, Record]:
     Raises:
         StoreError: the history exists but cannot be read.
     """
-    records = parse(_lines(store))
+    records = parse(read_lines(store))
     unfinished = [run for run in records.values() if run.state == "died"]
     leased = {lease: is_leased(store, lease) for lease in {run.lease for run in unfinished}}
     for run in unfinished:
@@ -145,7 +145,12 @@ def runs(store: Path) -> dict[str, Record]:
     return records
 
 
-def _lines(store: Path) -> list[str]:
+def read_lines(store: Path) -> list[str]:
+    """Return the lines of a store's history; none if there is no history.
+
+    Raises:
+        StoreError: the history exists but cannot be read.
+    """
     try:
         return read_bytes(store / FILE).decode("utf-8", "replace").split("\n")
     except FileNotFoundError:
@@ -161,15 +166,6 @@ def parse(lines: Iterable[str]) -> dict[str, Record]:
         if event is not None:
             _apply(records, event)
     return records
-
-
-def events_of(store: Path, run: str) -> list[str]:
-    """Return the lines of a run's events.
-
-    Raises:
-        StoreError: the history exists but cannot be read.
-    """
-    return filter_events(run, _lines(store))
 
 
 def filter_events(run: str, lines: Iterable[str]) -> list[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MODE = 0o664
 FOREVER = -1.0
+RUNS_LOCK = Path(".locks", "runs.lock")
 
 
 class AlreadyLocked(Exception):
@@ -73,12 +74,12 @@ def is_locked(file: Path) -> bool:
 
 def exclusive(store: Path) -> AcquireReturnProxy[BaseFileLock]:
     """Acquire the lock that keeps run starts and garbage collection from overlapping."""
-    return locked(_runs_lock(store), store)
+    return locked(store / RUNS_LOCK, store)
 
 
 def is_collecting(store: Path) -> bool:
     """Return True if a process is collecting garbage or starting a run."""
-    return is_locked(_runs_lock(store))
+    return is_locked(store / RUNS_LOCK)
 
 
 def take(store: Path, run: str) -> BaseFileLock:
@@ -91,27 +92,16 @@ def is_leased(store: Path, lease: str) -> bool:
     return is_locked(_lease_file(store, lease))
 
 
-class Lease:
-    """Lease of a process on a store, shared by its runs and released with the last of them."""
-
-    def __init__(self, store: Path, run: str) -> None:
-        self.name, self._lock = run, take(store, run)
+_leases: WeakValueDictionary[tuple[int, Path], BaseFileLock] = WeakValueDictionary()
+"""Process id and store -> lease, released with the last run that holds it; a fork acquires its own."""
 
 
-_leases: WeakValueDictionary[tuple[int, Path], Lease] = WeakValueDictionary()
-"""Process id and store -> lease; a fork acquires its own."""
-
-
-def share(store: Path, run: str) -> Lease:
-    """Return this process's lease on a store; the first run acquires it, and its id names the lease."""
+def share(store: Path, run: str) -> tuple[str, BaseFileLock]:
+    """Return name and lock of this process's lease on a store; it is named after the run that acquired it."""
     key = (os.getpid(), store)
-    lease = _leases.get(key) or Lease(store, run)
-    _leases[key] = lease
-    return lease
-
-
-def _runs_lock(store: Path) -> Path:
-    return store / ".locks" / "runs.lock"
+    lock = _leases.get(key) or take(store, run)
+    _leases[key] = lock
+    return Path(lock.lock_file).stem, lock
 
 
 def _lease_file(store: Path, lease: str) -> Path:

@@ -80,8 +80,12 @@ def _problem(store: Store, path: Path, deep: bool) -> str | None:
     problem = store.problem(key, deep)
     if problem is not None:
         return problem
-    manifest = store.manifest(key)
-    return _unlisted(path, manifest)
+    listed = {MANIFEST, *store.manifest(key).files}
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if not (file.is_dir() and not file.is_symlink()) and name not in listed:
+            return f"unlisted file: {name}"
+    return None
 
 
 def _fingerprint(path: Path) -> str:
@@ -90,11 +94,3 @@ def _fingerprint(path: Path) -> str:
     if not manifest.fingerprint.startswith(path.name):
         raise StoreError(f"manifest corrupt: {path / MANIFEST} is of {manifest.fingerprint[:DIGITS]}")
     return manifest.fingerprint
-
-
-def _unlisted(path: Path, manifest: Manifest) -> str | None:
-    for file in sorted(path.rglob("*")):
-        name = file.relative_to(path).as_posix()
-        if not (file.is_dir() and not file.is_symlink()) and name not in manifest.files and name != MANIFEST:
-            return f"unlisted file: {name}"
-    return None

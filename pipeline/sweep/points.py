@@ -127,16 +127,9 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
         duration = "" if last_s is None else elapsed(last_s)
         shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].cards), duration)
     out.print(shown)
-    print_costs(to_run, needed, rows, out)
-
-
-def print_costs(
-    to_run: Sequence[Key], needed: Mapping[Key, int], rows: Mapping[str, explain.Row], out: Console
-) -> None:
-    """Print how many stages will run, how many without sharing, and how long they took before."""
     out.print(f"{len(to_run)} stages to run; {sum(needed[key] for key in to_run)} if each point ran alone")
-    known = [last_s for key in to_run if (last_s := rows[key.stage].last_duration_s) is not None]
+    durations = [rows[key.stage].last_duration_s for key in to_run]
     if to_run:
-        unknown = len(to_run) - len(known)
+        unknown = durations.count(None)
         more = f", and {unknown} stages that have never run" if unknown else ""
-        out.print(f"by their last durations: {elapsed(sum(known))}{more}")
+        out.print(f"by their last durations: {elapsed(sum(filter(None, durations)))}{more}")

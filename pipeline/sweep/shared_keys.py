@@ -25,14 +25,10 @@ def check_shared_keys(plans: Iterable[Plan]) -> None:
     for plan in plans:
         first = configs.setdefault(tuple(str(spec.key) for spec in plan.requested), plan.config)
         if first != plan.config:
-            keys |= _differing_keys(first, plan.config)
+            before, after = first.plain(), plan.config.plain()
+            identities = {**flat(identity(Config, before)), **flat(identity(Config, after))}
+            later = flat(after)
+            differing = {key for key, value in flat(before).items() if later.get(key) != value}
+            keys |= differing - identities.keys()
     if keys:
         raise ConfigError([Problem(key, None, RULE, "run one sweep for each value") for key in sorted(keys)])
-
-
-def _differing_keys(first: Config, second: Config) -> set[str]:
-    """Return the keys that differ and are in the identity of neither configuration."""
-    before, after = first.plain(), second.plain()
-    identities = {**flat(identity(Config, before)), **flat(identity(Config, after))}
-    later = flat(after)
-    return {key for key, value in flat(before).items() if key not in identities and later.get(key) != value}

@@ -23,7 +23,8 @@ def publish(remote: Remote, store: Store, run: str) -> None:
     """Add the local events of a run to its record; lines that the local history has lost stay there."""
     name = f"{run}.jsonl"
     published = _read(remote, name) if name in remote.list(RUNS) else []
-    lines = list(dict.fromkeys([*published, *history.events_of(store.root, run)]))
+    local = history.filter_events(run, history.read_lines(store.root))
+    lines = list(dict.fromkeys([*published, *local]))
     if lines != published:
         remote.write(f"{RUNS}/{name}", "".join(f"{line}\n" for line in lines).encode())
 
