@@ -49,16 +49,10 @@ class Finding:
     """Workers that this one waited for, as far as its lines name them."""
     process: int | None
     """Id of the process that the line blames, if it is another one."""
-
-    @property
-    def rank(self) -> int | None:
-        """Number of the worker that wrote the log."""
-        return rank_of(self.log)
-
-    @property
-    def kind(self) -> str:
-        """Kind of the failure (see Failure.kind), or unknown."""
-        return self.failure.kind if self.failure is not None else "unknown"
+    rank: int | None
+    """Number of the worker that wrote the log."""
+    kind: str
+    """Kind of the failure (see Failure.kind), or unknown."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -97,6 +91,8 @@ def search(log: Path) -> Finding | None:
         remedy=fill(failure.remedy, match) if failure else "",
         peers=tuple(peers),
         process=int(process) if process else None,
+        rank=rank_of(log),
+        kind=failure.kind if failure else "unknown",
     )
 
 
@@ -117,14 +113,11 @@ def _time(log: Path, text: str) -> float:
 
 
 def _best_failure(text: str, start: int) -> tuple[Failure | None, re.Match[str] | None]:
-    best: tuple[Failure | None, re.Match[str] | None] = None, None
-    for failure in failures():
-        if best[0] is not None and PRIORITY[best[0].kind] <= PRIORITY[failure.kind]:
-            continue
-        matches = re.compile(failure.pattern, re.M).finditer(text, start)
-        match = next((match for match in matches if not _was_caught(text, match)), None)
-        best = best if match is None else (failure, match)
-    return best
+    for failure in sorted(failures(), key=lambda failure: PRIORITY[failure.kind]):
+        for match in re.compile(failure.pattern, re.M).finditer(text, start):
+            if not _was_caught(text, match):
+                return failure, match
+    return None, None
 
 
 def _unknown_exception(text: str, start: int) -> re.Match[str] | None:

@@ -20,7 +20,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
 
 _MISSING = re.compile(r"error: node [^:]*: (.*)")
 CHECK_TIMEOUT_S = 60.0
@@ -99,6 +98,7 @@ def _check(ssh: Sequence[str], host: str, script: str, marker: Path) -> list[str
 
 def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float) -> int:
     """Wait until all nodes have ended; end all when one fails, and return the exit code of that one."""
+    inputs = [node.stdin for node in nodes if node.stdin is not None]
     result, next_heartbeat, deadline = 0, 0.0, math.inf
     while None in (codes := [node.poll() for node in nodes]) or (any(codes) and result == 0):
         failed = next((rank for rank, code in enumerate(codes) if code), None)
@@ -108,23 +108,18 @@ def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float
             lost = " (ssh lost it)" if result == LOST else ""
             print(f"error: node {hosts[failed]} ended with exit code {result}{lost}", flush=True)
             deadline = now + 3 * grace_s + 10  # a lost node's ssh may never end
-            for node in nodes:
-                _input(node).close()
+            for stream in inputs:
+                stream.close()
         elif result == 0 and now >= next_heartbeat:
             next_heartbeat = now + HEARTBEAT_S
-            for node in nodes:
+            for stream in inputs:
                 with contextlib.suppress(OSError):  # the node has just ended
-                    _input(node).write(b".")
+                    stream.write(b".")
         elif now > deadline:
             for node in nodes:
                 node.kill()
         time.sleep(POLL_S)
     return result
-
-
-def _input(node: subprocess.Popen[bytes]) -> IO[bytes]:
-    assert node.stdin is not None
-    return node.stdin
 
 
 def _address(ssh: list[str], host: str) -> str:

@@ -15,15 +15,11 @@ STARTED_VARIABLE = "GRPOFLOW_STARTED"
 
 def end_job(job: str, grace_s: float) -> list[int]:
     """End the processes of `job` by SIGTERM, and by SIGKILL after `grace_s`; return their ids."""
-    return _end(JOB_VARIABLE, job, grace_s)
+    return end_processes(JOB_VARIABLE, job, grace_s)
 
 
-def end_started(started: str) -> list[int]:
-    """End all processes of one start at once; those of the next attempt at the same job go on."""
-    return _end(STARTED_VARIABLE, started, grace_s=0.0)
-
-
-def _end(variable: str, value: str, grace_s: float) -> list[int]:
+def end_processes(variable: str, value: str, grace_s: float = 0.0) -> list[int]:
+    """End the processes with an environment variable, as `end_job` does."""
     running = _processes_of(variable, value)
     ended = [process.pid for process in running]
     if running and grace_s > 0:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
-from launch.process.tree import end_started
+from launch.process.tree import STARTED_VARIABLE, end_processes
 
 WAIT = """
 import os, sys
@@ -42,4 +42,4 @@ def watchdog(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    end_started(sys.argv[1])
+    end_processes(STARTED_VARIABLE, sys.argv[1])  # those of the next attempt at the same job go on
