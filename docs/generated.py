@@ -22,11 +22,11 @@ from pipeline.engines import MODULES
 from pipeline.plan.keys import Key, explain
 from stages.base.errors import as_override
 from stages.base.identity import field_types
-from stages.engines.mindformers.engine import job as mindformers_job
+from stages.engines.mindformers.job import Job as MindformersJob
 from stages.engines.mindformers.upstream import fields as mindformers_fields
-from stages.engines.mindrlhf.engine import job as mindrlhf_job
+from stages.engines.mindrlhf.job import Job as MindrlhfJob
 from stages.engines.mindrlhf.upstream import fields as mindrlhf_fields
-from stages.engines.mindspeed_rl.engine import job as mindspeed_rl_job
+from stages.engines.mindspeed_rl.job import Job as MindspeedRlJob
 from stages.engines.mindspeed_rl.upstream import fields as mindspeed_rl_fields
 from stages.engines.upstream import Field, Upstream
 
@@ -100,9 +100,9 @@ def upstream(language: str) -> str:
     external = [load([f"engine={name}", *ENGINES[name]]) for name in ("mindrlhf", "mindspeed_rl")]
     supervised = load(["engine=mindrlhf", "engine.sft=mindformers", *ENGINES["mindrlhf"]])
     programs = {
-        "mindrlhf": mindrlhf_fields(mindrlhf_job(external[0])),
-        "MindSpeed-RL": mindspeed_rl_fields(mindspeed_rl_job(external[1])),
-        "mindformers": mindformers_fields(mindformers_job(supervised)),
+        "mindrlhf": mindrlhf_fields(MindrlhfJob.from_run(external[0])),
+        "MindSpeed-RL": mindspeed_rl_fields(MindspeedRlJob.from_run(external[1])),
+        "mindformers": mindformers_fields(MindformersJob.from_run(supervised)),
     }
     chinese = language == "zh_CN"
     head = ("程序", "类", "字段", "由 grpoflow 的键", "由 grpoflow 自己", "由 upstream")

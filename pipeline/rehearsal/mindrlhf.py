@@ -17,7 +17,8 @@ from stages.engines import local
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindrlhf.config import MindrlhfEngine
-from stages.engines.mindrlhf.engine import ENGINE, job
+from stages.engines.mindrlhf.engine import ENGINE
+from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rehearsal import answers, proofs, shrink
 from stages.engines.rehearsal import KILLED_AFTER, Proof, proof, resumed
 from stages.models.families import family_of, trained_by
@@ -36,7 +37,11 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         remedy = f"rehearse the same recipe with a {trained_by(local.trains)}"
         yield Problem("model", config.model.name, rule, remedy)
         return
-    workers, each, free = shrink.workers(engine), shrink.worker_bytes(job(config)), virtual_memory().available
+    workers, each, free = (
+        shrink.workers(engine),
+        shrink.worker_bytes(Job.from_run(config)),
+        virtual_memory().available,
+    )
     if workers * each > free:
         needed = f"{workers} x {each / 2**30:.1f} GiB are needed for the workers"
         rule = f"{needed}, and {free / 2**30:.1f} GiB are free"
@@ -106,7 +111,7 @@ def _accepted(planned: Plan) -> Proof:
     workers = f"{config.cards} worker{'s' if config.cards > 1 else ''}"
     accepted = (
         f"mindrlhf's classes took every key; {workers}, {config.train.prompts_per_step} prompts x "
-        f"{config.rollout.num_generations} completions a step, rows of {job(config).seq_length}"
+        f"{config.rollout.num_generations} completions a step, rows of {Job.from_run(config).seq_length}"
     )
     return Proof("configuration accepted", "proven", accepted)
 

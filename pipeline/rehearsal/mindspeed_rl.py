@@ -14,7 +14,7 @@ from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_inputs, missing_packages, tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
-from stages.engines.mindspeed_rl.engine import ENGINE, job
+from stages.engines.mindspeed_rl.engine import ENGINE
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 from stages.engines.mindspeed_rl.rehearsal import cpu
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
@@ -44,7 +44,7 @@ UNPROVEN = (
 
 def refusals(plan: Plan) -> Iterator[Problem]:
     """Yield the problems of checkouts, interpreters and tokenizer."""
-    engine = job(plan.config).engine
+    engine = Job.from_run(plan.config).engine
     yield from missing_inputs(plan, ENGINE)
     for setting, python, packages in (
         ("engine.python", engine.python, PACKAGES),
@@ -73,7 +73,7 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
 
 def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
     """Validate with upstream's code the configurations of a new and of a resumed run of the full size."""
-    run = job(config)
+    run = Job.from_run(config)
     engine = run.engine
     assert engine.mindspeed_rl_home is not None  # refusals
     directories = [scratch / "configs" / name for name in ("new", "resumed")]
@@ -104,7 +104,7 @@ def _accepted_arguments(run: Job, roles: Mapping[str, Mapping[str, Any]]) -> str
 def _preprocessed(planned: Plan, stages: Scratch) -> Proof:
     tokenized = stages.build(planned, "tokenize")
     rows = sequences(data_files(tokenized / PREFIX)[1])
-    dataset, template = planned.config.dataset, job(planned.config).engine.prompt_type
+    dataset, template = planned.config.dataset, Job.from_run(planned.config).engine.prompt_type
     data = f"{rows} prompts of {dataset.path or dataset.name} in template {template}, read back"
     return Proof("data through preprocess_data.py", "proven", data)
 

@@ -18,7 +18,7 @@ from pipeline.rehearsal.scratch import Scratch
 from stages.engines.rehearsal import KILLED_AFTER, STEPS, Proof, positive, proof, resumed
 from stages.engines.verl import checkpoints, recipe, shrink
 from stages.engines.verl.config import VerlEngine
-from stages.engines.verl.engine import ENGINE, job, windows
+from stages.engines.verl.engine import ENGINE, windows
 from stages.engines.verl.job import RECIPE, TRAIN_DATA, Job, Paths
 from stages.grpo.metrics import read_rows
 
@@ -62,12 +62,12 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     tokenized = stages.store.path(planned.spec("tokenize").key)
     card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))
     yield stages.data_proof(planned, card["files"]["train"]["rows_out"])
-    killed = stages.kill(planned, "grpo", partial(_checkpoint, job(planned.config)))
+    killed = stages.kill(planned, "grpo", partial(_checkpoint, Job.from_run(planned.config)))
     grpo = stages.build(planned, "grpo")
     yield resumed(grpo, killed)
     rows = read_rows(grpo / "metrics.jsonl")
     yield _trained(rows)
-    yield _merged(job(plan.config), grpo, stages.build(planned, "export"))
+    yield _merged(Job.from_run(plan.config), grpo, stages.build(planned, "export"))
     two = stages.plan(shrink.shrink(plan.config.plain(), model, workers=2))
     yield _equal(rows, read_rows(stages.build(two, "grpo") / "metrics.jsonl"))
     yield from UNPROVEN
@@ -83,7 +83,7 @@ def _add_reward(scratch: Path) -> None:
 
 def _validated(plan: Plan, scratch: Path) -> Proof:
     """Let verl compose and check the rendered configuration of the full-size run."""
-    run = job(plan.config)
+    run = Job.from_run(plan.config)
     paths, configs = Paths(scratch / "full", scratch / TRAIN_DATA), scratch / "configs"
     configs.mkdir()
     (configs / f"{RECIPE}.yaml").write_text(recipe.text(run, paths), encoding="utf-8")

@@ -1,18 +1,23 @@
 """Configuration and file locations of a run that an external program computes."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stages.base.context import Context
 from stages.base.layout import LayoutConfig
-from stages.base.reader import read_part
+from stages.base.reader import part, read_part
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenizer import special_ids
+
+if TYPE_CHECKING:
+    from stages.sections import Sections
 
 J = TypeVar("J", bound="Job")
 _ROW = 128
@@ -36,6 +41,11 @@ class Job:
     def from_config(cls: type[J], config: Mapping[str, Any]) -> J:
         """Build the job from a stage's part of the configuration."""
         return read_part(cls, config)
+
+    @classmethod
+    def from_run(cls: type[J], run: Sections) -> J:
+        """Build the job from a run's configuration."""
+        return part(cls, run)
 
 
 @dataclass(frozen=True)

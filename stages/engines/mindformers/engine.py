@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from stages import catalog
 from stages.base.graph import Program, Stage
-from stages.base.reader import part
 from stages.engines import upstream as added_keys
 from stages.engines.declaration import Engine
 from stages.engines.mindformers import upstream
@@ -62,18 +61,13 @@ def notes(run: Sections) -> Iterator[str]:
         yield from (f"layout.train: {text}" for text in warnings(run.model, layout))
 
 
-def job(run: Sections) -> Job:
-    """Return the sections that a run is rendered from."""
-    return part(Job, run)
-
-
 ENGINE = Engine(
     name="mindformers",
     trains=trains,
     settings_section="mindformers",
     stages=stages,
     rules=RULES,
-    subject=lambda run, cards_per_node: job(run),
+    subject=lambda run, cards_per_node: Job.from_run(run),
     programs=(SFT,),
     checkouts=(checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),),
     known={"": KNOWN},

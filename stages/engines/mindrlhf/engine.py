@@ -10,7 +10,6 @@ from stages import catalog
 from stages.base.errors import ConfigError
 from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
-from stages.base.reader import part
 from stages.base.rules import Broken, Rules
 from stages.engines import local
 from stages.engines.declaration import Checkout, Engine, Known, Load, Window
@@ -37,7 +36,7 @@ MOST_SEQUENCES = 1024
 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
-    settings = job(run)
+    settings = Job.from_run(run)
     return graph(run, settings.engine.load_ckpt_format, foreign=settings.tutorial.converts)
 
 
@@ -124,7 +123,7 @@ def derive(values: dict[str, Any]) -> None:
 
 RUN = Rules[Any]("mindrlhf_run")
 """Rules of a run; its job checks all of them again, except those about split's output."""
-RUN.include(RULES, lambda run: job(run))
+RUN.include(RULES, lambda run: Job.from_run(run))
 RUN.include(SPLIT, lambda run: run.split if _splits(run) else None)
 
 
@@ -139,7 +138,7 @@ def _split_roles(run: Sections) -> Broken:
 
 def _splits(run: Sections) -> bool:
     """Return True if the split stage runs."""
-    settings = job(run)
+    settings = Job.from_run(run)
     return settings.engine.load_ckpt_format == "ckpt" and not settings.tutorial.converts
 
 
@@ -148,11 +147,6 @@ def step_load(job: MindrlhfJob) -> Load:
     iterations = job.train.num_iterations
     tokens = job.packs * job.seq_length * iterations
     return Load(tokens, job.packs // job.rows_per_update * iterations, cards.device_bytes(job))
-
-
-def job(run: Sections) -> Job:
-    """Return the sections that a mindrlhf run is rendered from."""
-    return part(Job, run)
 
 
 VLLM: tuple[Window, ...] = (
@@ -194,9 +188,9 @@ ENGINE = Engine(
     optional_packages=lambda settings: VLLM if settings.use_vllm else (),
     rehearsal="pipeline.rehearsal.mindrlhf",
     derive=derive,
-    notes=lambda run: reading.notes(job(run)),
-    memory=lambda run: cards.estimate(job(run)),
-    shortage=lambda run, roles, have: cards.warnings(job(run), roles),
-    load=lambda run, have: step_load(job(run)),
+    notes=lambda run: reading.notes(Job.from_run(run)),
+    memory=lambda run: cards.estimate(Job.from_run(run)),
+    shortage=lambda run, roles, have: cards.warnings(Job.from_run(run), roles),
+    load=lambda run, have: step_load(Job.from_run(run)),
     leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
 )

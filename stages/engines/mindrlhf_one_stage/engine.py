@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stages.base.graph import Program, Stage
-from stages.base.reader import part
 from stages.engines.declaration import Checkout, Engine, Known
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import engine as mindrlhf
@@ -43,11 +42,6 @@ def derive(values: dict[str, Any]) -> None:
     values["split"] |= {"format": "ckpt", "roles": ["train", "generate"]}
 
 
-def job(run: Sections) -> Job:
-    """Return the sections that a run is rendered from."""
-    return part(Job, run)
-
-
 KNOWN = Known(
     (("mindspore", ">=2.5", "mindrlhf's README of March 2025 names r2.5"), NUMPY, SAFETENSORS),
     ("cann", ">=8.0,<8.3", "MindSpore 2.4.10 goes with 8.0.0, 2.7.0 with 8.2.RC1"),
@@ -58,7 +52,7 @@ ENGINE = Engine(
     trains=lambda family: family.name == "qwen2",
     stages=stages,
     rules=variant.RULES,
-    subject=lambda run, cards_per_node: job(run),
+    subject=lambda run, cards_per_node: Job.from_run(run),
     programs=(GRPO,),
     checkouts=(
         Checkout("one_stage", "engine.mindrlhf_home", variant.recognise, variant.DESCRIPTION),
@@ -73,9 +67,9 @@ ENGINE = Engine(
     unrehearsed="grpo_one_stage.py needs mindformers' dev branch of March 2025, for which no replacement of"
     " Ascend operators is known",
     derive=derive,
-    notes=lambda run: variant.notes(job(run)),
-    memory=lambda run: variant.estimate(job(run)),
-    shortage=lambda run, roles, have: warnings(roles, job(run).engine.device_memory_gib),
-    load=lambda run, have: mindrlhf.step_load(job(run)),
+    notes=lambda run: variant.notes(Job.from_run(run)),
+    memory=lambda run: variant.estimate(Job.from_run(run)),
+    shortage=lambda run, roles, have: warnings(roles, Job.from_run(run).engine.device_memory_gib),
+    load=lambda run, have: mindrlhf.step_load(Job.from_run(run)),
     leftover=lambda settings, model: vocabulary.leftover(model, "qwen"),
 )

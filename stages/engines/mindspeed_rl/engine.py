@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stages import catalog
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
-from stages.base.reader import as_text, part
+from stages.base.reader import as_text
 from stages.engines.declaration import Checkout, Engine, Known, Load
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
 from stages.engines.mindspeed_rl import contract, memory, rules, verifiers
@@ -33,7 +33,7 @@ EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", ve
 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch: MindSpeed-RL's own data and weights; evaluate reads the export."""
-    engine, size = job(run).engine, run.model.weight_bytes
+    engine, size = Job.from_run(run).engine, run.model.weight_bytes
     home = engine.mindspeed_rl_home
     templates = (Path(home) / contract.TEMPLATES,) if home else ()
     reason = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
@@ -59,7 +59,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             catalog.GRPO,
             sections=("model", "layout", "tokenize", "rollout", "train", "engine", "seed"),
             inputs={"weights": "convert", "tokenize": "tokenize", "fetch": "fetch"},
-            workers=job(run).npus,
+            workers=Job.from_run(run).npus,
             # per checkpoint: weights, and float32 weights with both moments; one more while it is written
             bytes_written=7 * size * (1 + run.train.keep_checkpoints),
             computes=True,
@@ -96,14 +96,9 @@ def derive(values: dict[str, Any]) -> None:
 
 def load(run: Sections) -> Load:
     """Return the work of one step and the memory of a card."""
-    this, iterations = job(run), run.train.num_iterations
+    this, iterations = Job.from_run(run), run.train.num_iterations
     updates = run.train.prompts_per_step // this.mini_batch_size * iterations
     return Load(this.samples * this.seq_length * iterations, updates, memory.device_bytes(this))
-
-
-def job(run: Sections) -> Job:
-    """Return the sections that a MindSpeed-RL run is rendered from."""
-    return part(Job, run)
 
 
 def _all_but(
@@ -129,7 +124,7 @@ ENGINE = Engine(
     stages=stages,
     rules=rules.PLACED,
     subject=lambda run, cards_per_node: rules.Placed(
-        job(run), -(-job(run).npus // cards_per_node), run.reward
+        Job.from_run(run), -(-Job.from_run(run).npus // cards_per_node), run.reward
     ),
     required_files={"grpo": lambda config: (catalog.RESULT, "mcore/*")},
     programs=(TOKENIZE, CONVERT, GRPO, EXPORT),
@@ -153,9 +148,9 @@ ENGINE = Engine(
     known={version: known(version) for version in VERSIONS},
     imports=("ray", "hydra-core", "transformers"),
     derive=derive,
-    notes=lambda run: notes(job(run)),
-    memory=lambda run: memory.estimate(job(run)),
-    shortage=lambda run, roles, have: warnings(roles, job(run).engine.device_memory_gib),
+    notes=lambda run: notes(Job.from_run(run)),
+    memory=lambda run: memory.estimate(Job.from_run(run)),
+    shortage=lambda run, roles, have: warnings(roles, Job.from_run(run).engine.device_memory_gib),
     load=lambda run, have: load(run),
     reward_problems=verifiers.warnings,
 )

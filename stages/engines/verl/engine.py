@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from stages import catalog
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
-from stages.base.reader import part
 from stages.engines import programs
 from stages.engines.declaration import Engine, Known, Window
 from stages.engines.verl import rules
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 GRPO = Program("verl_grpo", "stages.engines.verl.train", version=1)
 EXPORT = Program("verl_export", "stages.engines.verl.export", version=1)
 FAMILIES = ("qwen2", "qwen3", "qwen3_moe", "llama3")
-
-
-def job(run: Sections) -> Job:
-    """Return the sections that a verl run is rendered from."""
-    return part(Job, run)
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
@@ -62,7 +56,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
                 "seed",
             ),
             inputs={"tokenize": "tokenize", "fetch": "fetch"},
-            workers=job(run).cards,
+            workers=Job.from_run(run).cards,
             # per checkpoint: float32 weights with both moments; one more while it is written
             bytes_written=12 * run.model.num_parameters * (1 + run.train.keep_checkpoints),
             computes=True,
@@ -104,7 +98,7 @@ ENGINE = Engine(
     trains=lambda family: family.name in FAMILIES,
     stages=stages,
     rules=rules.RULES,
-    subject=lambda run, cards_per_node: job(run),
+    subject=lambda run, cards_per_node: Job.from_run(run),
     required_files={
         "tokenize": lambda config: (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA),
         "grpo": lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
@@ -114,5 +108,5 @@ ENGINE = Engine(
     optional_packages=optional_packages,
     imports=("verl", "ray"),
     rehearsal="pipeline.rehearsal.verl",
-    notes=lambda run: rules.notes(job(run)),
+    notes=lambda run: rules.notes(Job.from_run(run)),
 )

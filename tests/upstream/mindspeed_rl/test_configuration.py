@@ -13,8 +13,7 @@ import yaml
 
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
-from stages.engines.mindspeed_rl import engine
-from stages.engines.mindspeed_rl.job import Paths, paths_of
+from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 from stages.engines.mindspeed_rl.rehearsal.cpu import validate
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
@@ -54,7 +53,7 @@ def jobs(version, *overrides):
         choices, _ = find([*fixed, *batch, *overrides])
     except ConfigError:
         return []
-    return [engine.job(choice.config) for choice in choices]
+    return [Job.from_run(choice.config) for choice in choices]
 
 
 def write(directory, job, tokenizer, resume):

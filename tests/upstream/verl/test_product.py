@@ -9,8 +9,7 @@ import pytest
 
 from pipeline.config.load import load
 from stages.engines.verl import recipe, rewards, upstream
-from stages.engines.verl.engine import job
-from stages.engines.verl.job import RECIPE, Paths
+from stages.engines.verl.job import RECIPE, Job, Paths
 from stages.rewards.score import score
 from tests.upstream.verl.product import grpoflow, tiny_run
 
@@ -51,7 +50,7 @@ def test_the_recorded_fields_are_those_of_verl(interpreter, engine):
     ids=" ".join,
 )  # fmt: skip
 def test_verl_accepts_the_rendered_configuration(interpreter, tmp_path, overrides):
-    run_job = job(load(["experiment=verl_7b", "model.path=/models/m", *overrides]))
+    run_job = Job.from_run(load(["experiment=verl_7b", "model.path=/models/m", *overrides]))
     text = recipe.text(run_job, Paths(Path("/run"), Path("/data/train.parquet")))
     (tmp_path / f"{RECIPE}.yaml").write_text(text)
     assert "FSDPActorConfig" in run(interpreter("verl"), VALIDATE, tmp_path, RECIPE)
@@ -76,7 +75,7 @@ def test_rewards_are_those_of_the_local_engine(interpreter, tmp_path, monkeypatc
     (users / "users_reward.py").write_text(USER)
     monkeypatch.syspath_prepend(str(users))
     config = load(["experiment=verl_7b", "model.path=/models/m", *overrides])
-    for name, text in rewards.files(job(config), Paths(tmp_path, tmp_path)).items():
+    for name, text in rewards.files(Job.from_run(config), Paths(tmp_path, tmp_path)).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     rows = json.dumps(list(zip(TEXTS, TRUTHS, LENGTHS, strict=True)))

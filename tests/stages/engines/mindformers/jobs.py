@@ -4,7 +4,6 @@ import functools
 from pathlib import Path
 
 from pipeline.config.load import load
-from stages.engines.mindformers.engine import job
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.stage import paths_of
 
@@ -16,4 +15,4 @@ PATHS: Paths = paths_of(Path("/run"), Path("/records"))
 def job_of(*overrides: str) -> Job:
     """Return a job of engine=mindrlhf, which has all layouts that mindformers has."""
     fixed = ["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen"]
-    return job(load([*fixed, *overrides]))
+    return Job.from_run(load([*fixed, *overrides]))

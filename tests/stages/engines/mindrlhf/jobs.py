@@ -4,7 +4,6 @@ import functools
 from pathlib import Path
 
 from pipeline.config.load import load
-from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.stage import paths_of
 
@@ -13,7 +12,7 @@ DATA = Path(__file__).parents[3] / "data"
 
 @functools.lru_cache(64)  # composing takes a second
 def job_of(*overrides: str) -> Job:
-    return mindrlhf_job(load(["engine=mindrlhf", "model.path=/models/qwen", *overrides]))
+    return Job.from_run(load(["engine=mindrlhf", "model.path=/models/qwen", *overrides]))
 
 
 def paths(job: Job) -> Paths:

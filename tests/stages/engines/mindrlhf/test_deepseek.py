@@ -6,8 +6,8 @@ import yaml
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
-from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.files import all_configs
+from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.memory import estimate
 from stages.engines.mindrlhf.stage import arguments, rendered
 from stages.engines.outside import dump
@@ -19,7 +19,7 @@ TUTORIAL = ["experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek", "d
 
 
 def tutorial(*overrides):
-    return mindrlhf_job(load([*TUTORIAL, *overrides]))
+    return Job.from_run(load([*TUTORIAL, *overrides]))
 
 
 def test_the_shape_has_the_published_number_of_parameters():

@@ -4,7 +4,6 @@ import functools
 from pathlib import Path
 
 from pipeline.config.load import load
-from stages.engines.mindrlhf_one_stage.engine import job
 from stages.engines.mindrlhf_one_stage.stage import paths_of
 from stages.engines.mindrlhf_one_stage.variant import Job
 
@@ -16,4 +15,4 @@ PATHS = paths_of(Path("/run"), INPUTS)
 
 @functools.lru_cache(64)  # composing takes a second
 def job_of(*overrides: str) -> Job:
-    return job(load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *overrides]))
+    return Job.from_run(load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *overrides]))

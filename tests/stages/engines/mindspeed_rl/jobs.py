@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config.load import load
-from stages.engines.mindspeed_rl import engine
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 
 DATA = Path(__file__).parents[3] / "data"
@@ -19,7 +18,7 @@ SEVEN = ("model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parall
 
 @functools.lru_cache(64)  # composing takes a second
 def job_of(*overrides: str) -> Job:
-    return engine.job(load(["engine=mindspeed_rl", "model.path=/models/qwen", *overrides]))
+    return Job.from_run(load(["engine=mindspeed_rl", "model.path=/models/qwen", *overrides]))
 
 
 def paths() -> Paths:

@@ -3,8 +3,8 @@ import os
 import pytest
 
 from pipeline.config.load import load
-from stages.engines.verl import engine
 from stages.engines.verl.checkpoints import of_run
+from stages.engines.verl.job import Job
 from tests.stages.engines.mindspeed_rl.jobs import write_archive
 
 FILES = tuple(
@@ -16,7 +16,7 @@ FILES = tuple(
 
 @pytest.fixture(scope="module")
 def job():
-    return engine.job(load(["engine=verl", "engine.device=cpu", "model=tiny_qwen3", "layout=dp2_mp1_pp1"]))
+    return Job.from_run(load(["engine=verl", "engine.device=cpu", "model=tiny_qwen3", "layout=dp2_mp1_pp1"]))
 
 
 def save_step(root, step, files=(*FILES, "data.pt")):

@@ -7,7 +7,7 @@ import pytest
 from pipeline.config.load import load
 from stages.base.errors import InputError
 from stages.engines.verl import rewards
-from stages.engines.verl.engine import job
+from stages.engines.verl.job import Job
 
 OVERRIDES = [
     "experiment=verl_7b", "model.path=/models/m", "train.prompts_per_step=8", "rollout.num_generations=4",
@@ -21,7 +21,7 @@ def write(report, *steps):
 
 
 def test_a_step_with_too_many_failures_is_refused(tmp_path):
-    report, run = tmp_path / rewards.REPORT, job(load(OVERRIDES))
+    report, run = tmp_path / rewards.REPORT, Job.from_run(load(OVERRIDES))
     rewards.check_steps(report, run)
     write(report, 1, 1, 2, 3, 3)
     rewards.check_steps(report, run)  # five failures, but not more than two in any step
