@@ -5,7 +5,6 @@ Source of the model files: mindformers 051d65f; mindrlhf e8a8fc1, model_configs.
 form of their own.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from stages.engines.template import fill
 from stages.models.families import network_of
 
 Values = dict[str, Any]
+PROCESSORS = upstream.FIELDS / "processors.yaml"
 CONFIG, RESUME_CONFIG = "grpo_config.yaml", "grpo_config_resume.yaml"
 
 
@@ -92,7 +92,7 @@ def _predict(job: Job, paths: Paths) -> Values:
         "load_ckpt_format": "safetensors",
         **model,
         "moe_config": experts(job.model, False),
-        "processor": _fast_tokenizer(job.tutorial.special_tokens, paths),
+        "processor": _processor(job, paths),
     }
 
 
@@ -108,30 +108,12 @@ def _run(job: Job, layout: RoleLayout, paths: Paths) -> Values:
     }
 
 
-def _fast_tokenizer(special: Mapping[str, str], paths: Paths) -> Values:
-    file = str(paths.tokenizer / "tokenizer.json")
-    tokens = {f"{name}_token": text for name, text in special.items()}
-    return {
-        "return_tensors": "ms",
-        "tokenizer": {"type": "LlamaTokenizerFast", **tokens, "vocab_file": file, "tokenizer_file": file},
-        "type": "LlamaProcessor",
-    }
-
-
 def _processor(job: Job, paths: Paths) -> Values:
-    if job.reads_tokenizer_json:
-        # the end token is what mindrlhf pads packed samples with (pack_grouped_data)
-        return _fast_tokenizer(dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT), paths)
-    return {
-        "return_tensors": "ms",
-        "tokenizer": {
-            "type": "Qwen2Tokenizer",
-            "model_max_length": job.max_model_len,
-            "vocab_file": str(paths.tokenizer / "vocab.json"),
-            "merges_file": str(paths.tokenizer / "merges.txt"),
-            "unk_token": "<|endoftext|>",
-            "pad_token": "<|endoftext|>",
-            "eos_token": "<|im_end|>" if job.model.variant == "instruct" else "<|endoftext|>",
-        },
-        "type": "Qwen2Processor",
-    }
+    """Return the processor; mindrlhf pads packed samples with its end token (pack_grouped_data)."""
+    tokens = dict(job.tutorial.special_tokens)
+    kind = "fast" if tokens or job.reads_tokenizer_json else "qwen"
+    tokens = tokens or dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT)
+    if kind == "qwen" and job.model.variant == "instruct":
+        tokens["eos"] = "<|im_end|>"
+    processor: Values = fill(PROCESSORS, job, paths, tokens)[kind]
+    return processor
