@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.terminal import as_json
-from stages.engines.declaration import Engine, Known, Window
+from stages.engines.declaration import Engine, Window
 
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
 
@@ -130,7 +130,7 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
     if not on_cpu:
         needed = min(config.cards, config.launcher.cards_per_node)
         yield look.cards(needed)
-    known, checked = _known(engine, config), engine.needed(getattr(settings, "contract", None))
+    known, checked = engine.works_with(config), engine.needed(config)
     packages = _packages(engine, config)
     python = None if settings.container else look.interpreter(settings.python)
     names = [name for name, *_ in packages] + [checkout.package for checkout in checked if checkout.package]
@@ -156,12 +156,7 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
     yield from look.packages(packages, installed_versions.get, python)
 
 
-def _known(engine: Engine, config: Config) -> Known | None:
-    """Return what the contract of an engine's checkout works with."""
-    return engine.works_with(getattr(engine.settings(config), "contract", None))
-
-
 def _packages(engine: Engine, config: Config) -> tuple[Window, ...]:
     """Return the packages that an engine needs with these settings."""
-    known = _known(engine, config)
+    known = engine.works_with(config)
     return (*(known.packages if known else ()), *engine.optional_packages(engine.settings(config)))

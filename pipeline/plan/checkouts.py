@@ -45,8 +45,8 @@ def problems(engine: Engine, config: Config) -> Iterator[Problem]:
 
 def _contracts(engine: Engine, config: Config) -> Iterator[Problem]:
     """Yield a problem for each checkout of another program, or of another version than the contract."""
-    contract = getattr(engine.settings(config), "contract", None)
-    for number, checkout in enumerate(engine.needed(contract)):
+    contract = engine.contract(config)
+    for number, checkout in enumerate(engine.needed(config)):
         home = getattr(engine.settings(config), checkout.key)
         if home is None or not Path(home).is_dir():
             continue

@@ -119,27 +119,32 @@ class Engine:
         """Return the section that configures the engine."""
         return getattr(run, self.settings_section)
 
-    def needed(self, contract: str | None) -> tuple[Checkout, ...]:
-        """Return the checkouts that a contract needs; None stands for the assumed contract."""
-        version = contract or next(iter(self.known), "")
+    def contract(self, run: Sections) -> str | None:
+        """Return the contract of the first checkout; None if the engine has only one."""
+        return getattr(self.settings(run), "contract", None)
+
+    def needed(self, run: Sections) -> tuple[Checkout, ...]:
+        """Return the checkouts that a run needs."""
+        contract = self.contract(run)
         return tuple(
-            checkout for checkout in self.checkouts if not checkout.needed_by or version in checkout.needed_by
+            checkout
+            for checkout in self.checkouts
+            if not checkout.needed_by or contract in checkout.needed_by
         )
 
-    def works_with(self, contract: str | None) -> Known | None:
-        """Return what a contract is known to work with; None stands for the assumed contract."""
-        return self.known.get(contract or "", next(iter(self.known.values()), None))
+    def works_with(self, run: Sections) -> Known | None:
+        """Return the versions that a run is known to work with."""
+        return self.known.get(self.contract(run) or "", next(iter(self.known.values()), None))
 
     def homes(self, run: Sections) -> dict[str, str | None]:
         """Return the directory of every checkout whose code a run executes, by setting."""
         settings = self.settings(run)
-        needed = self.needed(getattr(settings, "contract", None))
-        return {checkout.setting: getattr(settings, checkout.key) for checkout in needed}
+        return {checkout.setting: getattr(settings, checkout.key) for checkout in self.needed(run)}
 
     def missing(self, run: Sections) -> Iterator[Problem]:
         """Yield the missing checkouts that a run needs; `plan` and `run --render` do without them."""
         settings = self.settings(run)
-        for checkout in self.needed(getattr(settings, "contract", None)):
+        for checkout in self.needed(run):
             if checkout.package is None and getattr(settings, checkout.key) is None:
                 rule = f"is required to run: {checkout.description}"
                 yield Problem(checkout.setting, None, rule, "give its directory")
