@@ -47,11 +47,6 @@ class MindrlhfJob(GrpoJob):
         return max(1, self.train.prompts_per_step // self.batch)
 
     @property
-    def samples(self) -> int:
-        """Completions per step (grpo_experience_maker.py, make_experience)."""
-        return self.num_rollouts * self.batch * self.rollout.num_generations
-
-    @property
     def pack_num(self) -> int:
         """Samples of a row."""
         return 1
