@@ -67,7 +67,7 @@ def needs(config: Config) -> Iterator[Problem]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """Return the notes that a plan shows below its stages."""
-    lines = [note for engine in chosen(config)[::-1] for note in engine.notes(config)]
+    lines = [note for engine in chosen(config)[::-1] for note in engine.all_notes(config)]
     if config.launcher.name == "local":  # nothing to share between nodes
         return tuple(lines)
     from pipeline.engines import machines

@@ -103,7 +103,7 @@ class Engine:
     """Fill in nulls that follow from its settings in the complete plain configuration. May raise KeyError or
     TypeError on values of a wrong type, which are reported when the configuration is read."""
     notes: Callable[[Sections], Iterable[str]] = lambda run: ()
-    """Return notes for the plan."""
+    """Return notes for the plan, besides those of `all_notes`."""
     memory: Callable[[Sections], tuple[RoleMemory, ...]] = lambda run: ()
     """Return the memory estimate of each role for one card or worker."""
     shortage: Callable[[Sections, Sequence[RoleMemory], int], list[str]] = lambda run, roles, have: []
@@ -140,6 +140,15 @@ class Engine:
         """Return the directory of every checkout whose code a run executes, by setting."""
         settings = self.settings(run)
         return {checkout.setting: getattr(settings, checkout.key) for checkout in self.needed(run)}
+
+    def all_notes(self, run: Sections) -> Iterator[str]:
+        """Yield the notes for the plan, first that there is no checkout."""
+        for first in self.checkouts[:1]:
+            if getattr(self.settings(run), first.key) is None:
+                assumed = self.contract(run) if self.contract(run) == next(iter(self.known)) else None
+                contract = f"contract {assumed} is assumed; " if assumed else ""
+                yield f"{first.setting} is not set: {contract}run refuses without it"
+        yield from self.notes(run)
 
     def missing(self, run: Sections) -> Iterator[Problem]:
         """Yield the missing checkouts that a run needs; `plan` and `run --render` do without them."""

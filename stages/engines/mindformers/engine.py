@@ -53,8 +53,6 @@ def derive(values: dict[str, Any]) -> None:
 
 def notes(run: Sections) -> Iterator[str]:
     """Yield notes for the plan."""
-    if run.mindformers.home is None:
-        yield "mindformers.home is not set: run refuses without it"
     yield from added_keys.notes("mindformers", run.mindformers.upstream)
     if run.engine.name == "local":  # other engines yield these notes themselves
         layout = run.layout.train

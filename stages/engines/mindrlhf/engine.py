@@ -183,7 +183,7 @@ ENGINE = Engine(
             " mindformers==1.6.0",
         ),
     ),
-    known={"": KNOWN},
+    known=dict.fromkeys(VERSIONS, KNOWN),
     imports=("mindspore",),
     optional_packages=lambda settings: VLLM if settings.use_vllm else (),
     rehearsal="pipeline.rehearsal.mindrlhf",

@@ -3,26 +3,20 @@
 from collections.abc import Iterator
 
 from stages.engines import upstream
-from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.models.layouts import warnings
 
 
-def common_notes(job: MindrlhfJob, assumed: str, prompts: object, decay: str = "") -> Iterator[str]:
-    """Yield notes about the checkout, the number of steps, and layouts.
+def common_notes(job: MindrlhfJob, prompts: object, decay: str = "") -> Iterator[str]:
+    """Yield notes about the number of steps and layouts.
 
     Args:
         job: job of either engine.
-        assumed: contract that is assumed without a checkout.
         prompts: prompts of a step.
         decay: more text about the decay of the learning rate.
     """
-    engine = job.engine
-    if engine.mindrlhf_home is None:
-        contract = f"contract {assumed} is assumed; " if engine.contract == assumed else ""
-        yield f"engine.mindrlhf_home is not set: {contract}run refuses without it"
     yield (
-        f"mindrlhf trains engine.epochs={engine.epochs} x (the number of training prompts // {prompts}) "
+        f"mindrlhf trains engine.epochs={job.engine.epochs} x (the number of training prompts // {prompts}) "
         f"steps; train.steps={job.train.steps} is only the length of its learning rate's decay{decay}"
     )
     for role in job.roles:
@@ -30,12 +24,12 @@ def common_notes(job: MindrlhfJob, assumed: str, prompts: object, decay: str = "
 
 
 def notes(job: Job) -> Iterator[str]:
-    """Yield notes about the checkout, the weights, and values that mindrlhf does not pass on."""
+    """Yield notes about steps, weights, and values that mindrlhf does not pass on."""
     updates = max(1, job.packs // job.rows_per_update) * job.train.num_iterations
     decay = (
         f": {job.train.updates} updates (decay_steps), about {updates} in each step" if updates > 1 else ""
     )
-    yield from common_notes(job, VERSIONS[0], "train.prompts_per_step", decay)
+    yield from common_notes(job, "train.prompts_per_step", decay)
     yield from job.tutorial.notes
     yield from upstream.notes("engine", job.engine.upstream)
     if job.train.weight_decay != 0.1:

@@ -11,6 +11,7 @@ from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf_one_stage import variant
+from stages.engines.mindrlhf_one_stage.config import CONTRACT
 from stages.engines.mindrlhf_one_stage.variant import Job
 from stages.engines.sizes import growth, rank_bytes
 from stages.models.memory import warnings
@@ -62,7 +63,7 @@ ENGINE = Engine(
             window=">=1.4.0b1",  # what that branch called itself
         ),
     ),
-    known={"": KNOWN},
+    known={CONTRACT: KNOWN},
     imports=("mindspore",),
     unrehearsed="grpo_one_stage.py needs mindformers' dev branch of March 2025, for which no replacement of"
     " Ascend operators is known",

@@ -122,7 +122,7 @@ def _its_rewards(job: Job) -> Broken:
 
 def notes(job: Job) -> Iterator[str]:
     """Yield notes for the plan about behaviour that no rule forbids."""
-    yield from common_notes(job, CONTRACT, job.num_rollouts)
+    yield from common_notes(job, job.num_rollouts)
     yield "it saves weights once, at its end: a run that is stopped begins anew"
     yield "its reference is laid out as layout.generate; layout.reference is not used"
     yield (

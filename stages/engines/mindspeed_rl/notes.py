@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from stages.engines import upstream
 from stages.engines.mindspeed_rl import contract
-from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
 
 CHECKPOINT_KEYS = (
@@ -16,10 +15,8 @@ CHECKPOINT_KEYS = (
 def notes(job: Job) -> Iterator[str]:
     """Yield notes about the checkout, the layout of the reference, the loss and the learning rate."""
     engine, train = job.engine, job.train
-    if engine.mindspeed_rl_home is None:
-        assumed = f": contract {VERSIONS[0]} is assumed" if job.engine.contract == VERSIONS[0] else ""
-        yield f"engine.mindspeed_rl_home is not set{assumed}; run refuses without it"
-    elif defect := contract.broken_port(engine.mindspeed_rl_home):
+    home = engine.mindspeed_rl_home
+    if home is not None and (defect := contract.broken_port(home)):
         yield f"engine.mindspeed_rl_home: {'; '.join(defect)}"
     if engine.use_integrated_worker:
         yield "integrated worker: the reference runs in layout.train, layout.reference changes nothing"
