@@ -121,9 +121,9 @@ def reach(fields: Upstream) -> dict[str, tuple[int, int, int, int]]:
     return {
         name: (
             len(known),
-            sum(bool(field.key) for field in known.values()),
-            sum(bool(field.fixed) for field in known.values()),
-            sum(field.is_free for field in known.values()),
+            sum(bool(field.entry.key) for field in known.values()),
+            sum(bool(field.entry.fixed) for field in known.values()),
+            sum(field.entry.is_free for field in known.values()),
         )
         for name, known in classes.items()
     }

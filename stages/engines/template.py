@@ -47,6 +47,11 @@ class Entry:
     any_type: bool = False
     """True if `upstream` accepts values of any type."""
 
+    @property
+    def is_free(self) -> bool:
+        """True if `upstream` may set it."""
+        return not self.key and not self.fixed
+
 
 @functools.cache
 def entries(template: Path) -> dict[str, Entry]:
@@ -61,7 +66,7 @@ def _entries(values: Mapping[str, Any], start: str) -> Iterator[tuple[str, Entry
             yield from _entries(value, f"{path}.")
             continue
         entry = Entry(**value) if isinstance(value, Mapping) else Entry(value)
-        if not entry.key and not entry.fixed and _is_reference(entry.value):
+        if entry.is_free and _is_reference(entry.value):
             is_key = not entry.value.startswith(("$paths.", "$derived."))
             entry = dataclasses.replace(entry, key=entry.value[1:] if is_key else "")
         yield path, entry

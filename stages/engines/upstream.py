@@ -41,16 +41,8 @@ class Field:
     """Class that declares it."""
     default: Any
     """Default; None if it has none, {} if it takes any keys."""
-    key: str
-    """grpoflow's key that it is rendered from, or empty."""
-    fixed: str
-    """Reason why it must stay as it is rendered, or empty."""
-    any_type: bool
-
-    @property
-    def is_free(self) -> bool:
-        """True if `upstream` may set it."""
-        return not self.key and not self.fixed
+    entry: Entry
+    """What the templates and tables say about it."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +59,19 @@ class Upstream:
         known = next((start for start in _starts(path) if start in self.fields), None)
         if known is None:
             return self._unknown(path)
-        field = self.fields[known]
-        if field.key:
-            return f"must not be set here: grpoflow renders it from {field.key}", f"set {field.key}"
-        if field.fixed:
-            return f"must stay as grpoflow renders it: {field.fixed}", "leave it out"
-        if field.any_type or field.default in (None, {}):
+        default, entry = self.fields[known].default, self.fields[known].entry
+        if entry.key:
+            return f"must not be set here: grpoflow renders it from {entry.key}", f"set {entry.key}"
+        if entry.fixed:
+            return f"must stay as grpoflow renders it: {entry.fixed}", "leave it out"
+        if entry.any_type or default in (None, {}):
             return None
         if known != path:
             return f"{known} is no group of keys", f"set {known} itself"
-        if fits(field.default, value):
+        if fits(default, value):
             return None
-        default = json.dumps(field.default)
-        return f"must be {TYPES[type(field.default)]}: its default is {default}", "give a value of this type"
+        rule = f"must be {TYPES[type(default)]}: its default is {json.dumps(default)}"
+        return rule, "give a value of this type"
 
     def knows(self, path: str) -> bool:
         """Return True if there is a field or a group of fields at a path."""
@@ -124,7 +116,7 @@ def load(
     limits = dict(entries(table))
     for start, file in templates:
         listed = entries(file).items()
-        limits |= {_join(start, name): entry for name, entry in listed if entry.key or entry.fixed}
+        limits |= {_join(start, name): entry for name, entry in listed if not entry.is_free}
     fields, opened = {}, []
     for start, record, part in records:
         content = _read(record)
@@ -139,7 +131,7 @@ def load(
             for name, default in known.items():
                 path = _join(location, name)
                 entry = limits.get(path) or limits.get(_join(cls, name)) or Entry()
-                fields[path] = Field(cls, default, entry.key, entry.fixed, entry.any_type)
+                fields[path] = Field(cls, default, entry)
     return Upstream(fields, tuple(opened))
 
 

@@ -8,24 +8,24 @@ import pytest
 import yaml
 
 from stages.engines.outside import dump
-from stages.engines.template import entries
+from stages.engines.template import Entry, entries
 from stages.engines.upstream import Field, Upstream, merged
 from tests.stages.engines.dependencies import dependencies
 from tests.stages.engines.upstream_cases import CASES
 
 ONE = Upstream(
     {
-        "rl.beta": Field("RL", 0.1, "train.beta", "", False),
-        "rl.steps": Field("RL", 3, "", "", False),
-        "rl.rate": Field("RL", 0.5, "", "", False),
-        "rl.name": Field("RL", "a", "", "", False),
-        "rl.quick": Field("RL", False, "", "", False),
-        "rl.items": Field("RL", [1], "", "", False),
-        "rl.layers": Field("RL", False, "", "", True),
-        "rl.path": Field("RL", "", "", "it is a path", False),
-        "rl.unknown_type": Field("RL", None, "", "", False),
-        "rl.group": Field("RL", {}, "", "", False),
-        "free.steps": Field("Free", 3, "", "", False),
+        "rl.beta": Field("RL", 0.1, Entry(key="train.beta")),
+        "rl.steps": Field("RL", 3, Entry()),
+        "rl.rate": Field("RL", 0.5, Entry()),
+        "rl.name": Field("RL", "a", Entry()),
+        "rl.quick": Field("RL", False, Entry()),
+        "rl.items": Field("RL", [1], Entry()),
+        "rl.layers": Field("RL", False, Entry(any_type=True)),
+        "rl.path": Field("RL", "", Entry(fixed="it is a path")),
+        "rl.unknown_type": Field("RL", None, Entry()),
+        "rl.group": Field("RL", {}, Entry()),
+        "free.steps": Field("Free", 3, Entry()),
     },
     ("free",),
 )
@@ -143,9 +143,10 @@ def test_each_field_is_reached_by_a_key_of_grpoflow_or_by_upstream(case):
     fields = case.fields(case.job(case.config)).fields
     values = {path: other(field.default) for path, field in fields.items()}
     refused = problems(case, values)
-    assert refused.keys() == {path for path, field in fields.items() if not field.is_free}
+    assert refused.keys() == {path for path, field in fields.items() if not field.entry.is_free}
     for path, remedy in refused.items():
-        assert remedy == (f"set {fields[path].key}" if fields[path].key else "leave it out")
+        key = fields[path].entry.key
+        assert remedy == (f"set {key}" if key else "leave it out")
     reached = {path: value for path, value in values.items() if path not in refused}
     rendered = case.rendered(with_upstream(case, reached))
     assert {path: rendered[path] for path in reached} == reached
@@ -180,7 +181,7 @@ def test_the_table_names_keys_that_the_rendered_values_depend_on(table):
         if case.table == table:
             for path, field in case.fields(case.job(case.config)).fields.items():
                 name = field.cls, path.rpartition(".")[2]
-                claimed |= {(*name, field.key)} if field.key else set()
+                claimed |= {(*name, field.entry.key)} if field.entry.key else set()
                 actual |= {(*name, key) for key in rendered_from(case)[path]}
     assert sorted(claimed - actual) == []
 
