@@ -14,7 +14,7 @@ def store(mindrlhf_store):
     return mindrlhf_store
 
 
-def test_the_failed_worker_is_reported_not_the_waiting_one(store):
+def test_the_failed_worker_is_reported_instead_of_a_waiting_worker(store):
     done = run(store, standin("die@3:1"))
     assert done.exit_code == 1
     assert "out of memory, said worker 1" in done.stderr

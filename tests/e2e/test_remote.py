@@ -71,7 +71,7 @@ def received(net, number):
     return int(subprocess.run(inside, check=True, capture_output=True, text=True).stdout)
 
 
-def test_one_machine_prepares_and_another_trains_from_the_remote_alone(net, tmp_path):
+def test_a_second_machine_trains_from_the_remote_only(net, tmp_path):
     output = on(net, PREPARES, "run", tmp_path / "first", "--until", "split")
     assert set(manifests(tmp_path / "first")) == PREPARED, output
     shutil.rmtree(tmp_path / "first")

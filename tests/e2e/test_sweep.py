@@ -78,7 +78,7 @@ def swept(tmp_path_factory):
 
 
 @pytest.mark.long  # in the default suite, without training: tests/pipeline/test_sweep.py
-def test_failed_point_stops_no_other_and_points_share_cards(swept):
+def test_a_failed_point_stops_no_further_point_and_points_share_cards(swept):
     store, done = swept
     assert done.exit_code == 1
     results = sweeping.points(store)

@@ -190,7 +190,7 @@ def test_ends_that_launch_logs_are_recognised(program, failure, tmp_path):
     assert first.failure.name == failure
 
 
-def test_of_several_attempts_in_one_log_the_last_counts(tmp_path):
+def test_the_last_attempt_in_a_log_counts(tmp_path):
     full = "OSError: [Errno 28] No space left on device\n\ngrpoflow: ended with exit code 1\n"
     (tmp_path / "stage.log").write_text(f"{full}loading\n\ngrpoflow: ended by signal 9 (SIGKILL)\n")
     first = diagnose(tmp_path).first

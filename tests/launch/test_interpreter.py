@@ -54,7 +54,7 @@ def test_a_script_around_an_interpreter_runs(program, wrapper, tmp_path, workers
     assert ("Start worker process with rank id:1" in done.stdout) is (workers > 0)  # the real msrun
 
 
-def test_a_virtual_environment_stays_one(program, tmp_path):
+def test_the_interpreter_of_a_virtual_environment_keeps_its_environment(program, tmp_path):
     """A link to its interpreter would lose it: pyvenv.cfg is looked for beside the name that was started."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     node, python = Node(0, 0), tmp_path / "env/bin/python3"

@@ -112,7 +112,7 @@ def test_a_killed_process_leaves_no_child_and_a_later_start_lives_on(tmp_path, g
         later.wait()
 
 
-def test_other_jobs_are_left_alone(tmp_path):
+def test_different_jobs_are_not_ended(tmp_path):
     second = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
         env={**os.environ, tree.JOB_VARIABLE: f"{tmp_path}-other"},

@@ -199,7 +199,7 @@ def two(tmp_path_factory):
 
 @pytest.mark.nodes
 @pytest.mark.long
-def test_machines_connect_over_ssh_and_a_lost_one_is_named(two, tmp_path):
+def test_machines_connect_over_ssh_and_a_lost_machine_is_named(two, tmp_path):
     settings = local_launcher(
         name="ssh", hosts=tuple(two.addresses), ssh=tuple(two.ssh), cards_per_node=1, grace_s=8
     )

@@ -54,7 +54,7 @@ def test_it_exits_with_0_when_the_first_node_has_ended(first, tmp_path):
     assert "MASTER_PORT" not in (tmp_path / "seen").read_text()  # a trainer's own variable
 
 
-def test_it_fails_when_its_own_ray_ends(first, tmp_path):
+def test_it_fails_when_the_ray_process_of_its_node_ends(first, tmp_path):
     started = node(tmp_path, first.getsockname()[1], "echo no port; exit 3")
     message, _ = started.communicate(timeout=20)
     log = tmp_path / "ray_second" / "ray_start.txt"

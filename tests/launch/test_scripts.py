@@ -46,7 +46,7 @@ def run(text, *arguments, **variables):
     return subprocess.run(["bash", "-c", text, "node", *arguments], env=env, capture_output=True, text=True)
 
 
-def test_one_node_finds_a_port_and_quotes_everything(start, tmp_path):
+def test_a_single_node_finds_a_port_and_quotes_everything(start, tmp_path):
     node = Node(0, 2)
     done = run(script(start, node, [node], tmp_path / "logs"), MASTER_PORT="4242", PYTHONPATH="/own")
     assert done.returncode == 0, done.stderr

@@ -67,7 +67,7 @@ def test_help_and_version(capsys):
     assert capsys.readouterr().out == f"grpoflow {importlib.metadata.version('grpoflow')}\n"
 
 
-def test_a_name_can_be_given_and_removed(tmp_path, capsys):
+def test_the_name_of_a_run_can_be_set_and_removed(tmp_path, capsys):
     run = "20260101-000000-aaaa"
     history.record(tmp_path, run, "started", overrides=[], config={}, artifacts={})
     for name in ("best", ""):

@@ -44,7 +44,7 @@ def test_a_key_is_explained_by_its_field_the_graph_and_the_rules(capsys):
     assert "beta" in keys.explain("train", config).fields
 
 
-def test_hydras_own_options_print_the_configuration():
+def test_options_of_hydra_print_the_configuration():
     for option, expected in ((["--cfg", "job"], "beta: 0.5"), (["--info", "defaults"], "model/tiny")):
         command = [sys.executable, "-m", "pipeline", *option, "train.beta=0.5"]
         shown = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -35,7 +35,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("typed", "key", "value"), CASES)
-def test_a_default_follows_other_keys(typed, key, value):
+def test_a_default_follows_from_further_keys(typed, key, value):
     assert functools.reduce(dict.__getitem__, key.split("."), derived_values(typed.split())) == value
 
 
@@ -46,7 +46,7 @@ def dataset_at(directory, *splits):
     return directory
 
 
-def test_a_path_alone_is_the_dataset(tmp_path):
+def test_a_path_is_sufficient_for_a_dataset(tmp_path):
     at = dataset_at(tmp_path, "train", "test")
     for path in (at, at / "train.jsonl"):
         dataset = load([f"dataset.path={path}"]).dataset

@@ -22,7 +22,7 @@ def changed(*overrides, base=()):
     return {name for name in after if before.get(name) != after[name]}
 
 
-def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path):
+def test_a_changed_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path):
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
     base = ("dataset=gsm8k", f"dataset.path={tmp_path}", "model.tokenizer_path=/nowhere")

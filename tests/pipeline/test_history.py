@@ -36,7 +36,7 @@ def test_states_of_runs(tmp_path):
     assert history.runs(tmp_path)["living"].state == "died"
 
 
-def test_run_is_found_by_id_prefix_name_and_last(tmp_path):
+def test_a_run_is_identified_by_id_prefix_name_and_last(tmp_path):
     for run in ("20260101-aa", "20260101-ab", "20260102-aa"):
         start(tmp_path, run)
     history.record(tmp_path, "20260101-ab", "named", name="best")

@@ -88,7 +88,7 @@ def texts(value):
 
 @pytest.mark.parametrize("command", ["config", "runs", "--help"])
 @pytest.mark.parametrize("target", [">&-", ">/dev/full"])
-def test_an_unwritable_stdout_gives_one_message(command, target, root):
+def test_an_unwritable_stdout_gives_a_single_message(command, target, root):
     done = run(
         ["sh", "-c", f'"$0" -m pipeline.cli {command} {target}', sys.executable], env=environment(root)
     )
@@ -115,7 +115,7 @@ LUIGI = [str(Path(sys.executable).with_name("luigi")), "--module", "pipeline"]
         (["RunGRPO", "--only", "nosuch"], "--only=nosuch: "),
     ],
 )
-def test_luigi_s_command_line_refuses_with_one_message(arguments, message, tmp_path):
+def test_luigi_s_command_line_refuses_with_a_single_message(arguments, message, tmp_path):
     done = run([*LUIGI, *arguments], env=environment(tmp_path / "store"))
     text = done.stderr.decode()
     assert done.returncode == 2 and "Traceback" not in text and is_plain(text)

@@ -130,7 +130,7 @@ def test_the_vocabulary_must_hold_the_tokenizers_tokens(directory, tmp_path):
 
 @pytest.mark.parametrize("rows", [8000, 10500, 10**9])
 def test_more_rows_than_distinct_questions_are_refused(rows, tmp_path):
-    """There are 10,692 questions with two addends, of which about a sixth is held out."""
+    """10,692 questions have two addends; about a sixth of them is held out."""
     few = ["dataset.arith.max_addends=2", f"dataset.train_rows={rows}", "dataset.test_rows=16"]
     if rows == 8000:
         prepare_plan([f"store={tmp_path / 'store'}", *few])
@@ -252,7 +252,7 @@ def test_missing_files_are_refused(tmp_path, base, typed, message, capsys):
         ["model.path=/no/model", "launcher=slurm"],
     ],
 )
-def test_files_of_other_nodes_or_containers_are_not_checked(tmp_path, elsewhere):
+def test_files_of_remote_nodes_or_containers_are_not_checked(tmp_path, elsewhere):
     assert main(["plan", f"store={tmp_path}", *SEVEN, *elsewhere]) == 10
 
 

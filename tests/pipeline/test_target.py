@@ -106,7 +106,7 @@ def run(tmp_path, *arguments):
     return main(["run", *arguments, f"store={tmp_path}"])
 
 
-def test_a_rebuilt_artifact_replaces_the_earlier_one_which_moves_to_quarantine(tmp_path, capsys, fresh):
+def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(tmp_path, capsys, fresh):
     assert run(tmp_path, "--only", "strategy") == 0
     (first,) = history.runs(tmp_path).values()
     artifact = tmp_path / first.artifact("strategy")

@@ -127,7 +127,7 @@ def test_a_content_security_policy_is_sent_with_every_page(ui):
     assert "default-src 'none'" in policy and "script-src 'unsafe-inline'" in policy
 
 
-def test_the_token_is_forwarded_to_no_other_host(ui):
+def test_the_token_is_not_forwarded_to_a_different_host(ui):
     for path in ("//elsewhere.example/", "/\\elsewhere.example/"):
         text = ui.get(f"{path}?token={ui.token}")[2]
         assert "url=/elsewhere.example/" in text

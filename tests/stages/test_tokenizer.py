@@ -66,7 +66,7 @@ def test_malformed_files_are_named(directory, name, content, message):
 
 
 @needs_shared
-def test_qwens_own_files_give_qwens_ids():
+def test_files_of_qwen_give_qwens_ids():
     tokenizer = build(QWEN)
     assert tokenizer.get_vocab_size() == 151665
     assert tokenizer.encode("<|endoftext|><|im_start|><|im_end|>").ids == [151643, 151644, 151645]

@@ -154,7 +154,7 @@ def made_up(program, context):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_users_model_stays_as_it_is(engine, users, tmp_path):
+def test_a_users_model_is_not_changed(engine, users, tmp_path):
     before, reached = state(users), []
     for stage in stages_of(users, tmp_path, *ENGINES[engine]):
         assert state(users) == before, stage

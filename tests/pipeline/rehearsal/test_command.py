@@ -50,7 +50,7 @@ def test_what_passes_ends_in_a_line_for_programs_and_leaves_two_reports(tmp_path
     assert not (path / "scratch").exists()
 
 
-def test_one_failure_fails_it_and_what_it_left_stays(tmp_path, capsys, monkeypatch):
+def test_a_failed_proof_fails_the_rehearsal_and_keeps_its_files(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [READ, LOST, OPEN])
     assert _rehearse(tmp_path) == 1
     assert (
@@ -86,13 +86,15 @@ def test_a_refusal_comes_before_anything_is_written(tmp_path, capsys, monkeypatc
         (["experiment=mindrlhf_7b", "train.schedule=constant"], "builds a CosineDecayLR whatever"),
     ],
 )
-def test_what_cannot_be_rehearsed_says_why(tmp_path, capsys, monkeypatch, overrides, why):
+def test_a_configuration_that_cannot_be_rehearsed_is_refused_with_the_reason(
+    tmp_path, capsys, monkeypatch, overrides, why
+):
     monkeypatch.setattr(local, "ENGINE", LOCAL)
     assert _rehearse(tmp_path, *overrides) == 2
     assert why in capsys.readouterr().err
 
 
-def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(tmp_path, capsys, monkeypatch):
+def test_a_second_rehearsal_of_the_same_plan_does_not_disturb_the_first(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [LOST])
     assert _rehearse(tmp_path) == 1
     with report.exclusive(_place(tmp_path)):

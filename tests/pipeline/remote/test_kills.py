@@ -38,7 +38,7 @@ def lasts_s(what, team, key):
 
 
 @pytest.mark.parametrize("team", ["file", "rclone"], indirect=True)
-def test_concurrent_pulls_of_one_artifact_pull_once(team):
+def test_concurrent_pulls_of_an_artifact_pull_it_once(team):
     key = Key("convert", "ab" * 32)
     commit(team.mine, key, {"large.bin": random.randbytes(LARGE)})
     push(team.remote, team.mine, key)

@@ -205,7 +205,7 @@ def test_run_pushes_its_artifacts_and_record(run, tmp_path):
 
 
 @pytest.mark.parametrize("claim", [{"code_version": 99}, {"inputs": {"fetch": "0" * 64}}])
-def test_copies_of_other_inputs_or_code_are_not_used(claim, run, tmp_path, capsys):
+def test_copies_built_from_different_inputs_or_code_are_not_used(claim, run, tmp_path, capsys):
     run("mine")
     push(tmp_path, "convert")
     (manifest,) = (tmp_path / "remote" / "convert").glob("*/manifest.json")

@@ -126,7 +126,7 @@ def damage(team, copy):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_two_pushers_with_different_bytes_do_not_disturb_each_other(number, file_team):
+def test_two_pushers_with_different_bytes_keep_separate_copies(number, file_team):
     """A damaged copy is passed over for the other."""
     for store in (file_team.mine, file_team.theirs):
         commit(store, KEY, {"large.bin": os.urandom(LARGE)}, host=store.root.name)

@@ -49,7 +49,7 @@ def test_secrets_of_every_form_of_url_are_hidden(text, around):
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_what_holds_no_secret_stays(text):
+def test_text_without_a_secret_is_unchanged(text):
     assert redacted(text) == text
 
 

@@ -48,7 +48,7 @@ def test_a_broken_row_is_a_problem_with_source_and_remedy(test, remedy):
             rules.demand(Run())
 
 
-def test_rows_are_not_checked_for_items_that_break_an_earlier_one():
+def test_rows_are_not_checked_for_items_that_break_an_earlier_row():
     rules = Rules[Run]("table", "source")
     roles = {"each": lambda run: run.layout}
     rules.must("layout.{}.cards", be(4), **roles)

@@ -49,7 +49,7 @@ def test_fields_that_a_version_does_not_know_are_left_out(template):
     assert content == {"rl": {"beta": 0.1, "rate": 2}}
 
 
-def test_a_changed_content_does_not_change_the_next_one(template):
+def test_a_changed_result_does_not_change_later_results(template):
     first = fill(template, JOB, PATHS, DERIVED)
     first["rl"]["scale"]["names"].append("b")
     assert fill(template, JOB, PATHS, DERIVED)["rl"]["scale"]["names"] == ["a"]

@@ -75,7 +75,7 @@ def test_a_key_is_accepted(path, value):
     assert ONE.fault(path, value) is None
 
 
-def test_verl_takes_fractions_where_its_default_is_a_whole_number():
+def test_verl_accepts_fractions_for_keys_with_an_integer_default():
     (case,) = [case for case in CASES if case.name == "verl FSDP2"]
     upstream = case.fields(case.job(case.config))
     assert upstream.fault("actor_rollout_ref.actor.entropy_coeff", 0.001) is None

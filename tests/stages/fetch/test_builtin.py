@@ -16,7 +16,7 @@ def written(tmp_path, seed=0, **changes):
     return load_file(tmp_path / "model.safetensors")
 
 
-def test_weights_are_normal_zero_and_one(tmp_path):
+def test_weights_are_normally_distributed_biases_0_and_norms_1(tmp_path):
     weights = written(tmp_path, hidden_size=64, vocab_size=2000)
     table = weights["model.embed_tokens.weight"]
     assert (table.shape, table.dtype) == ((2000, 64), np.float32)
@@ -32,7 +32,7 @@ def test_an_untied_head_is_written(tmp_path):
     assert written(tmp_path, tie_word_embeddings=False)["lm_head.weight"].shape == (512, 16)
 
 
-def test_the_seed_decides_and_more_layers_leave_the_others_as_they_were(tmp_path):
+def test_weights_depend_on_the_seed_and_not_on_the_number_of_layers(tmp_path):
     first = written(tmp_path)
     assert all((value == first[name]).all() for name, value in written(tmp_path).items())
     deeper = written(tmp_path, num_hidden_layers=3)

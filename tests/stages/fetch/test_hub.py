@@ -99,7 +99,7 @@ def test_a_killed_download_is_resumed(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("listed", [{"Sha256": "0" * 64}, {"Size": len(WEIGHTS) + 1}])
-def test_bytes_other_than_the_listed_ones_are_reported_and_not_kept(tiny, tmp_path, monkeypatch, listed):
+def test_bytes_that_differ_from_the_listing_are_reported_and_removed(tiny, tmp_path, monkeypatch, listed):
     monkeypatch.setattr("modelscope_hub._download.DOWNLOAD_INTEGRITY_RETRY_BACKOFF", 0.01)
     tiny.listed["model.safetensors"] = listed
     with pytest.raises(
@@ -177,7 +177,7 @@ def test_a_link_that_leads_out_is_refused(tiny, tmp_path):
     assert not (tmp_path / "config.json").exists()
 
 
-def test_two_processes_with_one_cache_transfer_once(tiny, tmp_path):
+def test_two_processes_with_a_shared_cache_transfer_once(tiny, tmp_path):
     tiny.bytes_per_s = 2_000_000
     both = [child(tiny, tmp_path / name, tmp_path / "cache") for name in ("a", "b")]
     outputs = [process.communicate(timeout=100)[0] for process in both]

@@ -39,7 +39,7 @@ def local(source, **changes):
     return model(source="local", path=str(source), **changes)
 
 
-def test_files_are_linked_one_by_one(source, output):
+def test_each_file_is_linked(source, output):
     (source / "README.md").touch()
     link(local(source), output)
     assert sorted(os.listdir(output)) == ["config.json", "generation_config.json", "model.safetensors"]

@@ -59,7 +59,7 @@ def test_a_damaged_or_missing_parquet_file_is_named(tmp_path):
         list(read_records(path))
 
 
-def test_a_parquet_file_without_the_columns_says_which_it_has(tmp_path):
+def test_a_parquet_file_without_the_columns_is_refused_with_its_columns(tmp_path):
     path = write(tmp_path, "a.parquet", [{"problem": "x"}])
     with pytest.raises(InputError, match=r"has no such column \(it has: problem\)"):
         list(read_records(path, ("question", "answer")))
@@ -72,7 +72,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("end", ["", "\n"], ids=["the file ends in it", "more follows"])
-def test_a_line_without_end_is_one_bad_line_and_fills_no_memory(tmp_path, end):
+def test_a_line_without_end_is_a_single_bad_line_and_fills_no_memory(tmp_path, end):
     path = tmp_path / "train.jsonl"
     good = json.dumps({"question": "q", "answer": "a"}) + "\n"
     with path.open("w") as file:

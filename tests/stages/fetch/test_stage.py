@@ -62,7 +62,7 @@ def test_a_local_model_may_bring_its_tokenizer_or_take_another(tmp_path):
     assert not (mixed / "vocab.json").is_symlink()
 
 
-def test_a_chat_template_of_its_own_comes_with_the_tokenizer(tmp_path):
+def test_the_chat_template_file_is_copied_with_the_tokenizer(tmp_path):
     """transformers saves it beside the settings; without it plain ChatML would be taken, and nobody told."""
     first = fetch(tmp_path, arith_values(), name="first")
     (first / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
@@ -82,7 +82,7 @@ def test_the_real_tokenizer_with_a_small_model_of_its_vocabulary(tmp_path):
         fetch(tmp_path, name="small", vocab_size=1000, tokenizer_path=str(QWEN))
 
 
-def test_a_model_comes_from_the_hub_whole_and_owned_by_the_artifact(tmp_path, hub):
+def test_a_model_from_the_hub_is_complete_and_stored_in_the_artifact(tmp_path, hub):
     made = fetch(tmp_path, arith_values(), name="made")
     hub.repositories["model/me/chat"] = {file.name: file.read_bytes() for file in made.iterdir()} | {
         "pytorch_model.bin": b"pickle",

@@ -18,7 +18,7 @@ def trained(tmp_path):
     return tmp_path
 
 
-def test_digits_are_single_tokens_and_the_marker_is_one(trained):
+def test_digits_and_the_marker_are_single_tokens(trained):
     tokenizer = load(trained)
     assert tokenizer.encode("3+12=15\n#### 15").tokens == [*"3+12=15", "Ċ", "####", "Ġ", *"15"]
     assert tokenizer.encode("Tom has").tokens == ["Tom", "Ġhas"]
@@ -33,7 +33,7 @@ def test_tokenizer_json_is_built_from_vocabulary_and_merges(trained, tmp_path):
     assert load(target).encode(SAMPLE).ids == retained.encode(SAMPLE).ids
 
 
-def test_vocabulary_and_merges_are_taken_out_of_tokenizer_json(trained, tmp_path):
+def test_vocabulary_and_merges_are_extracted_from_tokenizer_json(trained, tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     expected = {name: (trained / name).read_bytes() for name in ("vocab.json", "merges.txt")}
@@ -84,7 +84,7 @@ def test_ids_and_chat_template_equal_those_of_transformers(trained):
 
 @needs_shared
 @pytest.mark.parity
-def test_our_template_renders_what_qwens_own_does(trained):
+def test_the_default_template_renders_the_same_as_qwens_template(trained):
     transformers = pytest.importorskip("transformers")
     reference = transformers.AutoTokenizer.from_pretrained(trained)
     template = json.loads((QWEN / "tokenizer_config.json").read_text())["chat_template"]

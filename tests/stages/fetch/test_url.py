@@ -38,7 +38,7 @@ def test_a_file_without_a_configured_digest_is_accepted_with_its_digest_printed(
     assert f"no sha256 is configured; the file's is {DIGEST}" in capsys.readouterr().out
 
 
-def test_other_bytes_than_the_configured_ones_are_refused_and_not_kept(files, tmp_path):
+def test_bytes_that_differ_from_the_configured_digest_are_refused_and_removed(files, tmp_path):
     with pytest.raises(InputError, match=f"has sha256 {DIGEST}, configured is {'0' * 64}; check the address"):
         download(files, tmp_path, sha256="0" * 64)
     assert len(files.requests) == 1

@@ -60,7 +60,7 @@ def test_comes_back_as_it_was_and_old_ones_go(tmp_path):
             np.testing.assert_array_equal(actual[key], array)
 
 
-def test_the_best_stays_however_old(tmp_path):
+def test_the_best_checkpoint_is_retained_however_old(tmp_path):
     store = opened(tmp_path, keep=1)
     for step in (1, 2, 3, 4):
         save(store, step, best=2 if step > 1 else 1)
@@ -78,7 +78,7 @@ def test_two_workers_write_and_any_layout_reads(tmp_path):
         np.testing.assert_array_equal(actual[key], array)
 
 
-def test_an_unfinished_one_does_not_count_and_goes(tmp_path):
+def test_an_unfinished_checkpoint_is_ignored_and_removed(tmp_path):
     store = opened(tmp_path)
     save(store, 1)
     half = tmp_path / "checkpoints" / ".step_000002" / "weights" / "rank_0"
@@ -126,7 +126,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("name", "damage"), DAMAGE)
-def test_damage_to_the_newest_goes_on_from_the_one_before_and_says_so(tmp_path, name, damage):
+def test_training_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(tmp_path, name, damage):
     store, messages = three(tmp_path)
     assert store.newest() == 3 and messages == []
     damage(store.path(3) / name)
@@ -136,7 +136,7 @@ def test_damage_to_the_newest_goes_on_from_the_one_before_and_says_so(tmp_path, 
         assert "step_000003 is damaged: " in messages[0] and messages[1] == "going on from step 2"
 
 
-def test_where_none_is_whole_training_begins_anew(tmp_path):
+def test_without_an_intact_checkpoint_training_starts_from_the_beginning(tmp_path):
     store, messages = three(tmp_path)
     for step in (1, 2, 3):
         zero_the_tail(store.path(step) / FILES[0])
@@ -144,7 +144,7 @@ def test_where_none_is_whole_training_begins_anew(tmp_path):
     assert messages[-1] == "beginning anew" and len(messages) == 6
 
 
-def test_a_damaged_best_one_counts_where_it_will_be_the_result(tmp_path):
+def test_a_damaged_best_checkpoint_counts_only_if_it_will_be_the_result(tmp_path):
     store, messages = three(tmp_path)
     zero_the_tail(store.path(1) / FILES[0])
     assert store.newest() == 3
@@ -152,7 +152,7 @@ def test_a_damaged_best_one_counts_where_it_will_be_the_result(tmp_path):
     assert "step_000001 is damaged: weights" in messages[0]
 
 
-def test_a_kill_while_an_old_one_goes_leaves_no_half_of_it(tmp_path, monkeypatch):
+def test_a_kill_during_removal_leaves_no_partial_checkpoint(tmp_path, monkeypatch):
     def killed(path, **options):
         next(path.rglob("model.safetensors")).unlink()
         raise KeyboardInterrupt

@@ -8,7 +8,7 @@ def test_true_lengths_count_padding_ids_inside_a_row():
     assert true_lengths(ids, pad=0).tolist() == [3, 0, 4]
 
 
-def test_examples_that_ask_a_checked_prompt_are_left_out():
+def test_examples_with_a_prompt_of_the_checks_are_left_out():
     prompt = np.array([[1, 2, 0], [1, 2, 3], [1, 0, 0]], np.int32)
     length = np.array([2, 3, 1], np.int32)
     examples = Examples(prompt, length, np.arange(6).reshape(3, 2), np.ones((3, 2), np.float32))

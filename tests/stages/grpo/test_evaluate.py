@@ -14,7 +14,7 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k(k):
     assert pass_at_k(right, k) == pytest.approx(expected)
 
 
-def test_fewer_attempts_than_k_tell_nothing():
+def test_fewer_attempts_than_k_are_an_error():
     with pytest.raises(ValueError, match="pass@9 of 8"):
         pass_at_k(np.zeros((3, 8), bool), 9)
 

@@ -50,7 +50,7 @@ def complete(checkpoints):
 
 
 @pytest.mark.long
-def test_five_kills_change_nothing_and_the_best_stays(tmp_path):
+def test_five_kills_change_nothing_and_the_best_checkpoint_is_retained(tmp_path):
     config = prepare(tmp_path, [*SMALL, *ONE, *RULES])
     _, file, output = specify(tmp_path, "grpo", config)
     code, messages = attempt(file)

@@ -3,7 +3,7 @@ import json
 from stages.grpo.metrics import StepLog, read_rows
 
 
-def test_continuing_drops_what_came_after_the_checkpoint(tmp_path):
+def test_resuming_drops_rows_after_the_checkpoint(tmp_path):
     path = tmp_path / "metrics.jsonl"
     StepLog(path, 0).append({"step": step, "loss": 1.0} for step in (1, 2, 3))
     with path.open("a", encoding="utf-8") as file:

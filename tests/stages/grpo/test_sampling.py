@@ -24,7 +24,7 @@ def test_no_end_before_min_tokens():
 
 
 @pytest.mark.parametrize("vocab", [1, 7, 12, 512, 2048])
-def test_blocks_draw_as_one_running_sum_does(vocab):
+def test_sampling_in_blocks_equals_a_single_cumulative_sum(vocab):
     random = np.random.default_rng(vocab)
     logits = (3 * random.normal(size=(50, vocab))).astype(np.float32)
     logits[:, ::3] = np.where(random.random((50, 1)) < 0.5, -1e9, logits[:, ::3]) if vocab > 3 else 0
@@ -81,7 +81,7 @@ def test_rules_give_the_distribution_that_transformers_samples_from(rules):
         assert (actual[expected == 0] == 0).all()
 
 
-def test_uniforms_depend_on_seed_and_place_only():
+def test_uniforms_depend_on_seed_and_position_only():
     every = uniforms((1, 2), 6, 4)
     assert every.dtype == np.float32 and every.min() >= 0 and every.max() < 1
     np.testing.assert_array_equal(every, uniforms((1, 2), 6, 4))

@@ -10,7 +10,7 @@ from stages.grpo.sft import batches, reached
 from tests.stages.grpo.test_workers import metrics, prepare, run
 
 
-def test_every_epoch_sees_each_row_at_most_once_in_an_order_of_its_own():
+def test_every_epoch_sees_each_row_at_most_once_in_a_different_order():
     order = batches(rows=10, size=3, seed=0)
     epochs = [np.concatenate([next(order) for _ in range(3)]) for _ in range(2)]
     for epoch in epochs:
@@ -23,7 +23,7 @@ def test_the_seed_decides_the_order():
     assert next(batches(100, 50, seed=1)).tolist() != next(batches(100, 50, seed=2)).tolist()
 
 
-def test_one_lucky_check_does_not_stop_training():
+def test_a_single_lucky_check_does_not_stop_training():
     config = compose([]).sft
     assert config.stop_accuracy == 0.4 and config.stop_checks == 3
     assert not reached(deque([0.9], maxlen=3), config)

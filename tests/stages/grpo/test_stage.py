@@ -105,7 +105,7 @@ def test_a_reference_that_follows_at_once_is_the_policy_that_sampled(plain, tmp_
 
 
 @pytest.mark.slow
-def test_weights_are_stored_as_param_init_type_says_and_computed_in_float32(plain, tmp_path):
+def test_weights_are_stored_in_param_init_type_and_computed_in_float32(plain, tmp_path):
     """bfloat16 between stages halves the files; the numbers of training are the same to the last digit."""
     rounded = of_dtype("bfloat16", tmp_path)
     for (rows, stored, exported), code in ((plain, "F32"), (rounded, "BF16")):

@@ -153,7 +153,7 @@ KEPT = [(family, name) for family, cases in FAMILIES.items() for name in cases]
     ("family", "name"),
     [pytest.param(*case, marks=pytest.mark.long) if case[1] in LONG else case for case in KEPT],
 )
-def test_equals_what_trl_made_of_the_kept_batch(family, name):
+def test_equals_trls_stored_results(family, name):
     retained = golden(family)
     assert json.loads(str(retained["settings"]))["cases"][name] == json.loads(
         json.dumps(trl_case({**DEFAULTS, **CASES[name]}))

@@ -20,7 +20,7 @@ from stages.grpo import worker
         ("MS_WORKER", "2", "0", "203.0.113.7", "max", None, None),
     ],
 )
-def test_workers_of_one_machine_share_its_cores(
+def test_workers_of_a_machine_share_its_cores(
     monkeypatch, tmp_path, role, workers, rank, host, quota, threads, cpus
 ):
     """Eight CPUs, two of each core: 0 and 4, 1 and 5, …"""

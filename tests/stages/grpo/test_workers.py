@@ -140,13 +140,13 @@ def assert_same_training(
 
 
 @pytest.mark.slow
-def test_tensor_parallel_training_equals_one_card(one, model_parallel):
+def test_tensor_parallel_training_equals_a_single_card(one, model_parallel):
     assert_same_training(model_parallel[1], one)
     assert one[0][0]["reward_std"] > 0 and one[0][0]["grad_norm"] > 0  # there was something to learn
 
 
 @pytest.mark.long
-def test_a_checkpoint_of_two_cards_goes_on_on_one(model_parallel, tmp_path):
+def test_a_checkpoint_of_two_cards_resumes_on_a_single_card(model_parallel, tmp_path):
     root, (rows, weights, *_) = model_parallel
     checkpoint = root / "work/grpo/checkpoints/step_000002"
     config = prepare(tmp_path, [*SMALL, *ONE, *SEVERAL, f"train.resume_from={checkpoint}"])
@@ -160,12 +160,12 @@ def test_a_checkpoint_of_two_cards_goes_on_on_one(model_parallel, tmp_path):
 
 
 @pytest.mark.long
-def test_data_parallel_training_and_tensor_parallel_generation_equal_one_card(one, tmp_path):
+def test_data_parallel_training_and_tensor_parallel_generation_equal_a_single_card(one, tmp_path):
     assert_same_training(trained(tmp_path, [*DATA2, *GENERATE_MODEL2, *SEVERAL]), one)
 
 
 @pytest.mark.slow
-def test_normed_heads_on_two_cards_are_trained_as_on_one(tmp_path):
+def test_normed_heads_on_two_cards_are_trained_as_on_a_single_card(tmp_path):
     """The norms' weights are every card's, and each card norms its own heads alone; the second update sees
     what the first has made of them."""
     twice = ["model=tiny_qwen3", "train.steps=1", *SEVERAL]
@@ -174,6 +174,6 @@ def test_normed_heads_on_two_cards_are_trained_as_on_one(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["tiny_qwen3", "tiny_llama"])
-def test_other_families_on_four_cards_equal_one_card(tmp_path, model):
+def test_further_families_on_four_cards_equal_a_single_card(tmp_path, model):
     alone = trained(tmp_path / "one", [f"model={model}", *ONE, *SEVERAL])
     assert_same_training(trained(tmp_path / "four", [f"model={model}", *DATA2_MODEL2, *SEVERAL]), alone)

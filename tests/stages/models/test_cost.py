@@ -9,7 +9,7 @@ from tests.stages.weights.checkpoints import make_layout, make_model
 MODEL = make_model()  # hidden 32, 4 layers, 8 heads of 4, 4 key-value heads, bfloat16
 
 
-def test_one_card_sends_nothing_and_never_waits():
+def test_a_single_card_sends_nothing_and_never_waits():
     spent = cost(MODEL, make_layout(), tokens=100, updates=2)
     assert set(spent.sent.values()) == {0} and spent.bubble == 0
     assert spent.seconds == pytest.approx(6 * MODEL.num_parameters * 100 / 125e12)
@@ -31,7 +31,7 @@ def test_volumes_by_hand():
     assert pipeline.bubble == pytest.approx(1 / 7)
 
 
-def test_a_group_beyond_one_node_sends_more_slowly():
+def test_a_group_across_nodes_sends_more_slowly():
     for cards, bandwidth in ((8, 150e9), (16, 25e9)):
         spent = cost(MODEL, make_layout(data_parallel=cards), 1000 * cards, 1)
         computing = 6 * MODEL.num_parameters * 1000 / 125e12

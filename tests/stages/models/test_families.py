@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
         ({}, None),
     ],
 )
-def test_a_config_json_tells_its_family(config, name):
+def test_a_config_json_identifies_its_family(config, name):
     family = recognised(config)
     assert (family and family.name) == name
 

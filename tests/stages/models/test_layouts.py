@@ -50,7 +50,7 @@ def test_parallel_optimizer_sizes(size, expected):
     assert _tensor("model.layers.0.attention.wq.weight", **layout)[2:] == expected
 
 
-def test_parallel_optimizer_leaves_small_and_indivisible_tensors_whole():
+def test_parallel_optimizer_does_not_split_small_and_indivisible_tensors():
     layout = {"data_parallel": 4, "model_parallel": 1, "enable_parallel_optimizer": True}
     name = "model.layers.0.attention.wq.weight"  # 32 × 32
     threshold = "parallel_optimizer_threshold_kb"

@@ -13,7 +13,7 @@ from tests.stages.weights.strategy import golden
 
 
 @pytest.mark.parametrize("file", golden.cases(), ids=lambda file: file.stem)
-def test_elements_follow_mindspores_own_layouts(file):
+def test_elements_follow_mindspores_layouts(file):
     model, layout, stages = golden.load(file)
     assert [counted.held for counted in elements(model, layout)] == golden.held(model, stages)
 
@@ -41,7 +41,7 @@ def test_activations_by_hand():
     assert sequence.low == 2 * 10 * (4 * 32 + 2 * 32 + 2 * 16 + 4 * 48) // 2
 
 
-def test_logits_are_whole_where_the_vocabulary_is():
+def test_logits_are_complete_if_the_vocabulary_is_not_split():
     model, layout = make_model(), make_layout(model_parallel=2)
     assert logits(model, layout, 10, 3).low == 10 * 96 * 4 // 2
     assert logits(model, replace(layout, vocab_emb_dp=True), 10, 3).high == 10 * 96 * 4 * 3

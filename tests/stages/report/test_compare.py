@@ -18,20 +18,20 @@ def test_results_curves_and_differing_values_of_all_runs():
     assert page.pres == [f"grpoflow run report.title=run_{i}" for i in range(3)]
 
 
-def test_differences_are_found_at_any_depth_and_absent_keys_shown():
+def test_differences_at_any_depth_and_absent_keys_are_shown():
     other = {**CONFIG, "train": {**CONFIG["train"], "beta": 0.5}, "extra": {"key": True}}
     assert differences([CONFIG, other]) == [["train.beta", "0.01", "0.5"], ["extra.key", "–", "true"]]
     assert differences([CONFIG, dict(CONFIG)]) == []
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_stays_text(text):
+def test_hostile_text_is_shown_as_text(text):
     page = check(render(compared(2, label=text, command=text)))
     assert len(text) > 3000 or page.pres == [neutral(text)] * 2
     for character in ("\u202e", "\x00", "\x1b", "\u2066"):
         assert character not in page.source
 
 
-def test_the_largest_page_stays_below_two_megabytes():
+def test_the_largest_page_is_smaller_than_two_megabytes():
     runs = compared(MAX_RUNS, steps=5000, label='"' * 5000, command='"' * 50_000)
     check(render(runs))

@@ -37,7 +37,7 @@ def test_the_figure_by_chance_is_the_mean_over_all_assignments_of_results():
     assert importances(points, ["a"])[0].by_chance == pytest.approx(np.mean(shares))
 
 
-def test_a_key_that_decides_comes_before_one_that_only_numbers_the_points():
+def test_an_important_key_precedes_a_key_that_only_numbers_the_points():
     points = [Measured(i, {"name": f"run_{i}", "lr": str(10.0 ** -(i % 2))}, i % 2 / 10) for i in range(6)]
     first, second = importances(points, ["name", "lr"])
     assert (first.key, first.eta_squared, first.by_chance) == ("lr", pytest.approx(1), 0.2)

@@ -82,7 +82,7 @@ def test_a_complete_run(run):
     assert "reward 1.20 · accuracy 1 · answer format 1" in page.text
 
 
-def test_hostile_text_stays_text(run):
+def test_hostile_text_is_shown_as_text(run):
     rows = [dict.fromkeys(("prompt", "solution", "before", "after"), text) for text in HOSTILE]
     write_lines(run["evaluate"] / "samples.jsonl", rows)
     drawn = [{"step": 1, "prompt": text, "completion": text, "parts": {text: 1}} for text in HOSTILE[:3]]
@@ -120,7 +120,7 @@ def test_junk_in_every_file(run, junk):
     check(render(run, CONFIG_12))
 
 
-def test_the_largest_page_stays_below_two_megabytes(tmp_path):
+def test_the_largest_page_is_smaller_than_two_megabytes(tmp_path):
     layout = {"name": "dp8_mp8_pp1", "train": role(8, 8), "generate": role(8, 8), "reference": role(64, 1)}
     run = make_run(tmp_path, {**CONFIG, "layout": layout})
     functions = {f"reward/{'f' * 50}{i}": i / 7 for i in range(6)}

@@ -26,7 +26,7 @@ def test_the_best_point_is_first_with_the_command_that_reproduces_it():
     assert "../../report/c6/index.html" not in page.attributes("href"), "a report that is not there"
 
 
-def test_a_shared_training_is_one_line_with_the_common_values_of_its_points():
+def test_a_shared_training_is_a_single_line_with_the_common_values_of_its_points():
     page = check(render(**sweep_of(8)), scripts=1)
     reward = next(label for label in page.attributes("alt") if label.startswith("Reward. "))
     assert "0, 1: train.beta=0.00: " in reward and "2, 3: train.beta=0.01: " in reward
@@ -54,7 +54,7 @@ def test_few_points(count):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_stays_text(text):
+def test_hostile_text_is_shown_as_text(text):
     page = check(render(**sweep_of(8, value=text, message=text, command=text)), scripts=1)
     assert page.pres == [neutral(text)] * 2
     if len(text) < 300:
@@ -63,7 +63,7 @@ def test_hostile_text_stays_text(text):
         assert character not in page.source
 
 
-def test_the_largest_page_stays_below_two_megabytes():
+def test_the_largest_page_is_smaller_than_two_megabytes():
     text = '"' * 5000
     page = check(render(**sweep_of(1200, steps=300, value=text, message=text)), scripts=1)
     assert "more are in table.csv" not in page.text

@@ -77,7 +77,7 @@ def test_accuracy(completion, solution, expected):
     assert accuracy(completion, solution) == expected
 
 
-def test_commas_are_removed_in_one_pass_that_does_not_overlap():
+def test_commas_are_removed_in_a_single_pass_without_overlaps():
     # "1,2,3" becomes "12,3", whose last number is 3; as a solution its first number is 12
     assert accuracy_reward(["1,2,3", "1,2,3", "12"], ["3", "12", "1,2,3"]) == [1.0, 0.0, 1.0]
 

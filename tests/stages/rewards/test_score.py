@@ -36,7 +36,7 @@ def test_the_total_is_the_weighted_sum():
     assert result.failures == {"accuracy": 0, "answer_format": 0}
 
 
-def test_an_exception_of_a_user_function_costs_one_reward(module):
+def test_an_exception_of_a_user_function_costs_a_single_reward(module):
     def short(completions, solutions):
         if "!" in completions[0]:
             raise RuntimeError("no")

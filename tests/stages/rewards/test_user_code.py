@@ -52,7 +52,7 @@ def test_a_module_and_its_local_imports_are_included(directory):
     assert names("mine:f", "mine:g") == result
 
 
-def test_other_directories_on_the_path_are_included_but_not_installed_packages(directory, monkeypatch):
+def test_directories_on_the_path_are_included_but_not_installed_packages(directory, monkeypatch):
     elsewhere, installed = directory / "elsewhere", directory / "lib" / "site-packages"
     write(elsewhere, shared="")
     write(installed, package="import package_b\n", package_b="")

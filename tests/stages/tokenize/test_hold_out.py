@@ -22,7 +22,7 @@ def divide(tmp_path, questions, rows, shards=1):
     return train, test
 
 
-def test_every_row_is_on_one_side_and_the_test_has_the_requested_size(tmp_path):
+def test_rows_are_divided_without_overlap_and_the_test_has_the_requested_size(tmp_path):
     questions = [f"question {i}" for i in range(500)]
     train, test = divide(tmp_path, questions, 64)
     assert sorted(train + test) == sorted(questions)
@@ -38,7 +38,7 @@ def test_order_and_shards_do_not_matter(tmp_path):
     assert sorted(test) == sorted(again)
 
 
-def test_equal_questions_fall_on_one_side(tmp_path):
+def test_equal_questions_are_in_the_same_split(tmp_path):
     train, test = divide(tmp_path, [f"question {i % 50}" for i in range(200)], 21)
     assert not set(train) & set(test)
     assert 21 <= len(test) <= 24  # whole questions, four rows each

@@ -71,7 +71,7 @@ def test_supervised_examples_of_a_user(tmp_path, kind):
     assert len(read) == 5 and read.mask.sum(1).tolist() == [float((columns["labels"][0] != -100).sum())] * 5
 
 
-def test_one_file_is_tokenized_and_existing_files_are_not_replaced(tmp_path):
+def test_a_file_is_tokenized_and_existing_files_are_not_replaced(tmp_path):
     output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
     directory = output.parent / "fetch"
     encoder = stage.make_encoder(

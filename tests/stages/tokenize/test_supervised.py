@@ -42,7 +42,7 @@ def test_sharegpt_and_messages_are_the_same_conversation(tmp_path):
     assert [row.turns for row in rows] == [TURNS, TURNS]
 
 
-def test_an_instruction_with_input_is_one_question(tmp_path):
+def test_an_instruction_with_input_is_a_single_question(tmp_path):
     rows = [
         {"instruction": "Add.", "input": "1 2", "output": "3"},
         {"instruction": "Hello", "input": "", "output": "Hi", "text": "ignored"},
@@ -81,7 +81,7 @@ def test_a_row_that_is_no_conversation_is_named(tmp_path, kind, row, reason):
 
 
 @pytest.mark.parametrize("over_long", ["drop", "truncate"])
-def test_files_hold_one_id_more_and_every_row_left_out_is_named(tmp_path, directory, over_long):
+def test_rows_have_an_additional_id_and_every_dropped_row_is_named(tmp_path, directory, over_long):
     long = {"instruction": "How many?" * 300, "input": "", "output": "Two."}
     chatty = {"instruction": "How many?", "input": "", "output": "Two. " * 100}
     short = {"instruction": "How many?", "input": "", "output": "<|im_end|>Two."}

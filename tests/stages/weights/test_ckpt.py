@@ -103,7 +103,7 @@ def test_merging_ranks_as_ckpt(tmp_path, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04pickled", b"\x80\x02}q\x00.", b"\x0a\x03\x0a\x01a"])
-def test_other_files_are_refused(tmp_path, content):
+def test_files_of_further_formats_are_refused(tmp_path, content):
     (tmp_path / "model.ckpt").write_bytes(content)
     with pytest.raises(InputError, match=r"is not a complete \.ckpt file"):
         open_directory(tmp_path)

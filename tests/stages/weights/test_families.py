@@ -155,7 +155,7 @@ def test_another_architecture_is_refused_with_both_names(tmp_path):
         check_config(config, make_model(family="qwen3", head_dim=8), tmp_path)
 
 
-def test_positions_and_heads_that_config_json_says_otherwise(tmp_path):
+def test_positions_and_heads_that_disagree_with_config_json_are_refused(tmp_path):
     config = write(tmp_path / "hf", make_model(**MODELS["llama3"]))
     with pytest.raises(ConfigError, match=r"model\.rope_scaling: disagrees") as output:
         check_config(config, make_model(family="llama3", head_dim=8), tmp_path)

@@ -68,7 +68,7 @@ def test_sharded_by_size(ranks, monkeypatch):
     assert len(sizes) > 2 and max(sizes) < 25_000  # 20,000 and a header
 
 
-def test_one_replica_is_enough(tmp_path):
+def test_a_single_replica_is_sufficient(tmp_path):
     write_ranks_of(tmp_path, make_model(), data_parallel=2, model_parallel=2)
     for rank in (2, 3):  # the second replica
         shutil.rmtree(tmp_path / "ranks" / f"rank_{rank}")

@@ -43,7 +43,7 @@ def _assert_same_ranks(actual, expected):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_reshard_is_split_under_the_other_layout(tmp_path, transform_checkpoints, dtype):
+def test_reshard_equals_split_under_the_target_layout(tmp_path, transform_checkpoints, dtype):
     model = make_model(torch_dtype=dtype)
     for name, layout in LAYOUTS.items():
         write_ranks_of(tmp_path / name, model, **layout)

@@ -75,7 +75,7 @@ def test_run_mindformer_trains(uninterrupted):
     assert all(not np.array_equal(before[name], after[name]) for name in before)
 
 
-def test_a_killed_run_repeats_the_losses_of_one_that_was_not_stopped(command, uninterrupted, tmp_path):
+def test_a_killed_run_repeats_the_losses_of_an_uninterrupted_run(command, uninterrupted, tmp_path):
     store = tmp_path / "store"
     kill_when(lambda: any(saved.step >= KILLED_AFTER for saved in complete(store)), command(store), store)
     saved = complete(store)[-1]

@@ -182,7 +182,7 @@ def test_a_rendered_row_holds_a_complete_pack(results):
     assert results["packs that do not fit"] > 4
 
 
-def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(results, version):
+def test_the_stop_token_of_qwen_remains_as_a_letter_unless_the_file_is_read(results, version):
     job = job_of(*SEVEN, f"engine.contract={version}")
     result = leftover(job.model, job.engine.tokenizer)
     assert result is not None
@@ -190,7 +190,7 @@ def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(result
     assert results["qwen, file"]["text"] == [ANSWER] and results["qwen, file"]["eos"] == 151643
 
 
-def test_another_vocabulary_is_read_from_its_own_file(results):
+def test_another_vocabulary_is_read_from_its_file(results):
     assert results["tiny, file"] == {"text": [ANSWER], "eos": 256, "largest": 258}
     forced = results[
         "tiny, qwen"

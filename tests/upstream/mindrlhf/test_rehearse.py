@@ -63,9 +63,7 @@ def test_a_reward_that_is_never_earned_fails_with_its_cause(checkout, recipe, ca
 
 
 @pytest.mark.parametrize(("pays", "code"), [("0.5 * reward", 0), ("0.5", 1)])
-def test_the_users_own_reward_in_the_checkout_is_what_is_rehearsed(
-    tmp_path, checkout, recipe, pays, code, capsys
-):
+def test_the_users_reward_in_the_checkout_is_rehearsed(tmp_path, checkout, recipe, pays, code, capsys):
     mine = Path(shutil.copytree(checkout("mindrlhf-e8a8fc1"), tmp_path / "mine"))
     file, line = mine / "mindrlhf/reward/reward_fn.py", '(completions, solution, model_name="qwen")\n'
     before, after = file.read_text(encoding="utf-8").split(line)

@@ -100,7 +100,7 @@ def test_workers_meet_with_the_variables_that_are_rendered_and_not_without_rank(
     assert "KeyError: 'RANK'" in without and found_in(tmp_path, without) == "mindspeed_rl_rank"
 
 
-def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(answers, tmp_path):
+def test_the_newest_launcher_fails_as_doctor_and_diagnose_report(answers, tmp_path):
     if answers.window.version == "667a547":
         assert answers.by_name["port"] > 0 and contract.broken_port(str(answers.window.home)) is None
         return
@@ -109,12 +109,12 @@ def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(answers, tmp_p
     assert found_in(tmp_path, answers.by_name["port"]) == "mindspeed_rl_port"
 
 
-def test_prompts_up_to_the_longest_length_are_kept(answers):
+def test_prompts_up_to_the_longest_length_are_retained(answers):
     expected = [length for length in LENGTHS if length <= LONGEST]
     assert answers.by_name["kept"] == [dict.fromkeys(sorted(tokenize.COLUMNS), length) for length in expected]
 
 
-def test_every_template_of_the_checkout_asks_what_evaluate_asks(answers, tmp_path):
+def test_every_template_of_the_checkout_equals_evaluates_prompt(answers, tmp_path):
     config = load([*BASE, f"engine.mindspeed_rl_home={answers.window.home}"])
     known, refused = Tokenizer.from_file(str(answers.fetched / "tokenizer.json")).get_vocab_size(), set()
     rows = [Row(number, question, "#### 4") for number, question in enumerate(QUESTIONS)]

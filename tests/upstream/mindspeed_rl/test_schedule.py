@@ -45,7 +45,7 @@ def test_the_rate_rises_over_warmup_steps_updates(version, iterations, mini_batc
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_a_falling_rate_ends_where_the_note_says(schedule, checkout, interpreter):
+def test_a_falling_rate_ends_at_the_value_in_the_note(schedule, checkout, interpreter):
     job = recipe("05a90d7", 2, f"train.schedule={schedule}", "train.final_share=0.1")
     result = rates(job, "05a90d7", checkout, interpreter)
     last = next(update for update, rate in enumerate(result) if rate <= PEAK * 0.1 * (1 + 1e-9))

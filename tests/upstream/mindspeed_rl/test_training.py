@@ -42,7 +42,7 @@ def assert_stopped_at(stop, logs):
 
 
 @pytest.mark.timeout(900)
-def test_it_stops_where_it_asks_for_msadapter_and_the_run_says_so(newest, tmp_path):
+def test_training_stops_at_the_import_of_msadapter_with_a_diagnosis(newest, tmp_path):
     home = mended(newest, tmp_path)
     done = run_plain(tmp_path / "store", *newest.overrides, f"engine.mindspeed_rl_home={home}", *RECIPE)
     assert done.exit_code == 1
@@ -53,7 +53,7 @@ def test_it_stops_where_it_asks_for_msadapter_and_the_run_says_so(newest, tmp_pa
 
 
 @pytest.mark.timeout(900)
-def test_a_rehearsal_passes_and_says_that_training_was_not_rehearsed(older, tmp_path, capsys):
+def test_a_rehearsal_passes_and_reports_that_training_was_not_rehearsed(older, tmp_path, capsys):
     model = tmp_path / "model"
     model.mkdir()
     fetch(Context("fetch", load(RECIPE[:2]).plain(), {}, model, tmp_path, tmp_path / "progress"))

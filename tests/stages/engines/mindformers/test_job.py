@@ -10,7 +10,7 @@ from tests.stages.engines.mindformers.jobs import DATA, PATHS, job_of
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")
 
 
-def test_the_stand_in_declares_every_argument_that_is_given():
+def test_the_stand_in_declares_every_passed_argument():
     declared = (DATA / "mindformers_standin" / "run_mindformer.py").read_text()
     given = arguments(job_of(*SEVEN), PATHS, resume=True)
     assert all(f'"{name}"' in declared for name in given[::2])

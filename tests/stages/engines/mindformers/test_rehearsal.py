@@ -31,7 +31,7 @@ def _rendered(values):
     return flat(finetune(job, PATHS, resume=False), lists=True)
 
 
-def test_every_rendered_key_that_is_no_size_stays():
+def test_only_rendered_sizes_change():
     own = load(RECIPE).plain()
     small = shrink(own, Path("/small"), Path("/script.json"))
     before, after = _rendered(own), _rendered(small)

@@ -134,7 +134,7 @@ def test_it_resumes_from_the_newest_checkpoint_of_all_ranks(context):
     assert not (context.work / "output" / "checkpoint").exists()  # MindSpore would rename its own files
 
 
-def test_a_second_kill_before_a_new_checkpoint_resumes_from_the_same_one(context):
+def test_a_second_kill_before_a_new_checkpoint_resumes_from_the_same_checkpoint(context):
     prepare(context)
     checkpoint(context, 2)
     prepare(context)
@@ -199,7 +199,7 @@ def test_a_run_without_the_last_line_or_a_new_checkpoint_has_failed(context):
     assert not list(context.output.iterdir())
 
 
-def test_fewer_examples_than_one_update_takes_are_refused(context):
+def test_fewer_examples_than_an_update_needs_are_refused(context):
     card = {"files": {"sft": {"records": 7}}}
     (context.inputs["tokenize"] / "result.json").write_text(json.dumps(card))
     with pytest.raises(InputError, match=r"mindformers.batch_size=8: must be at most the 7 examples"):

@@ -54,7 +54,7 @@ def test_broken_metadata_is_restored(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "absent", "no optimizer"])
-def test_an_incomplete_checkpoint_is_removed_and_the_previous_one_used(tmp_path, damage):
+def test_an_incomplete_checkpoint_is_removed_and_the_previous_checkpoint_is_used(tmp_path, damage):
     save_all(tmp_path, "0_5")
     save_all(tmp_path, "0_10", ("train",) if damage == "no optimizer" else ("train", "optimizer"))
     last = tmp_path / "train" / "rank_1" / "policy_model_rank_1-0_10.safetensors"

@@ -28,7 +28,7 @@ def test_keys_that_a_checkout_does_not_know_are_named(tmp_path):
     assert contract.recognise(str(home)) == "e8a8fc1"
 
 
-def test_deepseeks_version_is_recognised_by_its_own_entry_point(tmp_path):
+def test_deepseeks_version_is_recognised_by_its_entry_point(tmp_path):
     assert contract.recognise(str(HOME / "e8a8fc1"), DEEPSEEK) == "e8a8fc1"
     older = Path(shutil.copytree(HOME / "0cd087455", tmp_path / "older"))
     with pytest.raises(ConfigError, match=r"must be a checkout .* examples/grpo/deepseekv3_grpo"):

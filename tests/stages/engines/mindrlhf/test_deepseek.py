@@ -54,7 +54,7 @@ def test_rules_hold_in_the_files():
         )
 
 
-def test_it_has_its_own_entry_point_and_names():
+def test_deepseek_has_a_separate_entry_point_and_names():
     job = tutorial()
     begun = rendered(job, paths(job)).start
     assert begun.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
@@ -73,7 +73,7 @@ def test_stages_that_mindformers_script_replaces_are_skipped(form):
     assert made.spec("grpo").inputs.keys() == {"fetch", "tokenize"}
 
 
-def test_each_card_holds_its_own_experts():
+def test_experts_are_divided_among_cards():
     job = tutorial()
     roles = {item.role: item for item in estimate(job)}
     (weights,) = (term for term in roles["generate"].terms if term.name == "weights")

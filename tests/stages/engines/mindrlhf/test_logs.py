@@ -24,7 +24,7 @@ def read(lines, workers=8):
     return reader, [row for line in lines if (row := reader.read(STAMP + line))]
 
 
-def test_a_step_becomes_one_row():
+def test_a_step_becomes_a_row():
     reader, rows = read(NEW)
     assert rows == [
         {

@@ -60,7 +60,7 @@ def test_the_script_runs_as_itself_with_our_values(tmp_path):
     assert (tmp_path / "mindrlhf/configs/grpo_configs.py").read_text() == CONFIGS
 
 
-def test_a_value_that_the_checkout_lacks_ends_it(tmp_path):
+def test_a_value_that_is_missing_in_the_checkout_is_an_error(tmp_path):
     done = start(checkout(tmp_path), {"beta": 0.5, "gamma_2": 1})
     assert done.returncode == 1
     assert "grpo_configs.py: GRPOConfig has no gamma_2" in done.stderr

@@ -33,7 +33,7 @@ def test_a_run_resumes_from_the_iteration_in_the_tracker(tmp_path):
 @pytest.mark.parametrize(
     "damage", ["truncated", "absent", "empty", "no optimizer", "tracker truncated", "not in the tracker"]
 )
-def test_an_incomplete_iteration_is_removed_and_the_one_before_is_used(tmp_path, damage):
+def test_an_incomplete_iteration_is_removed_and_the_previous_iteration_is_used(tmp_path, damage):
     save_checkpoint(tmp_path, 2, RANKS)
     directory = save_checkpoint(tmp_path, 10, RANKS, tracker=damage != "not in the tracker")
     victim = directory / RANKS[2] / "model_optim_rng.pt"
@@ -74,7 +74,7 @@ def test_prune_keeps_the_newest_finished_iterations_and_later_ones(tmp_path):
     of_run(tmp_path / "absent", LAYOUT).prune(keep=1)
 
 
-def test_a_converters_result_is_found_by_its_tracker_and_imported(tmp_path):
+def test_a_converters_result_is_located_by_its_tracker_and_imported(tmp_path):
     save_checkpoint(tmp_path / "mcore", 1, RANKS, optimizer=False)
     directory, target = checkpoints.converted(tmp_path / "mcore", LAYOUT), tmp_path / "artifact"
     checkpoints.import_weights(directory, target, LAYOUT)
@@ -86,7 +86,7 @@ def test_a_converters_result_is_found_by_its_tracker_and_imported(tmp_path):
         assert actual.read_bytes() == reference.read_bytes()
 
 
-def test_a_conversion_with_other_degrees_is_refused(tmp_path):
+def test_a_conversion_with_different_degrees_is_refused(tmp_path):
     save_checkpoint(tmp_path, 1, ["mp_rank_00", "mp_rank_01"], optimizer=False)
     with pytest.raises(InputError, match="checkpoint of dp1_mp2_pp2: mp_rank_00_000/model"):
         checkpoints.converted(tmp_path, LAYOUT)

@@ -45,7 +45,7 @@ def test_a_verifier_of_the_users_checkout_is_known(tmp_path):
     assert job_of(*recipe).engine.verifier_function == ("mine",)
 
 
-def test_a_launcher_that_ends_in_name_error_is_found(tmp_path):
+def test_a_launcher_that_ends_in_name_error_is_detected(tmp_path):
     home = copy_of("05a90d7", tmp_path)
     assert contract.broken_port(str(home)) is None
     file = home / contract.LAUNCHER
@@ -71,7 +71,7 @@ def test_a_missing_converter_is_reported_before_anything_runs(tmp_path):
         contract.check_converter(str(tmp_path))
 
 
-def test_the_earlier_version_scores_on_one_machine():
+def test_the_earlier_version_scores_on_a_single_machine():
     job, earlier = job_of(*SEVEN), job_of(*SEVEN, "engine.contract=667a547")
     reward = RewardConfig(("qwen_accuracy",), (1.0,), None, None)
     assert len(rules.PLACED.check(rules.Placed(job, 3, reward))) == 1

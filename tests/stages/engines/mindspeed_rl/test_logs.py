@@ -36,7 +36,7 @@ def test_a_line_of_the_newer_version():
     }  # fmt: skip
 
 
-def test_a_line_of_the_earlier_version_has_rewards_besides_scores():
+def test_a_line_of_the_earlier_version_has_rewards_and_scores():
     result = read_line(WINDOW, cards=2)
     assert result is not None
     row, _ = result
@@ -55,7 +55,7 @@ def test_a_line_of_the_earlier_version_has_rewards_besides_scores():
         "",
     ],
 )
-def test_other_lines_are_no_iterations(line):
+def test_further_lines_are_no_iterations(line):
     assert read_line(line, cards=1) is None
 
 
@@ -93,7 +93,7 @@ def test_mixed_lines_of_two_processes_are_separated():
     assert [sample["completion"] for sample in samples(mixed)] == ["b", "e"]
 
 
-def test_other_messages_are_not_part_of_a_sample():
+def test_further_messages_are_not_part_of_a_sample():
     lines = sample_lines(7, "a", "b", "c")
     lines.insert(5, f"(RuleReward pid=7) {TIME} compute_verifier_score: verifier start")
     lines.insert(6, "(RuleReward pid=7) of something")

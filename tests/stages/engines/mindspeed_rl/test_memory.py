@@ -13,7 +13,7 @@ def term(name, role, *overrides):
     return next(term.high for term in memory.estimate(job)[role].terms if term.name == name)
 
 
-def test_one_card_holds_what_megatron_keeps_per_parameter():
+def test_bytes_per_parameter_on_a_single_card_are_megatrons():
     alone = ("layout=dp1_mp1_pp1",)
     assert term("weights", 0, *alone) == 2 * PARAMETERS
     assert term("gradients", 0, *alone) == 4 * PARAMETERS
@@ -21,7 +21,7 @@ def test_one_card_holds_what_megatron_keeps_per_parameter():
     assert term("weights", 2, *alone) == 2 * PARAMETERS
 
 
-def test_the_distributed_optimizer_is_shared_by_replicas_alone():
+def test_the_distributed_optimizer_is_divided_among_replicas_only():
     alone, four = (term("optimizer", 0, f"layout=dp{dp}_mp1_pp1") for dp in (1, 4))
     assert four == alone // 4
     complete = term("optimizer", 0, "layout=dp4_mp1_pp1", "layout.train.enable_parallel_optimizer=false")

@@ -158,7 +158,7 @@ def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
         ("half a checkpoint", r"is no complete checkpoint: mp_rank_01/model_optim_rng\.pt is missing"),
     ],
 )
-def test_exit_code_0_alone_is_no_proof(trained, tmp_path, case, message):
+def test_exit_code_0_is_no_sufficient_proof(trained, tmp_path, case, message):
     steps = {"no log": 0, "early": 3}.get(case, 4)
     launch(trained.work, tmp_path / "logs", log_lines(steps))
     root = trained.work / "checkpoints"

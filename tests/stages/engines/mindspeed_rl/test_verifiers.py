@@ -50,7 +50,7 @@ def test_a_verifier_without_weight_is_not_judged():
     assert warnings("base_acc", "acc_for_dapo", verifier_weight=(1.0, 0.0)) == []
 
 
-def test_a_checkouts_own_template_is_read():
+def test_the_template_of_a_checkout_is_read():
     """The stand-ins' qwen_r1 asks for a box and not, like upstream's, for tags, too."""
     for home in WINDOWS.values():
         own = {"mindspeed_rl_home": str(home), "prompt_type": "qwen_r1"}

@@ -6,7 +6,7 @@ from pipeline.config.load import load
 from stages.engines.verl import metrics
 
 
-def test_completions_may_contain_other_line_separators(tmp_path):
+def test_completions_may_contain_unicode_line_separators(tmp_path):
     source, target = tmp_path / "rollouts", tmp_path / "completions.jsonl"
     source.mkdir()
     texts = ["a\u2028b", "c\x85d\u2029", "e\nf\r", "\x1c"]

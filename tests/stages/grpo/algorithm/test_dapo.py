@@ -9,7 +9,7 @@ def test_the_first_informative_groups_are_chosen():
     assert dapo.choose(REWARDS, 2).tolist() == [1, 3]
 
 
-def test_others_fill_up_where_there_are_too_few():
+def test_groups_without_a_signal_fill_up_the_batch():
     assert dapo.choose(REWARDS, 4).tolist() == [0, 1, 3, 4]
     assert dapo.choose(REWARDS, 5).tolist() == [0, 1, 2, 3, 4]
 

@@ -39,7 +39,7 @@ def _fields(layout):
     }
 
 
-def test_merged_file_equals_the_one_that_mindspore_merges(tmp_path):
+def test_the_merged_file_equals_the_file_that_mindspore_merges(tmp_path):
     mindspore = pytest.importorskip("mindspore")
     layout = make_layout(data_parallel=2, model_parallel=2, pipeline_stage=2)
     write_strategy(make_model(), layout, tmp_path / "ranks")

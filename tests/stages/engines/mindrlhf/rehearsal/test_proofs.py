@@ -36,7 +36,7 @@ def _states(found):
         ({**GOOD, "grad_norm": float("inf")}, "gradient norm above 0"),
     ],
 )
-def test_one_bad_step_fails_it(tmp_path, step, what):
+def test_a_bad_step_fails_the_proof(tmp_path, step, what):
     assert _states(proofs.training_proofs(_grpo(tmp_path, GOOD, step), 3, ""))[what] == "failed"
 
 
@@ -96,7 +96,7 @@ def test_an_export_is_the_trained_weights_rounded_once(tmp_path):
     ],
     ids=["another value", "missing"],
 )
-def test_a_tensor_that_is_not_the_trained_one_is_named(tmp_path, change):
+def test_an_exported_tensor_that_differs_from_the_trained_tensor_is_named(tmp_path, change):
     proof = _exported(tmp_path, change)["exported bit for bit"]
     assert proof.state == "failed"
     assert "model.norm.weight" in proof.told

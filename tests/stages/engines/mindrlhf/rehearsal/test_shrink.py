@@ -58,7 +58,7 @@ def _job(values):
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("resume", [False, True])
-def test_every_rendered_key_that_is_no_size_stays(name, resume):
+def test_only_rendered_sizes_change(name, resume):
     own = flat(grpo_config(_job(_plain(name)), PATHS, resume))
     small = flat(grpo_config(_job(_small(name)), PATHS, resume))
     assert own.keys() == small.keys()
@@ -90,7 +90,7 @@ def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name, workers):
     assert job.packs % (job.engine.ref_model_batch_size * workers) == 0
 
 
-def test_rows_grow_where_many_samples_share_one():
+def test_rows_grow_if_many_samples_share_a_row():
     packed = ["engine=mindrlhf", "model=qwen2_5_7b", "model.path=/hf", "dataset=gsm8k", "dataset.path=/data"]
     packed += ["engine.pack_num=16", "train.prompts_per_step=32", "engine.seq_length=16512"]
     small = shrink.shrink(load(packed).plain(), 1, Path("/small"), Path("/script.json"))
