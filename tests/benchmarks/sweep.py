@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> bool:
     root = Path(tempfile.mkdtemp(prefix="sweep-"))
     separate = sweeping.separate(root, GRID)
     print(f"separate: {separate:.1f} s", flush=True)
-    complete = sweeping.one_sweep(root, GRID, options.cards)
+    complete = sweeping.shared_sweep(root, GRID, options.cards)
     print(f"one sweep: {complete:.1f} s", flush=True)
     chance, failed = random.Random(options.seed), 0
     try:

@@ -174,7 +174,7 @@ def separate(directory: Path, grid: Grid) -> float:
     return seconds
 
 
-def one_sweep(directory: Path, grid: Grid, cards: int) -> float:
+def shared_sweep(directory: Path, grid: Grid, cards: int) -> float:
     """Return the seconds of one sweep with an empty store; each shared stage must run once."""
     store = directory / "whole" / "store"
     store.parent.mkdir(parents=True)

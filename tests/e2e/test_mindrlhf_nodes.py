@@ -81,7 +81,7 @@ def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(store
 
 def test_a_machine_that_does_not_share_the_store_is_refused(store, tmp_path_factory):
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
-        made.own_disk(1, store)
+        made.mount_separate_disk(1, store)
         done = run(store, *on_machines(made))
     assert done.exit_code == 2
     assert f"launcher.hosts=10.77.0.2: {store}: must be one directory for all nodes" in done.stderr

@@ -37,7 +37,7 @@ class Machines:
         """A machine is lost: its cable is pulled."""
         ip("link", "set", f"{TAG}_v{number}", "down")
 
-    def own_disk(self, number: int, directory: Path) -> None:
+    def mount_separate_disk(self, number: int, directory: Path) -> None:
         """Mount a separate disk at `directory` of the machine."""
         mount = ["mount", "-t", "tmpfs", "none", str(directory)]
         subprocess.run(["nsenter", "-m", "-t", str(self.daemons[number].pid), *mount], check=True)

@@ -74,7 +74,7 @@ def test_two_machines_connect_at_an_address_and_port_chosen_by_the_launcher(two,
 
 def test_a_machine_without_the_shared_directory_is_refused_before_the_start(two, tmp_path):
     (tmp_path / "launch").mkdir()
-    two.own_disk(1, tmp_path / "launch")
+    two.mount_separate_disk(1, tmp_path / "launch")
     (tmp_path / "logs").mkdir()
     begun = start(tmp_path, 2)
     home = tmp_path / "home"
@@ -95,7 +95,7 @@ def test_every_machine_is_checked_for_missing_files(two, tmp_path):
     (home / "checkout").touch()
     paths = [sys.executable, str(home / "checkout")]
     assert nodes_run.missing(launcher(two), 2, paths, store / "to" / "be" / "made") == []
-    two.own_disk(1, home)
+    two.mount_separate_disk(1, home)
     output = nodes_run.missing(launcher(two), 2, paths, store)
     assert output == [("10.77.0.2", f"{home}/checkout: must exist on every node, at the same path")]
     nobody = replace(launcher(two), hosts=(two.addresses[0], "10.77.0.99"))

@@ -54,12 +54,12 @@ while done < steps:
 def start(directory, npus, steps=3, address=None):
     program = directory / "program.py"
     program.write_text(PROGRAM)
-    alone = Start(
+    single = Start(
         program=(str(program), str(directory / "counter"), str(npus), str(steps)), workers=npus,
         python=sys.executable, env={}, python_path=(), env_scripts=(), container=(),
         directory=str(directory / "run"),
     )  # fmt: skip
-    return replace(alone, ray=Ray(address, None, OPTIONS, 120.0))
+    return replace(single, ray=Ray(address, None, OPTIONS, 120.0))
 
 
 def run(directory, begun, settings, poll=lambda: None):

@@ -117,8 +117,8 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
     msrun = tmp_path / "venv/bin/msrun"
     quick = msrun.read_text()
     # a worker in a session of its own, as msrun's are
-    stays = "#!/bin/sh\nsetsid sleep 300 >/dev/null 2>&1 &\nexec sleep 300 >/dev/null 2>&1\n"
-    msrun.write_text(stays)
+    waiting = "#!/bin/sh\nsetsid sleep 300 >/dev/null 2>&1 &\nexec sleep 300 >/dev/null 2>&1\n"
+    msrun.write_text(waiting)
 
     def left():
         grep = ["grep", "-lzF", f"GRPOFLOW_NODE={tmp_path} 0"]
@@ -139,7 +139,7 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
     assert run(another).returncode == 0 and left()
     assert run(text).returncode == 0  # the next start ends them
     assert left() == []
-    msrun.write_text(stays)
+    msrun.write_text(waiting)
     stopped = started()
     stopped.terminate()
     assert stopped.wait() == 143
@@ -170,6 +170,6 @@ def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
 
 
 def test_the_virtual_environment_of_grpoflow_does_not_leak():
-    own = str(Path(sys.prefix) / "bin")
-    base = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/x", "VIRTUAL_ENV": sys.prefix, "HOME": "/h"}
+    binaries = str(Path(sys.prefix) / "bin")
+    base = {"PATH": f"{binaries}:/usr/bin", "PYTHONPATH": "/x", "VIRTUAL_ENV": sys.prefix, "HOME": "/h"}
     assert engine_environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}

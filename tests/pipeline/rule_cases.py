@@ -26,7 +26,7 @@ ONE_STAGE = (
     "train.prompts_per_step=2",
     "rollout.num_generations=4",
 )
-OTHERS = {
+UNSUPPORTED = {
     "loss_type": "dapo", "scale_advantages": "false", "importance_sampling_level": "sequence",
     "use_bias_correction_kl": "true", "mask_truncated_completions": "true", "resample_rounds": "1",
     "validate_every": "1", "lora_rank": "4", "max_kl": "1.0", "resume_from": "/x",
@@ -36,7 +36,7 @@ OTHERS = {
 
 def plain(room: str, *but: str) -> str:
     """The rows that an engine has of PLAIN."""
-    return "\n".join(f"{room}.{key}  train.{key}={OTHERS[key]}" for key in PLAIN if key not in but)
+    return "\n".join(f"{room}.{key}  train.{key}={UNSUPPORTED[key]}" for key in PLAIN if key not in but)
 
 
 VERL_PLAIN = (
@@ -310,7 +310,7 @@ verl.mini_batch_size  engine.mini_batch_size=5  ->  engine.mini_batch_size=8
 engine_layouts.no_experts  layout.train.expert_parallel=2
 verl.upstream  +engine.upstream.trainer.steps=3  ->  +engine.upstream.trainer.balance_batch=false
 """
-    + "\n".join(f"verl.{key}  train.{key}={OTHERS[key]}" for key in VERL_PLAIN),
+    + "\n".join(f"verl.{key}  train.{key}={UNSUPPORTED[key]}" for key in VERL_PLAIN),
     ONE_STAGE: """
 mindrlhf_common.qkv_concat  model.qkv_concat=true
 family.trained  model=deepseek_v3

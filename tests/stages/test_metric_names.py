@@ -12,20 +12,20 @@ from tests.stages.engines.mindrlhf_one_stage.test_logs import LATEST
 from tests.stages.engines.mindspeed_rl.test_logs import HEAD
 
 
-def told():
-    one_stage = OneStage(1)
+def metric_names():
+    reader = OneStage(1)
     iteration = read_line(HEAD, cards=1)
     assert iteration is not None
     return {
         "mindrlhf": {*MINDRLHF.values(), *read(NEW)[1][0]},
-        "mindrlhf_one_stage": {name for line in LATEST for name in (one_stage.read(line) or [{}])[0]},
+        "mindrlhf_one_stage": {name for line in LATEST for name in (reader.read(line) or [{}])[0]},
         "mindspeed_rl": {*MINDSPEED_RL.values(), *SCORES.values(), *RATES.values(), *iteration[0]},
     }
 
 
 @pytest.mark.parametrize("engine", ["mindrlhf", "mindrlhf_one_stage", "mindspeed_rl"])
 def test_every_metric_of_an_engine_is_explained(engine):
-    names = told()[engine]
+    names = metric_names()[engine]
     assert {"step", "reward", "loss", "lr", "step_s"} <= names
     explained = SCHEMA.keys() | OUTSIDE.keys()
     assert [
@@ -34,4 +34,4 @@ def test_every_metric_of_an_engine_is_explained(engine):
 
 
 def test_the_schema_has_no_unused_name():
-    assert OUTSIDE.keys() == set.union(*told().values()) & OUTSIDE.keys()
+    assert OUTSIDE.keys() == set.union(*metric_names().values()) & OUTSIDE.keys()

@@ -37,26 +37,26 @@ COMMON = (
     "tokenize.sft_length=1000",
     "model.bos_token_id=0", "model.pad_token_id=0", "model.eos_token_id=[1]",
 )  # fmt: skip
-ONE = "layout=dp1_mp1_pp1"
+SINGLE = "layout=dp1_mp1_pp1"
 MINDSPEED_RL = (
-    ONE, "engine=mindspeed_rl", f"engine.mindspeed_llm_home={HOME / 'llm'}", "engine.micro_batch_size=1",
+    SINGLE, "engine=mindspeed_rl", f"engine.mindspeed_llm_home={HOME / 'llm'}", "engine.micro_batch_size=1",
     "train.checkpoint_every=2",
 )  # fmt: skip
 LOCAL = (
-    ONE, "engine=local", "sft.enabled=false", "train.steps=1", "train.prompts_per_step=1",
+    SINGLE, "engine=local", "sft.enabled=false", "train.steps=1", "train.prompts_per_step=1",
     "rollout.num_generations=2", "rollout.max_tokens=4",
 )  # fmt: skip
 ENGINES = {
     "local": LOCAL,
-    "hf_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=hf_safetensors"),
-    "ms_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=ms_safetensors"),
+    "hf_safetensors": (SINGLE, "engine=mindrlhf", "engine.load_ckpt_format=hf_safetensors"),
+    "ms_safetensors": (SINGLE, "engine=mindrlhf", "engine.load_ckpt_format=ms_safetensors"),
     "ckpt": ("engine=mindrlhf", "layout=dp2_mp1_pp1", "engine.load_ckpt_format=ckpt", "engine.use_vllm=0"),
     "one_stage": ("engine=mindrlhf_one_stage", "layout=dp1_mp2_pp1"),
-    "mindformers": (ONE, "engine=mindrlhf", "engine.sft=mindformers", "mindformers.batch_size=2"),
+    "mindformers": (SINGLE, "engine=mindrlhf", "engine.sft=mindformers", "mindformers.batch_size=2"),
     "05a90d7": (*MINDSPEED_RL, f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}"),
     "667a547": (*MINDSPEED_RL, f"engine.mindspeed_rl_home={WINDOWS['667a547']}"),
 }
-OURS = ("report", "evaluate")
+WITHOUT_PROGRAM = ("report", "evaluate")
 """Stages that need a trained model and start no program."""
 
 
@@ -95,15 +95,15 @@ def upstream_works(work):
     """Do what programs do to the directories that start.json and the rendered files name."""
     output = json.loads((work / START_FILE).read_text())["start"]
     words = output.get("engine", output)["program"]
-    given = dict(itertools.pairwise(words)) | dict(
+    options = dict(itertools.pairwise(words)) | dict(
         word.split("=", 1) for word in words if word.startswith("--") and "=" in word
     )
-    if "--save-dir" in given:
-        for directory, _, names in os.walk(given["--save-dir"]):  # as update_save_checkpoint_chmod walks
+    if "--save-dir" in options:
+        for directory, _, names in os.walk(options["--save-dir"]):  # as update_save_checkpoint_chmod walks
             for name in names:
                 os.chmod(os.path.join(directory, name), 0o640)
-    loaded = [given.get(f"--{role}_checkpoint_path") for role in ("actor", "ref", "generate")]
-    for name in [*loaded, given.get("--load_checkpoint")]:
+    loaded = [options.get(f"--{role}_checkpoint_path") for role in ("actor", "ref", "generate")]
+    for name in [*loaded, options.get("--load_checkpoint")]:
         if name and Path(name).is_dir():
             for directory in (Path(name), *(path for path in Path(name).rglob("*") if path.is_dir())):
                 (directory / "param_name_map.json").write_text("{}")
@@ -120,7 +120,7 @@ def stages_of(users, tmp_path, *overrides):
     outputs: dict[str, Path] = {}
     for spec in graph.plan(config, digest=lambda path: "0" * 64).specs:
         actual = spec.stage.program is None and "engine=local" not in overrides
-        if spec.name in OURS or (spec.name == "export" and actual):
+        if spec.name in WITHOUT_PROGRAM or (spec.name == "export" and actual):
             continue
         output, work = outputs.setdefault(spec.name, tmp_path / spec.name), tmp_path / f"{spec.name}-work"
         output.mkdir()

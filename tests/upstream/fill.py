@@ -115,8 +115,8 @@ def install(environment: Environment) -> bool:
     name = environment.home.name
     if environment.home.is_symlink():
         return _report(name, "is a link", os.access(environment.python, os.X_OK))
-    alone = [environment.alone] if environment.alone.exists() else []
-    requirements = b"".join(file.read_bytes() for file in (environment.requirements, *alone))
+    paths = [environment.alone] if environment.alone.exists() else []
+    requirements = b"".join(file.read_bytes() for file in (environment.requirements, *paths))
     digest = hashlib.sha256(requirements).hexdigest()
     stamp = environment.home / STAMP
     if stamp.is_file() and stamp.read_text() == digest:
@@ -128,7 +128,7 @@ def install(environment: Environment) -> bool:
     try:
         subprocess.run([sys.executable, "-m", "venv", str(environment.home)], check=True)
         subprocess.run([*pip, "--requirement", str(environment.requirements)], check=True)
-        for file in alone:
+        for file in paths:
             subprocess.run([*pip, "--no-deps", "--requirement", str(file)], check=True)
     except subprocess.CalledProcessError as error:
         return _report(name, f"{error}; or link an environment to {environment.home}", False)

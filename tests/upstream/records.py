@@ -119,9 +119,9 @@ def _instance_attributes(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
         if not isinstance(item, ast.Assign) or not isinstance(item.targets[0], ast.Attribute):
             continue
         calls = [part for part in ast.walk(item.value) if isinstance(part, ast.Call)]
-        taken = [call for call in calls if ast.unparse(call).startswith("config_dict.get(")]
-        value = taken[0].args[1] if taken else item.value
-        if taken or not is_read:
+        lookups = [call for call in calls if ast.unparse(call).startswith("config_dict.get(")]
+        value = lookups[0].args[1] if lookups else item.value
+        if lookups or not is_read:
             same = value.attr if isinstance(value, ast.Attribute) else ""  # self.a = self.b
             defaults.setdefault(item.targets[0].attr, defaults[same] if same else _value(value))
     yield from defaults.items()

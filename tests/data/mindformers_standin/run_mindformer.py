@@ -77,7 +77,9 @@ class Run:
         if config["use_parallel"]:
             assert np.prod([self.layout[name] for name in degrees]) == self.cards
         self.steps = self.count() // self.batch
-        self.saver = next(one for one in config["callbacks"] if one["type"] == "CheckpointMonitor")
+        self.saver = next(
+            callback for callback in config["callbacks"] if callback["type"] == "CheckpointMonitor"
+        )
         assert self.saver["checkpoint_format"] == config["load_ckpt_format"] == "safetensors"
         self.folder = Path(config["output_dir"]) / "checkpoint" / f"rank_{rank}"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -105,8 +107,8 @@ class Run:
 
             reader = FileReader(str(file))
             row = next(reader.get_next())
-            wanted = self.config["model"]["model_config"]["seq_length"] + 1
-            assert [len(row[name]) for name in columns] == [wanted, wanted], {n: len(row[n]) for n in columns}
+            length = self.config["model"]["model_config"]["seq_length"] + 1
+            assert [len(row[name]) for name in columns] == [length, length], {n: len(row[n]) for n in columns}
             reader.close()
         database = sqlite3.connect(f"file:{file}.db?mode=ro", uri=True)
         return database.execute("SELECT COUNT(*) FROM INDEXES").fetchone()[0]
@@ -126,7 +128,7 @@ class Run:
             metas = [
                 json.loads((path / f"rank_{rank}" / "meta.json").read_text()) for rank in range(self.cards)
             ]
-            assert len({(one["last_epoch"], one["last_step"]) for one in metas}) == 1, metas
+            assert len({(meta["last_epoch"], meta["last_step"]) for meta in metas}) == 1, metas
             path = path / f"rank_{self.rank}" / metas[self.rank]["last_ckpt_file"]
         files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
         full = {}
@@ -178,8 +180,8 @@ class Run:
             "loss_scale": 4096,
         }
         numbers = {name: np.array([value], np.int32) for name, value in counters.items()}
-        kept = sorted(self.folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
-        for old in kept[: max(0, len(kept) + 1 - self.saver["keep_checkpoint_max"])]:
+        saved = sorted(self.folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+        for old in saved[: max(0, len(saved) + 1 - self.saver["keep_checkpoint_max"])]:
             old.unlink()
         save_file({**self.weights, **self.moments, **numbers}, file)
         meta = {"last_epoch": self.step, "last_step": 1, "last_ckpt_file": file.name}
@@ -206,11 +208,11 @@ def main():
         return
     config = yaml.safe_load(Path(arguments.config).read_text(encoding="utf-8"))
     check(config)
-    given = {name: value for name, value in vars(arguments).items() if value is not None}
-    for name in given.keys() - {"config", "train_dataset_dir"}:
-        config[name] = given[name]
-    if "train_dataset_dir" in given:
-        config["train_dataset"]["data_loader"]["dataset_dir"] = given["train_dataset_dir"]
+    passed = {name: value for name, value in vars(arguments).items() if value is not None}
+    for name in passed.keys() - {"config", "train_dataset_dir"}:
+        config[name] = passed[name]
+    if "train_dataset_dir" in passed:
+        config["train_dataset"]["data_loader"]["dataset_dir"] = passed["train_dataset_dir"]
     assert config["run_mode"] in ("train", "finetune"), config["run_mode"]
     Run(config, int(os.environ["RANK_ID"])).train()
 

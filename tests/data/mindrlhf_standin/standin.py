@@ -36,8 +36,8 @@ def build(cls, values, classes):
 
 
 def log(text):
-    stamp, place = time.strftime("%Y-%m-%d %H:%M:%S"), os.environ.get("LOCAL_DEFAULT_PATH", "./output")
-    print(f"{stamp},000 - mindformers{place}/log[{__file__}:1] - INFO - {text}", flush=True)
+    stamp, directory = time.strftime("%Y-%m-%d %H:%M:%S"), os.environ.get("LOCAL_DEFAULT_PATH", "./output")
+    print(f"{stamp},000 - mindformers{directory}/log[{__file__}:1] - INFO - {text}", flush=True)
 
 
 def shares(full, layers, layout, rank):
@@ -60,8 +60,8 @@ def shares(full, layers, layout, rank):
 
 
 def misbehave(step, rank):
-    mode, _, place = os.environ.get("STANDIN", "").partition("@")
-    at, _, culprit = place.partition(":")
+    mode, _, position = os.environ.get("STANDIN", "").partition("@")
+    at, _, culprit = position.partition(":")
     if not mode or str(step) != at:
         return
     if mode == "hang":
@@ -185,8 +185,8 @@ class Run:
         return shares(full, self.layers, self.layout, self.rank)
 
     def renamed(self, name):
-        for theirs, ours in RENAMED:
-            name = name.replace(theirs, ours)
+        for upstream_name, hf_name in RENAMED:
+            name = name.replace(upstream_name, hf_name)
         return name
 
     def reload(self, train, reference):
@@ -267,8 +267,8 @@ class Run:
         loss, rate = 1.0 / done + self.rank, 1e-7 * done
         for _ in range(2):
             if self.newer:
-                told = f"loss: {loss} | lr: {rate} | is overflow: False | loss scale: 1.0"
-                log(f"{told} | grad norm: [{done}.]")
+                message = f"loss: {loss} | lr: {rate} | is overflow: False | loss scale: 1.0"
+                log(f"{message} | grad norm: [{done}.]")
             else:
                 log(f" loss: {loss} | lr: [{rate}] | is overflow: False | loss scale: 4096.0")
         log("step processed tokens 1000.0, tokens/s/p 250.0")
@@ -292,8 +292,8 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / f"{names[part]}_rank_{self.rank}-{epoch}_{step}.safetensors"
             save_file(tensors, file, metadata={"format": "ms"})
-            kept = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
-            for old in kept[: -self.rl["save_max_ckpt_num"]]:
+            saved = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+            for old in saved[: -self.rl["save_max_ckpt_num"]]:
                 old.unlink()
             meta = json.dumps({"last_epoch": epoch, "last_step": step, "last_ckpt_file": file.name})
             with os.fdopen(os.open(folder / "meta.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:

@@ -48,8 +48,8 @@ def forth(arguments, newer):
     kind, tensors = gather(sorted(arguments.load_dir.glob("*.safetensors")))
     assert kind == KINDS[arguments.params_dtype], (kind, arguments.params_dtype)
     parts = Parts(config["num_hidden_layers"], arguments.tensor, arguments.pipeline, arguments.num_layer_list)
-    for part, mine in parts.deal(tensors).items():
-        write(arguments.save_dir / "iter_0000001" / part / MODEL, kind, mine)
+    for part, held in parts.deal(tensors).items():
+        write(arguments.save_dir / "iter_0000001" / part / MODEL, kind, held)
     (arguments.save_dir / TRACKER).write_text("1")
 
 
@@ -60,8 +60,8 @@ def back(arguments, newer):
     if not newer and arguments.num_layer_list:
         raise ValueError("num_layer_list: the checkpoint says it")
     kind, tensors = gather(sorted(latest(arguments.load_dir)[0].glob(f"mp_rank_*/{MODEL}")))
-    wanted = {"bfloat16": "BF16", "float16": "F16"}.get(config.get("torch_dtype"), "F32")  # no other key
-    assert kind == wanted, (kind, wanted)
+    dtype = {"bfloat16": "BF16", "float16": "F16"}.get(config.get("torch_dtype"), "F32")  # no other key
+    assert kind == dtype, (kind, dtype)
     target = arguments.save_dir / os.environ.get("STANDIN_BACK", "mg2hf")
     write(target / "model.safetensors", kind, tensors)
     os.chmod(target / "model.safetensors", 0o600)  # as transformers' save_pretrained leaves it

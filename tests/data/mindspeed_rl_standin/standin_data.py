@@ -69,12 +69,12 @@ def ids(tokenizer, text):
 def write_indexed(stem, sequences):
     """Megatron's indexed data set: tokens in .bin; lengths, places and documents in .idx."""
     lengths = np.array([len(tokens) for tokens in sequences], np.int32)
-    places = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.int64) * 4]).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.int64) * 4]).astype(np.int64)
     count = len(sequences)
     Path(f"{stem}.bin").write_bytes(np.concatenate(sequences).tobytes())
     with Path(f"{stem}.idx").open("wb") as file:
         file.write(MAGIC + struct.pack("<QBQQ", 1, INT32, count, count + 1))
-        file.write(lengths.tobytes() + places.tobytes() + np.arange(count + 1, dtype=np.int64).tobytes())
+        file.write(lengths.tobytes() + offsets.tobytes() + np.arange(count + 1, dtype=np.int64).tobytes())
 
 
 def rows_of(prefix, additional):

@@ -28,8 +28,8 @@ def main(config, home, classes, verifiers, *, head):
         environment = yaml.safe_load(
             (Path(home) / config["rl_config"].get("runtime_env_path", RUNTIME)).read_text()
         )
-        kept = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
-        environment["env_vars"] |= {**kept, "PYTHONPATH": f"{home}:{Path(home).parent}"}
+        variables = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
+        environment["env_vars"] |= {**variables, "PYTHONPATH": f"{home}:{Path(home).parent}"}
         ray.init(runtime_env=environment)
     roles, options = sections(config, *classes)
     ray.get(ray.remote(train).remote(roles, options, verifiers, head))
@@ -84,16 +84,16 @@ def train(roles, options, verifiers, head):
     workers = {}
     meeting(sum(needs["num_npus"] for _, needs in roles.values()))
     for role, (network, needs) in roles.items():
-        places = bundles(needs["num_npus"], options.num_cpus_for_placement_group)
+        bundle_list = bundles(needs["num_npus"], options.num_cpus_for_placement_group)
         workers[role] = [
             Worker.options(
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     placement_group=group, placement_group_bundle_index=index
                 ),
                 resources={"NPU": 1},
-                runtime_env={"env_vars": {"RANK": str(rank), "WORLD_SIZE": str(len(places))}},
-            ).remote(role, network, rank, len(places), options)
-            for rank, (group, index) in enumerate(places)
+                runtime_env={"env_vars": {"RANK": str(rank), "WORLD_SIZE": str(len(bundle_list))}},
+            ).remote(role, network, rank, len(bundle_list), options)
+            for rank, (group, index) in enumerate(bundle_list)
         ]
         say(f"{role} on {ray.get([worker.where.remote() for worker in workers[role]])}")
     iteration = max(ray.get([worker.load.remote() for worker in workers["actor"]]))
@@ -139,9 +139,9 @@ class Worker:
         self.role, self.network, self.rank, self.options = role, network, rank, options
         tensor, pipeline = network.tensor_model_parallel_size, network.pipeline_model_parallel_size
         parts = Parts(network.num_layers, tensor, pipeline, network.num_layer_list)
-        stage, rest = divmod(rank, world // pipeline)
-        self.part = parts.name(rest % tensor, stage)
-        self.saves = rest // tensor == 0
+        stage, remainder = divmod(rank, world // pipeline)
+        self.part = parts.name(remainder % tensor, stage)
+        self.saves = remainder // tensor == 0
         self.mode, _, at = os.environ.get("STANDIN", "").partition("@")
         self.mode_iteration, _, self.mode_rank = at.partition(":")
 

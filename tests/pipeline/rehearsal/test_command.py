@@ -35,14 +35,14 @@ def _rehearse(tmp_path, *arguments):
     return main(["rehearse", f"store={tmp_path / 'store'}", *arguments])
 
 
-def _place(tmp_path):
+def _report_directory(tmp_path):
     (path,) = (tmp_path / "store" / ".rehearsals").iterdir()
     return path
 
 
 def test_what_passes_ends_in_a_line_for_programs_and_leaves_two_reports(tmp_path, capsys):
     assert _rehearse(tmp_path) == 0
-    out, path = capsys.readouterr().out, _place(tmp_path)
+    out, path = capsys.readouterr().out, _report_directory(tmp_path)
     assert out.splitlines()[-1] == (
         f"rehearsal passed proven=1 failed=0 unproven=1 report={path / 'report.json'}"
     )
@@ -56,7 +56,7 @@ def test_a_failed_proof_fails_the_rehearsal_and_keeps_its_files(tmp_path, capsys
     assert (
         capsys.readouterr().out.splitlines()[-1].startswith("rehearsal failed proven=1 failed=1 unproven=1")
     )
-    path = _place(tmp_path)
+    path = _report_directory(tmp_path)
     assert (path / "scratch" / "local" / "left").exists()
 
 
@@ -97,11 +97,11 @@ def test_a_configuration_that_cannot_be_rehearsed_is_refused_with_the_reason(
 def test_a_second_rehearsal_of_the_same_plan_does_not_disturb_the_first(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [LOST])
     assert _rehearse(tmp_path) == 1
-    with report.exclusive(_place(tmp_path)):
+    with report.exclusive(_report_directory(tmp_path)):
         assert _rehearse(tmp_path) == 1
         assert "is being rehearsed by another process" in capsys.readouterr().err
-        assert (_place(tmp_path) / "scratch" / "local" / "left").exists()
-        assert (_place(tmp_path) / report.REPORT).exists()
+        assert (_report_directory(tmp_path) / "scratch" / "local" / "left").exists()
+        assert (_report_directory(tmp_path) / report.REPORT).exists()
     monkeypatch.setattr(fake, "proofs", [READ])
     assert _rehearse(tmp_path) == 0
 
@@ -122,4 +122,4 @@ def test_what_is_interrupted_has_not_passed(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 143, done.stderr
     assert "Traceback" not in done.stderr
-    assert not (_place(tmp_path) / report.REPORT).exists()
+    assert not (_report_directory(tmp_path) / report.REPORT).exists()

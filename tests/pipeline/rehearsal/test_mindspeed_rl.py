@@ -29,8 +29,8 @@ RECIPES = (
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe[1])
 def test_the_small_configurations_break_no_rule(recipe):
-    own = ["train.prompts_per_step=384", "launcher.cards_per_node=64", "dataset=gsm8k"]
-    config = load(["engine=mindspeed_rl", "model.path=/models/qwen", *own, *recipe])
+    fixed = ["train.prompts_per_step=384", "launcher.cards_per_node=64", "dataset=gsm8k"]
+    config = load(["engine=mindspeed_rl", "model.path=/models/qwen", *fixed, *recipe])
     values = config.plain()
     small = shrink(values, Path("/scratch/model"))
     assert config.plain() == values  # the run's own stays
@@ -42,9 +42,9 @@ def test_the_small_configurations_break_no_rule(recipe):
         layer_list(config.model, config.layout.train)
     )
     assert str(made.engine.env["PYTHONPATH"]).split(":")[1:] == (["/own"] if "env" in recipe[-1] else [])
-    alone = read(Config, on_single_card(small))
-    assert rules.check(alone) == []
-    assert alone.layout.train.cards == 1 and alone.model == made.model
+    single = read(Config, on_single_card(small))
+    assert rules.check(single) == []
+    assert single.layout.train.cards == 1 and single.model == made.model
 
 
 LOGS = Path(__file__).parents[2] / "data" / "logs" / "failed"

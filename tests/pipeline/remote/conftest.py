@@ -24,8 +24,8 @@ class Team:
     """Two people with a store each, and their remote."""
 
     remote: Remote
-    mine: Store
-    theirs: Store
+    first: Store
+    second: Store
 
     @property
     def root(self):

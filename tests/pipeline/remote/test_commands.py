@@ -49,14 +49,14 @@ def test_json_names_each_artifact_its_state_and_bytes(settings, capsys):
 
 
 def test_run_of_another_store_is_pulled_by_name(settings):
-    specs, mine = commit_stages(settings["mine"], "fetch", "convert")
+    specs, store = commit_stages(settings["mine"], "fetch", "convert")
     run = history.new_run_id()
     artifacts = {name: str(spec.key) for name, spec in specs.items()}
-    history.record(mine.root, run, "started", overrides=[], config={}, artifacts=artifacts)
-    history.record(mine.root, run, "named", name="baseline")
+    history.record(store.root, run, "started", overrides=[], config={}, artifacts=artifacts)
+    history.record(store.root, run, "named", name="baseline")
     assert main(["push", "last", *settings["mine"]]) == 0
     assert main(["pull", "baseline", *settings["theirs"]]) == 0
-    reference = Store(mine.root.with_name("theirs"))
+    reference = Store(store.root.with_name("theirs"))
     assert all(reference.problem(spec.key, deep=True) is None for spec in specs.values())
     with pytest.raises(SystemExit):
         main(["pull", "--nothing", *settings["theirs"]])

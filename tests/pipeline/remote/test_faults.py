@@ -50,19 +50,19 @@ def test_temporary_faults_are_retried(kind, tries, moto, tmp_path):
         team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, address)
         if kind in SILENT:
             team.remote = Remote(team.remote.url, address, timeout_s=2.0)
-        some_artifact(team.mine)
-        push(team.remote, team.mine, KEY)
-        assert pull(team.remote, team.theirs, KEY)
+        some_artifact(team.first)
+        push(team.remote, team.first, KEY)
+        assert pull(team.remote, team.second, KEY)
     assert fault.spoiled > 10
     print(f"{kind}: {fault.spoiled} requests spoiled, there and back all the same")
-    assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
+    assert contents(team.second.path(KEY)) == contents(team.first.path(KEY))
 
 
 @pytest.mark.parametrize(("kind", "reason"), rows(REPORTED))
 def test_permanent_faults_are_reported_and_nothing_wrong_is_used(kind, reason, moto, tmp_path):
     url = f"s3://{servers.BUCKET}/{tmp_path.name}"
     team = team_at(url, tmp_path, moto)
-    some_artifact(team.mine)
+    some_artifact(team.first)
     fault = Fault(kind, ALWAYS)
     with proxy(moto, fault) as address:
         spoiled = Remote(url, address, timeout_s=0.3 if kind in SILENT else 20.0)
@@ -72,17 +72,17 @@ def test_permanent_faults_are_reported_and_nothing_wrong_is_used(kind, reason, m
             "an answer drop by drop",
         ):  # what is sent is left alone
             with pytest.raises(RemoteError, match=f"(?i){reason}") as output:
-                push(spoiled, team.mine, KEY)
+                push(spoiled, team.first, KEY)
             assert not team.copies()
             assert not any(value in str(output.value) for value in servers.CREDENTIALS.values())
-        push(team.remote, team.mine, KEY)
+        push(team.remote, team.first, KEY)
         with pytest.raises(RemoteError, match=f"(?i){reason}") as output:
-            pull(spoiled, team.theirs, KEY)
+            pull(spoiled, team.second, KEY)
         assert not any(value in str(output.value) for value in servers.CREDENTIALS.values())
     print(f"{kind}: {fault.spoiled} requests spoiled, and told")
-    assert team.theirs.problem(KEY) == "never run"
-    assert pull(team.remote, team.theirs, KEY)  # goes on with what is right of what came
-    assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
+    assert team.second.problem(KEY) == "never run"
+    assert pull(team.remote, team.second, KEY)  # goes on with what is right of what came
+    assert contents(team.second.path(KEY)) == contents(team.first.path(KEY))
 
 
 def test_interrupt_does_not_wait_for_answers():
@@ -102,7 +102,7 @@ def test_interrupt_does_not_wait_for_answers():
 
 
 def test_full_disk_during_a_push_is_reported(file_team, monkeypatch):
-    some_artifact(file_team.mine)
+    some_artifact(file_team.first)
     real, synced = os.fsync, []
 
     def full(descriptor):
@@ -114,11 +114,11 @@ def test_full_disk_during_a_push_is_reported(file_team, monkeypatch):
     with monkeypatch.context() as small:
         small.setattr(os, "fsync", full)
         with pytest.raises(RemoteError, match=r"No space left on device; .*grpoflow gc --remote"):
-            push(file_team.remote, file_team.mine, KEY)
+            push(file_team.remote, file_team.first, KEY)
     assert not file_team.copies()
     assert not list((file_team.root / ".tmp").iterdir())
-    assert push(file_team.remote, file_team.mine, KEY) > 0
-    assert pull(file_team.remote, file_team.theirs, KEY)
+    assert push(file_team.remote, file_team.first, KEY) > 0
+    assert pull(file_team.remote, file_team.second, KEY)
 
 
 def test_renewed_credentials_are_read_again(tmp_path, monkeypatch):
@@ -137,13 +137,13 @@ def test_renewed_credentials_are_read_again(tmp_path, monkeypatch):
     (tmp_path / "served").mkdir()
     with servers.rclone(tmp_path / "served") as address:
         team = team_at(f"s3://{servers.BUCKET}/x", tmp_path, address)
-        some_artifact(team.mine)
+        some_artifact(team.first)
         renew("an-old-one")
         with pytest.raises(RemoteError, match=r"(?i)signature|AccessDenied|403"):
-            push(team.remote, team.mine, KEY)
+            push(team.remote, team.first, KEY)
         renew(secret)
-        assert push(team.remote, team.mine, KEY) > 0
-        assert pull(team.remote, team.theirs, KEY)
+        assert push(team.remote, team.first, KEY) > 0
+        assert pull(team.remote, team.second, KEY)
 
 
 def test_server_with_an_unknown_host_key_is_refused(tmp_path, monkeypatch):
@@ -151,17 +151,17 @@ def test_server_with_an_unknown_host_key_is_refused(tmp_path, monkeypatch):
         monkeypatch.setenv("HOME", str(home))
         (home / ".ssh" / "known_hosts").write_text("")
         team = team_at(f"sftp://{host}{tmp_path}/remote", tmp_path)
-        some_artifact(team.mine)
+        some_artifact(team.first)
         opened: list[object] = []
         real = Remote._system
         monkeypatch.setattr(Remote, "_system", lambda remote: opened.append(remote) or real(remote))
         with pytest.raises(RemoteError, match="is not in known_hosts"):
-            push(team.remote, team.mine, KEY)
+            push(team.remote, team.first, KEY)
         second = (home / ".ssh" / "id_ed25519.pub").read_text().split()[:2]
         address = host.rpartition("@")[2].replace("127.0.0.1", "[127.0.0.1]")
         (home / ".ssh" / "known_hosts").write_text(" ".join([address, *second]) + "\n")
         with pytest.raises(RemoteError, match="another key than in known_hosts"):
-            push(team.remote, team.mine, KEY)
+            push(team.remote, team.first, KEY)
         assert len(opened) == 2  # once each: another try changes nothing
     assert not (tmp_path / "remote").exists()
 

@@ -21,7 +21,7 @@ LARGE = 20 << 16
 
 
 def started(what, team, key):
-    store = team.mine if what == "push" else team.theirs
+    store = team.first if what == "push" else team.second
     command = [sys.executable, "-m", kill.__name__, what, team.remote.url, str(store.root)]
     command += [key.stage, key.fingerprint]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -40,12 +40,12 @@ def lasts_s(what, team, key):
 @pytest.mark.parametrize("team", ["file", "rclone"], indirect=True)
 def test_concurrent_pulls_of_an_artifact_pull_it_once(team):
     key = Key("convert", "ab" * 32)
-    commit(team.mine, key, {"large.bin": random.randbytes(LARGE)})
-    push(team.remote, team.mine, key)
+    commit(team.first, key, {"large.bin": random.randbytes(LARGE)})
+    push(team.remote, team.first, key)
     processes = [started("pull", team, key) for _ in range(2)]
     lines = sorted(process.communicate(timeout=100)[0].decode().strip() for process in processes)
     assert lines == ["False", "True"] and [process.returncode for process in processes] == [0, 0]
-    assert team.theirs.problem(key, deep=True) is None
+    assert team.second.problem(key, deep=True) is None
 
 
 @pytest.mark.long
@@ -60,7 +60,7 @@ def test_killed_pushes_and_pulls_leave_nothing_wrong(team):
         key = Key("convert", f"{round_:016x}{0:048x}")
         files = {f"many/{n}": drawn.randbytes(drawn.randrange(5000)) for n in range(200)}
         large = {f"large-{n}.bin": drawn.randbytes(LARGE + n) for n in range(2)}
-        commit(team.mine, key, {**large, **files})
+        commit(team.first, key, {**large, **files})
         if not limits_s:  # so that kills hit every moment, however fast the machine is
             limits_s = {what: lasts_s(what, team, key) for what in ("push", "pull")}
             continue
@@ -74,15 +74,15 @@ def test_killed_pushes_and_pulls_leave_nothing_wrong(team):
                     process.wait()
                 for copy in team.copies(key):  # a copy with a manifest is complete
                     assert not missing(team.remote, copy)
-                assert team.theirs.problem(key, deep=True) in (None, "never run")
+                assert team.second.problem(key, deep=True) in (None, "never run")
             if what == "push":
-                push(team.remote, team.mine, key)
-        pull(team.remote, team.theirs, key)
-        assert team.theirs.problem(key, deep=True) is None
-        assert not missing(team.remote, from_store(team.mine, key)[0])
-        assert contents(team.theirs.path(key)) == contents(team.mine.path(key))
-    third = Store(team.mine.root.with_name("third"))
+                push(team.remote, team.first, key)
+        pull(team.remote, team.second, key)
+        assert team.second.problem(key, deep=True) is None
+        assert not missing(team.remote, from_store(team.first, key)[0])
+        assert contents(team.second.path(key)) == contents(team.first.path(key))
+    third = Store(team.first.root.with_name("third"))
     assert all(pull(team.remote, third, key) for key in directories(team.remote))
     assert len(directories(team.remote)) == round_
-    assert not list((team.theirs.root / ".quarantine").glob("*"))
+    assert not list((team.second.root / ".quarantine").glob("*"))
     print(f"{kills} processes killed in {round_} rounds")

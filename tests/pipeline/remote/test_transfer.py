@@ -17,20 +17,20 @@ from tests.pipeline.remote.conftest import KEY, LARGE, contents, some_artifact
 
 
 def test_push_and_pull_on_every_kind_of_server(team):
-    some_artifact(team.mine)
-    assert not team.copies() and not pull(team.remote, team.theirs, KEY)
+    some_artifact(team.first)
+    assert not team.copies() and not pull(team.remote, team.second, KEY)
     moved: list[int] = []
-    assert push(team.remote, team.mine, KEY, moved.append) > LARGE
+    assert push(team.remote, team.first, KEY, moved.append) > LARGE
     assert sum(moved) == team.copies()[0].bytes
-    assert push(team.remote, team.mine, KEY) == 0
-    assert pull(team.remote, team.theirs, KEY) and not pull(team.remote, team.theirs, KEY)
-    assert team.theirs.problem(KEY, deep=True) is None
-    assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
-    assert not list(team.theirs.root.glob(".work/*"))
+    assert push(team.remote, team.first, KEY) == 0
+    assert pull(team.remote, team.second, KEY) and not pull(team.remote, team.second, KEY)
+    assert team.second.problem(KEY, deep=True) is None
+    assert contents(team.second.path(KEY)) == contents(team.first.path(KEY))
+    assert not list(team.second.root.glob(".work/*"))
 
 
 def test_interrupted_push_sends_only_missing_files(file_team, monkeypatch):
-    some_artifact(file_team.mine)
+    some_artifact(file_team.first)
     real, sent = Remote.upload, []
 
     def fail(remote, source, path):
@@ -41,19 +41,19 @@ def test_interrupted_push_sends_only_missing_files(file_team, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Remote, "upload", fail)
         with pytest.raises(RemoteError, match="cut"):
-            push(file_team.remote, file_team.mine, KEY)
+            push(file_team.remote, file_team.first, KEY)
     assert not file_team.copies()
     monkeypatch.setattr(Remote, "upload", lambda *values: (sent.append(values[2]), real(*values)))
-    push(file_team.remote, file_team.mine, KEY)
+    push(file_team.remote, file_team.first, KEY)
     assert any(path.endswith("many/8") for path in sent) and len(sent) < 11
-    assert pull(file_team.remote, file_team.theirs, KEY)
+    assert pull(file_team.remote, file_team.second, KEY)
 
 
 @pytest.mark.parametrize("leftover", ["flipped", "longer", "link", "shorter", "zeros"])
 def test_files_left_by_a_killed_pull_are_checked(leftover, file_team, tmp_path):
-    some_artifact(file_team.mine)
-    push(file_team.remote, file_team.mine, KEY)
-    directory, artifact = tmp_path / "pulled", contents(file_team.mine.path(KEY))
+    some_artifact(file_team.first)
+    push(file_team.remote, file_team.first, KEY)
+    directory, artifact = tmp_path / "pulled", contents(file_team.first.path(KEY))
     content = artifact["large.bin"]
     directory.mkdir()
     outside = tmp_path / "outside"
@@ -109,15 +109,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("rename", [False, True])
 @pytest.mark.parametrize("name", REFUSED)
 def test_malicious_manifests_are_refused(name, rename, file_team, tmp_path):
-    some_artifact(file_team.mine)
-    push(file_team.remote, file_team.mine, KEY)
+    some_artifact(file_team.first)
+    push(file_team.remote, file_team.first, KEY)
     edit, reason = REFUSED[name]
     edited(file_team, edit, rename)
     before = set(tmp_path.iterdir())
     with pytest.raises(Refused, match=f"(?i){reason}"):
-        pull(file_team.remote, file_team.theirs, KEY)
-    assert file_team.theirs.problem(KEY) == "never run"
-    assert set(tmp_path.iterdir()) == before and not (file_team.theirs.root / "x").exists()
+        pull(file_team.remote, file_team.second, KEY)
+    assert file_team.second.problem(KEY) == "never run"
+    assert set(tmp_path.iterdir()) == before and not (file_team.second.root / "x").exists()
 
 
 def damage(team, copy):
@@ -128,36 +128,36 @@ def damage(team, copy):
 @pytest.mark.parametrize("number", [0, 1])
 def test_two_pushers_with_different_bytes_keep_separate_copies(number, file_team):
     """A damaged copy is passed over for the other."""
-    for store in (file_team.mine, file_team.theirs):
+    for store in (file_team.first, file_team.second):
         commit(store, KEY, {"large.bin": os.urandom(LARGE)}, host=store.root.name)
         assert push(file_team.remote, store, KEY) >= LARGE
     copies = file_team.copies()
     assert len(copies) == 2
     damage(file_team, copies[number])
-    third = Store(file_team.mine.root.with_name("third"))
+    third = Store(file_team.first.root.with_name("third"))
     third.open()
     assert pull(file_team.remote, third, KEY) and third.problem(KEY, deep=True) is None
     assert third.manifest(KEY) == copies[1 - number].manifest
 
 
 def test_damaged_artifact_is_not_pushed(file_team):
-    large = some_artifact(file_team.mine) / "large.bin"
+    large = some_artifact(file_team.first) / "large.bin"
     large.chmod(0o644)
     large.write_bytes(os.urandom(large.stat().st_size))
     with pytest.raises(StoreError, match="not what was committed"):
-        push(file_team.remote, file_team.mine, KEY)
+        push(file_team.remote, file_team.first, KEY)
     assert not file_team.copies()
 
 
 def test_links_are_pushed_as_files(file_team, tmp_path):
     (tmp_path / "model").write_bytes(b"weights")
-    with attempt(file_team.mine, KEY) as slot:
+    with attempt(file_team.first, KEY) as slot:
         for name, content in required(KEY.stage, {}, {}).items():
             (slot.staging / name).write_bytes(content)
         (slot.staging / "linked").symlink_to(tmp_path / "model")
-        file_team.mine.commit(slot.staging, manifest_of(KEY))
-    push(file_team.remote, file_team.mine, KEY)
+        file_team.first.commit(slot.staging, manifest_of(KEY))
+    push(file_team.remote, file_team.first, KEY)
     (tmp_path / "model").unlink()
-    assert pull(file_team.remote, file_team.theirs, KEY)
-    linked = file_team.theirs.path(KEY) / "linked"
+    assert pull(file_team.remote, file_team.second, KEY)
+    linked = file_team.second.path(KEY) / "linked"
     assert linked.read_bytes() == b"weights" and not linked.is_symlink()

@@ -33,13 +33,13 @@ def ran(team, *keys, end="finished"):
     """Push artifacts of a run, and its record."""
     run = history.new_run_id()
     made = {key.stage: str(key) for key in keys}
-    history.record(team.mine.root, run, "started", overrides=[], config={}, artifacts=made)
+    history.record(team.first.root, run, "started", overrides=[], config={}, artifacts=made)
     if end is not None:
-        history.record(team.mine.root, run, end, result={})
+        history.record(team.first.root, run, end, result={})
     for key in keys:
-        commit(team.mine, key, {"content": os.urandom(100)})
-        push(team.remote, team.mine, key)
-    records.publish(team.remote, team.mine, run)
+        commit(team.first, key, {"content": os.urandom(100)})
+        push(team.remote, team.first, key)
+    records.publish(team.remote, team.first, run)
     return run
 
 
@@ -84,8 +84,8 @@ def test_gc_on_s3(moto, tmp_path, monkeypatch):
 def test_needed_artifacts_are_retained(why, file_team):
     run = ran(file_team, KEY, end=None if why == "running" else "finished")
     if why == "pinned here":
-        history.record(file_team.mine.root, run, "pinned")
-        records.publish(file_team.remote, file_team.mine, run)
+        history.record(file_team.first.root, run, "pinned")
+        records.publish(file_team.remote, file_team.first, run)
     elif why == "pinned there":
         records.add(file_team.remote, run, "pinned")
     elif why == "named":
@@ -112,7 +112,7 @@ def test_only_the_remote_clock_decides(clock_s, file_team, monkeypatch):
 
 def test_unfinished_pushes_are_removed_after_the_grace_period(file_team, monkeypatch):
     ran(file_team, NEWER)
-    some_artifact(file_team.mine)
+    some_artifact(file_team.first)
 
     def killed(remote, path, content):
         raise KeyboardInterrupt
@@ -120,13 +120,13 @@ def test_unfinished_pushes_are_removed_after_the_grace_period(file_team, monkeyp
     with monkeypatch.context() as broken:
         broken.setattr(Remote, "write", killed)
         with pytest.raises(KeyboardInterrupt):
-            push(file_team.remote, file_team.mine, KEY)
+            push(file_team.remote, file_team.first, KEY)
     (file_team.root / ".tmp" / "left").write_text("by a killed push")
     assert not collected(file_team)
     age(file_team, 15)
     assert len(collected(file_team)) == 1
     assert not list((file_team.root / ".tmp").iterdir())
-    assert push(file_team.remote, file_team.mine, KEY) > 0 and is_there(file_team, KEY)
+    assert push(file_team.remote, file_team.first, KEY) > 0 and is_there(file_team, KEY)
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -136,7 +136,7 @@ def test_a_push_during_a_gc_leaves_no_partial_artifact(number, file_team, monkey
     assert is_there(file_team, KEY) or not file_team.copies(KEY)
     push_again(file_team)
     (copy,) = file_team.copies(KEY)
-    assert contents(file_team.root / copy.path) == contents(file_team.mine.path(KEY))
+    assert contents(file_team.root / copy.path) == contents(file_team.first.path(KEY))
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -147,7 +147,7 @@ def test_gc_during_a_push_loses_nothing(number, file_team, monkeypatch):
 
 def push_again(team):
     """Push the old artifact."""
-    push(Remote(team.remote.url), team.mine, KEY)
+    push(Remote(team.remote.url), team.first, KEY)
 
 
 def interleave(number, outer, inner, file_team, monkeypatch):
@@ -172,8 +172,8 @@ def interleave(number, outer, inner, file_team, monkeypatch):
 
 
 def test_gc_without_records_removes_nothing(file_team):
-    some_artifact(file_team.mine)
-    push(file_team.remote, file_team.mine, KEY)
+    some_artifact(file_team.first)
+    push(file_team.remote, file_team.first, KEY)
     age(file_team, 100)
     with pytest.raises(RemoteError, match="no run is recorded there"):
         collected(file_team)
@@ -185,7 +185,7 @@ def test_command_lists_before_deleting_and_respects_the_grace_period(file_team, 
     age(file_team, 1)
     ran(file_team, NEWER)
     age(file_team, 5)
-    where = [f"remote={file_team.remote.url}", f"store={file_team.mine.root}", "--keep", "1"]
+    where = [f"remote={file_team.remote.url}", f"store={file_team.first.root}", "--keep", "1"]
     assert main(["gc", "--remote", "--delete", *where]) == 0 and is_there(file_team, KEY)
     assert main(["gc", "--remote", "remote.grace_days=3", *where]) == 0 and is_there(file_team, KEY)
     assert f"{KEY.fingerprint}" in capsys.readouterr().out
@@ -196,14 +196,14 @@ def test_command_lists_before_deleting_and_respects_the_grace_period(file_team, 
 
 def test_runs_of_all_stores(file_team, capsys):
     first = ran(file_team, KEY)
-    where = [f"remote={file_team.remote.url}", f"store={file_team.theirs.root}"]
+    where = [f"remote={file_team.remote.url}", f"store={file_team.second.root}"]
     reference = history.new_run_id()
-    history.record(file_team.theirs.root, reference, "started", overrides=["seed=9"], config={}, artifacts={})
-    records.publish(file_team.remote, file_team.theirs, reference)
+    history.record(file_team.second.root, reference, "started", overrides=["seed=9"], config={}, artifacts={})
+    records.publish(file_team.remote, file_team.second, reference)
     assert main(["runs", "--remote", "--pin", first, "--name", f"{reference}=ours", *where]) == 0
     out = capsys.readouterr().out
     assert re.search(rf"{first}.*pinned", out) and re.search(rf"{reference}.*seed=9.*ours", out)
-    assert history.runs(file_team.mine.root)[first].pinned is False  # another store is not changed
+    assert history.runs(file_team.first.root)[first].pinned is False  # another store is not changed
 
 
 def test_remote_record_contains_only_events_of_its_run(file_team):

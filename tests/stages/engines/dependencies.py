@@ -46,9 +46,9 @@ def dependencies(
     """
     before, result = render(config), defaultdict(set)
     for key, value in flat({name: config[name] for name in sections}).items():
-        for other in changed(value):
+        for replacement in changed(value):
             try:
-                after = render(with_value(config, key, other))
+                after = render(with_value(config, key, replacement))
             except (ConfigError, ValueError, TypeError, KeyError, AssertionError, ArithmeticError):
                 continue  # no value of this key
             for path in before | after:

@@ -13,7 +13,7 @@ from stages.engines.upstream import Field, Upstream, merged
 from tests.stages.engines.dependencies import dependencies
 from tests.stages.engines.upstream_cases import CASES
 
-ONE = Upstream(
+UPSTREAM = Upstream(
     {
         "rl.beta": Field("RL", 0.1, Entry(key="train.beta")),
         "rl.steps": Field("RL", 3, Entry()),
@@ -59,7 +59,7 @@ NAMES = "beta, steps, rate, name, quick, items, layers, path, unknown_type, grou
     ],
 )
 def test_a_key_is_refused(path, value, remedy):
-    assert ONE.fault(path, value)[1] == remedy
+    assert UPSTREAM.fault(path, value)[1] == remedy
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_key_is_refused(path, value, remedy):
     ],
 )  # fmt: skip
 def test_a_key_is_accepted(path, value):
-    assert ONE.fault(path, value) is None
+    assert UPSTREAM.fault(path, value) is None
 
 
 def test_verl_accepts_fractions_for_keys_with_an_integer_default():
@@ -102,7 +102,7 @@ def test_a_rendered_file_names_the_added_keys_in_a_comment():
     assert dump({"a": 1}) == "a: 1\n"
 
 
-def other(default):
+def different_value(default):
     """Return a value of the default's type that differs from it."""
     kinds = {bool: lambda: not default, int: lambda: default + 1, float: lambda: default + 0.5}
     kinds |= {str: lambda: f"{default}x", list: lambda: [*default, "x"]}
@@ -129,11 +129,11 @@ def with_upstream(case, values):
 
 def problems(case, values):
     """Return the remedy for each refused path."""
-    found = case.rules.check(case.job(with_upstream(case, values)))
+    listed = case.rules.check(case.job(with_upstream(case, values)))
     start = f"{case.section}.upstream."
     return {
         problem.path.removeprefix(start): problem.remedy
-        for problem in found
+        for problem in listed
         if problem.id.endswith(".upstream")
     }
 
@@ -141,7 +141,7 @@ def problems(case, values):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_field_is_reached_by_a_key_of_grpoflow_or_by_upstream(case):
     fields = case.fields(case.job(case.config)).fields
-    values = {path: other(field.default) for path, field in fields.items()}
+    values = {path: different_value(field.default) for path, field in fields.items()}
     refused = problems(case, values)
     assert refused.keys() == {path for path, field in fields.items() if not field.entry.is_free}
     for path, remedy in refused.items():

@@ -40,7 +40,7 @@ def tiny(hub):
 
 
 @pytest.fixture
-def one_attempt(monkeypatch):
+def single_attempt(monkeypatch):
     monkeypatch.setattr("modelscope_hub._legacy_api.REPO_TREE_PAGE_MAX_ATTEMPTS", 1)
     monkeypatch.setattr("modelscope_hub._download.DOWNLOAD_RETRY_TIMES", 0)
 
@@ -149,7 +149,7 @@ def test_a_broken_transfer_is_resumed(tiny, tmp_path):
     assert [seen.range for seen in tiny.downloads()] == [None, "bytes=300000-"]
 
 
-def test_an_unreachable_hub_is_an_error_with_its_address(tmp_path, hub, one_attempt):
+def test_an_unreachable_hub_is_an_error_with_its_address(tmp_path, hub, single_attempt):
     hub.refuse = 503
     with pytest.raises(InputError, match=r"127\.0\.0\.1.*503.*run again"):
         download(hub, tmp_path)
@@ -199,7 +199,7 @@ def test_the_token_is_sent_to_the_hub_only(tiny, tmp_path, monkeypatch, capfd):
     assert b"ms-very-secret" not in written
 
 
-def test_a_password_in_the_endpoint_is_never_shown(tiny, tmp_path, monkeypatch, capfd, one_attempt):
+def test_a_password_in_the_endpoint_is_never_shown(tiny, tmp_path, monkeypatch, capfd, single_attempt):
     monkeypatch.setenv("MODELSCOPE_ENDPOINT", tiny.url.replace("//", "//user:hunter2@"))
     got = fetching.download("model", NAME, "master", take("*.json"), fetch(), tmp_path)
     assert got.origin == f"model {NAME}@master at {tiny.url.replace('//', '//***@')}"

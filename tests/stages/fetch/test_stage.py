@@ -52,10 +52,10 @@ def test_a_local_model_may_bring_its_tokenizer_or_take_another(tmp_path):
     first = fetch(tmp_path, arith_values(), name="first")
     (first / "tokenizer.json").unlink()
     local = {"source": "local", "path": str(first)}
-    own = fetch(tmp_path, name="own", **local)
-    assert {file.name for file in own.iterdir()} == FILES
-    assert (own / "model.safetensors").is_symlink()
-    assert (own / "vocab.json").is_symlink()
+    linked = fetch(tmp_path, name="own", **local)
+    assert {file.name for file in linked.iterdir()} == FILES
+    assert (linked / "model.safetensors").is_symlink()
+    assert (linked / "vocab.json").is_symlink()
     second = fetch(tmp_path, arith_values(), name="donor", vocab_size=300)
     mixed = fetch(tmp_path, name="mixed", tokenizer_path=str(second), **local)
     assert (mixed / "vocab.json").read_bytes() == (second / "vocab.json").read_bytes()

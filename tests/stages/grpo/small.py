@@ -33,13 +33,13 @@ def weights(model, seed=SEED):
     # golden values rest on this order: what is no layer's first, and of a layer the norms last
     listed = sorted(
         weights_of(model),
-        key=lambda one: (-1, False) if one.layer is None else (one.layer, "norm" in one.name),
+        key=lambda weight: (-1, False) if weight.layer is None else (weight.layer, "norm" in weight.name),
     )
     return {
-        one.name: (random.normal(size=one.shape) * model.initializer_range + ("norm" in one.name)).astype(
-            np.float32
-        )
-        for one in listed
+        weight.name: (
+            random.normal(size=weight.shape) * model.initializer_range + ("norm" in weight.name)
+        ).astype(np.float32)
+        for weight in listed
     }
 
 

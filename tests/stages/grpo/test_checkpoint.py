@@ -43,8 +43,8 @@ def sets(step, strategy, rank=0):
 
 
 def save(store, step, best=None, rank=0):
-    full, own = sets(step, read_strategy(store.strategies / "train_strategy"), rank)
-    store.save(step, own, {"updates": 2 * step, "best": {"step": best}}, best)
+    full, shards = sets(step, read_strategy(store.strategies / "train_strategy"), rank)
+    store.save(step, shards, {"updates": 2 * step, "best": {"step": best}}, best)
     return full
 
 

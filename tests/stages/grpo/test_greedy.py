@@ -27,11 +27,11 @@ def test_greedy_decoding_equals_transformers_generate(shape, min_tokens, penalty
     """32 prompts of 1 to 12 tokens, four stop ids, with and without a least length and a penalty."""
     model = small.model_config(**SHAPES[shape], num_hidden_layers=3, vocab_size=160)
     weights = small.weights(model)
-    ours = CausalLM(model, positions=S + T)
-    ours.load(fuse(model, weights))
+    network = CausalLM(model, positions=S + T)
+    network.load(fuse(model, weights))
     prompt, length = small.prompts(model, P, S)
     rules = small.rollout_config(max_tokens=T, min_tokens=min_tokens, repetition_penalty=penalty)
-    done = Decoder(ours, rules, P, 1, S, eos=ENDS, pad=0).generate(prompt, length, None)
+    done = Decoder(network, rules, P, 1, S, eos=ENDS, pad=0).generate(prompt, length, None)
 
     twin, torch = transformers_twin(model, weights)
     actual = []

@@ -13,7 +13,7 @@ import pytest
 from stages.grpo.checkpoint import ROLE_OF, read_set, read_state
 from stages.weights.tensors import load
 from tests.stages.grpo.test_records import files
-from tests.stages.grpo.test_workers import ONE, SMALL, metrics, prepare, specify
+from tests.stages.grpo.test_workers import SINGLE_CARD, SMALL, metrics, prepare, specify
 
 RULES = [
     "train.steps=10", "train.validate_every=1", "train.validation_prompts=4", "train.keep_best=true",
@@ -51,7 +51,7 @@ def complete(checkpoints):
 
 @pytest.mark.long
 def test_five_kills_change_nothing_and_the_best_checkpoint_is_retained(tmp_path):
-    config = prepare(tmp_path, [*SMALL, *ONE, *RULES])
+    config = prepare(tmp_path, [*SMALL, *SINGLE_CARD, *RULES])
     _, file, output = specify(tmp_path, "grpo", config)
     code, messages = attempt(file)
     assert code == 0, messages

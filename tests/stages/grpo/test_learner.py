@@ -74,18 +74,18 @@ def case():
 
 
 @pytest.fixture(scope="module")
-def whole(learner, case):
+def expected(learner, case):
     result = updated(learner, case[0], 1)
     start = fuse(MODEL, small.weights(MODEL))
     assert max(np.abs(array - start[name]).max() for name, array in result[2].items()) > 0.05  # it moves
     return result
 
 
-def test_micro_batches_change_nothing(learner, case, whole):
-    assert_same(updated(learner, case[0], 4), whole)
+def test_micro_batches_change_nothing(learner, case, expected):
+    assert_same(updated(learner, case[0], 4), expected)
 
 
-def test_padding_changes_nothing(learner, case, whole):
+def test_padding_changes_nothing(learner, case, expected):
     """Wider prompts and completions, filled with ids and numbers that mean something elsewhere."""
     filled = {"prompt_PS": 50, "completion_PGT": 50, "old_logprobs_BT": 3.0, "ref_logprobs_BT": -3.0,
               "weight_BT": 0.0, "mask_BT": 0.0}  # fmt: skip
@@ -93,17 +93,17 @@ def test_padding_changes_nothing(learner, case, whole):
     for name, value in filled.items():
         array = getattr(case[0], name)
         wider[name] = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, WIDER)], constant_values=value)
-    assert_same(updated(learner, replace(case[0], **wider), 1), whole)
+    assert_same(updated(learner, replace(case[0], **wider), 1), expected)
 
 
-def test_probabilities_that_are_computed_again_change_nothing(case, whole, monkeypatch):
+def test_probabilities_that_are_computed_again_change_nothing(case, expected, monkeypatch):
     monkeypatch.setattr(model, "MOST_STORED", 0)
     monkeypatch.setattr(model, "KeptProbabilities", lambda H, V: None)
-    assert_same(updated(make_learner(), case[0], 1), whole)
+    assert_same(updated(make_learner(), case[0], 1), expected)
 
 
-def test_a_constant_added_to_a_group_s_rewards_changes_nothing(learner, case, whole):
+def test_a_constant_added_to_a_group_s_rewards_changes_nothing(learner, case, expected):
     shifted = advantages(case[1] + np.array([[5.0], [-2.0], [0.5], [100.0]]))
-    assert_same(updated(learner, replace(case[0], advantage_B1=shifted), 1), whole)
+    assert_same(updated(learner, replace(case[0], advantage_B1=shifted), 1), expected)
     with pytest.raises(AssertionError):
-        assert_same(updated(learner, replace(case[0], advantage_B1=1.1 * shifted), 1), whole)
+        assert_same(updated(learner, replace(case[0], advantage_B1=1.1 * shifted), 1), expected)

@@ -11,7 +11,7 @@ import pytest
 from stages.grpo.links import CHUNK, Links
 
 
-def together(world, work):
+def run_workers(world, work):
     """Return the results of work(links) of `world` linked workers."""
 
     def run(rank):
@@ -34,12 +34,12 @@ def arrays(world, *shape):
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (CHUNK // 4,), (3, CHUNK // 4 + 1), (0, 4)])
 def test_sums_and_gathers_are_those_of_all_workers(world, shape):
-    given, ranks = arrays(world, *shape), range(world)
-    sums = together(world, lambda links: links.sum(given[links.rank], ranks, 0))
-    gathers = together(world, lambda links: links.gather(given[links.rank], ranks, 0))
+    inputs, ranks = arrays(world, *shape), range(world)
+    sums = run_workers(world, lambda links: links.sum(inputs[links.rank], ranks, 0))
+    gathers = run_workers(world, lambda links: links.gather(inputs[links.rank], ranks, 0))
     for total, gather_rows in zip(sums, gathers, strict=True):
-        np.testing.assert_array_equal(total, sum(given[1:], given[0]))  # in the order of ranks
-        np.testing.assert_array_equal(gather_rows, np.concatenate(given))
+        np.testing.assert_array_equal(total, sum(inputs[1:], inputs[0]))  # in the order of ranks
+        np.testing.assert_array_equal(gather_rows, np.concatenate(inputs))
 
 
 @pytest.mark.parametrize(("size", "call"), [((3, 3), (7, 8)), ((3, 4), (7, 7))])
@@ -48,7 +48,7 @@ def test_workers_that_make_different_calls_get_an_error(size, call):
         with pytest.raises(RuntimeError, match=f"worker {1 - links.rank} is at call"):
             links.sum(np.zeros(size[links.rank], np.float32), (0, 1), call[links.rank])
 
-    together(2, work)
+    run_workers(2, work)
 
 
 def test_a_worker_that_has_ended_is_reported():
@@ -59,4 +59,4 @@ def test_a_worker_that_has_ended_is_reported():
         with pytest.raises(ConnectionError):
             links.gather(np.zeros(CHUNK, np.float32), (0, 1), 0)
 
-    together(2, work)
+    run_workers(2, work)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.grpo.records import ARRAYS
-from tests.stages.grpo.test_workers import ONE, SMALL, metrics, prepare, run, shortness
+from tests.stages.grpo.test_workers import SINGLE_CARD, SMALL, metrics, prepare, run, shortness
 
 REWARDS = ("accuracy", "answer_format", "tests.stages.grpo.test_workers:shortness")
 VARIANTS = {
@@ -36,7 +36,7 @@ def sometimes(completions, solutions):
 def finished(request, tmp_path_factory):
     """The configuration of a run and its artifact."""
     root = tmp_path_factory.mktemp("run")
-    config = prepare(root, [*SMALL, *ONE, *VARIANTS[request.param]])
+    config = prepare(root, [*SMALL, *SINGLE_CARD, *VARIANTS[request.param]])
     return config, run(root, "grpo", config), root
 
 
@@ -141,7 +141,7 @@ def test_a_file_holds_the_documented_arrays_and_the_completions_that_are_shown(f
 @pytest.mark.slow
 def test_the_files_are_equal_byte_by_byte_after_a_resume(tmp_path):
     """A random model's completions hold characters that are not ASCII."""
-    config = prepare(tmp_path, [*SMALL, *ONE, "train.num_iterations=2", "train.schedule=linear"])
+    config = prepare(tmp_path, [*SMALL, *SINGLE_CARD, "train.num_iterations=2", "train.schedule=linear"])
     output = run(tmp_path, "grpo", config)
     before = files(output)
     assert not before["completions.jsonl"].isascii() and len(before) == 4

@@ -39,7 +39,7 @@ def test_sampling_in_blocks_equals_a_single_cumulative_sum(vocab):
             assert token == np.searchsorted(cumulative[row], uniform[row], side="right")
 
 
-ALONE = (  # the last case has them all
+SINGLE_RULES = (  # the last case has them all
     {"temperature": 0.6},
     {"top_k": 7},
     {"min_p": 0.1},
@@ -51,7 +51,7 @@ ALONE = (  # the last case has them all
 @pytest.mark.parametrize(
     "rules",
     [
-        *(pytest.param(rules, marks=pytest.mark.long) for rules in ALONE),
+        *(pytest.param(rules, marks=pytest.mark.long) for rules in SINGLE_RULES),
         {"top_p": 0.8},
         {"repetition_penalty": 0.8},
         {"repetition_penalty": 1.3, "temperature": 1.4, "top_k": 30, "top_p": 0.9, "min_p": 0.05},

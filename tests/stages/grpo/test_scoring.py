@@ -31,15 +31,15 @@ class World:
 def drawing(monkeypatch):
     """A reward that gives another value at every call, and a few failures."""
     drawn = iter(np.random.default_rng(0).random(1000))
-    mine = types.ModuleType("my_draws")
+    module = types.ModuleType("my_draws")
 
     def draw(completions, solutions):
         if completions[0].endswith("7"):
             raise ValueError(f"no sevens: {completions[0]} ü")
         return [float(next(drawn))]
 
-    mine.draw = draw
-    monkeypatch.setitem(sys.modules, "my_draws", mine)
+    module.draw = draw
+    monkeypatch.setitem(sys.modules, "my_draws", module)
     user_function.cache_clear()
     yield "my_draws:draw"
     user_function.cache_clear()

@@ -16,7 +16,7 @@ from tests.stages.fetch.settings import values
 
 
 @pytest.mark.parametrize(
-    ("right", "total", "expected", "other"),
+    ("right", "total", "expected", "is_different"),
     [
         (952, 1024, 0.93, False),
         (92, 1024, 0.93, True),
@@ -27,8 +27,8 @@ from tests.stages.fetch.settings import values
         (8, 16, 1.0, True),
     ],
 )
-def test_two_standard_errors_are_the_bound(right, total, expected, other):
-    assert differs(right, total, expected) is other
+def test_two_standard_errors_are_the_bound(right, total, expected, is_different):
+    assert differs(right, total, expected) is is_different
 
 
 def test_the_questions_are_those_of_the_records(tmp_path):
@@ -56,7 +56,7 @@ def test_vllm_answers_through_the_template(tmp_path, monkeypatch):
             return [SimpleNamespace(outputs=[SimpleNamespace(text="7")]) for _ in conversations]
 
     module = ModuleType("vllm")
-    module.LLM, module.SamplingParams = LLM, lambda **given: given  # type: ignore[attr-defined]
+    module.LLM, module.SamplingParams = LLM, lambda **options: options  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
     assert ask_vllm(tmp_path, ["3+4?"], greedy(28)) == ["7"]
     assert seen["conversations"] == [[{"role": "user", "content": "3+4?"}]]

@@ -10,7 +10,7 @@ from stages.grpo.metrics import SCHEMA
 from stages.weights.header import read_header
 from stages.weights.tensors import load
 from tests.pipeline.stage_digests import check
-from tests.stages.grpo.test_workers import ONE, SMALL, metrics, prepare, run
+from tests.stages.grpo.test_workers import SINGLE_CARD, SMALL, metrics, prepare, run
 
 
 @pytest.mark.slow
@@ -21,7 +21,7 @@ def test_dynamic_sampling_validation_and_early_stop(tmp_path):
         "train.completions_every=2", "train.logged_completions=3", "reward.functions=[answer_format]",
         "reward.weights=[1]", "rollout.repetition_penalty=1.3",
     ]  # fmt: skip
-    output = run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *ONE, *overrides]))
+    output = run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *SINGLE_CARD, *overrides]))
     rows = metrics(output)
     # Nothing is ever right, so no group's rewards differ and no check beats the first.
     assert [row["step"] for row in rows] == [1]
@@ -55,9 +55,9 @@ DIVERGING = {
 @pytest.mark.slow
 @pytest.mark.parametrize("reason", DIVERGING)
 def test_training_that_diverges_stops_with_step_batch_and_last_checkpoint(tmp_path, reason):
-    own = ["reward.functions=[tests.stages.grpo.test_stage:stumbling]", "reward.weights=[1]"]
+    reward = ["reward.functions=[tests.stages.grpo.test_stage:stumbling]", "reward.weights=[1]"]
     with pytest.raises(ProcessFailed):
-        run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *ONE, *DIVERGING[reason], *own]))
+        run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *SINGLE_CARD, *DIVERGING[reason], *reward]))
     log = (tmp_path / "logs" / "stage.log").read_text(encoding="utf-8")
     assert reason in log and "step 2: " in log and "step_000001" in log
     work = tmp_path / "work" / "grpo"
@@ -79,7 +79,7 @@ def plain(tmp_path_factory):
 def of_dtype(dtype, root, *overrides):
     """Metrics rows, the file of trained weights, and the exported file."""
     stored = ["model.torch_dtype=bfloat16", f"model.param_init_type={dtype}", "train.steps=2"]
-    config = prepare(root, [*SMALL, *ONE, *stored, *overrides])
+    config = prepare(root, [*SMALL, *SINGLE_CARD, *stored, *overrides])
     output = run(root, "grpo", config)
     exported = run(root, "export", config) / "model.safetensors"
     return metrics(output), output / "train" / "rank_0" / "model.safetensors", exported

@@ -14,8 +14,8 @@ def test_standard_error_is_how_far_means_of_groups_spread():
     true = (sums.sum(1) / counts.sum(1)).std()
     actual = [standard_error(*step) for step in zip(sums, counts, strict=True)]
     assert np.mean(np.square(actual)) ** 0.5 == pytest.approx(true, rel=0.05)
-    alone = standard_error(np.array([5.0, 0.0]), np.array([2.0, 0.0]))  # the other group has no token
-    assert alone == 0.0
+    single = standard_error(np.array([5.0, 0.0]), np.array([2.0, 0.0]))  # the other group has no token
+    assert single == 0.0
 
 
 def test_standard_error_of_equal_groups_is_the_textbook_s():

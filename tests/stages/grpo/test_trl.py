@@ -54,8 +54,8 @@ FAMILIES = {"qwen2": CASES, "qwen3": {name: CASES[name] for name in ("unbiased_k
 
 
 def model_config(family):
-    own = {"head_dim": 6} if family == "qwen3" else {}  # not hidden_size / heads
-    return small.model_config(hidden_size=16, intermediate_size=24, vocab_size=48, family=family, **own)
+    changes = {"head_dim": 6} if family == "qwen3" else {}  # not hidden_size / heads
+    return small.model_config(hidden_size=16, intermediate_size=24, vocab_size=48, family=family, **changes)
 
 
 def make_batch(family, cases):
@@ -104,7 +104,7 @@ def trl_case(case):
     return {"config": {k: v for k, v in config.items() if k != "epsilon_low"}, "off_policy": off_policy}
 
 
-def ours(family, batch, case):
+def compute(family, batch, case):
     """Loss and gradients by Hugging Face names."""
     config, model = train_config(**{**DEFAULTS, **case}), model_config(family)
     network = CausalLM(model, S + T)
@@ -123,11 +123,11 @@ def ours(family, batch, case):
     return float(loss.asnumpy()), {names[name]: array for name, array in unfuse(model, fused).items()}
 
 
-def compare(family, batch, theirs, name):
-    loss, gradients = ours(family, batch, CASES[name])
-    assert loss == pytest.approx(float(theirs[f"{name}/loss"]), rel=1e-5)
+def compare(family, batch, reference, name):
+    loss, gradients = compute(family, batch, CASES[name])
+    assert loss == pytest.approx(float(reference[f"{name}/loss"]), rel=1e-5)
     prefix = f"{name}/gradient/"
-    expected = {key[len(prefix) :]: value for key, value in theirs.items() if key.startswith(prefix)}
+    expected = {key[len(prefix) :]: value for key, value in reference.items() if key.startswith(prefix)}
     assert gradients.keys() == expected.keys()
     complete = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in expected.values()))
     assert complete > 0.01  # there is something to compare
@@ -146,12 +146,12 @@ LONG = ("grpo", "grpo_without_kl", "unbiased_kl_on_policy", "dapo", "gspo_on_pol
 """Whose every option another case has, too."""
 
 
-KEPT = [(family, name) for family, cases in FAMILIES.items() for name in cases]
+STORED = [(family, name) for family, cases in FAMILIES.items() for name in cases]
 
 
 @pytest.mark.parametrize(
     ("family", "name"),
-    [pytest.param(*case, marks=pytest.mark.long) if case[1] in LONG else case for case in KEPT],
+    [pytest.param(*case, marks=pytest.mark.long) if case[1] in LONG else case for case in STORED],
 )
 def test_equals_trls_stored_results(family, name):
     retained = golden(family)
@@ -168,10 +168,10 @@ def live(request, tmp_path_factory):
     if subprocess.run([python, "-c", "import trl, datasets"], capture_output=True, check=False).returncode:
         pytest.skip("no TRL; set GRPOFLOW_TRL_PYTHON to an interpreter that can import it")
     batch = make_batch(request.param, CASES)
-    return request.param, batch, ask(python, batch, tmp_path_factory.mktemp("trl"))
+    return request.param, batch, run_trl(python, batch, tmp_path_factory.mktemp("trl"))
 
 
-def ask(python, batch, directory):
+def run_trl(python, batch, directory):
     np.savez(directory / "batch.npz", **batch)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     command = [python, str(PEER), str(directory / "batch.npz"), str(directory / "result.npz")]
@@ -192,6 +192,6 @@ if __name__ == "__main__":
     for family, cases in FAMILIES.items():
         made, file = make_batch(family, cases), GOLDEN / f"{family}.npz"
         with tempfile.TemporaryDirectory() as scratch:
-            answer = ask(sys.argv[1], made, Path(scratch))
+            answer = run_trl(sys.argv[1], made, Path(scratch))
         np.savez_compressed(file, **made, **answer)
         print(f"{file}: {answer['made_by']}")

@@ -30,7 +30,7 @@ def test_workers_of_a_machine_share_its_cores(
         (tmp_path / f"cpu{cpu}/topology/thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
     bound = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, given: bound.append(given))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, allowed: bound.append(allowed))
     monkeypatch.setattr(worker, "SYSTEM", tmp_path)
     monkeypatch.setattr(worker, "QUOTA", tmp_path / "cpu.max")
     for name, value in {"MS_WORKER_NUM": workers, "RANK_ID": rank, "MS_SCHED_HOST": host}.items():

@@ -34,7 +34,11 @@ SMALL = [
     "reward.weights=[1,0.1,1]",
     "sft.enabled=false",
 ]
-ONE = ["layout.train.model_parallel=1", "layout.generate.data_parallel=1", "layout.generate.model_parallel=1"]
+SINGLE_CARD = [
+    "layout.train.model_parallel=1",
+    "layout.generate.data_parallel=1",
+    "layout.generate.model_parallel=1",
+]
 DATA2 = ["layout.train.data_parallel=2", "layout.train.model_parallel=1"]
 DATA2_MODEL2 = [
     "layout.train.data_parallel=2",
@@ -100,9 +104,9 @@ def prepare(root, overrides):
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
+def single_card(tmp_path_factory):
     """The run on a single card, in micro-batches: metrics rows and trained weights."""
-    return trained(tmp_path_factory.mktemp("one"), [*ONE, *SEVERAL, "layout.train.micro_batch_num=2"])
+    return trained(tmp_path_factory.mktemp("one"), [*SINGLE_CARD, *SEVERAL, "layout.train.micro_batch_num=2"])
 
 
 @pytest.fixture(scope="module")
@@ -140,28 +144,30 @@ def assert_same_training(
 
 
 @pytest.mark.slow
-def test_tensor_parallel_training_equals_a_single_card(one, model_parallel):
-    assert_same_training(model_parallel[1], one)
-    assert one[0][0]["reward_std"] > 0 and one[0][0]["grad_norm"] > 0  # there was something to learn
+def test_tensor_parallel_training_equals_a_single_card(single_card, model_parallel):
+    assert_same_training(model_parallel[1], single_card)
+    assert (
+        single_card[0][0]["reward_std"] > 0 and single_card[0][0]["grad_norm"] > 0
+    )  # there was something to learn
 
 
 @pytest.mark.long
 def test_a_checkpoint_of_two_cards_resumes_on_a_single_card(model_parallel, tmp_path):
     root, (rows, weights, *_) = model_parallel
     checkpoint = root / "work/grpo/checkpoints/step_000002"
-    config = prepare(tmp_path, [*SMALL, *ONE, *SEVERAL, f"train.resume_from={checkpoint}"])
+    config = prepare(tmp_path, [*SMALL, *SINGLE_CARD, *SEVERAL, f"train.resume_from={checkpoint}"])
     output = run(tmp_path, "grpo", config)
     (row,) = metrics(output)
     for key in ("reward", "loss", "kl", "kl_stderr", "entropy", "entropy_stderr", "grad_norm"):
         assert row[key] == pytest.approx(rows[2][key], rel=1e-5, abs=1e-5), key
-    alone = merge_ranks(output / "train", tmp_path / "strategy" / "train_strategy")
+    single = merge_ranks(output / "train", tmp_path / "strategy" / "train_strategy")
     for name, array in weights.items():
-        np.testing.assert_allclose(alone[name], array, rtol=0, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(single[name], array, rtol=0, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.long
-def test_data_parallel_training_and_tensor_parallel_generation_equal_a_single_card(one, tmp_path):
-    assert_same_training(trained(tmp_path, [*DATA2, *GENERATE_MODEL2, *SEVERAL]), one)
+def test_data_parallel_training_and_tensor_parallel_generation_equal_a_single_card(single_card, tmp_path):
+    assert_same_training(trained(tmp_path, [*DATA2, *GENERATE_MODEL2, *SEVERAL]), single_card)
 
 
 @pytest.mark.slow
@@ -169,11 +175,11 @@ def test_normed_heads_on_two_cards_are_trained_as_on_a_single_card(tmp_path):
     """The norms' weights are every card's, and each card norms its own heads alone; the second update sees
     what the first has made of them."""
     twice = ["model=tiny_qwen3", "train.steps=1", *SEVERAL]
-    assert_same_training(trained(tmp_path / "two", twice), trained(tmp_path / "one", [*twice, *ONE]))
+    assert_same_training(trained(tmp_path / "two", twice), trained(tmp_path / "one", [*twice, *SINGLE_CARD]))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["tiny_qwen3", "tiny_llama"])
 def test_further_families_on_four_cards_equal_a_single_card(tmp_path, model):
-    alone = trained(tmp_path / "one", [f"model={model}", *ONE, *SEVERAL])
-    assert_same_training(trained(tmp_path / "four", [f"model={model}", *DATA2_MODEL2, *SEVERAL]), alone)
+    single = trained(tmp_path / "one", [f"model={model}", *SINGLE_CARD, *SEVERAL])
+    assert_same_training(trained(tmp_path / "four", [f"model={model}", *DATA2_MODEL2, *SEVERAL]), single)

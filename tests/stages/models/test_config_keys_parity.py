@@ -88,7 +88,7 @@ def base_config(family, changes):
     return config | copy.deepcopy(changes)
 
 
-def other_values(key, value):
+def further_values(key, value):
     """Return further values of a key, by its type where VALUES has none."""
     if key in VALUES:
         return VALUES[key]
@@ -107,7 +107,7 @@ def changed_configs(family, base):
     """Yield (key, changed config) for every key of to_dict(), of the signature, and of EXTRA."""
     config = base_config(family, BASES[base])
     keys = [*config, *(field.name for field in fields(FAMILIES[family][0]) if field.name not in config)]
-    values = {key: other_values(key, config.get(key)) for key in keys}
+    values = {key: further_values(key, config.get(key)) for key in keys}
     for key, extra in EXTRA.items():
         values[key] = values.get(key, []) + extra
     for key, choices in values.items():
@@ -116,7 +116,7 @@ def changed_configs(family, base):
         if key in config:
             yield key, {name: entry for name, entry in config.items() if name != key}
     for key in config["rope_parameters"]:
-        for value in other_values(key, config["rope_parameters"][key]):
+        for value in further_values(key, config["rope_parameters"][key]):
             yield (
                 f"rope_parameters.{key}",
                 {**config, "rope_parameters": config["rope_parameters"] | {key: value}},

@@ -181,12 +181,12 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
     All share fetch, and each two grpo's artifact; the last but one has failed and the last is invalid.
     Any text of `hostile` (value, message, command) stands in place of the usual one.
     """
-    given, manifests, rows = [], {}, {}
+    points, manifests, rows = [], {}, {}
     for i in range(count):
         state = {count - 1: "invalid", count - 2: "failed"}.get(i, "finished") if count > 2 else "finished"
         artifacts = {"fetch": "fetch/aa", "grpo": f"grpo/b{i // 2}", "report": f"report/c{i}"}
         accuracy = 0.5 + (i * 7 % count) / (2 * count)
-        given.append(
+        points.append(
             SweepPoint(
                 number=i,
                 state=state,
@@ -207,7 +207,7 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
     return {
         "title": "0123abcd", "command": hostile.get("command", "grpoflow sweep seed=0,1"),
         "written": START,
-        "sweep_points": given, "manifests": manifests, "metrics": rows,
+        "sweep_points": points, "manifests": manifests, "metrics": rows,
     }  # fmt: skip
 
 

@@ -81,10 +81,10 @@ def framed(page, measure, width):
 
 
 def test_a_page_has_no_console_error_follows_the_colour_scheme_and_needs_no_script(page, tmp_path, browse):
-    bare = page.with_name("bare.html")
-    bare.write_text(re.sub("<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    plain = page.with_name("bare.html")
+    plain.write_text(re.sub("<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
     seen = {}
-    for name, shown in (("light", page), ("dark", page), ("bare", bare)):
+    for name, shown in (("light", page), ("dark", page), ("bare", plain)):
         message = browse(shown, f"--screenshot={tmp_path / name}.png", dark=name == "dark").stderr
         assert "CONSOLE" not in message, message
         seen[name], shades = pixels(tmp_path / f"{name}.png")
@@ -209,12 +209,12 @@ def test_a_sweep_sorts_by_any_column(tmp_path, browse):
 @pytest.fixture
 def thousand(tmp_path):
     """A sweep of 1,000 points, one of which has a hostile text; all are without a curve."""
-    given = {**sweep_of(1000), "metrics": {}}
+    inputs = {**sweep_of(1000), "metrics": {}}
     hostile = "</script><img src=x onerror=\"document.title = 'owned'\"><!--<script>"
-    given["sweep_points"][3] = replace(
-        given["sweep_points"][3], chosen={"train.beta": hostile, "report.title": "run_3"}
+    inputs["sweep_points"][3] = replace(
+        inputs["sweep_points"][3], chosen={"train.beta": hostile, "report.title": "run_3"}
     )
-    (tmp_path / "index.html").write_text(render(**given), encoding="utf-8")
+    (tmp_path / "index.html").write_text(render(**inputs), encoding="utf-8")
     return tmp_path / "index.html"
 
 

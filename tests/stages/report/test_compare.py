@@ -19,8 +19,8 @@ def test_results_curves_and_differing_values_of_all_runs():
 
 
 def test_differences_at_any_depth_and_absent_keys_are_shown():
-    other = {**CONFIG, "train": {**CONFIG["train"], "beta": 0.5}, "extra": {"key": True}}
-    assert differences([CONFIG, other]) == [["train.beta", "0.01", "0.5"], ["extra.key", "–", "true"]]
+    changed = {**CONFIG, "train": {**CONFIG["train"], "beta": 0.5}, "extra": {"key": True}}
+    assert differences([CONFIG, changed]) == [["train.beta", "0.01", "0.5"], ["extra.key", "–", "true"]]
     assert differences([CONFIG, dict(CONFIG)]) == []
 
 

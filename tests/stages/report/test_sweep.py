@@ -35,10 +35,10 @@ def test_a_shared_training_is_a_single_line_with_the_common_values_of_its_points
 
 
 def test_a_run_has_the_same_colour_in_every_figure():
-    given = sweep_of(8)
-    for row in given["metrics"]["grpo/b0"]:
+    inputs = sweep_of(8)
+    for row in inputs["metrics"]["grpo/b0"]:
         del row["kl"]
-    source = render(**given)
+    source = render(**inputs)
     kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]
     assert "0, 1: " not in kl and '<li class="k2">2, 3: train.beta=0.01' in kl
     check(source, scripts=1)

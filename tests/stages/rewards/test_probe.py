@@ -63,9 +63,9 @@ def test_part_of_a_stop_token_spoils_rewards_that_read_to_the_end(tmp_path):
     assert problem.remedy.startswith("ask for <answer>")
     for split in ("train", "test"):  # a bare number is compared as a both
         (tmp_path / f"{split}.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
-    bare = dataset(path=str(tmp_path), solution="answer")
-    assert run(("qwen_accuracy",), bare).problems == ()
-    (problem,) = run(("qwen_accuracy",), bare, leftover=LETTER).problems
+    numbers = dataset(path=str(tmp_path), solution="answer")
+    assert run(("qwen_accuracy",), numbers).problems == ()
+    (problem,) = run(("qwen_accuracy",), numbers, leftover=LETTER).problems
     assert "stays in the text" in problem.rule
 
 
@@ -123,7 +123,7 @@ def test_a_penalty_is_no_reward_to_be_earned():
         reward = RewardConfig(functions, (1.0,) * len(functions), length)
         result = probe(GSM8K, config, reward, sample_rows(GSM8K, config, seed=0))
         assert (result.problems, result.earnable) == ((), True)
-    alone = RewardConfig(("soft_overlong",), (1.0,), length)
-    result = probe(GSM8K, config, alone, sample_rows(GSM8K, config, seed=0))
+    single = RewardConfig(("soft_overlong",), (1.0,), length)
+    result = probe(GSM8K, config, single, sample_rows(GSM8K, config, seed=0))
     assert not result.earnable
     assert [problem.value for problem in result.problems] == ["empty, wrong, cut off"]

@@ -67,7 +67,7 @@ def beginning_with(directory, token):
     describe(directory, BEGINNING, bos_token=token, tokenizer_class="PreTrainedTokenizerFast")
 
 
-def theirs(directory, turns, generation, **variables):
+def by_transformers(directory, turns, generation, **variables):
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     messages = [{"role": turn.role, "content": turn.content} for turn in turns]
@@ -76,7 +76,7 @@ def theirs(directory, turns, generation, **variables):
     )
 
 
-def ours(directory, turns, generation, thinking=None):
+def by_grpoflow(directory, turns, generation, thinking=None):
     config = tokenize("arith", chat_template=True, enable_thinking=thinking)
     encoder = make_encoder(directory, None, dataset(), config)
     return encoder.batch_parts([encoder.template.split(encoder.template.render(turns, generation))])[0]
@@ -86,9 +86,13 @@ def ours(directory, turns, generation, thinking=None):
 def test_thinking_on_and_off(directory, thinking):
     with_think(directory)
     variables = {} if thinking is None else {"enable_thinking": thinking}
-    assert ours(directory, TURNS, True, thinking) == theirs(directory, TURNS, True, **variables)
-    assert ours(directory, ANSWERED, False, thinking) == theirs(directory, ANSWERED, False, **variables)
-    assert (ours(directory, TURNS, True, False) == ours(directory, TURNS, True, thinking)) == (
+    assert by_grpoflow(directory, TURNS, True, thinking) == by_transformers(
+        directory, TURNS, True, **variables
+    )
+    assert by_grpoflow(directory, ANSWERED, False, thinking) == by_transformers(
+        directory, ANSWERED, False, **variables
+    )
+    assert (by_grpoflow(directory, TURNS, True, False) == by_grpoflow(directory, TURNS, True, thinking)) == (
         thinking is False
     )
 
@@ -100,9 +104,13 @@ def test_enable_thinking_needs_a_template_that_uses_it(directory):
 
 def test_the_begin_token_stands_before_texts_and_in_the_template(directory):
     beginning_with(directory, "<|endoftext|>")
-    result = ours(directory, TURNS, True)
+    result = by_grpoflow(directory, TURNS, True)
     begin = Tokenizer.from_file(str(directory / "tokenizer.json")).token_to_id("<|endoftext|>")
-    assert result == theirs(directory, TURNS, True) and result.index(begin) == 0 and result.count(begin) == 1
+    assert (
+        result == by_transformers(directory, TURNS, True)
+        and result.index(begin) == 0
+        and result.count(begin) == 1
+    )
     plain = make_encoder(directory, None, dataset(), tokenize("arith"))
     (row,), _ = plain.encode([Row(1, "1+1", "2\n#### 2")], with_answers=True)
     transformers = pytest.importorskip("transformers")

@@ -14,7 +14,7 @@ EDGES = [
 ]  # fmt: skip
 
 
-def ours(file, columns, page=PAGE):
+def write_file(file, columns, page=PAGE):
     dtype = str(next(iter(columns.values())).dtype)
     records = MindRecordFile(file, list(columns), dtype, page, HEADER)
     rows = len(next(iter(columns.values())))
@@ -23,7 +23,7 @@ def ours(file, columns, page=PAGE):
     records.close()
 
 
-def theirs(file, columns, page=PAGE):
+def write_with_mindspore(file, columns, page=PAGE):
     writer_module = pytest.importorskip("mindspore.mindrecord")
     writer = writer_module.FileWriter(str(file), shard_num=1)
     writer.set_header_size(HEADER)
@@ -64,7 +64,7 @@ SMALL = {
 
 @pytest.mark.parametrize("columns", SMALL.values(), ids=SMALL.keys())
 def test_a_small_file_is_byte_for_byte_mindspores(tmp_path, columns):
-    for name, write in (("ours", ours), ("theirs", theirs)):
+    for name, write in (("ours", write_file), ("theirs", write_with_mindspore)):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "a.mindrecord", columns)
     first, second = tmp_path / "ours" / "a.mindrecord", tmp_path / "theirs" / "a.mindrecord"
@@ -83,7 +83,7 @@ LARGE = {
 @pytest.mark.parametrize(("columns", "page"), LARGE.values(), ids=LARGE.keys())
 def test_mindspore_reads_back_what_was_written(tmp_path, columns, page):
     file = tmp_path / "a.mindrecord"
-    ours(file, columns, page)
+    write_file(file, columns, page)
     result = read(file, columns, shuffle=False)
     for name, values in columns.items():
         assert (np.array([row[name] for row in result]) == values).all()
@@ -93,7 +93,7 @@ def test_mindspore_reads_back_what_was_written(tmp_path, columns, page):
 def test_shards_and_shuffling_find_every_row_once(tmp_path):
     columns = {"x": np.arange(5000).reshape(1000, 5), "y": random_ids(1000, 40)}
     file = tmp_path / "a.mindrecord"
-    ours(file, columns)
+    write_file(file, columns)
     shuffled = [int(row["x"][0]) for row in read(file, columns, shuffle=True)]
     assert shuffled != sorted(shuffled)
     assert sorted(shuffled) == list(range(0, 5000, 5))

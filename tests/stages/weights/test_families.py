@@ -132,12 +132,12 @@ def test_there_and_back_is_exact(tmp_path, name):
     assert source.keys() == {part for weight in weights_of(model) for part in weight.parts}
     convert_directory(hf, tmp_path / "complete", False, None)
     for layout, degrees in (LAYOUTS | (EXPERTS if family_of(model).experts else {})).items():
-        own = tmp_path / layout
-        write_strategy(model, make_layout(**degrees), own / "strategy")
-        split_directory(tmp_path / "complete", own / "strategy", own / "ranks")
-        merge_directory(own / "ranks", own / "strategy", own / "merged")
-        export_directory(own / "merged", hf, own / "back")
-        result = read_bits(own / "back" / "model.safetensors")
+        directory = tmp_path / layout
+        write_strategy(model, make_layout(**degrees), directory / "strategy")
+        split_directory(tmp_path / "complete", directory / "strategy", directory / "ranks")
+        merge_directory(directory / "ranks", directory / "strategy", directory / "merged")
+        export_directory(directory / "merged", hf, directory / "back")
+        result = read_bits(directory / "back" / "model.safetensors")
         assert result.keys() == source.keys()
         assert all(np.array_equal(result[key], array) for key, array in source.items())
     moved = tmp_path / "moved"

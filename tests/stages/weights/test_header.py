@@ -51,23 +51,23 @@ def test_the_library_reads_what_is_built(tmp_path):
     assert np.frombuffer(bytes(read["ü"]["data"]), "<i8").tolist() == [7]
 
 
-def _one(begin=0, end=8, shape=(2,), dtype="F32"):
+def _single(begin=0, end=8, shape=(2,), dtype="F32"):
     return {"a": _entry(begin, end, list(shape), dtype)}
 
 
-TWICE = json.dumps(_one(0, 4, (1,)))[:-1] + ", " + json.dumps(_one(4, 8, (1,)))[1:]
+TWICE = json.dumps(_single(0, 4, (1,)))[:-1] + ", " + json.dumps(_single(4, 8, (1,)))[1:]
 CASES = {
-    "overlap": (_one() | {"b": _entry(4, 12, [2])}, 12),
-    "gap": (_one() | {"b": _entry(12, 20, [2])}, 20),
-    "truncated": (_one() | {"b": _entry(8, 16, [2])}, 15),
-    "extra bytes": (_one(), 9),
-    "wrong length": (_one(shape=(3,)), 8),
-    "offsets reversed": (_one(8, 0), 8),
+    "overlap": (_single() | {"b": _entry(4, 12, [2])}, 12),
+    "gap": (_single() | {"b": _entry(12, 20, [2])}, 20),
+    "truncated": (_single() | {"b": _entry(8, 16, [2])}, 15),
+    "extra bytes": (_single(), 9),
+    "wrong length": (_single(shape=(3,)), 8),
+    "offsets reversed": (_single(8, 0), 8),
     "not utf-8": (b"{\xff", 0),
-    "known to the library only": (_one(dtype="C64", shape=(1,)), 8),
+    "known to the library only": (_single(dtype="C64", shape=(1,)), 8),
     "duplicate": (TWICE.encode(), 8),
     "deep": (b"[" * 100_000, 0),
-    "size overflow": (_one(0, 8, (2**62, 4)), 8),
+    "size overflow": (_single(0, 8, (2**62, 4)), 8),
 }
 
 

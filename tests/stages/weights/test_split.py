@@ -109,8 +109,8 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
             (part,) = read_bits(folder / "ranks" / f"rank_{rank}" / "model.safetensors").values()
             np.testing.assert_array_equal(part, rank_part(full, layout, rank))
         merged = open_ranks(folder / "ranks", strategy)["w"]
-        alone = Strategy({"w": TensorLayout((1,), (-1,) * full.ndim, 0, 0)}, 1, 1)
-        split({"w": merged}, {folder / "back": alone}, None, None)
+        single = Strategy({"w": TensorLayout((1,), (-1,) * full.ndim, 0, 0)}, 1, 1)
+        split({"w": merged}, {folder / "back": single}, None, None)
     (back,) = read_bits(folder / "back" / "rank_0" / "model.safetensors").values()
     np.testing.assert_array_equal(back, full)
     assert read_tensor(merged).shape == shape

@@ -33,8 +33,8 @@ def main(case_file, weights, logits_file):
     for layer in network.model.layers if case["model"]["qkv_concat"] else ():
         layer.attention.split_qkv = layer.feed_forward.split = Split()
     (file,) = Path(weights).glob("*.safetensors")
-    given = ms.load_checkpoint(str(file), format="safetensors")
-    left, unused = ms.load_param_into_net(network, given, strict_load=True)
+    loaded = ms.load_checkpoint(str(file), format="safetensors")
+    left, unused = ms.load_param_into_net(network, loaded, strict_load=True)
     tied = {"lm_head.weight"} if case["model"]["tie_word_embeddings"] else set()
     assert set(left) <= tied and not unused, (left, unused)
     network.set_train(False)

@@ -92,5 +92,5 @@ def test_a_killed_run_repeats_the_losses_of_an_uninterrupted_run(command, uninte
 
 def complete(store):
     """Moments of which every file is complete."""
-    found = [checkpoints.moments(work / "output", PART, 1) for work in store.glob(".work/sft-*")]
-    return found[0] if found else []
+    saved = [checkpoints.moments(work / "output", PART, 1) for work in store.glob(".work/sft-*")]
+    return saved[0] if saved else []

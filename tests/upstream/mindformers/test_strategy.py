@@ -7,7 +7,7 @@ import pytest
 
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
-from tests.stages.weights.strategy.golden import OWN, fields, load
+from tests.stages.weights.strategy.golden import COPIES, fields, load
 from tests.upstream.programs import run
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1200)]  # two or eight compilations
@@ -16,7 +16,7 @@ FAMILIES = {"qwen2": {"qkv_has_bias": True}, "llama3": {"qkv_has_bias": False}}
 """What LlamaConfig is told of each."""
 
 
-@pytest.mark.parametrize("case", sorted(OWN.glob("*.json")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("case", sorted(COPIES.glob("*.json")), ids=lambda file: file.stem)
 def test_it_is_what_the_front_end_writes(checkout, interpreter, case, tmp_path):
     """MindSpore compiles the networks of all layouts in tests/data, and the files there are its output."""
     values = json.loads(case.read_text())

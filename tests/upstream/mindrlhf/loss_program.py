@@ -104,10 +104,10 @@ def where(pack, prompt_mask, mask):
     return result
 
 
-def spread(pack, place, rows):
+def spread(pack, position, rows):
     """An array of the pack: entry i belongs to the token at i + 1 (add_experience shifts the mask)."""
     result = np.zeros(len(pack["prompt_completion_ids"]), np.float32)
-    for row, first, count in place:
+    for row, first, count in position:
         begin = np.flatnonzero(rows["mask"][row])[0]
         result[first - 1 : first - 1 + count] = rows["values"][row, begin : begin + count]
     return result

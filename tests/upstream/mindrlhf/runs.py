@@ -99,12 +99,12 @@ class Finish:
     done: Finished
 
 
-def finish(recipe: Recipe, place: Path, *more: str) -> Finish:
+def finish(recipe: Recipe, directory: Path, *more: str) -> Finish:
     """Run all stages."""
-    done = run(place / "store", recipe.overrides(*more))
+    done = run(directory / "store", recipe.overrides(*more))
     assert done.exit_code == 0, done.stderr
-    (log,) = logs(place / "store")
-    return Finish(place / "store", log, done)
+    (log,) = logs(directory / "store")
+    return Finish(directory / "store", log, done)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,11 @@ class Stopped:
 
 
 def record(
-    recipe: Recipe, place: Path, *more: str, first: Sequence[str] = (), at: str = "epoch: 0, step: 2 start"
+    recipe: Recipe,
+    directory: Path,
+    *more: str,
+    first: Sequence[str] = (),
+    at: str = "epoch: 0, step: 2 start",
 ) -> Stopped:
     """Kill a run when worker 0 logs `at`, then repeat the command.
 
@@ -135,11 +139,11 @@ def record(
         first: further overrides of the run that is killed.
         at: part of a log line that both runs log.
     """
-    store = place / "store"
+    store = directory / "store"
     killed = command(store, recipe.overrides(*more, *first))
     kill_when(lambda: any(at in log for log in logs(store)), killed, store)
     (work,) = store.glob(".work/grpo-*")
-    left = Path(shutil.copytree(work, place / "left", symlinks=True))
+    left = Path(shutil.copytree(work, directory / "left", symlinks=True))
     resumed: set[str] = set()
 
     def look() -> None:

@@ -52,10 +52,10 @@ def text_request(job, directory, ids):
     at = dataclasses.replace(paths(job), tokenizer=directory)
     predict = directory / f"predict_{job.version}_{job.engine.tokenizer}.yaml"
     predict.write_text(dump(all_configs(job, at, resume=False)["predict.yaml"]))
-    given = dict(item[2:].split("=", 1) for item in arguments(job, at, resume=False))
-    kind = given.get("tokenizer_type", given.get("custom_model_name"))
+    passed = dict(item[2:].split("=", 1) for item in arguments(job, at, resume=False))
+    kind = passed.get("tokenizer_type", passed.get("custom_model_name"))
     return {
-        "what": "text", "version": job.version, "type": kind, "tokenizer_dir": given["tokenizer_dir"],
+        "what": "text", "version": job.version, "type": kind, "tokenizer_dir": passed["tokenizer_dir"],
         "predict": str(predict), "ids": [ids],
     }  # fmt: skip
 
@@ -203,13 +203,13 @@ def test_settings_that_vllm_does_not_get(version, checkout):
     calls = [
         node for node in ast.walk(ast.parse(worker.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
     ]
-    given = {
+    passed = {
         name: {word.arg: ast.unparse(word.value) for word in call.keywords}
         for call in calls
         if (name := ast.unparse(call.func)) in ("SamplingParams", "LLM")
     }
-    assert "min_p" not in given["SamplingParams"] and "seed" not in given["SamplingParams"]
-    assert given["LLM"]["seed"] == "self.dp_rank_id"
+    assert "min_p" not in passed["SamplingParams"] and "seed" not in passed["SamplingParams"]
+    assert passed["LLM"]["seed"] == "self.dp_rank_id"
     state = checkout(f"mindrlhf-{version}") / "mindrlhf/third_party/vllm/vllm_v_general/parallel_state.py"
     assert 'os.getenv("WORLD_SIZE", "-1")' in state.read_text(encoding="utf-8")
     examples = (checkout(f"mindrlhf-{version}") / "examples/grpo").rglob("*.sh")

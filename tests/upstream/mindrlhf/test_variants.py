@@ -55,14 +55,14 @@ def test_a_reward_that_breaks_is_named_and_the_run_goes_on_when_it_is_mended(ups
         f"    open({str(flag)!r}, 'w').close()\n"
     )
     source.write_text(text.replace(line, broken + line), encoding="utf-8")
-    mine = Recipe(recipe.model, home, recipe.engine)
+    recipe_here = Recipe(recipe.model, home, recipe.engine)
     store = tmp_path / "store"
-    failed = run(store, mine.overrides())
+    failed = run(store, recipe_here.overrides())
     assert failed.exit_code == 1
     assert "ZeroDivisionError: my reward" in failed.stderr and "worker_0.log" in failed.stderr
     assert not list(store.glob("grpo/*/manifest.json")) and not living(store)
     source.write_text(text, encoding="utf-8")
-    done = run(store, mine.overrides())
+    done = run(store, recipe_here.overrides())
     assert done.exit_code == 0, done.stderr
     assert result(store, "grpo")["resumed_from"] == [0, 1]
     check_finished(store)

@@ -48,11 +48,11 @@ class Window:
     def standin(self, root):
         """Return the overrides of the mock of the same version, with upstream's templates."""
         home = Path(shutil.copytree(HOME, root / "checkouts"))
-        own = home / WINDOWS[self.version].name
+        standin = home / WINDOWS[self.version].name
         templates = "configs/model/templates.json"
-        shutil.copyfile(self.home / templates, own / templates)
+        shutil.copyfile(self.home / templates, standin / templates)
         return [
-            f"engine.mindspeed_rl_home={own}",
+            f"engine.mindspeed_rl_home={standin}",
             f"engine.mindspeed_llm_home={home / 'llm'}",
             f"engine.python={sys.executable}",
         ]

@@ -25,7 +25,7 @@ UNREACHED = (
 """What launcher_ms.py imports besides."""
 
 
-def import_alone(home: Path) -> None:
+def import_isolated(home: Path) -> None:
     """Import packages without their __init__, and UNREACHED as what is hidden besides."""
     for name in (f"mindspeed_rl{end}" for end in PACKAGES):
         module = sys.modules[name] = ModuleType(name)
@@ -36,7 +36,7 @@ def import_alone(home: Path) -> None:
         module.__getattr__ = import_module("sitecustomize")._attribute  # type: ignore[method-assign]
 
 
-def kept(prefix: str, limit: int) -> list[dict[str, int]]:
+def retained_rows(prefix: str, limit: int) -> list[dict[str, int]]:
     """Lengths of the rows that training reads."""
     read: Any = import_module("mindspeed_rl.datasets.indexed_dataset").get_packed_indexed_dataset
     result = read(prefix, limit)
@@ -81,19 +81,19 @@ def free_port() -> int:
     return int(launcher.RayActorGroupMs._get_free_port())
 
 
-def report(asked: Callable[[], Any]) -> Any:
+def report(function: Callable[[], Any]) -> Any:
     """Return its result or its failure."""
     try:
-        return asked()
+        return function()
     except Exception:
         return traceback.format_exc()
 
 
 def main(home: Path, request: dict[str, Any]) -> dict[str, Any]:
     """Answers by the request's names."""
-    import_alone(home)
+    import_isolated(home)
     return {
-        "kept": kept(**request["kept"]),
+        "kept": retained_rows(**request["kept"]),
         "prompts": {name: encode(home, name=name, **request["encode"]) for name in request["templates"]},
         "line": line(**request["line"]),
         "meets": [report(lambda variables=variables: meet(variables)) for variables in request["meet"]],

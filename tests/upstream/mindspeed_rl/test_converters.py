@@ -21,10 +21,10 @@ SHAPE = [
     "model=qwen2_5_7b", "model.hidden_size=64", "model.num_hidden_layers=4", "model.num_attention_heads=4",
     "model.num_key_value_heads=2", "model.intermediate_size=96", "model.vocab_size=512",
 ]  # fmt: skip
-QWEN3 = [one.replace("qwen2_5_7b", "qwen3_8b") for one in SHAPE]
+QWEN3 = [override.replace("qwen2_5_7b", "qwen3_8b") for override in SHAPE]
 """Heads of 128, more than hidden_size / heads; of the newer window alone."""
 QWEN3_MOE = [
-    *[one.replace("qwen2_5_7b", "qwen3_30b_a3b") for one in SHAPE],
+    *[override.replace("qwen2_5_7b", "qwen3_30b_a3b") for override in SHAPE],
     "model.qwen3_moe.num_experts=4", "model.qwen3_moe.num_experts_per_tok=2",
     "model.qwen3_moe.moe_intermediate_size=48",
 ]  # fmt: skip

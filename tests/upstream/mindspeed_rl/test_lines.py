@@ -88,7 +88,7 @@ def pairs(line):
     return [(name, float(value)) for name, value in re.findall(r"([\w./-]+) : (\S+)", line)]
 
 
-def found_in(tmp_path, log):
+def diagnosed_in(tmp_path, log):
     (tmp_path / "worker_0.log").write_text(log)
     first = diagnose(tmp_path).first
     return first.failure.name if first is not None and first.failure is not None else None
@@ -97,7 +97,7 @@ def found_in(tmp_path, log):
 def test_workers_meet_with_the_variables_that_are_rendered_and_not_without_rank(answers, tmp_path):
     rendered, without = answers.by_name["meets"]
     assert isinstance(rendered, int) and rendered > 0
-    assert "KeyError: 'RANK'" in without and found_in(tmp_path, without) == "mindspeed_rl_rank"
+    assert "KeyError: 'RANK'" in without and diagnosed_in(tmp_path, without) == "mindspeed_rl_rank"
 
 
 def test_the_newest_launcher_fails_as_doctor_and_diagnose_report(answers, tmp_path):
@@ -106,7 +106,7 @@ def test_the_newest_launcher_fails_as_doctor_and_diagnose_report(answers, tmp_pa
         return
     defect = contract.broken_port(str(answers.window.home))
     assert defect is not None and defect[0].startswith(f"{contract.LAUNCHER}:158 ")
-    assert found_in(tmp_path, answers.by_name["port"]) == "mindspeed_rl_port"
+    assert diagnosed_in(tmp_path, answers.by_name["port"]) == "mindspeed_rl_port"
 
 
 def test_prompts_up_to_the_longest_length_are_retained(answers):

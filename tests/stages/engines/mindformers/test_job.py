@@ -12,8 +12,8 @@ SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")
 
 def test_the_stand_in_declares_every_passed_argument():
     declared = (DATA / "mindformers_standin" / "run_mindformer.py").read_text()
-    given = arguments(job_of(*SEVEN), PATHS, resume=True)
-    assert all(f'"{name}"' in declared for name in given[::2])
+    passed = arguments(job_of(*SEVEN), PATHS, resume=True)
+    assert all(f'"{name}"' in declared for name in passed[::2])
 
 
 @pytest.mark.parametrize("engine", ["local", "mindrlhf", "mindrlhf_one_stage"])

@@ -21,14 +21,14 @@ def test_a_step_is_read_with_grpoflows_metric_names():
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("logged", "meant"),
     [
         ("loss:[1.125/1.250], ", {"loss": 1.125}),
         ("loss:   nan, ", {"loss": pytest.approx(float("nan"), nan_ok=True)}),
     ],
 )
-def test_losses_are_read_in_every_form(said, meant):
-    row, _ = read_step(SINK.replace("loss: 1.125, ", said), 1) or ({}, 0)
+def test_losses_are_read_in_every_form(logged, meant):
+    row, _ = read_step(SINK.replace("loss: 1.125, ", logged), 1) or ({}, 0)
     assert row["loss"] == meant["loss"]
 
 

@@ -32,9 +32,9 @@ def _rendered(values):
 
 
 def test_only_rendered_sizes_change():
-    own = load(RECIPE).plain()
-    small = shrink(own, Path("/small"), Path("/script.json"))
-    before, after = _rendered(own), _rendered(small)
+    plain = load(RECIPE).plain()
+    small = shrink(plain, Path("/small"), Path("/script.json"))
+    before, after = _rendered(plain), _rendered(small)
     assert _without_checkpoints(before).keys() >= _without_checkpoints(after).keys()
     different = {key for key in after if before.get(key) != after[key]}
     steps = {key for key in different if key.endswith("save_checkpoint_steps")}

@@ -87,10 +87,10 @@ def rendered(context):
     return values
 
 
-def launched(context, said=".........Training Over!............."):
+def launched(context, line=".........Training Over!............."):
     file = context.work / "start.json"
     logs = context.work.parent / "logs"
-    (logs / "worker_0.log").write_text(f"INFO - {said}\n")
+    (logs / "worker_0.log").write_text(f"INFO - {line}\n")
     file.write_text(json.dumps({**json.loads(file.read_text()), "logs": str(logs)}))
 
 

@@ -77,7 +77,7 @@ def test_the_copy_next_to_the_scripts_decides_without_grpoflow(tmp_path):
     shutil.copyfile(checkpoints.__file__, copy)
     command = [sys.executable, "-I", str(copy), str(root), "2"]  # -I: neither our directory nor PYTHONPATH
 
-    def ask():
+    def decide():
         requested = [
             subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(3)
         ]
@@ -85,12 +85,12 @@ def test_the_copy_next_to_the_scripts_decides_without_grpoflow(tmp_path):
         assert len(set(output)) == 1 and len({item.returncode for item in requested}) == 1
         return [requested[0].returncode, output[0]]
 
-    assert ask() == [3, "begins"]
+    assert decide() == [3, "begins"]
     assert (root / checkpoints.RESUMED).read_text() == "null"
     save_all(root, "0_1865")
     save_all(root, "1_0")
     save(root, "train", 0, "1_5")
-    assert ask() == [0, "resumes from checkpoint 1_0"]
+    assert decide() == [0, "resumes from checkpoint 1_0"]
     assert json.loads((root / checkpoints.RESUMED).read_text()) == [1, 0]
     assert json.loads((root / "train/rank_0/meta.json").read_text())["last_epoch"] == 1
     assert not [path for path in root.rglob("*") if path.is_file() and "safetensors" not in path.suffix

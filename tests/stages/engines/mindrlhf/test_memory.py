@@ -89,5 +89,5 @@ def test_exact_terms_equal_the_bytes_of_mindspores_layouts(file):
     """Every layout that MindSpore wrote, in full width, each pipeline stage of it."""
     model, layout, stages = golden.load(file)
     item = {"float32": 4, "bfloat16": 2, "float16": 2}[model.param_init_type]
-    wanted = [expected(count, item) for count in golden.held(model, stages)]
-    assert exact(job_with(model, layout)) == wanted
+    counted = [expected(count, item) for count in golden.held(model, stages)]
+    assert exact(job_with(model, layout)) == counted

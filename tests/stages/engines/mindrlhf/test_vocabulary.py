@@ -49,7 +49,7 @@ def test_the_tokenizer_follows_from_a_local_directory(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "stays"),
+    ("overrides", "remains"),
     [
         (["model.variant=instruct"], True),
         (["model.variant=base"], False),  # ends with the padding token, which is cut off
@@ -58,8 +58,8 @@ def test_the_tokenizer_follows_from_a_local_directory(tmp_path):
         (["model.variant=base", "model.eos_token_id=[151645]"], True),
     ],
 )
-def test_text_that_remains_of_a_stop_token(overrides, stays):
+def test_text_that_remains_of_a_stop_token(overrides, remains):
     job = job_of(*SEVEN, *overrides)
     result = leftover(job.model, job.engine.tokenizer)
-    assert (result is not None) is stays
+    assert (result is not None) is remains
     assert result is None or result.text == "\u24a0"

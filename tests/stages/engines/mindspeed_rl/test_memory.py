@@ -14,18 +14,18 @@ def term(name, role, *overrides):
 
 
 def test_bytes_per_parameter_on_a_single_card_are_megatrons():
-    alone = ("layout=dp1_mp1_pp1",)
-    assert term("weights", 0, *alone) == 2 * PARAMETERS
-    assert term("gradients", 0, *alone) == 4 * PARAMETERS
-    assert term("optimizer", 0, *alone) == 12 * PARAMETERS
-    assert term("weights", 2, *alone) == 2 * PARAMETERS
+    single = ("layout=dp1_mp1_pp1",)
+    assert term("weights", 0, *single) == 2 * PARAMETERS
+    assert term("gradients", 0, *single) == 4 * PARAMETERS
+    assert term("optimizer", 0, *single) == 12 * PARAMETERS
+    assert term("weights", 2, *single) == 2 * PARAMETERS
 
 
 def test_the_distributed_optimizer_is_divided_among_replicas_only():
-    alone, four = (term("optimizer", 0, f"layout=dp{dp}_mp1_pp1") for dp in (1, 4))
-    assert four == alone // 4
+    single, four = (term("optimizer", 0, f"layout=dp{dp}_mp1_pp1") for dp in (1, 4))
+    assert four == single // 4
     complete = term("optimizer", 0, "layout=dp4_mp1_pp1", "layout.train.enable_parallel_optimizer=false")
-    assert complete == alone
+    assert complete == single
     assert term("weights", 0, "layout=dp4_mp1_pp1") == 2 * PARAMETERS
 
 

@@ -61,8 +61,8 @@ def test_files_of_the_shipped_shapes(name):
 
 
 def test_workers_variables_are_text_and_the_users_override_them():
-    given = "+engine.runtime_env={HCCL_SOCKET_IFNAME: eth0, HCCL_IF_BASE_PORT: 30000}"
-    variables = yaml.safe_load(dump(runtime_env(job_of(*GOLDEN["7b_a3"], given))))["env_vars"]
+    override = "+engine.runtime_env={HCCL_SOCKET_IFNAME: eth0, HCCL_IF_BASE_PORT: 30000}"
+    variables = yaml.safe_load(dump(runtime_env(job_of(*GOLDEN["7b_a3"], override))))["env_vars"]
     assert all(isinstance(value, str) for value in variables.values())
     assert (variables["HCCL_SOCKET_IFNAME"], variables["HCCL_IF_BASE_PORT"]) == ("eth0", "30000")
 

@@ -27,7 +27,7 @@ RANKS = ("mp_rank_00", "mp_rank_01")
 
 @pytest.fixture(scope="module")
 def config():
-    given = [
+    overrides = [
         "engine=mindspeed_rl",
         f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}",
         f"engine.mindspeed_llm_home={HOME / 'llm'}",
@@ -45,7 +45,7 @@ def config():
         "engine.micro_batch_size=1",
         *WEIGHTS,
     ]
-    return load(given).plain()
+    return load(overrides).plain()
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +87,9 @@ def trained(config, model, tmp_path):
     data.mkdir()
     for file in tokenize.data_files(data / "data"):
         write_index(file.with_suffix(""), [[1, 2], [3]])
-    given = context(config, tmp_path, "grpo", weights=weights, tokenize=data, fetch=model)
-    train.prepare(given)
-    return given
+    made = context(config, tmp_path, "grpo", weights=weights, tokenize=data, fetch=model)
+    train.prepare(made)
+    return made
 
 
 def test_a_killed_run_resumes_from_its_last_complete_checkpoint(trained):
@@ -120,12 +120,12 @@ def test_a_run_that_was_killed_after_its_end_is_not_repeated(trained, tmp_path):
 
 
 def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
-    spoken = [
+    lines = [
         line
         for step in range(1, 5)
         for line in (*sample_lines(9, "1+1", f"is {step}", "2"), iteration_line(step, 4))
     ]
-    launch(trained.work, tmp_path / "logs", spoken)
+    launch(trained.work, tmp_path / "logs", lines)
     shown: list[tuple[float, float, str]] = []
     watch = train.watch(trained.config, tmp_path / "logs", trained.work, lambda *words: shown.append(words))
     for iteration in (2, 4):
@@ -173,35 +173,35 @@ def test_exit_code_0_is_no_sufficient_proof(trained, tmp_path, case, message):
 
 
 def test_convert_artifact_does_not_change_without_its_version(config, model, tmp_path):
-    given = context(config, tmp_path, "convert", fetch=model)
-    convert.prepare(given)
-    check("mindspeed_rl_convert/prepare", given.work, tmp_path)
-    assert (given.work / "hf/model.safetensors").is_symlink()
+    made = context(config, tmp_path, "convert", fetch=model)
+    convert.prepare(made)
+    check("mindspeed_rl_convert/prepare", made.work, tmp_path)
+    assert (made.work / "hf/model.safetensors").is_symlink()
     with pytest.raises(InputError, match="must name what the converter wrote"):
-        convert.collect(given)
-    save_checkpoint(given.work / "mcore", 1, RANKS, optimizer=False)
-    convert.collect(given)
-    assert json.loads((given.output / "result.json").read_text())["tensor_model_parallel_size"] == 2
-    assert (given.output / "mcore" / TRACKER).read_text() == "1"
-    check("mindspeed_rl_convert/collect", given.output, tmp_path)
+        convert.collect(made)
+    save_checkpoint(made.work / "mcore", 1, RANKS, optimizer=False)
+    convert.collect(made)
+    assert json.loads((made.output / "result.json").read_text())["tensor_model_parallel_size"] == 2
+    assert (made.output / "mcore" / TRACKER).read_text() == "1"
+    check("mindspeed_rl_convert/collect", made.output, tmp_path)
 
 
 @pytest.fixture
 def exported(config, model, tmp_path):
     grpo = tmp_path / "grpo"
     save_checkpoint(grpo / "mcore", 4, RANKS, optimizer=False)
-    given = context(config, tmp_path, "export", grpo=grpo, fetch=model)
-    export.prepare(given)
-    return given
+    made = context(config, tmp_path, "export", grpo=grpo, fetch=model)
+    export.prepare(made)
+    return made
 
 
-@pytest.mark.parametrize("place", ["mg2hf", "mg2hg"])
-def test_export_artifact_does_not_change_without_its_version(exported, model, place):
+@pytest.mark.parametrize("directory", ["mg2hf", "mg2hg"])
+def test_export_artifact_does_not_change_without_its_version(exported, model, directory):
     check("mindspeed_rl_export/prepare", exported.work, exported.work.parent)
     original = load_file(model / "model.safetensors")
     changed = {name: (tensor + 1).astype(tensor.dtype) for name, tensor in original.items()}
-    (exported.work / "hf" / place).mkdir()
-    save_file(changed, exported.work / "hf" / place / "model-00001-of-00001.safetensors")
+    (exported.work / "hf" / directory).mkdir()
+    save_file(changed, exported.work / "hf" / directory / "model-00001-of-00001.safetensors")
     export.collect(exported)
     result = load_file(exported.output / "model.safetensors")
     assert result.keys() == original.keys()
@@ -261,28 +261,28 @@ def asking(config, **engine):
 
 
 def test_tokenize_artifact_does_not_change_without_its_version(config, model, questions, tmp_path):
-    given = context(asking(config), tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
-    tokenize.prepare(given)
-    check("mindspeed_rl_tokenize/prepare", given.work, tmp_path, model)
-    rows = json.loads((given.work / "train.json").read_text())
+    made = context(asking(config), tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    tokenize.prepare(made)
+    check("mindspeed_rl_tokenize/prepare", made.work, tmp_path, model)
+    rows = json.loads((made.work / "train.json").read_text())
     assert len(rows) == 29 and rows[0] == {"problem": "0 + 1 =", "answer": "1"}
     assert all(len(row["problem"]) < 20 for row in rows)
-    values = yaml.safe_load((given.work / "configs/train.yaml").read_text())
+    values = yaml.safe_load((made.work / "configs/train.yaml").read_text())
     assert values["map_keys"] == {"prompt": "problem", "query": "", "response": "answer", "system": ""}
-    assert values["input"] == str(given.work / "train.json")
+    assert values["input"] == str(made.work / "train.json")
     assert Path(values["output_prefix"]).parent.is_dir()  # upstream asks for it
-    for file in tokenize.data_files(given.work / "out/data"):
+    for file in tokenize.data_files(made.work / "out/data"):
         write_index(file.with_suffix(""), [[1]] * 28)
     with pytest.raises(InputError, match="must hold the 29 rows that were given"):
-        tokenize.collect(given)
-    shutil.rmtree(given.output)
-    given.output.mkdir()
-    for file in tokenize.data_files(given.work / "out/data"):
+        tokenize.collect(made)
+    shutil.rmtree(made.output)
+    made.output.mkdir()
+    for file in tokenize.data_files(made.work / "out/data"):
         write_index(file.with_suffix(""), [[1]] * 29)
-    tokenize.collect(given)
-    result = json.loads((given.output / "result.json").read_text())
+    tokenize.collect(made)
+    result = json.loads((made.output / "result.json").read_text())
     assert result["train"] == {"rows": 29, "left_out": 1, "prefix": "data"}
-    check("mindspeed_rl_tokenize/collect", given.output, tmp_path)
+    check("mindspeed_rl_tokenize/collect", made.output, tmp_path)
     sample = result["files"]["test"]["samples"][0]
     assert "Think first, then answer in \\boxed{}." in json.dumps(sample).encode().decode("unicode_escape")
 
@@ -291,12 +291,12 @@ def test_rows_left_out_count_as_bad_and_answers_are_of_any_length(config, model,
     values = asking(config)
     strict = {**values, "dataset": {**values["dataset"], "max_bad_share": 0.0}}
     (tmp_path / "strict").mkdir()
-    given = context(strict, tmp_path / "strict", "tokenize", fetch=model, fetch_dataset=questions)
+    made = context(strict, tmp_path / "strict", "tokenize", fetch=model, fetch_dataset=questions)
     with pytest.raises(InputError, match=r"train\.jsonl:4: the prompt of 'question' .*1 of 30 rows"):
-        tokenize.prepare(given)
+        tokenize.prepare(made)
     rows = [json.loads(line) for line in (questions / "train.jsonl").open()]
     rows[5]["answer"] = "#### " + "9" * 5000
     (questions / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = context(values, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
-    tokenize.prepare(given)
-    assert json.loads((given.work / "train.json").read_text())[4]["answer"] == "9" * 5000
+    made = context(values, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    tokenize.prepare(made)
+    assert json.loads((made.work / "train.json").read_text())[4]["answer"] == "9" * 5000

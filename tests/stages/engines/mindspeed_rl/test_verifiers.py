@@ -53,5 +53,5 @@ def test_a_verifier_without_weight_is_not_judged():
 def test_the_template_of_a_checkout_is_read():
     """The stand-ins' qwen_r1 asks for a box and not, like upstream's, for tags, too."""
     for home in WINDOWS.values():
-        own = {"mindspeed_rl_home": str(home), "prompt_type": "qwen_r1"}
-        assert warnings("acc", **own) == [] and len(warnings("base_acc", **own)) == 1
+        settings = {"mindspeed_rl_home": str(home), "prompt_type": "qwen_r1"}
+        assert warnings("acc", **settings) == [] and len(warnings("base_acc", **settings)) == 1

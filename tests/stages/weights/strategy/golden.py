@@ -11,8 +11,8 @@ from stages.models.families import parameter_shapes
 from stages.weights.strategy.files import Strategy
 from tests.stages.weights.checkpoints import make_layout, make_model
 
-OWN = Path(__file__).parents[3] / "data" / "strategy"
-RAW = OWN / "raw_d1m2p2"
+COPIES = Path(__file__).parents[3] / "data" / "strategy"
+RAW = COPIES / "raw_d1m2p2"
 SHARED = (
     Path(os.environ.get("GRPOFLOW_SHARED", Path(__file__).parents[5] / "shared")) / "data" / "strategy_golden"
 )
@@ -20,7 +20,7 @@ SHARED = (
 
 def cases() -> list[Path]:
     """Our copies, and all others where the shared folder is there; each name once."""
-    return sorted({file.name: file for folder in (SHARED, OWN) for file in folder.glob("*.json")}.values())
+    return sorted({file.name: file for folder in (SHARED, COPIES) for file in folder.glob("*.json")}.values())
 
 
 def load(file: Path, **changes: object) -> tuple[ModelConfig, RoleLayout, dict]:

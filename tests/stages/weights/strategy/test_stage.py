@@ -22,10 +22,10 @@ def test_golden(file, tmp_path):
     for stage, parameters in expected.items():
         rank_file = tmp_path / f"ckpt_strategy_rank_{int(stage) * cards}.ckpt"
         tensors = serialization._build_protobuf_strategy(str(rank_file))
-        own = {name: tensor for name, tensor in tensors.items() if not name.startswith("adam_")}
-        assert {name: _fields(tensor) for name, tensor in own.items()} == parameters
+        weights = {name: tensor for name, tensor in tensors.items() if not name.startswith("adam_")}
+        assert {name: _fields(tensor) for name, tensor in weights.items()} == parameters
         states = {state + name for name in parameters for state in ("adam_m.", "adam_v.")}
-        assert tensors.keys() == own.keys() | states
+        assert tensors.keys() == weights.keys() | states
 
 
 def _fields(layout):

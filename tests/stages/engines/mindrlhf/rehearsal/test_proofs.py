@@ -24,8 +24,8 @@ def _grpo(directory, *steps, completion="a \\boxed{1}"):
     return directory
 
 
-def _states(found):
-    return {proof.what: proof.state for proof in found}
+def _states(listed):
+    return {proof.what: proof.state for proof in listed}
 
 
 @pytest.mark.parametrize(

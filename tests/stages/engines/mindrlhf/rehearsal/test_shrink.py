@@ -59,20 +59,20 @@ def _job(values):
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("resume", [False, True])
 def test_only_rendered_sizes_change(name, resume):
-    own = flat(grpo_config(_job(_plain(name)), PATHS, resume))
+    original = flat(grpo_config(_job(_plain(name)), PATHS, resume))
     small = flat(grpo_config(_job(_small(name)), PATHS, resume))
-    assert own.keys() == small.keys()
-    different = {key for key in own if own[key] != small[key]}
+    assert original.keys() == small.keys()
+    different = {key for key in original if original[key] != small[key]}
     assert different <= RENDERED
     assert different  # it did shrink
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_models_files_differ_in_size_only(name):
-    own = all_configs(_job(_plain(name)), PATHS, resume=False)
+    original = all_configs(_job(_plain(name)), PATHS, resume=False)
     small = all_configs(_job(_small(name)), PATHS, resume=False)
-    for file in own.keys() - {CONFIG}:
-        left, right = flat(own[file]["model"]), flat(small[file]["model"])
+    for file in original.keys() - {CONFIG}:
+        left, right = flat(original[file]["model"]), flat(small[file]["model"])
         different = {key.rpartition(".")[2] for key in left if left[key] != right[key]}
         assert left.keys() == right.keys()
         assert different <= MODEL_SIZES
