@@ -1,7 +1,6 @@
 """Known failures, read from failures.yaml and the tables that engines add."""
 
 import functools
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -48,8 +47,3 @@ def failures() -> tuple[Failure, ...]:
         if isinstance(entry["pattern"], list):
             entry["pattern"] = "|".join(entry["pattern"])
     return (*(Failure(**entry) for entry in entries), GRPOFLOW_ERROR)
-
-
-def fill(text: str, match: re.Match[str]) -> str:
-    """Insert the groups of a match into `text`; groups without a match become question marks."""
-    return text.format(**{name: value or "?" for name, value in match.groupdict().items()})

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launch.diagnose.failures import Failure, failures, fill
+from launch.diagnose.failures import Failure, failures
 
 HEAD_BYTES, TAIL_BYTES = 32 * 2**10, 192 * 2**10
 """Sizes of the searched parts; the middle of a long log is progress output."""
@@ -80,17 +80,17 @@ def search(log: Path) -> Finding | None:
     waits = failure is not None and failure.kind == "follows"
     matches = match.re.finditer(text, match.start()) if waits else ()
     peers = dict.fromkeys(int(peer) for follows in matches if (peer := follows.groupdict().get("peer")))
-    process = match.groupdict().get("pid")
+    groups = {name: value or "?" for name, value in match.groupdict().items()}
     return Finding(
         log=log,
         line=number,
         text=line[:_LINE_CHARACTERS],
         time=_time(log, text[begin : begin + (1 << 16)]),
         failure=failure,
-        cause=fill(failure.cause, match) if failure else "",
-        remedy=fill(failure.remedy, match) if failure else "",
+        cause=failure.cause.format(**groups) if failure else "",
+        remedy=failure.remedy.format(**groups) if failure else "",
         peers=tuple(peers),
-        process=int(process) if process else None,
+        process=int(match["pid"]) if match.groupdict().get("pid") else None,
         rank=rank_of(log),
         kind=failure.kind if failure else "unknown",
     )

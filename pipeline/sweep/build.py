@@ -214,7 +214,7 @@ class Sweep:
         contents = {
             "sweep.json": json.dumps(values, indent=1),
             "table.csv": table(points),
-            "index.html": page(values, varied(points), self._store.root, self._config_dir),
+            "index.html": page(values, points, self._store.root, self._config_dir),
         }
         try:
             directory.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,11 @@ class Point:
     artifacts: dict[str, str] = field(default_factory=dict)
     """Stage -> STAGE/FIRST-16-DIGITS."""
 
+    @property
+    def values(self) -> dict[str, str]:
+        """Values of the overrides, by key."""
+        return dict(override.partition("=")[::2] for override in self.overrides)
+
 
 def without_secrets(points: Sequence[Point]) -> list[Point]:
     """Return copies of points without the secrets in overrides and messages."""
@@ -52,8 +57,7 @@ def varied(points: Sequence[Point]) -> list[str]:
     """Return the keys whose values differ between points."""
     values: dict[str, set[str]] = {}
     for point in points:
-        for override in point.overrides:
-            key, _, value = override.partition("=")
+        for key, value in point.values.items():
             values.setdefault(key, set()).add(value)
     return [key for key, seen in values.items() if len(seen) > 1]
 
@@ -71,8 +75,7 @@ def table(points: Sequence[Point]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["point", "state", *keys, *results, "run", "message"])
     for point in points:
-        chosen = dict(override.partition("=")[::2] for override in point.overrides)
-        row = [point.number, point.state, *(chosen.get(key, "") for key in keys)]
+        row = [point.number, point.state, *(point.values.get(key, "") for key in keys)]
         writer.writerow(
             [*row, *(point.result.get(key, "") for key in results), point.run or "", point.message]
         )
@@ -84,10 +87,9 @@ def show(points: Sequence[Point], out: Console) -> None:
     keys = varied(points)
     shown = Table("point", *keys, "before grpo", "after grpo", "gain", "state")
     for point in sorted(points, key=lambda point: -accuracy(point.result)):
-        chosen = dict(override.partition("=")[::2] for override in point.overrides)
         figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
         state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
-        shown.add_row(str(point.number), *(chosen.get(key, "") for key in keys), *figures, state)
+        shown.add_row(str(point.number), *(point.values.get(key, "") for key in keys), *figures, state)
     out.print(shown)
 
 

@@ -5,7 +5,7 @@ import shlex
 from dataclasses import asdict
 
 from pipeline.sweep.page import page
-from pipeline.sweep.points import Point, varied
+from pipeline.sweep.points import Point
 
 HOSTILE = "report.title='a b; $(rm -rf ~) <script>alert(1)</script> \"q\"'"
 
@@ -35,7 +35,7 @@ def test_page_shows_results_of_the_points(tmp_path):
               result={"accuracy_sft": 0.2, "accuracy_grpo": 0.75}, artifacts={"fetch": "fetch/00"}),
         Point(2, ["store=s", "seed=2"], "failed", "stage grpo failed", artifacts={"grpo": "grpo/never"}),
     ]  # fmt: skip
-    source = page(written(points), varied(points), tmp_path, tmp_path / "my conf")
+    source = page(written(points), points, tmp_path, tmp_path / "my conf")
     assert "Best: point 1" in source and "75.0 %" in source and "stage grpo failed" in source
     assert "Reward. 0: seed=0: 0.250 at step 1" in source
     assert "store=s" not in source[source.index('id="points"') : source.index('id="without"')]
