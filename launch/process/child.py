@@ -17,8 +17,7 @@ import psutil
 
 from launch.diagnose.diagnosis import diagnose
 from launch.errors import ProcessFailed, ProcessTimedOut
-from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job
-from launch.process.watchdog import watchdog
+from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job, watchdog
 
 POLL_S = 0.1
 MEMORY_SAMPLE_S = 0.25

@@ -1,9 +1,16 @@
-"""Process trees, identified by environment variables that all their processes inherit."""
+"""Process trees, identified by environment variables that all their processes inherit.
+
+A watchdog process ends a tree if the starting process dies, even by SIGKILL. It waits for the end of a pipe
+that only the starting process holds open, and is so small that it costs about 10 ms. Only when the pipe
+closes does it run this module, which finds the tree.
+"""
 
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
@@ -11,6 +18,12 @@ JOB_VARIABLE = "GRPOFLOW_JOB"
 """Environment variable with the name of the job."""
 STARTED_VARIABLE = "GRPOFLOW_STARTED"
 """Environment variable with a random text, carried by all processes of one start."""
+
+WAIT = """
+import os, sys
+if not os.read(0, 1):
+    os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def end_job(job: str, grace_s: float) -> list[int]:
@@ -57,3 +70,29 @@ def _signal(processes: Sequence[psutil.Process], number: int) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
+
+
+@contextlib.contextmanager
+def watchdog(environment: Mapping[str, str]) -> Iterator[str]:
+    """Run a watchdog during a `with` statement; the value is the STARTED_VARIABLE of processes to end."""
+    started = os.urandom(8).hex()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", WAIT, sys.executable, "-m", __name__, started],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a signal to the starting process's group must not end it
+        env=dict(environment),
+    )
+    assert process.stdin is not None
+    try:
+        yield started
+    finally:
+        with contextlib.suppress(BrokenPipeError):  # the watchdog was ended from outside
+            os.write(process.stdin.fileno(), b"x")
+        process.stdin.close()
+        process.wait()
+
+
+if __name__ == "__main__":
+    end_processes(STARTED_VARIABLE, sys.argv[1])  # those of the next attempt at the same job go on

@@ -8,8 +8,8 @@ from pathlib import Path
 from pipeline.cli.command import Bounded, Commands, add_run, store_of
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
+from pipeline.store.attempt import find_log, last_written, newest_attempt, worker_logs
 from pipeline.store.history import Record
-from pipeline.store.logs import find_log, last_written, newest_attempt, worker_logs
 from pipeline.ui.watch import choose
 from stages.catalog import STAGES
 

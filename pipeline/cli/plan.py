@@ -7,6 +7,7 @@ from pipeline import engines
 from pipeline.cli.command import Commands, add_json, add_target, target_of
 from pipeline.errors import Exit
 from pipeline.plan import cautions, explain
+from pipeline.run.progress import Display
 from pipeline.run.run import prepare_plan
 from pipeline.terminal import as_json, console
 
@@ -27,12 +28,13 @@ def register(commands: Commands) -> None:
 def plan(options: Namespace) -> int:
     """Show what a run would do, and why."""
     planned, store = prepare_plan(options.overrides, options.config_dir, target=target_of(options))
-    missing, shared = planned.missing(store), None
-    if planned.config.remote.url:
-        from pipeline.plan.shared import Connection  # imported late: it loads fsspec
+    missing, remote = planned.missing(store), {}
+    if missing and planned.config.remote.url:
+        from pipeline.run.sharing import Connection, Sharing  # imported late: it loads fsspec
 
-        shared = Connection(planned.config.remote, "planned without it").look(planned, missing)
-    rows = explain.explain(planned, store, environment.problems() if missing else (), shared)
+        connection = Connection(planned.config.remote, "planned without it")
+        remote = Sharing(planned, missing, store, Display(), connection).explained()
+    rows = explain.explain(planned, store, environment.problems() if missing else (), remote)
     roles = engines.get(planned.config.engine.name).memory(planned.config)
     warnings = cautions.warnings(planned, store, roles)
     if options.json:

@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.cli.command import Commands, add_json
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
-from pipeline.plan.shared import open_remote, warn
 from pipeline.run.run import prepare_plan
+from pipeline.run.sharing import open_remote, warn
 from pipeline.store import history
 from pipeline.store.remote import RUNS, records
 from pipeline.store.remote.copies import directories, find

@@ -5,13 +5,17 @@ from pathlib import Path
 
 from launch.machine.environment import memory_bytes
 from pipeline import engines
-from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
+from stages.base.errors import Problem, StageError
 from stages.fetch.config import source_warnings
 from stages.models.memory import RoleMemory
+from stages.rewards.config import BUILTIN
 from stages.tokenize import counts
 from stages.weights.index import unused_index
+
+SLOW = "maths"
+"""Reward function that takes seconds to import, so it is not probed."""
 
 
 def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:
@@ -26,5 +30,43 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     if any(spec.name == "tokenize" for spec in plan.specs):
         tokenized = counts.read_result(store.path(plan.spec("tokenize").key))
         lines += counts.warnings(tokenized.get("files", {}))
-    lines += reward_check.warnings(plan, store)
+    lines += reward_warnings(plan, store)
     return [*lines, *engine.shortage(config, roles, memory_bytes())]
+
+
+def reward_warnings(plan: Plan, store: Store) -> list[str]:
+    """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet.
+
+    Only fast checks are made: built-in text functions, on rows that are available.
+    """
+    config, reward = plan.config, plan.config.reward
+    engine = engines.get(config.engine.name)
+    if engine.reward_problems is not None:
+        return [str(problem) for problem in engine.reward_problems(config.engine)]
+    by_length = (reward.length.correct_by,) if reward.length and "cosine" in reward.functions else ()
+    if any(name not in BUILTIN or name == SLOW for name in (*reward.functions, *by_length)):
+        return []
+    problems = _probe(plan, store)
+    if problems is not None:
+        return problems
+    rule = f"was not probed against the prompts: the dataset from {config.dataset.source} is not fetched yet"
+    remedy = "plan again once it is, or give files you have with dataset.source=local dataset.path"
+    return [str(Problem("reward.functions", ",".join(reward.functions), rule, remedy))]
+
+
+def _probe(plan: Plan, store: Store) -> list[str] | None:
+    """Return the problems that the probe reports; None if no row is available."""
+    from stages.rewards.probe import probe, sample_rows
+
+    config = plan.config
+    source, key = config.dataset.source, plan.spec("fetch_dataset").key
+    fetched = store.path(key) if source != "builtin" and store.problem(key) is None else None
+    if fetched is None and source not in ("builtin", "local"):
+        return None
+    try:
+        rows = sample_rows(config.dataset, config.tokenize, config.seed, fetched)
+        leftover = engines.get(config.engine.name).leftover(vars(config.engine), config.model)
+        result = probe(config.dataset, config.tokenize, config.reward, rows, leftover)
+    except StageError as error:
+        return [str(error)]
+    return [str(problem) for problem in result.problems]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 from rich.console import Console
 
@@ -17,9 +18,6 @@ from pipeline.terminal import NARROW, Table, elapsed
 from stages.base.identity import identity
 from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory, shown
-
-if TYPE_CHECKING:
-    from pipeline.plan.shared import Shared
 
 REBUILT = "rebuilt (--force)"
 MODEL_SIZE = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
@@ -51,9 +49,16 @@ def explain(
     plan: Plan,
     store: Store,
     environment: Sequence[str] = (),
-    shared: Shared | None = None,
+    remote: Mapping[str, tuple[str, int]] = MappingProxyType({}),
 ) -> list[Row]:
-    """Return one row per requested stage, in order."""
+    """Return one row per requested stage, in order.
+
+    Args:
+        plan: the plan.
+        store: the local store.
+        environment: reasons why this machine can run no stage.
+        remote: stage that need not be built here -> reason, and bytes that are pulled.
+    """
     rows: list[Row] = []
     running: set[str] = set()
     blocked: set[str] = set()
@@ -62,8 +67,9 @@ def explain(
         manifests, written = store.manifests(spec.name), spec.stage.bytes_written
         if problem is None:
             state, reason = "CACHED", ""
-        elif shared is not None and (from_remote := shared.reason(spec.name)) is not None:
-            state, reason, written = "REMOTE", from_remote, shared.bytes_pulled(spec.name)
+        elif spec.name in remote:
+            state = "REMOTE"
+            reason, written = remote[spec.name]
         elif obstacle := _obstacle(spec, store, environment, blocked):
             state, reason = "BLOCKED", obstacle
             blocked.add(spec.name)

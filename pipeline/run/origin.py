@@ -11,8 +11,8 @@ from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.plan.graph import StageSpec
 from pipeline.store import history
+from pipeline.store.attempt import find_log
 from pipeline.store.history import Record
-from pipeline.store.logs import find_log
 from pipeline.store.store import Store
 from stages.base.identity import identity
 

@@ -27,17 +27,16 @@ from pipeline.plan import cautions
 from pipeline.plan.check import check
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.target import Target
-from pipeline.run import forced, notify, signals, summary
+from pipeline.run import notify, signals, summary
 from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
-from pipeline.store.store import Store
+from pipeline.store.store import Key, Store
 from pipeline.terminal import console, install_streams
 from stages.base.redact import redact
 
 if TYPE_CHECKING:
-    from pipeline.plan.shared import Connection
-    from pipeline.run.sharing import Sharing
+    from pipeline.run.sharing import Connection, Sharing
 
 
 def prepare_plan(
@@ -65,6 +64,15 @@ def prepare_plan(
     planned = plan(config, cached_digest, target)
     check(planned, store, weights)
     return planned, store
+
+
+@functools.cache
+def first_digest(root: Path, key: Key) -> str | None:
+    """Return the manifest digest of an artifact that --force rebuilds, as of this process's first request.
+
+    Points of a sweep share it, so each artifact is rebuilt once per process.
+    """
+    return Store(root).manifest_digest(key)
 
 
 @contextlib.contextmanager
@@ -119,9 +127,7 @@ class Run:
         self._config_dir = config_dir
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
-        self.replaced = {
-            name: forced.manifest_digest(store.root, plan.spec(name).key) for name in plan.rebuilt
-        }
+        self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
         self.id = history.new_run_id()
         self.display = Display(label)
@@ -129,13 +135,12 @@ class Run:
         self._cached = {spec.name for spec in plan.requested if spec not in missing}
         num_unavailable = len(missing)
         if missing and plan.config.remote.url:
-            from pipeline.plan.shared import Connection  # imported late: they load fsspec
-            from pipeline.run.sharing import Sharing
+            from pipeline.run.sharing import Connection, Sharing  # imported late: it loads fsspec
 
             known, remote = {} if connections is None else connections, plan.config.remote
             known[remote] = known.get(remote) or Connection(remote)
             self.sharing = Sharing(plan, missing, store, self.display, known[remote])
-            num_unavailable -= len(self.sharing.shared.remote_only) + len(self.sharing.shared.pull)
+            num_unavailable -= len(self.sharing.remote_only) + len(self.sharing.to_pull)
         if num_unavailable:
             self._check_machine(label)
         store.open()
@@ -186,7 +191,7 @@ class Run:
 
         A stage that --force rebuilds is complete once its artifact has another manifest.
         """
-        if self.sharing is not None and stage in self.sharing.shared.remote_only:
+        if self.sharing is not None and stage in self.sharing.remote_only:
             return True
         key = self.plan.spec(stage).key
         if self.store.problem(key) is not None:
@@ -240,7 +245,7 @@ class Run:
         if self.sharing is None:
             return
         can_download = bool(spec.stage.reads) and not self.sharing.connection.lost
-        viewed = self.sharing.shared.remote_only if can_download else {}
+        viewed = self.sharing.remote_only if can_download else {}
         for key in dict.fromkeys(spec.inputs.values()):
             if key.stage not in viewed and self.store.problem(key) is not None:
                 self._pull_or_build(key.stage)
@@ -279,7 +284,7 @@ class Run:
         if self.sharing is not None:
             self.sharing.end(self.id)
         self._notify("finished", result=result)
-        if note := forced.outdated_note(self.plan, self.store, self.replaced):
+        if note := summary.outdated_note(self.plan, self.store, self.replaced):
             print(f"note: {note}", file=sys.stderr)
         print(summary.last_line(self.plan, self.store, self.id), flush=True)
 

@@ -1,13 +1,13 @@
 """Output at the end of a run: a table of stages and the result line."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from pipeline.plan.graph import Plan
+from pipeline.plan.graph import Plan, downstream
 from pipeline.store.store import Store
 from pipeline.terminal import Table, elapsed
 from stages.tokenize import counts
@@ -72,3 +72,13 @@ def last_line(plan: Plan, store: Store, run: str) -> str:
     measured = [f"{name}={values[name]:.4f}" for name in ("accuracy_sft", "accuracy_grpo", "gain") if values]
     word = "done" if target.is_part and not values else "result"
     return " ".join([word, *measured, f"run={run}", *outputs])
+
+
+def outdated_note(plan: Plan, store: Store, replaced: Collection[str]) -> str | None:
+    """Return which stages still have artifacts that were built from replaced ones; None if there are none."""
+    names = downstream(plan.target.force, plan.graph) - set(replaced)
+    outdated = [spec.name for spec in plan.specs if spec.name in names and store.problem(spec.key) is None]
+    if not outdated:
+        return None
+    text = f"{', '.join(outdated)}: built from the replaced artifact of {', '.join(plan.target.force)}"
+    return f"{text}; rebuild with --force {outdated[0]}"

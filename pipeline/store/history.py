@@ -1,26 +1,30 @@
 """History of runs: one JSON line per event in STORE/runs.jsonl.
 
-Lines are only appended, so a crash loses at most the line that was being written.
+Lines are only appended, so a crash loses at most the line that was being written. Each is checked before use.
 """
 
+import contextlib
 import errno
 import json
 import os
+import re
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem, StoreError
-from pipeline.store.events import RUN, is_text, read_event
 from pipeline.store.leases import is_leased
 from pipeline.terminal import elapsed
 from stages.base.files import read_bytes
 from stages.base.redact import redacted
 
 FILE = "runs.jsonl"
+MAX_TIME_S = 1e11
+"""Upper limit of valid times: Unix time, seconds (the year 5138)."""
+STAGE, ARTIFACT, RUN = (re.compile(form) for form in (r"\w+", r"\w+/[0-9a-f]+", r"[\w-]+"))
 
 
 @dataclass
@@ -98,6 +102,55 @@ class Record:
             rule = f"its record in {FILE} holds no section {name}"
             raise ConfigError([Problem("RUN", self.id, rule, "choose another: grpoflow runs")])
         return values
+
+
+def _are_texts(values: Iterable[Any], form: re.Pattern[str] | None = None) -> bool:
+    return all(isinstance(value, str) and (form is None or form.fullmatch(value)) for value in values)
+
+
+def is_text(value: Any) -> bool:
+    """Return True for text."""
+    return isinstance(value, str)
+
+
+EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+    "started": {
+        "overrides": lambda value: isinstance(value, list) and _are_texts(value),
+        "config": lambda value: isinstance(value, dict),
+        "artifacts": lambda value: (
+            isinstance(value, dict) and _are_texts(value, STAGE) and _are_texts(value.values(), ARTIFACT)
+        ),
+    },
+    "finished": {"result": lambda value: isinstance(value, dict)},
+    "failed": {"stage": is_text, "message": is_text},
+    "interrupted": {"stage": is_text, "message": is_text},
+    "named": {"name": is_text},
+    "pinned": {},
+    "unpinned": {},
+}
+"""Kind of event -> its required values, each with a validity check."""
+
+
+def is_event(value: Any) -> bool:
+    """Return True if a line's JSON is a valid event: of a known kind, with values of the right types."""
+    if not isinstance(value, dict) or not _are_texts([value.get("run"), value.get("event")]):
+        return False
+    when = value.get("time_s")
+    is_time = isinstance(when, int | float) and not isinstance(when, bool) and 0 <= when < MAX_TIME_S
+    is_id = RUN.fullmatch(value["run"]) is not None  # run ids are used in file names
+    checks = EVENTS.get(value["event"])
+    if checks is None or not is_time or not is_id:
+        return False
+    return all(key in value and is_valid(value[key]) for key, is_valid in checks.items())
+
+
+def read_event(line: str) -> dict[str, Any] | None:
+    """Return the event in a line of JSON; None if it is malformed."""
+    with contextlib.suppress(ValueError, RecursionError):
+        event = json.loads(line)
+        if is_event(event):
+            return dict(event)
+    return None
 
 
 def new_run_id() -> str:

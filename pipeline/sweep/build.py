@@ -1,6 +1,6 @@
 """Sweeps: many points in one graph, in which shared stages run once and a failed point stops no other.
 
-`Sweep` makes the plans of its points (expand.py), one Luigi build, and STORE/sweeps/ID/ with sweep.json,
+`Sweep` makes the plans of its points (points.py), one Luigi build, and STORE/sweeps/ID/ with sweep.json,
 table.csv and index.html. The ID is a hash of the command line, so the same command continues the same sweep.
 """
 
@@ -28,11 +28,12 @@ from pipeline.run import notify, signals, summary
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
-from pipeline.sweep.expand import expand
 from pipeline.sweep.points import (
     Point,
     accuracy,
+    check_shared_keys,
     describe,
+    expand,
     json_lines,
     show,
     show_merged,
@@ -40,12 +41,11 @@ from pipeline.sweep.points import (
     varied,
     without_secrets,
 )
-from pipeline.sweep.shared_keys import check_shared_keys
 from pipeline.terminal import console
 from stages.base.redact import redact, redacted
 
 if TYPE_CHECKING:
-    from pipeline.plan.shared import Connection
+    from pipeline.run.sharing import Connection
 
 
 class Sweep:

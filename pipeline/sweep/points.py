@@ -1,20 +1,27 @@
-"""Points of a sweep, and their output: a terminal table, a CSV file, and the merged graph of a plan."""
+"""Points of a sweep: expansion of a command line, and their output as tables and as the graph of a plan."""
 
 import csv
 import io
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
 
+from pipeline.config.compose import flat, parse
+from pipeline.config.remote import as_override
+from pipeline.config.sections import Config
+from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Key, Store
 from pipeline.terminal import Table, as_json, elapsed
+from stages.base.identity import identity
 from stages.base.redact import redact, redacted
 
+RULE = "must have one value in all points of a sweep: it changes no artifact, so only one value would count"
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
 
 
@@ -135,3 +142,45 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
         unknown = durations.count(None)
         more = f", and {unknown} stages that have never run" if unknown else ""
         out.print(f"by their last durations: {elapsed(sum(filter(None, durations)))}{more}")
+
+
+def expand(overrides: Sequence[str]) -> list[list[str]]:
+    """Return the points: every combination of the values of keys with several values.
+
+    Raises:
+        ConfigError: an override is malformed, has no list of values, or is a setting of Hydra.
+    """
+    choices: dict[str, list[str]] = {}
+    for override in map(parse, map(as_override, overrides)):
+        key = override.get_key_element()
+        if key.lstrip("+~").startswith("hydra"):
+            rule = "is a setting of Hydra's own sweeps"
+            raise ConfigError([Problem(key, None, rule, "for a search call grpoflow.run from Optuna")])
+        if not override.is_sweep_override():
+            choices[key] = [str(override.input_line)]
+        elif override.is_discrete_sweep():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            rule = "is not a list of values"
+            raise ConfigError([Problem(key, None, rule, f"{key}=A,B")])
+    return [list(point) for point in itertools.product(*choices.values())]
+
+
+def check_shared_keys(plans: Iterable[Plan]) -> None:
+    """Compare each plan's configuration with the first one that has the same artifacts.
+
+    Raises:
+        ConfigError: a key outside the fingerprints has different values.
+    """
+    configs: dict[tuple[str, ...], Config] = {}
+    keys: set[str] = set()
+    for plan in plans:
+        first = configs.setdefault(tuple(str(spec.key) for spec in plan.requested), plan.config)
+        if first != plan.config:
+            before, after = first.plain(), plan.config.plain()
+            identities = {**flat(identity(Config, before)), **flat(identity(Config, after))}
+            later = flat(after)
+            differing = {key for key, value in flat(before).items() if later.get(key) != value}
+            keys |= differing - identities.keys()
+    if keys:
+        raise ConfigError([Problem(key, None, RULE, "run one sweep for each value") for key in sorted(keys)])

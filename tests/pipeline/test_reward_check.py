@@ -6,8 +6,8 @@ import pytest
 from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
+from pipeline.plan.cautions import reward_warnings as warnings
 from pipeline.plan.graph import plan
-from pipeline.plan.reward_check import warnings
 from pipeline.store.store import Store
 
 FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"

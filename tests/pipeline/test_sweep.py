@@ -10,8 +10,7 @@ from pipeline.cli import main
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.sweep.build import Sweep
-from pipeline.sweep.expand import expand
-from pipeline.sweep.points import Point
+from pipeline.sweep.points import Point, expand
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pipeline.cli import main
 from pipeline.errors import ConfigError, StageFailed
 from pipeline.plan.target import Target
 from pipeline.run import build as building
-from pipeline.run import forced
-from pipeline.run.run import Run, prepare_plan
+from pipeline.run.run import Run, first_digest, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
 from stages.base.graph import Stage
@@ -30,7 +29,7 @@ def fresh():
     """Clear the caches of earlier runs in this process, and again whenever it is called."""
 
     def renew():
-        forced.manifest_digest.cache_clear()
+        first_digest.cache_clear()
 
     renew()
     return renew
