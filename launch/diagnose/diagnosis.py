@@ -84,12 +84,18 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
+        names = ("line", "text", "rank", "kind", "cause", "remedy")
+        findings = [
+            {"log": str(finding.log), "failure": finding.failure.name if finding.failure else None}
+            | {name: getattr(finding, name) for name in names}
+            for finding in self.findings
+        ]
         return {
             "known": self.known,
             "culprit": None if self.culprit is None else str(self.culprit),
             "waited_for": list(self.absent),
             "logs": len(self.logs),
-            "findings": [finding.to_json() for finding in self.findings],
+            "findings": findings,
         }
 
 

@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from launch.diagnose.failures import Failure, failures
 
@@ -54,18 +53,13 @@ class Finding:
     kind: str
     """Kind of the failure (see Failure.kind), or unknown."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        names = ("line", "text", "rank", "kind", "cause", "remedy")
-        values = {name: getattr(self, name) for name in names}
-        return {"log": str(self.log), "failure": self.failure.name if self.failure else None, **values}
-
 
 def search(log: Path) -> Finding | None:
     """Return the known failure that explains most, else an unknown exception, else None."""
     head, skipped_lines, tail = _read(log)
     text = head + tail
-    start = _last_attempt(text)
+    ends = (match.end() for match in _ENDED.finditer(text))
+    start = max((end for end in ends if text[end:].strip()), default=0)  # attempts append to the same log
     failure, match = _best_failure(text, start)
     if failure is None or failure.kind != "cause":
         exception = _unknown_exception(text, start)
@@ -130,12 +124,6 @@ def _unknown_exception(text: str, start: int) -> re.Match[str] | None:
             waited = any(re.search(pattern, message, re.M) for pattern in follows)
             return None if waited else exception
     return None
-
-
-def _last_attempt(text: str) -> int:
-    """Return where the last attempt begins; attempts append to the same log."""
-    ends = [match.end() for match in _ENDED.finditer(text)]
-    return max((end for end in ends if text[end:].strip()), default=0)
 
 
 def _was_caught(text: str, match: re.Match[str]) -> bool:

@@ -24,6 +24,8 @@ PYTHONS = ">=3.10,<3.12"
 Status = Literal["ok", "problem", "unknown"]
 ASCEND, DEVICES = Path("/usr/local/Ascend"), Path("/dev")
 """Default directory of CANN and the driver, and directory of the cards' device files."""
+ANSWER_S = 30.0
+"""Time limit of an interpreter's answer."""
 BUILT = "docs/install.md says how to install it: PyPI's vllm is built for other cards"
 _VERSIONS = """
 import json, sys
@@ -63,22 +65,19 @@ def interpreter(configured: str | None) -> str | None:
     return shutil.which("python", path=engine_environment(os.environ)["PATH"])
 
 
-def versions(
-    python: str, packages: Sequence[str], timeout_s: float = 30, python_path: str = ""
-) -> Mapping[str, str | None] | None:
+def versions(python: str, packages: Sequence[str], python_path: str = "") -> Mapping[str, str | None] | None:
     """Return versions of distributions in another interpreter, or None if it does not answer.
 
     Args:
         python: the interpreter; its version is in the result under the key "python".
         packages: names of distributions; those that are not installed have the version None.
-        timeout_s: time limit of the answer.
         python_path: PYTHONPATH of the query.
     """
     environment = engine_environment(os.environ) | ({"PYTHONPATH": python_path} if python_path else {})
     command = [python, "-c", _VERSIONS, *packages]
     try:
         output = subprocess.check_output(
-            command, stderr=subprocess.DEVNULL, timeout=timeout_s, env=environment, cwd="/"
+            command, stderr=subprocess.DEVNULL, timeout=ANSWER_S, env=environment, cwd="/"
         )
         result: Mapping[str, str | None] = json.loads(output)
         return result

@@ -24,7 +24,7 @@ from pathlib import Path
 _MISSING = re.compile(r"error: node [^:]*: (.*)")
 CHECK_TIMEOUT_S = 60.0
 PORTS = (20_000, 30_000)
-"""Range of ports below those that systems give to clients."""
+"""Range of ports below those that systems give to clients; a Slurm job's number selects one."""
 POLL_S = 0.1
 HEARTBEAT_S, LOST_S = 5.0, 30
 """Seconds between heartbeats, and without one until a node ends its workers."""

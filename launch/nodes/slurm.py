@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-BASE_PORT, PORTS = 20000, 10000
-"""Port range of the jobs; the job's number selects one."""
+from launch.nodes.fan_out import PORTS
+
 SUBMIT = r"""
 name=$1 logs=$2
 command -v sbatch >/dev/null || { echo "error: sbatch: not found; launcher=slurm needs Slurm here"; exit 1; }
@@ -58,7 +58,7 @@ def batch_script(
         "set -eu",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "MASTER_ADDR=$(scontrol show node \"$first\" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')",
-        f"export MASTER_ADDR MASTER_PORT=$(({BASE_PORT} + SLURM_JOB_ID % {PORTS}))",
+        f"export MASTER_ADDR MASTER_PORT=$(({PORTS[0]} + SLURM_JOB_ID % {PORTS[1] - PORTS[0]}))",
         f"export LOG_DIR={shlex.quote(str(logs))}",
         f"export SHARED={shlex.quote(str(directory))}/.shared-$SLURM_JOB_ID",
         'touch "$SHARED"',

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from launch.diagnose.diagnosis import diagnose
-from launch.errors import ProcessFailed, ProcessTimedOut
+from launch.errors import LaunchError, ProcessFailed
 from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job, watchdog
 
 POLL_S = 0.1
@@ -60,7 +60,7 @@ def run(
 
     Raises:
         ProcessFailed: the exit code is not 0; has the log of the worker that failed first, if known.
-        ProcessTimedOut: the time limit was exceeded; the tree is ended.
+        LaunchError: the time limit was exceeded; the tree is ended.
         FileNotFoundError: the program does not exist.
     """
     base = {name: value for name, value in os.environ.items() if name != JOB_VARIABLE}
@@ -80,7 +80,8 @@ def run(
                 )
             while child.poll() is None:
                 if timeout_s is not None and time.monotonic() > began + timeout_s:
-                    raise ProcessTimedOut(timeout_s, log)
+                    late = f"not finished after {timeout_s:.0f} s, log {log}"
+                    raise LaunchError(f"{late}; raise launcher.timeout_s")
                 if time.monotonic() >= next_sample:
                     peak = max(peak, _tree_memory_gib(child.pid))
                     next_sample = time.monotonic() + MEMORY_SAMPLE_S
@@ -95,22 +96,17 @@ def run(
                 raise
             if child is not None:
                 child.wait()
-    if child.returncode != 0:
-        last = tail(log)
-        with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as output:
-            output.write(f"\n{how_it_ended(child.returncode)}\n")  # a killed process cannot log that itself
-        first = None if worker_logs is None else diagnose(worker_logs).culprit
-        if first is not None:
-            log, last = first, [*tail(first), *[line for line in last if line.startswith("error: ")]]
-        raise ProcessFailed(child.returncode, log, last)
-    return Outcome(started, started + time.monotonic() - began, peak)  # the wall clock may be changed
-
-
-def how_it_ended(exit_code: int) -> str:
-    """Return the last line of a failed child's log; failures.yaml has patterns for it."""
-    if exit_code >= 0:
-        return f"grpoflow: ended with exit code {exit_code}"
-    return f"grpoflow: ended by signal {-exit_code} ({signal.Signals(-exit_code).name})"
+    code = child.returncode
+    if code == 0:
+        return Outcome(started, started + time.monotonic() - began, peak)  # the wall clock may be changed
+    last = tail(log)
+    how = f"with exit code {code}" if code > 0 else f"by signal {-code} ({signal.Signals(-code).name})"
+    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as output:
+        output.write(f"\ngrpoflow: ended {how}\n")  # a killed process cannot log that; see failures.yaml
+    first = None if worker_logs is None else diagnose(worker_logs).culprit
+    if first is not None:
+        log, last = first, [*tail(first), *[line for line in last if line.startswith("error: ")]]
+    raise ProcessFailed(code, log, last)
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:

@@ -36,12 +36,10 @@ def end_processes(variable: str, value: str, grace_s: float = 0.0) -> list[int]:
     running = _processes_of(variable, value)
     ended = [process.pid for process in running]
     if running and grace_s > 0:
-        _signal(running, signal.SIGTERM)
-        psutil.wait_procs(running, timeout=grace_s)
+        _signal(running, signal.SIGTERM, grace_s)
         running = _processes_of(variable, value)
     while running:  # processes forked during a scan are found by the next one
-        _signal(running, signal.SIGKILL)
-        psutil.wait_procs(running, timeout=5)
+        _signal(running, signal.SIGKILL, wait_s=5)
         running = _processes_of(variable, value)
     return ended
 
@@ -66,10 +64,11 @@ def _processes_of(variable: str, value: str) -> list[psutil.Process]:
     return list(members.values())
 
 
-def _signal(processes: Sequence[psutil.Process], number: int) -> None:
+def _signal(processes: Sequence[psutil.Process], number: int, wait_s: float) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
+    psutil.wait_procs(processes, timeout=wait_s)
 
 
 @contextlib.contextmanager

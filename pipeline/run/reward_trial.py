@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from launch.errors import ProcessFailed, ProcessTimedOut
+from launch.errors import LaunchError, ProcessFailed
 from launch.process import child
 from pipeline.cache import recall, remember
 from pipeline.errors import ConfigError, Problem
@@ -58,7 +58,7 @@ def _score_samples(values: dict[str, object], inputs: dict[str, Path]) -> list[s
             child.run(program, job=scratch, log=directory / "log", timeout_s=LIMIT_S)
         except ProcessFailed as error:
             raise ConfigError([_problem(error.tail)]) from error
-        except ProcessTimedOut as error:
+        except LaunchError as error:
             rule = f"did not finish within {LIMIT_S:g} s on a few completions"
             remedy = "fix the function that does not return"
             raise ConfigError([Problem("reward.functions", None, rule, remedy)]) from error

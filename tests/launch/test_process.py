@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from launch.errors import ProcessFailed, ProcessTimedOut
+from launch.errors import LaunchError, ProcessFailed
 from launch.process import child, tree
 from tests.processes import wait_until
 
@@ -57,7 +57,7 @@ def test_failure_carries_exit_code_and_last_lines(tmp_path):
     assert failure.value.tail == [str(i) for i in range(80, 100)]
 
 
-@pytest.mark.parametrize("end", [ProcessTimedOut, KeyboardInterrupt])
+@pytest.mark.parametrize("end", [LaunchError, KeyboardInterrupt])
 def test_a_timeout_and_an_interrupt_end_all_processes(tmp_path, monkeypatch, end):
     pid_file, passed = tmp_path / "pid", [0.0]
     clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() + passed[0])
@@ -70,7 +70,7 @@ def test_a_timeout_and_an_interrupt_end_all_processes(tmp_path, monkeypatch, end
             passed[0] = 3601
 
     tree, job = [sys.executable, "-c", TREE, str(pid_file)], f"test-end-{tmp_path}"
-    with pytest.raises(end, match="not finished after 3600 s" if end is ProcessTimedOut else None):
+    with pytest.raises(end, match="not finished after 3600 s" if end is LaunchError else None):
         child.run(
             tree, job=job, log=tmp_path / "log", timeout_s=3600, grace_s=0.5, on_poll=end_when_tree_runs
         )
