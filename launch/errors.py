@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 class LaunchError(Exception):
-    """Base class of all errors of this package."""
+    """A job cannot be started, hangs, takes too long or fails."""
 
 
 class ProcessFailed(LaunchError):

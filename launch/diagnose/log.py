@@ -23,8 +23,6 @@ _MESSAGE_CHARACTERS = 3000
 _ENDED = re.compile(r"^grpoflow: ended .*$", re.M)
 _INFO = re.compile(r"^\[(?:INFO|DEBUG)\] .*$", re.M)
 """MindSpore's INFO lines mention failed attempts although nothing is wrong."""
-
-
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)[-T ](\d\d:\d\d:\d\d)[.,](\d{1,6})")
 _RANK = re.compile(r"(?:worker|rank|node)_?(\d+)")
 _LINE_CHARACTERS = 300

@@ -21,7 +21,6 @@ Window = tuple[str, str, str]
 """Distribution, versions that work (empty for any), reason."""
 PYTHONS = ">=3.10,<3.12"
 """grpoflow needs 3.10; mindspore 2.7.0 has wheels up to 3.11."""
-Status = Literal["ok", "problem", "unknown"]
 ASCEND, DEVICES = Path("/usr/local/Ascend"), Path("/dev")
 """Default directory of CANN and the driver, and directory of the cards' device files."""
 ANSWER_S = 30.0
@@ -45,7 +44,7 @@ class Check:
     """Result of one check."""
 
     name: str
-    status: Status
+    status: Literal["ok", "problem", "unknown"]
     """unknown if it could not be checked, which is no reason to refuse."""
     found: str
     remedy: str = ""
