@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import yaml
-
 from stages.base.errors import ConfigError, Problem
 from stages.engines.declaration import Window
 
@@ -26,6 +24,8 @@ the three programs that follow it."""
 
 def windows(file: Path, *groups: str) -> tuple[Window, ...]:
     """Return the versions that work, from groups of a YAML file: distribution: [versions, reason]."""
+    import yaml  # takes 20 ms, which a run with nothing to do does without
+
     listed = yaml.safe_load(file.read_text(encoding="utf-8"))
     return tuple((name, *window) for group in groups for name, window in listed[group].items())
 
