@@ -18,7 +18,7 @@ PARTS = ("model", "optim", "extra_state")
 
 
 def of_run(root: Path, job: Job) -> TrackedCheckpoints:
-    """Return the checkpoints of a run. `keep_checkpoints` of verl counts only those of the same process."""
+    """Return the checkpoints of a run."""
     return TrackedCheckpoints(root, "global_step_{}", partial(defect, job))
 
 

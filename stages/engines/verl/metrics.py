@@ -14,7 +14,7 @@ import yaml
 from stages.engines.outside import Row
 from stages.engines.verl.upstream import FIELDS
 from stages.grpo.config import TrainConfig
-from stages.grpo.metrics import StepLog
+from stages.grpo.metrics import StepLog, read_rows
 
 NAMES: Mapping[str, str] = yaml.safe_load((FIELDS / "metrics.yaml").read_text(encoding="utf-8"))
 """verl's metric -> grpoflow's."""
@@ -25,6 +25,11 @@ def row(line: Mapping[str, Any]) -> Row:
     data = line["data"]
     values = {name: float(data[metric]) for metric, name in NAMES.items() if data.get(metric) is not None}
     return {"step": int(line["step"]), **values}
+
+
+def unrecorded(file: Path, step: int) -> list[int]:
+    """Return the steps up to `step` without metrics; verl saves a checkpoint before it logs a step."""
+    return sorted(set(range(1, step + 1)) - {row["step"] for row in read_rows(file)})
 
 
 def write_completions(source: Path, target: Path, train: TrainConfig) -> None:

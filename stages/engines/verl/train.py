@@ -68,6 +68,10 @@ def prepare(context: Context) -> None:
     (paths.model / "generation_config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
     step = checkpoints.of_run(paths.checkpoints, job).prepare_resume(job.train.steps)
     rewards.keep_failures(context.work / rewards.REPORT, step or 0)
+    if missing := metrics.unrecorded(context.work / "metrics.jsonl", step or 0):
+        steps = ", ".join(map(str, missing))
+        cause = "verl ended after it saved the checkpoint and before it wrote them"
+        context.warn(f"metrics and completions of step {steps} are missing: {cause}")
     write_start(context.work, render(context.config, context.inputs, context.work), resumed=step)
     context.progress(0, 1, "starts" if step is None else f"resumes after step {step}", "")
 
@@ -113,7 +117,7 @@ def collect(context: Context) -> None:
     import_weights(directory, context.output)
     metrics.write_completions(paths.completions, context.work / "completions.jsonl", job.train)
     resumed = read_start(context.work)["resumed"]
-    import_run(context, resumed, directory.name, VERSION)
+    import_run(context, resumed, directory.name, VERSION, steps=last)
 
 
 def import_weights(step: Path, output: Path) -> None:

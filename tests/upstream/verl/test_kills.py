@@ -26,12 +26,18 @@ def last_checkpoint(directory):
     return int(tracker.read_text() or 0) if tracker.exists() else 0
 
 
-def kill_after(step, is_victim, directory):
-    """Return a function that kills a process once a checkpoint of the step exists."""
+def last_step(metrics):
+    """Return the last step in a file of metrics. verl logs a step after it has saved the checkpoint."""
+    lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
+    return json.loads(lines[-1])["step"] if lines else 0
+
+
+def kill_after(step, is_victim, metrics):
+    """Return a function that kills a process once a step is recorded."""
     killed = []
 
     def act(sessions):
-        if last_checkpoint(directory) >= step and not killed:
+        if last_step(metrics) >= step and not killed:
             (victim,) = sessions.find(is_victim)
             victim.kill()
             killed.append(victim.pid)
@@ -44,7 +50,8 @@ def test_nothing_is_left_or_lost_when_a_process_is_killed(verl, tmp_path):
     directory = tmp_path / "killed"
     for attempt, (step, is_victim) in enumerate(KILLS.items(), 1):
         with pytest.raises(LaunchError):
-            verl.train(directory, 1, OVERRIDES, attempt, kill_after(step, is_victim, directory))
+            metrics = Run(directory, attempt).logs / "metrics.jsonl"
+            verl.train(directory, 1, OVERRIDES, attempt, kill_after(step, is_victim, metrics))
         assert step <= last_checkpoint(directory) < STEPS
         if attempt > 1:
             assert "Resuming from" in (Run(directory, attempt).logs / "worker_0.log").read_text()
@@ -55,13 +62,13 @@ def test_nothing_is_left_or_lost_when_a_process_is_killed(verl, tmp_path):
 
 
 def run_until_killed(directory, overrides, step, is_victim):
-    """Start a run of the product, kill a process after a checkpoint of the step, and wait for its end."""
+    """Start a run of the product, kill a process after a step is recorded, and wait for its end."""
     with (directory / "run.log").open("a") as log:
         running = subprocess.Popen(command("run", *overrides), stdout=log, stderr=log, cwd=directory)
     sessions = None
     while running.poll() is None:
         for grpo in (directory / "store" / ".work").glob("grpo-*"):
-            if sessions is None and last_checkpoint(grpo) >= step:
+            if sessions is None and last_step(grpo / "metrics.jsonl") >= step:
                 current = Sessions(str(grpo))
                 current.look()  # before and after verl, the stage has processes with other sessions
                 for victim in current.find(is_victim)[:1]:

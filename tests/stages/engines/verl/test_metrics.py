@@ -1,4 +1,4 @@
-"""Completions that verl writes: one JSON object per line, with characters that are not escaped."""
+"""Metrics and completions that verl writes: one JSON object per line, characters not escaped."""
 
 import json
 
@@ -18,3 +18,11 @@ def test_completions_may_contain_unicode_line_separators(tmp_path):
     entries = [json.loads(line) for line in target.read_text(encoding="utf-8").split("\n")[:-1]]
     assert [entry["completion"] for entry in entries] == texts[: train.logged_completions]
     assert {entry["step"] for entry in entries} == {1}
+
+
+def test_saved_steps_without_metrics_are_found(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    assert metrics.unrecorded(file, 0) == []
+    file.write_text("".join(json.dumps({"step": step, "loss": 0.5}) + "\n" for step in (1, 2, 4)))
+    assert metrics.unrecorded(file, 4) == [3]
+    assert metrics.unrecorded(file, 5) == [3, 5]
