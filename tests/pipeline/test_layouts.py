@@ -58,6 +58,8 @@ def test_json_has_the_valid_and_the_refused_layouts(capsys):
     printed = json.loads(capsys.readouterr().out)
     assert {layout["layout"] for layout in printed["layouts"]} == by_hand("qwen2_5_7b", 8)
     assert printed["refused"]
+    times = [layout["relative_time"] for layout in printed["layouts"]]
+    assert times[0] == 1 and len(set(times)) > 1
 
 
 def test_layouts_are_ranked_by_fit_then_time():

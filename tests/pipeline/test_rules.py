@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import json
+import re
 
 import pytest
 
@@ -39,6 +40,17 @@ def test_each_rule_has_a_breaking_and_a_passing_configuration(row, breaking, pas
     assert matching and all(problem.remedy for problem in matching), problems(breaking)
     assert all(f"({rows()[row].source})" in problem.rule for problem in matching)
     assert problems(passing) == ()
+
+
+def test_the_number_of_prompts_in_a_remedy_resolves_the_problem():
+    checked = 0
+    for row, breaking, _ in CASES:
+        for problem in problems(breaking):
+            number = re.match(r"use prompts_per_step=(\d+),", problem.remedy)
+            if problem.id == row and number:
+                assert problems((*breaking, f"train.prompts_per_step={number[1]}")) == (), breaking
+                checked += 1
+    assert checked == 5
 
 
 NOT_INSTALLED = {
