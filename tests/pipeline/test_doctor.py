@@ -2,9 +2,12 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 from pipeline.cli import main
+from pipeline.plan import checkouts
+from stages.engines.declaration import Checkout
 
 
 def test_the_default_engine_is_ready(tmp_path, capsys):
@@ -63,3 +66,14 @@ def test_mindformers_is_checked_if_it_trains_sft(tmp_path, capsys):
     assert "engine=mindformers: not ready" in text
     assert f"ok      mindformers: {home}: has run_mindformer.py" in text
     assert "ok      mindspore: 2.7.0" in text
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "shown"),
+    [("1.6.0", "ok", "1.6.0"), ("1.5.0", "problem", "1.5.0"), (None, "problem", "not installed")],
+)
+def test_an_installed_package_can_replace_a_checkout(version, status, shown):
+    checkout = Checkout("mindformers", "engine.home", str, "description", "mindformers", ">=1.6.0,<1.7")
+    check = checkouts.check(checkout, None, version)
+    assert (check.status, check.found) == (status, shown)
+    assert bool(check.remedy) == (status == "problem")

@@ -62,6 +62,11 @@ def test_json_has_the_valid_and_the_refused_layouts(capsys):
     assert times[0] == 1 and len(set(times)) > 1
 
 
+def test_only_an_explicit_layout_is_checked():
+    choices, refused = find(["model=qwen2_5_7b", "layout=dp1_mp4_pp2", *SAMPLES])
+    assert [choice.config.layout.name for choice in choices] == ["dp1_mp4_pp2"] and refused == {}
+
+
 def test_layouts_are_ranked_by_fit_then_time():
     choices, _ = find(["model=qwen2_5_7b", "cards=8", "engine.device_memory_gib=64", *SAMPLES])
     fits = [choice.fits for choice in choices]
