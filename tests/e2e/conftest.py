@@ -1,4 +1,4 @@
-"""The real chain at settings so cheap that nothing is learned: minutes become seconds."""
+"""Complete runs with settings that take seconds; nothing is learned with them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CHEAP = [
 
 @dataclass(frozen=True)
 class Finished:
-    """A `luigi --module pipeline RunGRPO` that has ended."""
+    """A finished `luigi --module pipeline RunGRPO`."""
 
     exit_code: int
     stdout: str
@@ -52,7 +52,7 @@ class Finished:
 
     @property
     def result(self):
-        """The last line of stdout, taken apart."""
+        """Values in the last line of stdout."""
         word, *pairs = self.stdout.strip().splitlines()[-1].split()
         assert word == "result", self.stdout + self.stderr
         return dict(pair.split("=", 1) for pair in pairs)
@@ -64,32 +64,32 @@ class Finished:
 
 
 def luigi(store, *overrides, task="RunGRPO"):
-    """The command that a user types."""
+    """Return the command line of a run."""
     program = str(Path(sys.executable).parent / "luigi")
     return [program, "--module", "pipeline", task, "--overrides", json.dumps([f"store={store}", *overrides])]
 
 
 def command(store, *overrides):
-    """The same with the cheap settings."""
+    """Return the command line with the cheap settings."""
     return luigi(store, *CHEAP, *overrides)
 
 
 def run_plain(store, *overrides, task="RunGRPO"):
-    """Type it without the cheap settings, and wait."""
+    """Run without the cheap settings."""
     line = luigi(store, *overrides, task=task)
     done = subprocess.run(line, capture_output=True, text=True, timeout=500, cwd=store.parent)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
 def run(store, *overrides):
-    """Type it with them, and wait."""
+    """Run with the cheap settings."""
     return run_plain(store, *CHEAP, *overrides)
 
 
 def once(factory, name, build):
-    """A store that one of pytest-xdist's processes makes for all, and how the run that made it ended.
+    """Return a store that one process of pytest-xdist creates for all, and the result of its run.
 
-    Nobody may change it: a test that runs something in it takes a copy.
+    Tests must not change it; a test that runs something in it uses a copy.
     """
     base = factory.getbasetemp()
     path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once-{name}"
@@ -122,20 +122,20 @@ def without(copy):
     def remove(*stages):
         for stage in stages:
             shutil.rmtree(copy / stage)
-        shutil.rmtree(copy / ".logs")  # old logs would look like signs of life
+        shutil.rmtree(copy / ".logs")  # old logs would look like a running attempt
         return copy
 
     return remove
 
 
 def to_build(store, *overrides):
-    """Stages that a plan with the cheap settings would run."""
+    """Return the stages that a plan with the cheap settings would run."""
     rows = explain(*prepare_plan([*CHEAP, f"store={store}", *overrides]))
     return [row.stage for row in rows if row.state != "CACHED"]
 
 
 def manifests(store):
-    """Stage -> time of its commit (one artifact per stage)."""
+    """Return the time of the commit by stage (one artifact per stage)."""
     return {file.parent.parent.name: os.stat(file).st_mtime for file in store.glob("[!.]*/*/manifest.json")}
 
 
@@ -146,7 +146,7 @@ def mindrlhf_prepared(tmp_path_factory):
 
     def build(store):
         done = mindrlhf.run(store, mindrlhf.standin("die@0:1"), *outside.surrounded(store.parent))
-        for left in (".logs", ".work"):  # how far the other worker came is chance
+        for left in (".logs", ".work"):  # the state of the second worker is random
             shutil.rmtree(store / left, ignore_errors=True)
         return done
 

@@ -1,4 +1,4 @@
-"""One trial of the crash matrix: kill -9 in the middle of a stage, look, run again, look again."""
+"""Trials of the crash matrix: kill -9 during a stage, check the store, run again, check again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start(store: Path, stage: str | None = None, sign: str | None = None) -> sub
 
 
 def durations(store: Path) -> dict[str, float]:
-    """Stage -> seconds that it took."""
+    """Return the duration of each stage in seconds."""
     results = {}
     for file in store.glob("[!.]*/*/manifest.json"):
         manifest = json.loads(file.read_text())
@@ -60,10 +60,10 @@ def durations(store: Path) -> dict[str, float]:
 def trial(finished: Path, directory: Path, stage: str, share: float) -> bool:
     """Kill `stage` after `share` of the time that it usually takes, in a copy of a finished store.
 
-    Asserts that what is there afterwards is whole, and that the next run does this stage and no other.
+    Check that all artifacts are intact afterwards, and that the next run builds only this stage.
 
     Returns:
-        Whether the kill came before the commit.
+        True if the kill came before the commit.
     """
     store = Path(shutil.copytree(finished, directory / "store", symlinks=True))
     usual = durations(store)[stage]
@@ -75,7 +75,7 @@ def trial(finished: Path, directory: Path, stage: str, share: float) -> bool:
     assert list(verify(Store(store), deep=True)) == []
     again = run(store)
     assert again.exit_code == 0, again.stderr
-    assert set(again.started) <= {stage}  # nothing at all where the kill came after the commit
+    assert set(again.started) <= {stage}  # empty if the kill came after the commit
     after = manifests(store)
     assert {name: after[name] for name in before} == before
     assert after.keys() == {*before, stage}
@@ -85,12 +85,12 @@ def trial(finished: Path, directory: Path, stage: str, share: float) -> bool:
 
 
 def chain_trial(finished: Path, directory: Path, share: float) -> bool:
-    """Kill a run that began with nothing, after `share` of the time that all stages usually take.
+    """Kill a run that began with an empty store, after `share` of the usual time of all stages.
 
-    Asserts that what is there afterwards is whole and that the next run repeats none of it.
+    Check that all artifacts are intact afterwards, and that the next run repeats none of them.
 
     Returns:
-        Whether the kill came before the last commit.
+        True if the kill came before the last commit.
     """
     usual = durations(finished)
     store = directory / "store"
@@ -109,7 +109,7 @@ def chain_trial(finished: Path, directory: Path, share: float) -> bool:
 
 
 def _nothing_left(store: Path) -> None:
-    """The store holds whole artifacts, and nothing of the attempts at them."""
+    """Check that the store contains intact artifacts and no files of attempts."""
     assert list(verify(Store(store), deep=True)) == []
     assert not list(store.glob("*/.building-*"))
     assert not list(store.glob(".work/*"))

@@ -32,14 +32,14 @@ def rows(store: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
 
 
 def hanging(store: Path) -> int:
-    """Workers that have come to step 7."""
+    """Return the number of workers that have reached step 7."""
     return sum(
         "step: 7 start" in log.read_text() for log in store.glob(".logs/grpo-*/attempt_*/worker_*.log")
     )
 
 
 def begin(store: Path, *overrides: str) -> subprocess.Popen[str]:
-    """Type it and do not wait; the workers hang at step 7."""
+    """Start a run whose workers hang at step 7."""
     command = luigi(store, *BASE, *overrides, standin("hang@7"))
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=store.parent
@@ -47,5 +47,5 @@ def begin(store: Path, *overrides: str) -> subprocess.Popen[str]:
 
 
 def wait_for_hanging(first: subprocess.Popen[str], store: Path, workers: int) -> None:
-    """Until all have come so far; fails at once when the run has ended instead."""
+    """Wait until all workers hang; fail if the run ends before."""
     wait_until(lambda: hanging(store) >= workers, 240, first, lambda: first.communicate(timeout=30)[1])

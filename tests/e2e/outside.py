@@ -1,4 +1,4 @@
-"""What tests of outside programs' stand-ins share: the settings, and what is looked at afterwards."""
+"""Settings and checks for tests with stand-ins of outside programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BASE = [
     "layout=dp1_mp2_pp1",
     "train.prompts_per_step=8",
 ]
-SFT = [  # twice; tests choose the batch so that it takes as many steps as grpo
+SFT = [  # two epochs; tests choose the batch so that it takes as many steps as grpo
     "engine.sft=mindformers",
     f"mindformers.home={DATA / 'mindformers_standin'}",
     f"mindformers.python={sys.executable}",
@@ -51,7 +51,7 @@ def weights_moved(store: Path, before: str = "fetch", after: str = "export") -> 
 
 
 def moved(before: Path, after: Path) -> set[float]:
-    """The same of two directories."""
+    """Return by how many steps of the mock trainer each weight of two directories differs."""
     from stages.weights.tensors import load
 
     old, new = load(before), load(after)
@@ -62,20 +62,20 @@ def moved(before: Path, after: Path) -> set[float]:
 
 
 def surrounded(directory: Path, section: str = "engine") -> list[str]:
-    """Overrides that put a program into a `container` and source a script, which notes who sourced it."""
+    """Return overrides that run a program in a `container` and source a script that logs its caller."""
     script = directory / "environment.sh"
     script.write_text(f'echo "$0 ${{CONTAINED:-no}}" >> {directory / "sourced"}\n')
     return [f"{section}.container=[env,'CONTAINED=yes']", f"{section}.env_scripts=[{script}]"]
 
 
 def sourced(directory: Path) -> list[tuple[str, str]]:
-    """(stage, whether it was in the container) of each start script that has run."""
+    """Return the stage of each start script that has run, and if it ran in the container."""
     lines = [line.split() for line in (directory / "sourced").read_text().splitlines()]
     return [(Path(script).parents[1].name.partition("-")[0], inside) for script, inside in lines]
 
 
 def dry_run(store: Path, *overrides: str) -> list[Path]:
-    """Type `grpoflow run --dry-run`: the start scripts that it writes. Asserts that nothing is started."""
+    """Run `grpoflow run --render`; return the start scripts, and check that nothing is started."""
     arguments = [sys.executable, "-m", "pipeline.cli", "run", "--render", f"store={store}", *overrides]
     shown = subprocess.run(arguments, capture_output=True, text=True, cwd=store.parent)
     assert shown.returncode == 0, shown.stderr
@@ -86,7 +86,7 @@ def dry_run(store: Path, *overrides: str) -> list[Path]:
 
 
 def by_hand(script: Path, logs: Path) -> str:
-    """Run a start script as one without grpoflow would, and well; what worker 0 says."""
+    """Run a start script without grpoflow; return the log of worker 0."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(logs.parent), "LOG_DIR": str(logs)}
     done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -103,7 +103,7 @@ def kill_when(
 ) -> None:
     """Start a run; kill its orchestrator when `workers` workers have logged `line` and `is_ready()` holds.
 
-    The workers are killed with their orchestrator, so what they are to have done must be awaited.
+    The workers end with their orchestrator, so their work must be awaited first.
     """
 
     def reached() -> int:

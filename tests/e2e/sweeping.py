@@ -1,4 +1,4 @@
-"""A sweep of several points with shared prefixes: run whole, or killed at random moments and typed again."""
+"""Sweeps of several points with shared stages: complete runs, and runs that are killed and repeated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHEAPEST = [
     "layout=dp1_mp1_pp1",
     "train.steps=2",
     "train.checkpoint_every=2",
-    "sft.steps=400",  # of a point's time about half goes to what is shared
+    "sft.steps=400",  # about half of a point's time is spent in shared stages
     "sft.check_every=200",
 ]
 PER_PREFIX = frozenset({"fetch", "fetch_dataset", "convert", "tokenize", "split", "sft"})
@@ -47,7 +47,7 @@ class Grid:
 
     @property
     def points(self) -> list[list[str]]:
-        """Overrides of each point alone."""
+        """Overrides of each point."""
         pairs = itertools.product(self.seeds, self.learning_rates)
         return [[f"seed={seed}", f"train.learning_rate={rate}"] for seed, rate in pairs]
 
@@ -66,14 +66,14 @@ def command(store: Path, *overrides: str, cards: int | None = None) -> list[str]
 
 
 def run(store: Path, *overrides: str, cards: int | None = None) -> Finished:
-    """Type it, and wait."""
+    """Run a sweep."""
     line = command(store, *overrides, cards=cards)
     done = subprocess.run(line, capture_output=True, text=True, timeout=1200, cwd=store.parent)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
 def started(stderr: str) -> Counter[str]:
-    """Stage -> how often one was started; the number of the point that told of it is left away."""
+    """Return how often each stage was started, by all points."""
     return Counter(
         line.split("] ")[1].split(":")[0] for line in stderr.splitlines() if line.endswith(": started")
     )
@@ -86,7 +86,7 @@ def points(store: Path) -> list[dict[str, Any]]:
 
 
 def artifacts(store: Path) -> dict[str, tuple[int, float]]:
-    """STAGE/DIGITS -> what tells one commit of it from another."""
+    """Return inode and time of the commit of each artifact, by STAGE/DIGITS."""
     files = store.glob("[!.]*/*/manifest.json")
     return {
         str(file.parent.relative_to(store)): (os.stat(file).st_ino, os.stat(file).st_mtime) for file in files
@@ -94,12 +94,12 @@ def artifacts(store: Path) -> dict[str, tuple[int, float]]:
 
 
 def count(store: Path) -> Counter[str]:
-    """Stage -> number of its artifacts, by their manifests."""
+    """Return the number of artifacts of each stage."""
     return Counter(Path(name).parent.name for name in artifacts(store))
 
 
 def busiest(store: Path) -> int:
-    """Most cards that were in use at one moment, by the manifests of the stages that compute on one each."""
+    """Return the largest number of cards in use at the same time, according to the manifests."""
     moments = []
     for file in store.glob("[!.]*/*/manifest.json"):
         manifest = json.loads(file.read_text())
@@ -113,19 +113,19 @@ def killed_trial(
 ) -> list[int]:
     """Kill a sweep `kills` times at random moments, then let it end.
 
-    Asserts after each kill that nothing is damaged and no finished work was done again, and at the end that
-    every point is finished.
+    Check after each kill that nothing is damaged and no finished work was repeated, and at the end that every
+    point is finished.
 
     Args:
         directory: an empty directory.
         grid: the points.
-        duration_s: how long the sweep takes when nothing kills it.
-        kills: how often.
-        chance: gives the moments.
-        cards: of this machine.
+        duration_s: duration of an undisturbed sweep.
+        kills: number of kills.
+        chance: source of the random moments.
+        cards: cards of this machine.
 
     Returns:
-        How many artifacts each kill found finished.
+        Number of finished artifacts at each kill.
     """
     store, errors = directory / "store", directory / "stderr"
     store.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def killed_trial(
 
 
 def _nothing_repeated(store: Path, before: dict[str, tuple[int, float]]) -> dict[str, tuple[int, float]]:
-    """All artifacts that are there now; those of `before` are the same commits."""
+    """Return all artifacts; check that those in `before` were not committed again."""
     now = artifacts(store)
     assert {name: now.get(name) for name in before} == before
     return now
@@ -183,6 +183,6 @@ def shared_sweep(directory: Path, grid: Grid, cards: int) -> float:
     seconds = time.monotonic() - began
     assert done.exit_code == 0, done.stderr
     assert count(store) == started(done.stderr) == grid.expected()
-    assert busiest(store) == cards  # never more than there are, and all of them at times
+    assert busiest(store) == cards  # never more than the machine has, and all of them at some time
     shutil.rmtree(store.parent)
     return seconds

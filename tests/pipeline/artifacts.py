@@ -1,4 +1,4 @@
-"""Artifacts made by hand, for tests of what the store does with them."""
+"""Artifacts without a run, for tests of the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stages.required_files import missing_file
 
 
 def manifest_of(key: Key, **values: Any) -> Manifest:
-    """A manifest with nothing in it but `values`."""
+    """Return a manifest with `values` and otherwise empty fields."""
     nothing: dict[str, Any] = {
         "code_version": 1, "config": {}, "inputs": {}, "external": {}, "versions": {}, "git_commit": None,
         "seed": None, "started": 0.0, "ended": 1.0, "host": "", "peak_memory_gib": 0.0,
@@ -33,7 +33,7 @@ def required(stage: str, config: Mapping[str, Any], files: Mapping[str, Any]) ->
 
 
 def commit(store: Store, key: Key, files: Mapping[str, str | bytes], **values: Any) -> Path:
-    """Commit `files` (relative path -> content), and what the stage must hold besides, as an artifact."""
+    """Commit `files` (relative path -> content) and the required files of the stage as an artifact."""
     files = {**required(key.stage, values.get("config", {}), files), **files}
     with store.lock(key), attempt(store, key) as slot:
         for name, content in files.items():
@@ -46,7 +46,7 @@ def commit(store: Store, key: Key, files: Mapping[str, str | bytes], **values: A
 
 
 def commit_spec(store: Store, spec: StageSpec, files: Mapping[str, str | bytes], **values: Any) -> Path:
-    """The same as the artifact of a stage of a plan."""
+    """Commit `files` as the artifact of a stage of a plan."""
     known = {
         "code_version": spec.version,
         "config": dict(spec.config),

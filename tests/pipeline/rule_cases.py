@@ -1,6 +1,7 @@
-"""A breaking and a keeping configuration for each rule, by the configuration that they change.
+"""A breaking and a passing configuration for each rule, grouped by the base configuration that they change.
 
-A line: the row's id, what breaks it, and after -> the nearest that keeps it; without it, the base does.
+A line contains the id of the rule, the breaking overrides and, after ->, the nearest passing overrides; without
+them, the base configuration is the passing one.
 """
 
 # ruff: noqa: E501  (a table: one line for a case)
@@ -31,11 +32,11 @@ UNSUPPORTED = {
     "use_bias_correction_kl": "true", "mask_truncated_completions": "true", "resample_rounds": "1",
     "validate_every": "1", "lora_rank": "4", "max_kl": "1.0", "resume_from": "/x",
 }  # fmt: skip
-"""What no outside engine does, of each key of PLAIN."""
+"""A value of each key of PLAIN that no outside engine supports."""
 
 
 def plain(room: str, *but: str) -> str:
-    """The rows that an engine has of PLAIN."""
+    """Return the lines for the rules of an engine about the keys of PLAIN."""
     return "\n".join(f"{room}.{key}  train.{key}={UNSUPPORTED[key]}" for key in PLAIN if key not in but)
 
 
@@ -337,7 +338,7 @@ mindrlhf_one_stage.its_rewards  reward.weights=[1.0,0.5]
     + plain("mindrlhf_common"),
 }  # fmt: skip
 CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
-"""(row, what breaks it, what keeps it)."""
+"""Id of the rule, breaking overrides, passing overrides."""
 for _base, _table in TABLES.items():
     for _line in filter(None, _table.splitlines()):
         _id, _breaks, *_keeps = (part.strip() for part in re.split(r"\s\s+(?:->\s+)?", _line))

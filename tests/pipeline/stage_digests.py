@@ -1,13 +1,14 @@
-"""What every stage writes, as digests: a changed output without a raised version is seen.
+"""Digests of the output of every stage, which detect an output that changed without a raised version.
 
-With the pinned packages most stages write the same bytes on every machine; of MindRecord's index the rows
-count, for SQLite's own pages depend on its version. What sft, grpo and evaluate write rests on floating-point
-sums, which differ between processors: of these the digest is of files, keys, tensors' names, dtypes and
-shapes, and numbers are compared with a tolerance. Of outside engines it is the files that they are given, and
-what becomes of those that a run of theirs would leave. Times, measured memory and places count nowhere.
+With the pinned packages most stages write the same bytes on every machine. Of a MindRecord index, only the
+rows are compared, because SQLite's pages depend on its version. The outputs of sft, grpo and evaluate depend
+on floating-point sums, which differ between processors: their digest covers files, keys, and the names,
+dtypes and shapes of tensors, and numbers are compared with a tolerance. For outside engines, the digest covers
+the files that they read, and the artifacts made from files that a run leaves. Times, measured memory and
+paths are ignored.
 
-    python -m tests.pipeline.stage_digests    writes tests/data/stage_digests.json anew; refused where an
-                                              output changed and its version was not raised
+    python -m tests.pipeline.stage_digests    rewrites tests/data/stage_digests.json; fails if an output
+                                              changed and its version was not raised
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ CHECKS = (
     "tests/stages/engines/mindrlhf_one_stage/test_files.py",
     "tests/stages/engines/mindspeed_rl/test_stage.py",
 )  # fmt: skip
-"""Tests that have such outputs at hand."""
+"""Tests that create such outputs."""
 WEIGHTS = ("model.initializer_range=0.02", "model.rope_theta=10000")
-"""Of GOLDEN's model, whatever is the default."""
+"""Overrides of the model in GOLDEN, independent of the defaults."""
 LEARNING_RATE = 2.0e-04
-"""Of GOLDEN's grpo."""
+"""Learning rate of grpo in GOLDEN."""
 RELATIVE, ABSOLUTE = 2e-3, 2e-4
 MEASURED = re.compile(r"(\w*_)?s|\w*memory\w*|earlier|logs")
-"""Keys whose values are times, sizes in memory, or places of one run."""
+"""Keys whose values are times, memory sizes, or paths of a run."""
 REPOSITORY = Path(__file__).parents[2]
 
 
 def of_stages() -> dict[str, dict[str, Any]]:
-    """Stage -> version and digest, of a tiny model and a few rows."""
+    """Return version and digest of each stage for a tiny model and a few rows."""
     from pipeline.config.load import load
     from pipeline.fingerprint import file_digest
     from pipeline.plan.graph import plan
@@ -96,7 +97,7 @@ def _report(root: Path) -> str:
 
 
 def digest(values: Any) -> str:
-    """SHA-256 of plain values."""
+    """Return the SHA-256 of plain values."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
@@ -109,13 +110,13 @@ def part(file: Path) -> Any:
 
 
 def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
-    """Assert that what a stage wrote is what GOLDEN holds of it.
+    """Check that the output of a stage equals its entry in GOLDEN.
 
     Args:
-        name: the stage or the outside engine, with /PART where there are several.
-        output: a directory.
-        roots: paths below them are problem as below ROOT.
-        exact: False: numbers, which rest on floating-point sums, count within a tolerance, and texts not.
+        name: stage or outside engine, followed by /PART if it has several entries.
+        output: directory with the output.
+        roots: directories whose paths are replaced by ROOT.
+        exact: if False, numbers are compared with a tolerance and texts are ignored.
     """
     parts, values = contents(output, roots, exact)
     stage = name.partition("/")[0]
@@ -130,7 +131,7 @@ def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
 
 
 def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str, Any], list[float]]:
-    """File -> what of it must not change unnoticed; and the numbers that may, a little."""
+    """Return the compared content of each file, and the numbers that are compared with a tolerance."""
     parts: dict[str, Any] = {}
     values: list[float] = []
     for file in sorted(output.rglob("*")):
@@ -159,14 +160,14 @@ def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str
 
 
 def plain(value: Any) -> Any:
-    """JSON without what is measured."""
+    """Return JSON values without measured values."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items() if not MEASURED.fullmatch(key)}
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 def kinds(value: Any) -> Any:
-    """JSON with types in the place of values."""
+    """Return JSON values with each value replaced by its type."""
     if isinstance(value, dict):
         return {key: kinds(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -175,7 +176,7 @@ def kinds(value: Any) -> Any:
 
 
 def numbers(value: Any) -> list[float]:
-    """The numbers in JSON, by keys."""
+    """Return the numbers in JSON values, ordered by keys."""
     if isinstance(value, (dict, list)):
         below = [item for _, item in sorted(value.items())] if isinstance(value, dict) else value
         return [number for item in below for number in numbers(item)]
@@ -183,7 +184,7 @@ def numbers(value: Any) -> list[float]:
 
 
 def of_engines() -> dict[str, dict[str, Any]]:
-    """Outside engine -> version and digest of the files that it is given."""
+    """Return version and digest of the files that each outside engine reads."""
     from pipeline.config.load import load
     from stages.engines.mindformers.finetune_yaml import finetune
     from stages.engines.mindrlhf.files import all_configs
@@ -217,7 +218,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
 
 
 def problems(now: Mapping[str, Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Outputs that changed while their version did not, and golden digests that are out of date."""
+    """Yield outputs that changed without a new version, and golden digests that are out of date."""
     for name, result in now.items():
         before = known.get(name)
         if before is None or result["version"] > before["version"]:
@@ -235,12 +236,12 @@ def close(current: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
 
 
 def write(entries: Mapping[str, Any]) -> None:
-    """The golden file."""
+    """Write the golden file."""
     GOLDEN.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
 
 
 def main() -> int:
-    """Write the golden file anew; 1 where that would hide a change."""
+    """Rewrite the golden file; return 1 if that would hide a change."""
     now = {**of_stages(), **of_engines()}
     known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     refused = [problem for problem in problems(now, known) if "has no digest" not in problem]

@@ -1,16 +1,90 @@
-"""`grpoflow config`: the printed configuration, and the explanation of a key."""
+"""`grpoflow config`: the printed configuration, the explanation of a key, and files for --config."""
 
 import json
 import subprocess
 import sys
 
+import pytest
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from pipeline.cli import main
+from pipeline.config import file
 from pipeline.config.load import load
 from pipeline.plan import keys
 
 EXPERIMENT = ["experiment=mindrlhf_7b", "dataset=arith", "train.steps=3", "+engine.env.WORLD_SIZE='8'"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [[], EXPERIMENT, ["train.keep_best=true", "layout=dp1_mp1_pp1"], ["layout.train.model_parallel=1"]],
+)
+def test_the_printed_configuration_can_be_read_again(tmp_path, overrides):
+    saved, values = tmp_path / "saved.yaml", load(overrides).plain()
+    saved.write_text(file.text(overrides, values))
+    read = file.read(saved, [], None)
+    assert load(read).plain() == values
+    assert len(read) < 25  # the choices and the values that differ from them
+
+
+def test_derived_values_are_derived_again_when_an_override_changes_their_source(tmp_path):
+    saved = tmp_path / "saved.yaml"
+    saved.write_text(file.text(["layout=dp2_mp1_pp1"], load(["layout=dp2_mp1_pp1"]).plain()))
+    typed = ["layout=dp1_mp1_pp1"]
+    assert load([*file.read(saved, typed, None), *typed]).cards == 1
+
+
+def test_typed_overrides_replace_the_files_values_with_all_that_they_imply(tmp_path):
+    saved = tmp_path / "mine.yaml"
+    saved.write_text(
+        "defaults: [{layout: dp2_mp1_pp1}]\ntrain: {beta: 0.5, steps: 7}\nmodel: {num_hidden_layers: 4}\n"
+    )
+    typed = ["train.beta=0.25", "layout=dp1_mp1_pp1", "model=qwen2_5_0_5b"]
+    config = load([*file.read(saved, typed, None), *typed])
+    assert (config.train.beta, config.train.steps, config.train.warmup_steps) == (0.25, 7, 5)
+    assert (config.layout.name, config.model.num_hidden_layers) == ("dp1_mp1_pp1", 24)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "a b", "it's", "\\boxed{}", "a\\", "a\\'b", "\n", "ü,[=:]", "null", "7", None, True, 0.5, 1e-8,
+     '"x"', [], ["a'b", 1], {"a": {"b": ["c"]}}],
+)  # fmt: skip
+def test_a_value_survives_hydras_grammar(value):
+    parsed = OverridesParser.create().parse_override(f"a.b={file.word(value)}").value()
+    assert json.loads(json.dumps(parsed)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("train:\n  beta: 0.1\nsft:\n  steps: 3\ntrain:\n  steps: 4\n", "/my.yaml:5: train"),
+        ("train:\n  beta: 0.1\n  beta: 0.2\n", "/my.yaml:3: beta"),
+        ("train:\n", "train"),
+        ("seed: 2020-01-01\n", "seed"),
+        ("seed: !!python/object:os.system {}\n", "/my.yaml:1"),
+        ("1: 2\n", "1"),
+        ("train: 5\n", "train"),
+        ("train: {}\nmodel: {name: x}\n", "model.name"),
+        ("[" * 5000, "/my.yaml"),
+        ("a: " + "{a: " * 3000 + "1" + "}" * 3000, "/my.yaml"),
+        ("seed: 1\n---\nseed: 2\n", "/my.yaml"),
+        ("seed: \x07\n", "/my.yaml"),
+        ("defaults: [tiny]\n", "/my.yaml"),
+        ("", "/my.yaml"),
+        ("- a\n", "/my.yaml"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_configuration_is_refused(text, path, tmp_path, capsys):
+    config, store = tmp_path / "my.yaml", tmp_path / "store"
+    config.write_text(text)
+    for command in ("sweep --plan", "config", "plan"):
+        assert main([*command.split(), "--config", str(config), f"store={store}"]) == 2
+        error = capsys.readouterr().err
+        assert path in error.replace(str(tmp_path), "") and "Traceback" not in error
+    assert not store.exists()
+    assert main(["plan", "--config", str(tmp_path / "absent")]) == 2
 
 
 def output(capsys, *arguments):

@@ -1,4 +1,4 @@
-"""Every rule has a configuration that breaking it and a similar one that passes."""
+"""Every rule has a breaking configuration and a similar passing configuration."""
 
 import functools
 import importlib.util
@@ -17,7 +17,7 @@ SEVEN = (*MINDRLHF, "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
 
 def rows():
-    """Every rule by its id."""
+    """Return every rule by its id."""
     tables = (rules.FAMILY, rules.RULES, rules.SECTIONS)
     engine_rules = [engines.get(name).rules for name in (*engines.MODULES, engines.SUPERVISED)]
     return {row.id: row for table in (*tables, *engine_rules) for row in table.rows()}

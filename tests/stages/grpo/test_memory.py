@@ -1,6 +1,7 @@
 from pipeline.config.load import load
+from stages.engines import local
 from stages.grpo.memory import estimate
-from stages.models.memory import elements
+from stages.models.memory import GIB, elements
 
 SMALL = [
     "layout=dp2_mp1_pp1",
@@ -59,3 +60,14 @@ def test_what_an_update_needs_grows_with_workers_and_micro_batches():
     _, free = roles("train.max_grad_norm=null")
     assert free["train"]["update"].high == 2 * free["train"]["weights"].low
     assert sizes == {("dp1_mp1_pp1", 1): 0, ("dp1_mp1_pp1", 2): 1, ("dp2_mp1_pp1", 2): 3}
+
+
+def test_the_roles_of_engine_local_share_the_machines_memory():
+    config = load([])
+    roles = local.memory(config)
+    assert [role.role for role in roles] == ["train", "generate", "reference"]
+    assert [role.role for role in local.memory(load(["train.beta=0"]))] == ["train", "generate"]
+    assert local.shortage(config, roles, 64 * GIB) == []
+    [warning] = local.shortage(config, roles, GIB // 8)
+    assert warning.startswith("memory: 2 processes with ") and "do not fit" in warning
+    assert "may not fit" in local.shortage(config, roles, 2 * sum(role.low for role in roles))[0]

@@ -1,10 +1,12 @@
-"""What plan refuses, and which checkouts it takes."""
+"""The rendered file and arguments, and the stages of a plan; tests/upstream/mindformers runs upstream."""
 
 import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
+from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.stage import arguments
+from stages.engines.outside import dump
 from tests.stages.engines.mindformers.jobs import DATA, PATHS, job_of
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")
@@ -39,3 +41,16 @@ def test_machine_settings_do_not_change_the_fingerprint(override):
     base = ["engine.sft=mindformers", f"mindformers.home={DATA / 'mindformers_standin'}"]
     first, second = (plan(load([*base, *more]), lambda path: "0") for more in ([], [override]))
     assert first.spec("sft").key == second.spec("sft").key
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("7b_8cards", ["model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096"]),
+        ("0_5b_1card", ["model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "tokenize.sft_length=2048"]),
+    ],
+)
+def test_rendered_files_equal_the_golden_ones(name, overrides):
+    golden = DATA / "mindformers_golden" / f"{name}.yaml"
+    text = dump(finetune(job_of(*overrides), PATHS, resume=False))
+    assert text == golden.read_text(), f"{golden} differs; is the change meant?"

@@ -1,12 +1,16 @@
 """Rendered files of the shipped shapes; tests/upstream/mindspeed_rl validates every size and layout."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
+from pipeline.config.load import load
 from pipeline.errors import ConfigError
+from stages.engines.mindspeed_rl import train
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.outside import dump
-from tests.stages.engines.mindspeed_rl.jobs import DATA, job_of, paths
+from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, job_of, paths
 
 GOLDEN = {  # the shapes of MindSpeed-RL's shipped files
     "7b_a3": (
@@ -85,3 +89,26 @@ def test_the_warm_up_takes_as_many_updates_as_its_steps(mini_batch, updates):
     job_of(*overrides, f"train.warmup_steps={most}")
     with pytest.raises(ConfigError, match=f"use at most {most}"):
         job_of(*overrides, f"train.warmup_steps={most + 1}")
+
+
+def test_training_gets_every_card_and_the_users_environment():
+    overrides = (
+        "engine=mindspeed_rl",
+        "model.path=/models/qwen",
+        *SEVEN,
+        "engine.use_integrated_worker=false",
+        "engine.reference_npus=8",
+        "launcher.cards_per_node=16",
+        "engine.env_scripts=[/cann/set_env.sh]",
+        "engine.container=[docker,exec,rl]",
+        "engine.ray_address=10.0.0.1:6379",
+        "+engine.env.HCCL_IF_BASE_PORT=30000",
+    )
+    command = train.render(load(overrides).plain(), {}, Path("/run")).start
+    assert command.workers == 24 and command.ray is not None and command.ray.address == "10.0.0.1:6379"
+    assert command.env["HCCL_IF_BASE_PORT"] == "30000" and command.env["RAY_DEDUP_LOGS"] == "0"
+    assert command.env_scripts == ("/cann/set_env.sh",)
+    assert command.container == ("docker", "exec", "rl")
+    program, *arguments = command.program
+    assert program == "/path/to/MindSpeed-RL/cli/train_grpo.py"
+    assert arguments == ["--config-path=/run/configs", "--config-name=train", "hydra.run.dir=/run/hydra"]
