@@ -2,8 +2,8 @@
 
 With the pinned packages most stages write the same bytes on every machine. Of a MindRecord index, only the
 rows are compared, because SQLite's pages depend on its version. The outputs of sft, grpo and evaluate depend
-on floating-point sums, which differ between processors: their digest covers files, keys, and the names,
-dtypes and shapes of tensors, and numbers are compared with a tolerance. For outside engines, the digest covers
+on floating-point sums, which differ between processors: their digest covers files, keys, and the
+names, dtypes and shapes of tensors; numbers are compared with a tolerance. For outside engines, it covers
 the files that they read, and the artifacts made from files that a run leaves. Times, measured memory and
 paths are ignored.
 
