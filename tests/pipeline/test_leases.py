@@ -33,9 +33,15 @@ def test_without_flock_the_file_is_the_lock(file, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", none)
     with leases.locked(file, file.parent):
-        assert file.exists()
+        assert file.exists() and leases.is_locked(file)
         with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)
+    if not os.fork():
+        leases.locked(file, file.parent).__enter__()
+        os._exit(0)
+    os.wait()
+    assert file.exists() and leases.is_locked(file)  # the first look removes the file of an ended process
+    assert not leases.is_locked(file)
     with leases.locked(file, file.parent, wait=False):
         pass
 

@@ -3,11 +3,13 @@
 import errno
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline.errors import RemoteError
-from pipeline.store.remote.remote import Remote
+from pipeline.store.remote import remote
+from pipeline.store.remote.remote import MIN_BYTES_PER_S, Remote
 from pipeline.store.remote.transfer import pull, push
 from tests.pipeline.remote import servers
 from tests.pipeline.remote.conftest import KEY, contents, some_artifact, team_at
@@ -99,6 +101,15 @@ def test_interrupt_does_not_wait_for_answers():
         Remote("file:///nowhere").map(wait, range(100), interrupt)
     answer.set()
     assert len(requests) < 20
+
+
+def test_the_time_limit_of_a_request_grows_with_its_size(monkeypatch):
+    limits_s = []
+    monkeypatch.setattr(remote, "sync", lambda *_, timeout: limits_s.append(timeout))
+    system = SimpleNamespace(async_impl=True, loop=None, _put_file=None)
+    for size in (0, 10 * MIN_BYTES_PER_S):
+        Remote("s3://bucket", timeout_s=20.0)._run(system, "put_file", size=size)
+    assert limits_s == [20.0, 30.0]
 
 
 def test_full_disk_during_a_push_is_reported(file_team, monkeypatch):
