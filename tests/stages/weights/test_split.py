@@ -117,6 +117,18 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
     shutil.rmtree(folder)
 
 
+def test_a_chunk_may_contain_rows_of_two_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 24)  # three rows
+    full = np.arange(16, dtype=np.uint32).reshape(8, 2)
+    write_safetensors(tmp_path / "full" / "model.safetensors", {"w": full}, "float32")
+    tensors = {name: as_tensor(stored) for name, stored in open_directory(tmp_path / "full").items()}
+    strategy = Strategy({"w": TensorLayout((2,), (0, -1), 0, 0)}, 1, 2)
+    split(tensors, {tmp_path / "ranks": strategy}, None, None)
+    for rank in (0, 1):
+        (part,) = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors").values()
+        np.testing.assert_array_equal(part, full[4 * rank : 4 * rank + 4])
+
+
 def test_cast_and_progress(tmp_path, monkeypatch):
     model = make_model()
     bits = write_hf(tmp_path / "hf", model)
