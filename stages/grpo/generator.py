@@ -14,7 +14,7 @@ from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.logprobs import gather_rows
-from stages.grpo.parallel import Reshard
+from stages.grpo.parallel import reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms
@@ -32,14 +32,14 @@ class Resharded:
         self, model: ModelConfig, policy: RoleModel, target: RoleModel, rank: int, groups: Groups
     ) -> None:
         """Prepare the resharding; nothing moves if `target` is `policy` itself."""
-        self.model, self.policy, self.target = model, policy, target
-        mesh = policy.mesh
-        group = Gather(groups.of(mesh.model_ranks))
-        self.reshard = Reshard(policy.strategy, target.strategy, mesh, rank, group)
+        self.model, self.policy, self.target, self.rank = model, policy, target, rank
+        self.gather = Gather(groups.of(policy.mesh.model_ranks))
 
     def weights(self) -> dict[str, Array]:
         """Return the policy's weights in the target's layout, by the names of parameters.parts."""
-        return fuse(self.model, self.reshard(unfuse(self.model, self.policy.model.weights())))
+        shards = unfuse(self.model, self.policy.model.weights())
+        strategies = self.policy.strategy, self.target.strategy
+        return fuse(self.model, reshard(shards, *strategies, self.policy.mesh, self.rank, self.gather))
 
     def refresh(self) -> None:
         """Copy the policy's weights to the target."""

@@ -32,14 +32,12 @@ from stages.grpo.collectives import AllReduce, CopyToGroup, Group, Identity, Sum
 from stages.grpo.memory import MOST_STORED
 from stages.grpo.operators import (
     Lookup,
-    collect,
-    cut_columns,
+    cut,
     outer,
     part,
     plain_product,
     product,
     rms_norm,
-    spread,
 )
 from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import parts
@@ -109,7 +107,7 @@ class Layer(nn.Cell):
             y = self.norm_heads(y, ones)
         swapped = plain_product(y.reshape((-1, D)), self.swap).reshape(y.shape)
         y = y * cos + swapped * sin
-        query, key, value = cut_columns(y, (Q * D, K * D, K * D))
+        query, key, value = cut(y, -1, (Q * D, K * D, K * D))
         return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
 
     def norm_heads(self, y: Tensor, ones: Tensor) -> Tensor:
@@ -252,16 +250,16 @@ class CausalLM(nn.Cell):
             ),
             -1,
         )
-        slots = (prompt.reshape((-1,)), completion.reshape((-1,)), slot)
+        prompt_rows, completion_rows = prompt.reshape((-1,)), completion.reshape((-1,))
         x, head = self.embed_and_head(ids, every)
         for layer in self.layers:
             q, k, v = layer.project(x, cos, sin, every)
-            q_prompt, q = spread(q, *slots)
-            k_prompt, k = spread(k, *slots)
-            v_prompt, v = spread(v, *slots)
+            q_prompt, q = ops.gather(q, prompt_rows, 0), ops.gather(q, completion_rows, 0)
+            k_prompt, k = ops.gather(k, prompt_rows, 0), ops.gather(k, completion_rows, 0)
+            v_prompt, v = ops.gather(v, prompt_rows, 0), ops.gather(v, completion_rows, 0)
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
             attended = attend_with_prompt(q, k, v, keys, values, mask, G)
-            x = layer.finish(x, collect(first, attended, *slots), every)
+            x = layer.finish(x, ops.gather(ops.concat((first, attended)), slot, 0), every)
         return x, head
 
     def token_logprobs(
@@ -287,6 +285,6 @@ class CausalLM(nn.Cell):
             largest = ops.amax(self.all_reduce(column, every), -1)
             share = ops.exp(log_sum - largest)
             sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen), 1), every)
-            total, weighted, chosen = [part.reshape((-1,)) for part in cut_columns(sums, (1, 1, 1))]
+            total, weighted, chosen = [part.reshape((-1,)) for part in cut(sums, -1, (1, 1, 1))]
             log_sum, mean = ops.log(total) + largest, weighted / total
         return chosen - log_sum, ops.stop_gradient(log_sum - mean)

@@ -40,72 +40,13 @@ def part(x: Tensor, axis: int, start: int, size: int) -> Tensor:
     return ops.slice(x, begin, (*x.shape[:axis], size, *after))
 
 
-class Cut(nn.Cell):
-    """Operator that cuts a tensor into consecutive parts along one axis.
-
-    The gradient concatenates those of the parts; MindSpore's own pads each with zeros and adds them.
-    """
-
-    def __init__(self, axis: int) -> None:
-        """Store the axis."""
-        super().__init__()
-        self.axis = axis
-
-    def construct(self, x: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
-        """Cut `x` into parts of the given sizes."""
-        parts, start = [], 0
-        for size in sizes:
-            parts.append(part(x, self.axis, start, size))
-            start += size
-        return tuple(parts)
-
-    def bprop(
-        self, x: Tensor, sizes: tuple[int, ...], out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
-    ) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the gradient of `x`."""
-        return ops.concat(dout, self.axis), sizes
-
-
-cut_rows, cut_columns = Cut(0), Cut(-1)
-
-
-class Spread(nn.Cell):
-    """Operator that copies rows of a list to the slots of prompts and completions (packing.packed).
-
-    The gradient is a gather as well, because no row has two slots with a gradient other than 0. MindSpore's
-    own adds all slots one by one, which takes three times as long.
-    """
-
-    def construct(self, x: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rows `prompt` [P*S] and `completion` [P*G*T] of `x` [N, ...]; `slot` [N] is the inverse."""
-        return ops.gather(x, prompt, 0), ops.gather(x, completion, 0)
-
-    def bprop(
-        self, x: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor, out: tuple[Tensor, Tensor],
-        dout: tuple[Tensor, Tensor],
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Return the gradient of `x`."""
-        return ops.gather(ops.concat(dout), slot, 0), prompt, completion, slot
-
-
-class Collect(nn.Cell):
-    """The inverse of Spread."""
-
-    def construct(
-        self, first: Tensor, second: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor
-    ) -> Tensor:
-        """Return rows `slot` [N] of prompts `first` [P*S, ...] and completions `second` [P*G*T, ...]."""
-        return ops.gather(ops.concat((first, second)), slot, 0)
-
-    def bprop(
-        self, first: Tensor, second: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor, out: Tensor,
-        dout: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Return the gradients of both."""
-        return ops.gather(dout, prompt, 0), ops.gather(dout, completion, 0), prompt, completion, slot
-
-
-spread, collect = Spread(), Collect()
+def cut(x: Tensor, axis: int, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """Cut `x` into consecutive parts of the given sizes along one axis."""
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(part(x, axis, start, size))
+        start += size
+    return tuple(parts)
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -16,7 +16,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from stages.grpo.collectives import AllReduce, Groups
 from stages.grpo.config import OptimizerConfig
-from stages.grpo.operators import cut_rows, square_sum
+from stages.grpo.operators import cut, square_sum
 from stages.grpo.parallel import Mesh
 
 LARGE = 2**25  # elements of a gradient that is clipped, in a copy, after the other gradients are freed
@@ -97,7 +97,7 @@ class AdamW(nn.Cell):
             summed = self.sum_data(
                 ops.concat([gradient_part.reshape((-1,)) for gradient_part in gradients]), None
             )
-            flat = cut_rows(summed, self.sizes)
+            flat = cut(summed, 0, self.sizes)
             gradients = tuple([flat[i].reshape(self.shapes[i]) for i in range(self.count)])
         square = Tensor(0.0, ms.float32)
         for i in range(self.count):

@@ -56,40 +56,30 @@ class Mesh:
 SINGLE = Mesh(data_parallel=1, data_index=0, model_parallel=1, model_index=0)
 
 
-class Reshard:
-    """In-memory transfer of the policy from the training layout to another one.
+def reshard(
+    shards: Mapping[str, Array], source: Strategy, target: Strategy, mesh: Mesh, rank: int, gather: Gather
+) -> dict[str, Array]:
+    """Convert this worker's shards from one layout to another, in memory; all are float32.
 
     Every worker of a model-parallel group gathers the shards of all others (one AllGather of everything,
     flattened), assembles the full tensors by the source strategy, and takes its part by the target strategy.
+
+    Args:
+        shards: this worker's.
+        source: strategy of their layout.
+        target: strategy of the result's layout.
+        mesh: this worker in the source's layout.
+        rank: this worker's rank.
+        gather: over mesh.model_ranks.
     """
-
-    def __init__(self, source: Strategy, target: Strategy, mesh: Mesh, rank: int, gather: Gather) -> None:
-        """Store both layouts.
-
-        Args:
-            source: strategy of the training layout.
-            target: strategy of the generating layout.
-            mesh: this worker in the training layout.
-            rank: this worker's rank.
-            gather: over mesh.model_ranks.
-        """
-        self.source, self.target, self.gather = source, target, gather
-        self.mesh, self.rank = mesh, rank
-
-    def __call__(self, shards: Mapping[str, Array]) -> dict[str, Array]:
-        """Convert this worker's shards from the source layout to the target layout; all are float32."""
-        flat = np.concatenate([array.reshape(-1) for array in shards.values()])
-        gathered = self.gather.arrays(flat)
-        result, start = {}, 0
-        for name, shard in shards.items():
-            full = self._full(name, shard.shape, gathered[:, start : start + shard.size])
-            result[name] = full[slice_of(self.target.tensors[name], full.shape, self.rank, name)]
-            start += shard.size
-        return result
-
-    def _full(self, name: str, shape: tuple[int, ...], pieces: Array) -> Array:
-        layout = self.source.tensors[name]
-        full = np.empty(layout.full_shape(shape), np.float32)
-        for rank, piece in zip(self.mesh.model_ranks, pieces, strict=True):
-            full[slice_of(layout, full.shape, rank, name)] = piece.reshape(shape)
-        return full
+    gathered = gather.arrays(np.concatenate([array.reshape(-1) for array in shards.values()]))
+    result, start = {}, 0
+    for name, shard in shards.items():
+        layout = source.tensors[name]
+        full = np.empty(layout.full_shape(shard.shape), np.float32)
+        pieces = gathered[:, start : start + shard.size]
+        for holder, piece in zip(mesh.model_ranks, pieces, strict=True):
+            full[slice_of(layout, full.shape, holder, name)] = piece.reshape(shard.shape)
+        result[name] = full[slice_of(target.tensors[name], full.shape, rank, name)]
+        start += shard.size
+    return result

@@ -1,7 +1,7 @@
 import numpy as np
 
 from pipeline.config.load import load as compose
-from stages.grpo.parallel import Mesh, Reshard
+from stages.grpo.parallel import Mesh, reshard
 from stages.models.tensor_layout import TensorLayout
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
@@ -55,8 +55,8 @@ def test_there_and_back_again_is_exact_on_four_cards(tmp_path):
         for rank in range(4):
             mesh = Mesh.of(layouts[source], rank)
             exchange = Exchange([held[item] for item in mesh.model_ranks])
-            move = Reshard(strategies[source], strategies[target], mesh, rank, exchange)
-            result.append(move(held[rank]))
+            strategy = strategies[source], strategies[target]
+            result.append(reshard(held[rank], *strategy, mesh, rank, exchange))
         return result
 
     for target in ("data4", "whole_embedding"):
