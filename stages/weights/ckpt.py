@@ -10,15 +10,15 @@ _load_into_param_dict; ccsrc/utils/checkpoint.proto.
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor
-from stages.weights.wire import Read, decode_fields, encode_field, encode_length
+from stages.weights.wire import Read, decode, encode_field, encode_length
 
 SLICE_BYTES = 512 * 2**20
 
@@ -74,14 +74,14 @@ def _frame(name: str, dtype: str, shape: Sequence[int], content: int) -> bytes:
     return encode_length(1, len(value) + content) + value
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Value:
     """One Value message: a tensor or a part of one."""
 
-    tag: str = ""
-    dims: list[int] = field(default_factory=list)
-    tensor_type: str = ""
-    content: range = range(0)
+    tag: str
+    dims: list[int]
+    tensor_type: str
+    content: range
     """Positions of its bytes in the file."""
 
 
@@ -114,52 +114,23 @@ def _values(read: Read, size: int) -> list[_Value]:
     """
     if size > _CRC_BYTES and read(size - _CRC_BYTES, len(_CRC)) == _CRC:
         size -= _CRC_BYTES
-    values = []
-    for number, content in decode_fields(read, 0, size):
-        if number != 1:
-            raise ValueError(f"it has field {number} where a value should begin")
-        values.append(_value(read, content))
-    if not values:
+    messages = decode(read, range(size), (), (1,))[1][1]
+    if not messages:
         raise ValueError("it holds no tensor")
-    return values
+    return [_value(read, message) for message in messages]
 
 
-def _value(read: Read, message: int | range) -> _Value:
-    value = _Value()
-    for number, content in _fields(read, message):
-        if number == 1:
-            value.tag = _text(read, content)
-        elif number == 2:
-            _read_tensor(value, read, content)
-        else:
-            raise ValueError(f"field {number} of {value.tag or 'a value'} is not a tensor")
-    if not value.tag or not value.tensor_type:
+def _value(read: Read, message: range) -> _Value:
+    value = decode(read, message, (), (1, 2))[1]
+    if not value[1] or not value[2]:
         raise ValueError("a value has no name or no tensor")
-    return value
-
-
-def _read_tensor(value: _Value, read: Read, message: int | range) -> None:
-    for number, content in _fields(read, message):
-        if number == 1 and isinstance(content, int):
-            value.dims.append(content)
-        elif number == 2:
-            value.tensor_type = _text(read, content)
-        elif number == 3 and isinstance(content, range):
-            value.content = content
-        else:
-            raise ValueError(f"field {number} of a tensor is not known")
-
-
-def _fields(read: Read, message: int | range) -> Iterator[tuple[int, int | range]]:
-    if isinstance(message, int):
-        raise ValueError(f"the number {message} is where a message should be")
-    return decode_fields(read, message.start, message.stop)
-
-
-def _text(read: Read, content: int | range) -> str:
-    if isinstance(content, int):
-        raise ValueError(f"the number {content} is where a text should be")
-    return read(content.start, len(content)).decode()
+    numbers, tensor = decode(read, value[2][-1], (1,), (2, 3))
+    tag, kind = (
+        b"".join(read(text.start, len(text)) for text in texts[-1:]) for texts in (value[1], tensor[2])
+    )
+    if not tag or not kind:
+        raise ValueError("a value has no name or no type")
+    return _Value(tag.decode(), numbers[1], kind.decode(), (tensor[3] or [range(0)])[-1])
 
 
 def _tensor(name: str, values: list[_Value], file: Path) -> StoredTensor:

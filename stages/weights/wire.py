@@ -6,10 +6,15 @@ fails after another package has loaded protobuf's compiled implementation.
 Source: https://protobuf.dev/programming-guides/encoding
 """
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection
 
 Read = Callable[[int, int], bytes]
 """Return up to `count` bytes from a position: read(position, count)."""
+Numbers = defaultdict[int, list[int]]
+"""Numbers of a message, by field number."""
+Messages = defaultdict[int, list[range]]
+"""Positions of its texts and inner messages, by field number."""
 _VARINT, _BYTES = 0, 2
 _WORD = 2**64
 
@@ -36,28 +41,41 @@ def encode_length(number: int, length: int) -> bytes:
     return encode_varint(number << 3 | _BYTES) + encode_varint(length)
 
 
-def decode_fields(read: Read, begin: int, end: int) -> Iterator[tuple[int, int | range]]:
-    """Yield (field number, value) of the message in bytes begin:end.
+def decode(
+    read: Read, message: range, numbers: Collection[int] | None = None, texts: Collection[int] | None = None
+) -> tuple[Numbers, Messages]:
+    """Return a message's signed numbers, and the positions of its texts and inner messages.
 
-    A value is a signed number, or the positions of a text's or a message's bytes.
+    Args:
+        read: reads the file.
+        message: positions of its bytes.
+        numbers: fields that may be numbers; None: all.
+        texts: fields that may be texts or messages; None: all.
 
     Raises:
         ValueError: the bytes are not a message of such fields.
     """
-    position = begin
-    while position < end:
+    result: tuple[Numbers, Messages] = defaultdict(list), defaultdict(list)
+    position = message.start
+    while position < message.stop:
         key, after = _decode_varint(read, position)
         value, after = _decode_varint(read, after)
         number, kind = key >> 3, key & 7
         if kind not in (_VARINT, _BYTES):
             raise ValueError(f"wire type {kind} at byte {position} is not known")
+        known = texts if kind == _BYTES else numbers
+        if known is not None and number not in known:
+            raise ValueError(f"field {number} at byte {position} is not known")
         if kind == _BYTES:
-            content = range(after, after + value)
+            result[1][number].append(range(after, after + value))
             after += value
-        if after > end:
-            raise ValueError(f"the field at byte {position} ends at byte {after}, beyond byte {end}")
-        yield number, content if kind == _BYTES else value - _WORD * (value >= _WORD // 2)
+        else:
+            result[0][number].append(value - _WORD * (value >= _WORD // 2))
+        if after > message.stop:
+            rule = f"ends at byte {after}, beyond byte {message.stop}"
+            raise ValueError(f"the field at byte {position} {rule}")
         position = after
+    return result
 
 
 def _decode_varint(read: Read, position: int) -> tuple[int, int]:

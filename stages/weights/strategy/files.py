@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 from stages.base.errors import InputError
 from stages.base.files import read_bytes
 from stages.models.tensor_layout import Box, TensorLayout, full_box, slice_of
-from stages.weights.wire import decode_fields, encode_field
+from stages.weights.wire import Read, decode, encode_field
 
 MERGED_NAME = "merged_ckpt_strategy.ckpt"
 """mindformers' name of a merged file."""
@@ -208,18 +207,23 @@ def _decode_file(content: bytes, file: Path) -> list[tuple[int, str, TensorLayou
     if file.suffix == ".json":
         remedy = "save it as .ckpt (strategy_ckpt_config save_file)"
         raise InputError(file, None, "is a JSON strategy", remedy)
+
+    def read(begin: int, count: int) -> bytes:
+        return content[begin : begin + count]
+
     result = []
     try:
-        items = _decode(content)[1]
-        operator = _decode(items[2][0])[1]
-        first_stage = _decode(operator[2][-1])[0][1][-1]
+        items = decode(read, range(len(content)))[1]
+        operator = decode(read, items[2][0])[1]
+        first_stage = decode(read, operator[2][-1])[0][1][-1]
         for item in items[3]:
-            fields = _decode(item)[1]
-            name = fields[1][-1].decode()
+            fields = decode(read, item)[1]
+            text = fields[1][-1]
+            name = content[text.start : text.stop].decode()
             match = _STAGE_PREFIX.fullmatch(name)
             stage, name = (int(match[1]), match[2]) if match else (first_stage, name)
             name = plain_name(name)
-            result.append((stage, name, _decode_layout(fields[2][-1], stage, name, file)))
+            result.append((stage, name, _decode_layout(read, fields[2][-1], stage, name, file)))
         if not result:
             raise ValueError("no parameter")
     except (ValueError, IndexError):
@@ -228,24 +232,12 @@ def _decode_file(content: bytes, file: Path) -> list[tuple[int, str, TensorLayou
     return result
 
 
-def _decode(data: bytes) -> tuple[Mapping[int, list[int]], Mapping[int, list[bytes]]]:
-    """Return a message's numbers, and its texts and inner messages, by field number."""
-    numbers: dict[int, list[int]] = defaultdict(list)
-    messages: dict[int, list[bytes]] = defaultdict(list)
-    for number, value in decode_fields(lambda begin, count: data[begin : begin + count], 0, len(data)):
-        if isinstance(value, int):
-            numbers[number].append(value)
-        else:
-            messages[number].append(data[value.start : value.stop])
-    return numbers, messages
-
-
-def _decode_layout(data: bytes, stage: int, name: str, file: Path) -> TensorLayout:
-    numbers, messages = _decode(data)
+def _decode_layout(read: Read, message: range, stage: int, name: str, file: Path) -> TensorLayout:
+    numbers, messages = decode(read, message)
     if len(messages[1]) != 1 or len(messages[2]) != 1:
         rule = "a dimension split along two axes (Layout) is not supported"
         raise InputError(file, name, rule, "use a plain strategy")
-    dev_matrix, tensor_map = (tuple(_decode(messages[field][0])[0][1]) for field in (1, 2))
+    dev_matrix, tensor_map = (tuple(decode(read, messages[field][0])[0][1]) for field in (1, 2))
     axes = [axis for axis in tensor_map if axis != -1]
     if len(set(axes)) != len(axes) or any(not 0 <= axis < len(dev_matrix) for axis in axes):
         raise InputError(file, name, f"tensor_map {tensor_map} does not fit dev_matrix {dev_matrix}")
