@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.cache import recall, remember
 from pipeline.errors import ConfigError, Problem
-from stages.base.files import open_regular
+from stages.base.files import file_digest
 
 KIND = "digest"
 SETTLED_NS = 2_000_000_000
@@ -55,15 +55,6 @@ def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, 
         else values
         for section, values in config.items()
     }
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content as hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open_regular(path) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def file_state(status: os.stat_result) -> list[int]:

@@ -166,13 +166,3 @@ class Table(rich.table.Table):
         for column in self.columns:
             column.overflow = "fold"
         yield from super().__rich_console__(console, options)
-
-
-def elapsed(seconds: float) -> str:
-    """Format a duration as 8.1 s, 3 min 05 s or 2 h 10 min; negative durations (changed clock) as 0.0 s."""
-    seconds = max(0.0, seconds)
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"

@@ -23,8 +23,8 @@ SECTIONS = {
         "ui": "pages",
     },
     "check": {
-        "config": "config", "layouts": "layouts", "doctor": "doctor", "probe": "dataset",
-        "diagnose": "diagnose", "serve-check": "serve_check",
+        "config": "config", "layouts": "config", "doctor": "doctor", "probe": "dataset",
+        "diagnose": "logs", "serve-check": "serve_check",
     },
     "store": {"verify": "store", "gc": "store", "push": "remote", "pull": "remote", "remote": "remote"},
     "weights and data": {"weights": "weights", "tokenize": "dataset"},

@@ -1,4 +1,4 @@
-"""`grpoflow config`: the configuration, and what a key means."""
+"""`grpoflow config` and `layouts`: the configuration, what a key means, and valid parallel layouts."""
 
 import json
 from argparse import Namespace
@@ -10,12 +10,13 @@ from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.errors import Exit
 from pipeline.plan import keys
+from pipeline.plan import layouts as planned
 from pipeline.terminal import Table, as_json, console
 from stages.base.errors import as_override
 
 
 def register(commands: Commands) -> None:
-    """Add `config`."""
+    """Add `config` and `layouts`."""
     parser = commands.add(
         "config",
         config,
@@ -32,6 +33,15 @@ def register(commands: Commands) -> None:
     )
     add_json(parser)
     add_configuration(parser)
+
+    parser = commands.add(
+        "layouts",
+        layouts,
+        "list all valid layouts with their memory per card, best first",
+        "model=qwen2_5_7b cards=8 engine.device_memory_gib=64",
+        "model=qwen2_5_72b cards=64 layout.train.recompute=true --json",
+    )
+    add_json(parser, "also the refused layouts, with all reasons")
 
 
 def config(options: Namespace) -> int:
@@ -77,3 +87,13 @@ def _explain(options: Namespace, loaded: Config) -> int:
 
 def _shown(value: object) -> str:
     return as_override(value) if not isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def layouts(options: Namespace) -> int:
+    """List every valid layout, best first."""
+    choices, refused = planned.find(options.overrides, options.config_dir)
+    if options.json:
+        print(as_json(planned.as_json(choices, refused)))
+    else:
+        planned.show(choices, refused, console())
+    return Exit.DONE

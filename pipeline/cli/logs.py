@@ -1,15 +1,17 @@
-"""`grpoflow logs`: the output of a stage's processes."""
+"""`grpoflow logs` and `diagnose`: output of a stage, and the cause of a failure from logs alone."""
 
 import sys
 import time
 from argparse import Namespace
 from pathlib import Path
 
-from pipeline.cli.command import Bounded, Commands, add_run, store_of
+from launch.diagnose.diagnosis import diagnose as diagnosis_of
+from pipeline.cli.command import Bounded, Commands, add_json, add_run, store_of
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.attempt import find_log, last_written, newest_attempt, worker_logs
 from pipeline.store.history import Record
+from pipeline.terminal import as_json
 from pipeline.ui.watch import choose
 from stages.catalog import STAGES
 
@@ -18,7 +20,7 @@ MAX_BYTES = 1 << 26
 
 
 def register(commands: Commands) -> None:
-    """Add `logs`."""
+    """Add `logs` and `diagnose`."""
     parser = commands.add(
         "logs",
         logs,
@@ -35,6 +37,18 @@ def register(commands: Commands) -> None:
         help="number of the worker (default: 0 if there are any)",
     )
     parser.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
+
+    parser = commands.add(
+        "diagnose",
+        diagnose,
+        "show the cause of a failure and its remedy from logs alone (exit 1: cause unknown)",
+        "store/.logs/grpo-0123456789abcdef",
+        "output/msrun_log --json",
+    )
+    parser.add_argument(
+        "logs", type=Path, metavar="LOG_DIR", help="directory of msrun or grpoflow logs, or a single log file"
+    )
+    add_json(parser)
 
 
 def logs(options: Namespace) -> int:
@@ -102,3 +116,13 @@ def _last_stage(root: Path, record: Record) -> str:
         hint = "all its stages were in the store already, or none has begun"
         raise ConfigError([Problem("RUN", record.id, f"has no logs: {hint}", "see `grpoflow runs`")])
     return max(written, key=lambda name: written[name])
+
+
+def diagnose(options: Namespace) -> int:
+    """Show the cause; exit 1 if it is unknown."""
+    diagnosis = diagnosis_of(options.logs)
+    if not diagnosis.logs:
+        remedy = "give the directory of worker_K.log, or a log itself"
+        raise ConfigError([Problem("LOG_DIR", options.logs, "holds no *.log, *.out or *.err", remedy)])
+    print(as_json(diagnosis.to_json()) if options.json else "\n".join(diagnosis.lines()))
+    return Exit.DONE if diagnosis.known else Exit.FAILED

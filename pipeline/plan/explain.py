@@ -14,10 +14,11 @@ from pipeline.config.sections import Config
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
 from pipeline.store.store import Manifest, Store
-from pipeline.terminal import NARROW, Table, elapsed
+from pipeline.terminal import NARROW, Table
 from stages.base.identity import identity
 from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory, shown
+from stages.report.text import duration
 
 REBUILT = "rebuilt (--force)"
 MODEL_SIZE = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
@@ -132,8 +133,8 @@ def show(
     for column in ("stage", "state", "why", *(() if narrow else ("artifact", "last took"))):
         table.add_column(column, no_wrap=column in ("stage", "state"))
     for row in rows:
-        duration = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
-        table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], duration)))
+        took = "" if row.last_duration_s is None else duration(row.last_duration_s)
+        table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], took)))
     for name, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(name, "SKIPPED", why)
     console.print(table)

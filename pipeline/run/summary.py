@@ -9,7 +9,8 @@ from rich.console import Console
 
 from pipeline.plan.graph import Plan, downstream
 from pipeline.store.store import Store
-from pipeline.terminal import Table, elapsed
+from pipeline.terminal import Table
+from stages.report.text import duration
 from stages.tokenize import counts
 
 
@@ -25,11 +26,11 @@ def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) 
     """Print the stages with their states and durations, and the held-out accuracies."""
     table = Table("stage", "state", "took", "artifact", title="stages", title_justify="left")
     for spec in plan.requested:
-        state, duration = states[spec.name], ""
+        state, took = states[spec.name], ""
         if state != "remote":
             manifest = store.manifest(spec.key)
-            duration = elapsed(manifest.ended - manifest.started)
-        table.add_row(spec.name, state, duration, str(spec.key))
+            took = duration(manifest.ended - manifest.started)
+        table.add_row(spec.name, state, took, str(spec.key))
     for stage, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(stage, "skipped", "", why)
     console.print(table)

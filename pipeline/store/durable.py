@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import StoreError
-from pipeline.fingerprint import file_digest
+from stages.base.files import file_digest
 
 SMALL_BYTES = 1 << 16  # hashing this much costs less than opening the file
 TRANSIENT_ERRORS = frozenset(

@@ -17,9 +17,9 @@ from typing import Any
 
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.store.leases import is_leased
-from pipeline.terminal import elapsed
 from stages.base.files import read_bytes
 from stages.base.redact import redacted
+from stages.report.text import duration
 
 FILE = "runs.jsonl"
 MAX_TIME_S = 1e11
@@ -79,7 +79,7 @@ class Record:
     @property
     def duration(self) -> str:
         """Human-readable duration; empty if no end was recorded."""
-        return "" if self.ended is None else elapsed(self.ended - self.started)
+        return "" if self.ended is None else duration(self.ended - self.started)
 
     def artifact(self, stage: str) -> str:
         """Return STAGE/FIRST-16-DIGITS of a stage.

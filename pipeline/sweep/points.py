@@ -17,9 +17,10 @@ from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Key, Store
-from pipeline.terminal import Table, as_json, elapsed
+from pipeline.terminal import Table, as_json
 from stages.base.identity import identity
 from stages.base.redact import redact, redacted
+from stages.report.text import duration
 
 RULE = "must have one value in all points of a sweep: it changes no artifact, so only one value would count"
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
@@ -133,15 +134,15 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
     shown = Table(*columns, title=f"{len(plans)} points, one graph", title_justify="left")
     for stage, count in total.items():
         last_s = rows[stage].last_duration_s
-        duration = "" if last_s is None else elapsed(last_s)
-        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].cards), duration)
+        took = "" if last_s is None else duration(last_s)
+        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].cards), took)
     out.print(shown)
     out.print(f"{len(to_run)} stages to run; {sum(needed[key] for key in to_run)} if each point ran alone")
     durations = [rows[key.stage].last_duration_s for key in to_run]
     if to_run:
         unknown = durations.count(None)
         more = f", and {unknown} stages that have never run" if unknown else ""
-        out.print(f"by their last durations: {elapsed(sum(filter(None, durations)))}{more}")
+        out.print(f"by their last durations: {duration(sum(filter(None, durations)))}{more}")
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:

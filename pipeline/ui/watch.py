@@ -19,8 +19,8 @@ from pipeline.store import history
 from pipeline.store.attempt import find_running
 from pipeline.store.history import Record
 from pipeline.store.store import MANIFEST, Manifest
-from pipeline.terminal import Table, elapsed
-from stages.report.text import figure, number, percent
+from pipeline.terminal import Table
+from stages.report.text import duration, figure, number, percent
 
 REFRESH_S = 1.0
 RECENT_STEPS = 20
@@ -82,8 +82,8 @@ def follow(root: Path, record: Record, console: Console) -> Record:
 
 def view(record: Record, stages: Sequence[Row]) -> Group:
     """Return the run's headline and the table of its stages."""
-    duration = f" for {elapsed(time.time() - record.started)}" if record.state == "running" else ""
-    head = f"run {record.id}{f' ({record.name})' if record.name else ''}: {record.state}{duration}"
+    took = f" for {duration(time.time() - record.started)}" if record.state == "running" else ""
+    head = f"run {record.id}{f' ({record.name})' if record.name else ''}: {record.state}{took}"
     message = f"; {record.failed_stage}: {record.message}" if record.failed_stage else ""
     table = Table(*COLUMNS, box=None, padding=(0, 2), collapse_padding=True, pad_edge=False, header_style="")
     for row in stages:
@@ -110,7 +110,7 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
         manifest = Manifest.read(complete / MANIFEST)
         state = "done" if manifest.ended >= record.started else "cached"
         metrics = tail(complete / "metrics.jsonl")
-        return Row(stage, state, elapsed(manifest.ended - manifest.started), **_latest_figures(metrics))
+        return Row(stage, state, duration(manifest.ended - manifest.started), **_latest_figures(metrics))
     work = find_running(store, artifact)
     if record.state != "running" or work is None:
         waiting = "waiting" if record.state == "running" else "not run"
@@ -122,7 +122,7 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
     return Row(
         stage,
         "running",
-        elapsed(time.time() - began),
+        duration(time.time() - began),
         step=count(latest) if latest else "",
         left=_time_left(latest, metrics if len(metrics) > 1 else progress),
         message=str(progress[-1].get("message", "")) if progress and not metrics else "",
@@ -159,4 +159,4 @@ def _time_left(latest: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) ->
     step, total, when = (number(latest.get(key)) for key in ("step", "total", "time_s"))
     if not paces or step is None or total is None or when is None:
         return ""
-    return elapsed((total - step) * statistics.median(paces) - (time.time() - when))
+    return duration(max(0.0, (total - step) * statistics.median(paces) - (time.time() - when)))

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -89,6 +90,15 @@ def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(path, None, f"does not hold {what}: {error!r:.300}", remedy) from error
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def shown_bytes(count: int) -> str:

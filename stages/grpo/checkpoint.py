@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.base.files import file_digest
 from stages.base.layout import Role
-from stages.grpo.checkpoint_files import STATE, digest, flaw, read_state
+from stages.grpo.checkpoint_files import STATE, flaw, read_state
 from stages.weights.strategy.files import Strategy
 from stages.weights.tensors import FILE_NAME, load, merge_ranks, slices_of, write_rank
 
@@ -158,7 +159,7 @@ class Checkpoints:
 
 def _listed(file: Path) -> dict[str, int | str]:
     """Return a file's entry for state.json."""
-    return {"bytes": file.stat().st_size, "sha256": digest(file)}
+    return {"bytes": file.stat().st_size, "sha256": file_digest(file)}
 
 
 def _remove(checkpoint: Path) -> None:

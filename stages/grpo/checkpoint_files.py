@@ -5,13 +5,12 @@ state.json lists every other file of its checkpoint with size and SHA-256.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stages.base.errors import InputError
-from stages.base.files import open_regular, read_json
+from stages.base.files import file_digest, read_json
 
 STATE = "state.json"
 """File that distinguishes a checkpoint from every other: it has the digests of all others."""
@@ -68,7 +67,7 @@ def flaw(path: Path, deep: bool = True) -> str | None:
             size = (path / name).stat().st_size
             if size != file.bytes:
                 return f"{name} has {size} bytes, written with {file.bytes}"
-            if deep and (actual := digest(path / name)) != file.sha256:
+            if deep and (actual := file_digest(path / name)) != file.sha256:
                 return f"{name} has sha256 {actual[:12]}…, written with {file.sha256[:12]}…"
     except FileNotFoundError as error:
         return f"{Path(error.filename).relative_to(path)} is missing"
@@ -77,12 +76,3 @@ def flaw(path: Path, deep: bool = True) -> str | None:
     except InputError as error:
         return str(error.problem.rule)
     return None
-
-
-def digest(file: Path) -> str:
-    """Return the SHA-256 of a file's content."""
-    sha256 = hashlib.sha256()
-    with open_regular(file) as stream:
-        while block := stream.read(1 << 20):
-            sha256.update(block)
-    return sha256.hexdigest()

@@ -60,10 +60,10 @@ REPOSITORY = Path(__file__).parents[2]
 def of_stages() -> dict[str, dict[str, Any]]:
     """Return version and digest of each stage for a tiny model and a few rows."""
     from pipeline.config.load import load
-    from pipeline.fingerprint import file_digest
     from pipeline.plan.graph import plan
     from stages.__main__ import entry
     from stages.base.context import Context
+    from stages.base.files import file_digest
     from tests.pipeline.test_accepted import BEFORE_TRAINING, TINY
 
     result: dict[str, dict[str, Any]] = {}

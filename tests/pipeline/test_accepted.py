@@ -20,13 +20,13 @@ from pipeline.config.load import derive
 from pipeline.config.sections import Config
 from pipeline.engines import program
 from pipeline.errors import ConfigError
-from pipeline.fingerprint import file_digest
 from pipeline.plan.check import check
 from pipeline.plan.graph import plan
 from pipeline.store.store import Store
 from stages.__main__ import entry
 from stages.base.context import Context
 from stages.base.errors import StageError
+from stages.base.files import file_digest
 from stages.base.reader import read
 from stages.plan_checks import Planned
 from stages.plan_checks import grpo as plan_checks

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipeline import engines
 from pipeline.config.load import load
-from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
+from stages.base.files import file_digest
 
 STANDIN = Path(__file__).parents[1] / "data" / "mindspeed_rl_standin"
 HEAD = f"engine.mindspeed_rl_home={STANDIN / 'head'}"

@@ -7,8 +7,8 @@ import pytest
 
 from pipeline import cli
 from pipeline.config.load import load
-from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
+from stages.base.files import file_digest
 
 HOME = Path(__file__).parents[1] / "data" / "mindrlhf_standin"
 SKIPPED = {

@@ -2,10 +2,10 @@ import shutil
 from dataclasses import replace
 
 from pipeline.config.load import load
-from pipeline.fingerprint import file_digest
 from pipeline.plan.explain import explain
 from pipeline.plan.graph import plan
 from pipeline.store.store import Store
+from stages.base.files import file_digest
 from tests.pipeline.artifacts import commit_spec
 
 

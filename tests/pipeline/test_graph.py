@@ -4,8 +4,8 @@ import pytest
 
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
-from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
+from stages.base.files import file_digest
 from stages.catalog import GRPO
 
 CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]

@@ -5,10 +5,10 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.config.load import load
-from pipeline.fingerprint import file_digest
 from pipeline.plan.cautions import reward_warnings as warnings
 from pipeline.plan.graph import plan
 from pipeline.store.store import Store
+from stages.base.files import file_digest
 
 FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"
 GSM8K = ["experiment=gsm8k_smoke", f"dataset.path={FIXTURE}"]

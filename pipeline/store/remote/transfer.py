@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pipeline.errors import NoResult, NotThere, Refused, RemoteError, StoreError
-from pipeline.fingerprint import file_digest
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.remote.copies import Copy, find, from_store, missing
 from pipeline.store.remote.remote import Remote
 from pipeline.store.store import MANIFEST, Key, Store
+from stages.base.files import file_digest
 
 OnSize = Callable[[int], object]
 """Called with the size of each file that was copied, in bytes."""

@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from pipeline.config.load import load
-from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
+from stages.base.files import file_digest
 from stages.engines.mindrlhf.files import all_configs
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.memory import estimate
