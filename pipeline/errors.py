@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launch.errors import LaunchError
@@ -13,7 +14,7 @@ from stages.base.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = [
     "REPORTED", "ConfigError", "InputError", "NoResult", "NotComposed", "Problem", "RemoteError",
-    "StageFailed", "StoreError", "check_working_directory",
+    "StageFailed", "StoreError", "check_working_directory", "store_errors",
 ]  # fmt: skip
 ELSEWHERE = "choose another store with store=DIR"
 
@@ -39,6 +40,15 @@ class StoreError(Exception):
         }
         remedy = remedies.get(error.errno or 0, ELSEWHERE)
         return cls(f"{error.filename or where}: {error.strerror}; {remedy}")
+
+
+@contextlib.contextmanager
+def store_errors(where: Path) -> Iterator[None]:
+    """Raise failed system calls of the code inside, which uses the store, as StoreError with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError.from_os_error(error, where) from error
 
 
 class NoResult(StoreError):

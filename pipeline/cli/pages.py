@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.cli.command import Bounded, Commands, add_json, add_run, store_of
-from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.errors import ConfigError, Exit, Problem, StoreError, store_errors
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.terminal import as_json, console
@@ -88,11 +88,9 @@ def _compare(root: Path, records: Sequence[Record]) -> Path:
         )
     name = hashlib.sha256(" ".join(record.id for record in records).encode()).hexdigest()[:8]
     page = root / "comparisons" / name / "index.html"
-    try:
+    with store_errors(page):
         page.parent.mkdir(parents=True, exist_ok=True)
         replace_file(page, render(compared))
-    except OSError as error:
-        raise StoreError.from_os_error(error, page) from error
     return page
 
 

@@ -16,7 +16,7 @@ from launch.process import child, job
 from launch.process.child import Outcome
 from launch.process.tree import end_job
 from pipeline.engines import program
-from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
+from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError, store_errors
 from pipeline.fingerprint import cached_digest
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, stage_command, write_spec
@@ -77,11 +77,9 @@ def build(
                 raise StoreError(shortage)
             inputs = {name: downloaded.get(key.stage, store.path(key)) for name, key in spec.inputs.items()}
             config = {**spec.config, **facts(spec, store, run)}
-            try:
+            with store_errors(store.root):  # the disk is full, or the attempt's directory was removed
                 write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work)
                 outcome = _run(spec, store, slot, launcher, display)
-            except OSError as error:  # the disk is full, or the attempt's directory was removed
-                raise StoreError.from_os_error(error, store.root) from error
             if not spec.stage.computes:  # training reads the user's files only at its start
                 _check_external(spec, store)
             try:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import StoreError
+from pipeline.errors import store_errors
 from pipeline.store.leases import AlreadyLocked, is_locked, locked
 from pipeline.store.store import DIGITS, Key, Store
 
@@ -60,14 +60,12 @@ def attempt(store: Store, key: Key) -> Iterator[Attempt]:
             store.log_dir(key).with_name(key.flat + suffix),
             store.path(key).with_name(f".building-{key.fingerprint[:DIGITS]}{suffix}"),
         )
-        try:
+        with store_errors(store.root):
             for directory in (slot.work, slot.logs, slot.staging.parent):
                 directory.mkdir(parents=True, exist_ok=True)
             if slot.staging.exists():  # left by a killed attempt
                 shutil.rmtree(slot.staging)
             slot.staging.mkdir()
-        except OSError as error:
-            raise StoreError.from_os_error(error, store.root) from error
         try:
             yield slot
         finally:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import StoreError
+from pipeline.errors import StoreError, store_errors
 from pipeline.store import history, leases
 from pipeline.store.attempt import is_held
 from pipeline.store.history import Record
@@ -43,7 +43,7 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
         StoreError: the history is incomplete (nothing is removed then), or the store cannot be read or
             written.
     """
-    try:
+    with store_errors(store.root):
         busy = _busy(store)
         with leases.exclusive(store.root) if delete else contextlib.nullcontext():
             runs = history.runs(store.root).values()
@@ -52,8 +52,6 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
             garbage = list(_garbage(store, runs, keep, busy)) if runs else []
             for item in garbage if delete else ():
                 _remove(store, item)
-    except OSError as error:
-        raise StoreError.from_os_error(error, store.root) from error
     return garbage
 
 

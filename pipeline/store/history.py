@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import ConfigError, Problem, StoreError
+from pipeline.errors import ConfigError, Problem, StoreError, store_errors
 from pipeline.store.leases import is_leased
 from stages.base.files import read_bytes
 from stages.base.redact import redacted
@@ -169,7 +169,7 @@ def record(store: Path, run: str, event: str, **values: Any) -> float:
     """
     now = time.time()
     line = json.dumps({"run": run, "event": event, "time_s": now, **redacted(values)})
-    try:
+    with store_errors(store / FILE):
         descriptor = os.open(store / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o664)
         try:
             size = os.fstat(descriptor).st_size
@@ -179,8 +179,6 @@ def record(store: Path, run: str, event: str, **values: Any) -> float:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(store / FILE))
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise StoreError.from_os_error(error, store / FILE) from error
     return now
 
 

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import ConfigError, NoResult, StoreError
+from pipeline.errors import ConfigError, NoResult, StoreError, store_errors
 from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
 from pipeline.store.leases import AlreadyLocked, locked
 from stages.base.files import read_json
@@ -124,13 +124,11 @@ class Store:
         Raises:
             StoreError: it cannot be created or written.
         """
-        try:
+        with store_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             probe = self.root / f".probe-{os.urandom(4).hex()}"
             probe.touch()
             probe.unlink()
-        except OSError as error:
-            raise StoreError.from_os_error(error, self.root) from error
 
     def path(self, key: Key) -> Path:
         """Return the artifact's directory, which may not exist."""
@@ -157,11 +155,9 @@ class Store:
                 for example missing permission.
         """
         path = self.path(key)
-        try:
+        with store_errors(path):
             if not path.is_dir():
                 return NEVER_RUN
-        except OSError as error:
-            raise StoreError.from_os_error(error, path) from error
         try:
             manifest = self.manifest(key)
         except StoreError as error:
@@ -240,7 +236,7 @@ class Store:
         """
         key = Key(manifest.stage, manifest.fingerprint)
         final = self.path(key)
-        try:
+        with store_errors(staging):
             files = settle(staging, MANIFEST, manifest.files)
             if manifest.files and files != manifest.files:
                 raise StoreError(f"{staging}: was changed after it was downloaded")
@@ -259,8 +255,6 @@ class Store:
                     raise
                 shutil.rmtree(staging)  # another process committed a complete artifact first
             fsync_directory(final.parent)
-        except OSError as error:
-            raise StoreError.from_os_error(error, staging) from error
         return final
 
     def quarantine(self, key: Key) -> Path | None:

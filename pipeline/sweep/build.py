@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.remote import RemoteConfig
-from pipeline.errors import REPORTED, ConfigError, Exit, NotComposed, StoreError
+from pipeline.errors import REPORTED, ConfigError, Exit, NotComposed, store_errors
 from pipeline.fingerprint import canonical
 from pipeline.plan import cautions
 from pipeline.plan.graph import Plan
@@ -216,12 +216,10 @@ class Sweep:
             "table.csv": table(points),
             "index.html": page(values, points, self._store.root, self._config_dir),
         }
-        try:
+        with store_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             for name, text in contents.items():
                 replace_file(directory / name, text)
-        except OSError as error:
-            raise StoreError.from_os_error(error, directory) from error
         show(points, console())
         states = Counter(point.state for point in points)
         counts = ", ".join(f"{count} {state}" for state, count in states.items())

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pipeline.errors import NoResult, NotThere, Refused, RemoteError, StoreError
+from pipeline.errors import NoResult, NotThere, Refused, RemoteError, StoreError, store_errors
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.remote.copies import Copy, find, from_store, missing
 from pipeline.store.remote.remote import Remote
@@ -37,10 +37,8 @@ def push(remote: Remote, store: Store, key: Key, on_size: OnSize = lambda size: 
 
     def upload(name: str) -> int:
         file = store.path(key) / name
-        try:
+        with store_errors(file):
             is_same = file_digest(file) == files[name]["sha256"]
-        except OSError as error:
-            raise StoreError.from_os_error(error, file) from error
         if not is_same:
             raise StoreError(f"{file}: not what was committed, so not pushed; see `grpoflow verify --deep`")
         remote.upload(file, f"{copy.path}/{name}")
@@ -128,11 +126,9 @@ def download(
                 return size
         raise Refused(f"{remote.url}/{copy.path} is refused: {name} does not have its manifest's digest")
 
-    try:
+    with store_errors(directory):
         shutil.rmtree(parts, ignore_errors=True)
         parts.mkdir(parents=True)
         directory.mkdir(exist_ok=True)
         remote.map(fetch, names, on_size)
         shutil.rmtree(parts)
-    except OSError as error:
-        raise StoreError.from_os_error(error, directory) from error
