@@ -5,18 +5,24 @@ import shutil
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 
 from pipeline import rehearsal
 from pipeline.cli.command import Commands, add_json
-from pipeline.errors import REPORTED, ConfigError, Exit
+from pipeline.errors import REPORTED, ConfigError, Exit, StoreError, store_errors
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import report
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.run.run import prepare_plan
-from pipeline.terminal import as_json
+from pipeline.store.leases import AlreadyLocked, locked
+from pipeline.store.store import DIGITS, Key, Store
+from pipeline.terminal import Table, as_json, console
 from stages.engines.rehearsal import Proof
+
+REPORT = "report.json"
 
 
 def register(commands: Commands) -> None:
@@ -44,26 +50,37 @@ def rehearse(options: Namespace) -> int:
     if refused:
         raise ConfigError(refused)
     store.open()
-    directory = report.directory(store, plan.spec("grpo").key)
-    with report.exclusive(directory):
+    directory = _directory(store, plan.spec("grpo").key)
+    with lock(directory):
         scratch = directory / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
-        (directory / report.REPORT).unlink(missing_ok=True)
+        (directory / REPORT).unlink(missing_ok=True)
         proofs = []
         for proof in _proofs(parts, plan, scratch):
-            _print_progress(f"{proof.state}: {proof.what}: {proof.told}")
+            print(f"rehearsal: {proof.state}: {proof.what}: {proof.told}", file=sys.stderr, flush=True)
             proofs.append(proof)
-        page = report.write(directory, proofs, options.overrides, time.monotonic() - began)
-        passed = report.has_passed(proofs)
+        passed = has_passed(proofs)
+        result = {
+            "passed": passed,
+            "overrides": list(options.overrides),
+            "at": time.time(),
+            "took_s": round(time.monotonic() - began, 1),
+            "proofs": [asdict(proof) for proof in proofs],
+        }
+        with store_errors(directory):
+            part = directory / f"{REPORT}.part"
+            part.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            part.replace(directory / REPORT)
         if passed:
             shutil.rmtree(scratch, ignore_errors=True)
     if options.json:
-        print(as_json(json.loads((directory / report.REPORT).read_text(encoding="utf-8"))))
-        return Exit.DONE if passed else Exit.FAILED
-    report.show(proofs)
-    if not passed:
-        print(f"what it left, with the logs: {scratch}")
-    print(report.last_line(proofs, page), flush=True)
+        print(as_json(result))
+    else:
+        _show(proofs, scratch)
+        counts = Counter(proof.state for proof in proofs)
+        numbers = " ".join(f"{state}={counts[state]}" for state in ("proven", "failed", "unproven"))
+        word = "passed" if passed else "failed"
+        print(f"rehearsal {word} {numbers} report={directory / REPORT}", flush=True)
     return Exit.DONE if passed else Exit.FAILED
 
 
@@ -79,5 +96,35 @@ def _proofs(parts: Mapping[str, rehearsal.Rehearsal], plan: Plan, scratch: Path)
             return
 
 
-def _print_progress(text: str) -> None:
-    print(f"rehearsal: {text}", file=sys.stderr, flush=True)
+def _directory(store: Store, trained: Key) -> Path:
+    """Return the directory of the rehearsal of a run, which is named by its grpo artifact."""
+    return store.root / ".rehearsals" / trained.fingerprint[:DIGITS]
+
+
+def lock(directory: Path) -> AbstractContextManager[object]:
+    """Lock a rehearsal's directory.
+
+    Raises:
+        StoreError: another process holds the lock, or the directory cannot be written.
+    """
+    try:
+        return locked(directory / "lock", directory, wait=False)
+    except AlreadyLocked:
+        message = f"{directory}: is being rehearsed by another process; wait until it has ended"
+        raise StoreError(message) from None
+
+
+def has_passed(proofs: Sequence[Proof]) -> bool:
+    """Return True if something was proven and nothing failed."""
+    states = {proof.state for proof in proofs}
+    return "proven" in states and "failed" not in states
+
+
+def _show(proofs: Sequence[Proof], scratch: Path) -> None:
+    """Print the table, and the directory of a failed rehearsal."""
+    table = Table("what", "", "seen", show_lines=False)
+    for proof in proofs:
+        table.add_row(proof.what, proof.state, proof.told)
+    console().print(table)
+    if not has_passed(proofs):
+        print(f"what it left, with the logs: {scratch}")

@@ -92,7 +92,13 @@ def stages(config: Config) -> tuple[Stage, ...]:
     if config.engine.sft == engines.SUPERVISED:
         body = _with_supervised(body, engines.get(engines.SUPERVISED).stages(config))
     if config.sft_data.path is not None:
-        body = tuple(_with_examples(stage, Path(config.sft_data.path)) for stage in body)
+        examples = Path(config.sft_data.path)  # the user's, for supervised training
+        body = tuple(
+            replace(stage, sections=(*stage.sections, "sft_data"), external=(*stage.external, examples))
+            if stage.name == "tokenize"
+            else stage
+            for stage in body
+        )
     if not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
@@ -109,13 +115,6 @@ def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tupl
         if stage.name not in (*data, "sft")
     ]
     return (*before, *supervised, *after)
-
-
-def _with_examples(stage: Stage, examples: Path) -> Stage:
-    """Add the user's examples for supervised training to the inputs of the tokenize stage."""
-    if stage.name != "tokenize":
-        return stage
-    return replace(stage, sections=(*stage.sections, "sft_data"), external=(*stage.external, examples))
 
 
 def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:

@@ -134,7 +134,7 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
 
     def report() -> None:
         nonlocal num_reported
-        slot.beat()
+        slot.work.stat()  # fails if somebody removed it
         *lines, _ = warnings.read_text(encoding="utf-8", errors="replace").split("\n")
         for line in lines[num_reported:]:
             display.warn(spec.name, line)

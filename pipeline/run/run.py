@@ -144,7 +144,7 @@ class Run:
         if num_unavailable:
             self._check_machine(label)
         store.open()
-        if not missing and not label and not leases.is_collecting(store.root):
+        if not missing and not label and not leases.is_locked(store.root / leases.RUNS_LOCK):
             self._record_start(overrides, self.id)  # ends at once, so it needs no lease
         else:
             with leases.exclusive(store.root):

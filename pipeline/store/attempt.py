@@ -37,10 +37,6 @@ class Attempt:
         """Name of the job, which identifies the attempt's processes."""
         return str(self.work)
 
-    def beat(self) -> None:
-        """Raise FileNotFoundError if the work directory was removed; cheap enough for each poll."""
-        self.work.stat()
-
     def done(self) -> None:
         """Remove the work directory; call this once the artifact is committed."""
         shutil.rmtree(self.work, ignore_errors=True)

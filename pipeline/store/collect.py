@@ -44,7 +44,7 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
             written.
     """
     with store_errors(store.root):
-        busy = _busy(store)
+        busy = {_artifact_of(work) for work in (store.root / ".work").glob("*") if is_held(work)}
         with leases.exclusive(store.root) if delete else contextlib.nullcontext():
             runs = history.runs(store.root).values()
             if gap := _find_gap(store, runs, busy):
@@ -79,11 +79,6 @@ def retained(runs: Iterable[Record], keep: int, busy: Set[str] = frozenset()) ->
             recent.add(identity)
             chosen.append(run)
     return chosen
-
-
-def _busy(store: Store) -> set[str]:
-    """Return STAGE-DIGITS of the artifacts that live attempts build."""
-    return {_artifact_of(work) for work in (store.root / ".work").glob("*") if is_held(work)}
 
 
 def _find_gap(store: Store, runs: Collection[Record], busy: Set[str]) -> str | None:

@@ -77,11 +77,6 @@ def exclusive(store: Path) -> AcquireReturnProxy[BaseFileLock]:
     return locked(store / RUNS_LOCK, store)
 
 
-def is_collecting(store: Path) -> bool:
-    """Return True if a process is collecting garbage or starting a run."""
-    return is_locked(store / RUNS_LOCK)
-
-
 def take(store: Path, run: str) -> BaseFileLock:
     """Acquire a lease; the caller holds the returned lock until its runs end."""
     return locked(_lease_file(store, run), store, wait=False).__enter__()

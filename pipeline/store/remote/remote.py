@@ -184,7 +184,8 @@ class Remote:
                     self._systems.pop(os.getpid(), None)  # connect again: credentials may have been renewed
                 problem = error
                 timeouts += "Timeout" in type(error).__name__
-                if timeouts == TIMEOUTS or _is_final(error):
+                is_refused = isinstance(error, PermissionError) or type(error).__name__ in FINAL_NAMES
+                if timeouts == TIMEOUTS or is_refused or getattr(error, "errno", None) in FINAL:
                     break
         # The cause is dropped, because it may show secrets.
         raise RemoteError(f"{self.url}: {_describe(problem)}") from None
@@ -220,11 +221,6 @@ def _entry(info: dict[str, Any]) -> Entry:
     modified = info.get("LastModified") or info.get("mtime") or info.get("updated") or 0.0
     seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified)
     return Entry(int(info.get("size") or 0), seconds)
-
-
-def _is_final(error: Exception) -> bool:
-    is_refused = isinstance(error, PermissionError) or type(error).__name__ in FINAL_NAMES
-    return is_refused or getattr(error, "errno", None) in FINAL
 
 
 def _describe(error: Exception) -> str:

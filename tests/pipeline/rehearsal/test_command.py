@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli import main, rehearse
 from pipeline.errors import Problem
-from pipeline.rehearsal import report
 from pipeline.run import signals
 from stages.base.errors import InputError
 from stages.engines import local
@@ -97,11 +96,11 @@ def test_a_configuration_that_cannot_be_rehearsed_is_refused_with_the_reason(
 def test_a_second_rehearsal_of_the_same_plan_does_not_disturb_the_first(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [LOST])
     assert _rehearse(tmp_path) == 1
-    with report.exclusive(_report_directory(tmp_path)):
+    with rehearse.lock(_report_directory(tmp_path)):
         assert _rehearse(tmp_path) == 1
         assert "is being rehearsed by another process" in capsys.readouterr().err
         assert (_report_directory(tmp_path) / "scratch" / "local" / "left").exists()
-        assert (_report_directory(tmp_path) / report.REPORT).exists()
+        assert (_report_directory(tmp_path) / rehearse.REPORT).exists()
     monkeypatch.setattr(fake, "proofs", [READ])
     assert _rehearse(tmp_path) == 0
 
@@ -122,4 +121,4 @@ def test_what_is_interrupted_has_not_passed(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 143, done.stderr
     assert "Traceback" not in done.stderr
-    assert not (_report_directory(tmp_path) / report.REPORT).exists()
+    assert not (_report_directory(tmp_path) / rehearse.REPORT).exists()

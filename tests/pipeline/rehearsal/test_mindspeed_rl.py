@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from pipeline.cli.rehearse import has_passed
 from pipeline.config import rules
 from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.errors import StageFailed
 from pipeline.rehearsal import mindspeed_rl
-from pipeline.rehearsal.report import has_passed
 from stages.base.reader import read
 from stages.engines.mindspeed_rl.job import layer_list
 from stages.engines.mindspeed_rl.rehearsal.cpu import ROWS, on_single_card, shrink
