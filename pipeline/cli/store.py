@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import asdict
+from pathlib import Path
 
 from pipeline.cli.command import Bounded, Commands, add_json, store_of
 from pipeline.config.load import load
@@ -10,6 +11,7 @@ from pipeline.store import collect
 from pipeline.store.verify import artifacts, checkpoints, quarantine
 from pipeline.store.verify import verify as find_damage
 from pipeline.terminal import as_json, show_status
+from stages.base.files import shown_bytes
 
 
 def register(commands: Commands) -> None:
@@ -64,41 +66,26 @@ def verify(options: Namespace) -> int:
 
 def gc(options: Namespace) -> int:
     """List, and with --delete remove, what no retained run needs."""
+    left_alone: dict[str, list[Path]] = {}
     if options.remote:
-        return _gc_remote(options)
-    store = store_of(options)
-    garbage = collect.collect(store, options.keep, options.delete) if store.root.is_dir() else []
-    unrecorded = collect.unrecorded(store)
+        from pipeline.cli.remote import connect  # imported late: it loads fsspec
+        from pipeline.store.remote import upkeep
+
+        remote, _ = connect(options)
+        days = load(options.overrides, options.config_dir).remote.grace_days
+        found = upkeep.collect(remote, options.keep, days * 86_400, options.delete)
+        rows, kind = [asdict(item) for item in found], f"artifacts older than {days:g} days"
+    else:
+        store, kind = store_of(options), "directories"
+        garbage = collect.collect(store, options.keep, options.delete) if store.root.is_dir() else []
+        rows, left_alone = [asdict(item) for item in garbage], {"left_alone": collect.unrecorded(store)}
     if options.json:
-        items = [asdict(item) for item in garbage]
-        print(as_json({"garbage": items, "deleted": options.delete, "left_alone": unrecorded}))
+        print(as_json({"garbage": rows, "deleted": options.delete, **left_alone}))
         return Exit.DONE
-    for item in garbage:
-        print(f"{item.kind:10} {item.bytes / 2**20:10.1f} MiB  {item.path}")
-    total = sum(item.bytes for item in garbage)
-    print(f"{len(garbage)} directories, {_removed(total, options.delete)}")
-    if unrecorded:
-        print(f"{len(unrecorded)} artifacts of no recorded run are left alone, for example {unrecorded[0]}")
+    for row in rows:
+        print(f"{shown_bytes(row['bytes']):>10}  {row['path']}  ({row.get('kind') or row['reason']})")
+    total = shown_bytes(sum(row["bytes"] for row in rows))
+    print(f"{len(rows)} {kind}, {total} {'removed' if options.delete else 'can be removed with --delete'}")
+    for paths in filter(None, left_alone.values()):
+        print(f"{len(paths)} artifacts of no recorded run are left alone, for example {paths[0]}")
     return Exit.DONE
-
-
-def _gc_remote(options: Namespace) -> int:
-    """List, and with --delete remove, old artifacts on the remote that no retained run needs."""
-    from pipeline.cli.remote import connect
-    from pipeline.store.remote import upkeep
-
-    remote, _ = connect(options)
-    days = load(options.overrides, options.config_dir).remote.grace_days
-    garbage = upkeep.collect(remote, options.keep, days * 86_400, options.delete)
-    if options.json:
-        print(as_json({"garbage": [asdict(item) for item in garbage], "deleted": options.delete}))
-        return Exit.DONE
-    for item in garbage:
-        print(f"{item.bytes / 2**20:10.1f} MiB  {item.path}  ({item.reason})")
-    total = sum(item.bytes for item in garbage)
-    print(f"{len(garbage)} artifacts older than {days:g} days, {_removed(total, options.delete)}")
-    return Exit.DONE
-
-
-def _removed(total: int, was_deleted: bool) -> str:
-    return f"{total / 2**20:.1f} MiB {'removed' if was_deleted else 'can be removed with --delete'}"

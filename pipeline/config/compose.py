@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cache import recall, remember
-from pipeline.config import remote, suggestions
+from pipeline.config import suggestions
 from pipeline.config.resolvers import RESOLVERS
+from pipeline.config.sections import as_override, remote_problems
 from pipeline.errors import NotComposed, Problem
 from pipeline.fingerprint import file_state
 from stages.base.redact import redact
@@ -64,7 +65,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     cached = recall(KIND, key)
     if isinstance(cached, dict):
         return cached
-    values = _compose([remote.as_override(override) for override in overrides], config_dir, files)
+    values = _compose([as_override(override) for override in overrides], config_dir, files)
     remember(KIND, key, values)
     return values
 
@@ -91,7 +92,7 @@ def _compose(overrides: Sequence[str], config_dir: Path | None, files: object) -
         raise NotComposed([Problem("overrides", None, "a value is nested too deeply")]) from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise NotComposed([_explain(str(error), overrides, config_dir)]) from error
-    if problems := list(remote.problems(values.get("remote"))):
+    if problems := list(remote_problems(values.get("remote"))):
         raise NotComposed(problems)  # here: a secret must not reach the cache
     return dict(values)
 

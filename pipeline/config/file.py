@@ -44,7 +44,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
 
 def text(overrides: Sequence[str], values: Mapping[str, Any]) -> str:
-    """Format a configuration as YAML that --config reads.
+    """Format a configuration as YAML that --config reads; control and direction characters are escaped.
 
     Args:
         overrides: the overrides that it was composed from; its choices of groups become `defaults`.
@@ -54,12 +54,8 @@ def text(overrides: Sequence[str], values: Mapping[str, Any]) -> str:
         override.lstrip("+").partition("=") for override in overrides if not VALUE.match(override.lstrip("+"))
     ]
     defaults = [{group: choice} for group, sign, choice in chosen if sign and not group.startswith("~")]
-    return as_yaml({**({"defaults": defaults} if defaults else {}), **values})
-
-
-def as_yaml(values: Mapping[str, Any]) -> str:
-    """Format plain values as YAML in their order; control and direction characters are escaped."""
-    plain = json.loads(json.dumps(values))  # tuples are lists in YAML
+    complete = {**({"defaults": defaults} if defaults else {}), **values}
+    plain = json.loads(json.dumps(complete))  # tuples are lists in YAML
     text = str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110))
     return text if text == neutral(text) else str(yaml.safe_dump(plain, sort_keys=False, width=110))
 

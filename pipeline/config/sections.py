@@ -1,13 +1,46 @@
-"""All sections of a run's configuration as one typed object."""
+"""All sections of a run's configuration as one typed object, and the section `remote`."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from annotated_types import Ge
 
 from launch.config import LauncherConfig
-from pipeline.config.remote import RemoteConfig
-from stages.base.bounds import Positive
+from pipeline.errors import Problem
+from stages.base.bounds import Positive, PositiveFloat
 from stages.base.identity import NotInIdentity
+from stages.base.redact import redact
 from stages.sections import Sections
+
+FORM = "must be a URL: file:///DIR, s3://BUCKET/PREFIX, sftp://[USER@]HOST/DIR"
+SECRET = "holds a password or a query, which histories would show"  # noqa: S105
+REMEDY = "put credentials into the environment or the cloud's own files"
+
+
+@dataclass(frozen=True)
+class RemoteConfig:
+    """Remote from which artifacts are pulled instead of being built, and to which new ones are pushed."""
+
+    url: str | None
+    """file:///DIR, s3://BUCKET/PREFIX, sftp://[USER@]HOST[:PORT]/DIR, or another URL of fsspec; null: none.
+    remote=URL means the same; default $GRPOFLOW_REMOTE."""
+    push: Literal["on", "off", "stages"]
+    """Which artifacts a run pushes: all that it builds, none, or those of `stages`."""
+    stages: tuple[str, ...]
+    """Stages for push=stages; by default those that need no accelerator."""
+    endpoint: str | None
+    """Address of an S3 server other than AWS; null: taken from the environment or ~/.aws/config."""
+    timeout_s: PositiveFloat
+    """Time limit of a request in seconds; a request is tried three times."""
+    grace_days: Annotated[float, Ge(0)]
+    """Age in days, by the remote's clock, below which `gc --remote` deletes no artifact."""
+
+    def pushes(self, stage: str) -> bool:
+        """Return True if a run pushes the artifact of a stage."""
+        return self.push == "on" or (self.push == "stages" and stage in self.stages)
 
 
 @dataclass(frozen=True)
@@ -24,3 +57,35 @@ class Config(Sections):
     def plain(self) -> dict[str, Any]:
         """Return plain data with normalised types, which is fingerprinted and passed to stages."""
         return asdict(self)
+
+
+def as_override(override: str) -> str:
+    """Return remote=URL in Hydra's grammar, which has no other way to set a group to a value."""
+    key, _, url = override.partition("=")
+    key = "remote.url" if key == "remote" else key
+    if key not in ("remote.url", "remote.endpoint") or "://" not in url:
+        return override
+    escaped = url.strip("'\"").replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"
+
+
+def remote_problems(section: Any) -> Iterator[Problem]:
+    """Yield the problems of a composed section's addresses, without showing passwords."""
+    values = section if isinstance(section, dict) else {}
+    for key, value in (("remote", values.get("url")), ("remote.endpoint", values.get("endpoint"))):
+        if not isinstance(value, str) or not value:
+            continue
+        try:
+            parts = urlsplit(value)
+        except ValueError:
+            yield Problem(key, None, FORM)
+            continue
+        has_user = parts.username is not None and not parts.scheme.startswith(("sftp", "ssh"))
+        if redact(value) != value or parts.query or has_user:
+            yield Problem(key, f"{parts.scheme}://…", SECRET, REMEDY)
+        elif key == "remote.endpoint" and parts.scheme not in ("http", "https"):
+            yield Problem(key, value, "must be an address with http:// or https://")
+        elif not re.fullmatch(r"(?!.*://.*://)[a-z][a-z0-9+.-]*://[^\s#]([^\n#]*[^\s#])?", value) or (
+            parts.scheme == "file" and parts.netloc
+        ):
+            yield Problem(key, value, FORM)

@@ -38,11 +38,6 @@ def training(family: Family) -> list[str]:
     return [name for name in MODULES if get(name).trains(family)]
 
 
-def outside() -> tuple[Engine, ...]:
-    """Return all engines that run as separate programs."""
-    return tuple(engine for engine in map(get, (*MODULES, SUPERVISED)) if engine.programs)
-
-
 def chosen(run: Sections) -> tuple[Engine, ...]:
     """Return the engines of a run: engine.name, and mindformers if it does the supervised training."""
     return tuple(map(get, (run.engine.name, *((SUPERVISED,) if run.engine.sft == SUPERVISED else ()))))

@@ -10,7 +10,7 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,9 @@ def explain(path: str, config: Config) -> Key:
         stage.name for stage in graph if section in stage.sections and (section, name) not in stage.unread
     ]
     rerun = downstream(read_by, graph) if fingerprinted else frozenset()
+    tables: list[Rules[Any]] = [FAMILY, rules.RULES, rules.SECTIONS]
+    tables += [engine.rules for engine in engines.chosen(config)]
+    rows = (row for table in tables for row in table.rows())
     inner = _dataclass(hint, value)
     meaning = _docs(owner).get(name) or (inspect.cleandoc(inner.__doc__ or "") if inner else "")
     units = (unit for end, unit in UNITS.items() if path.endswith(end))
@@ -85,7 +88,7 @@ def explain(path: str, config: Config) -> Key:
         fields,
         tuple(read_by),
         tuple(stage.name for stage in graph if stage.name in rerun),
-        tuple(f"{row.text} ({row.source})" for row in _rules(config) if path in _paths(row, config)),
+        tuple(f"{row.text} ({row.source})" for row in rows if path in _paths(row, config)),
     )
 
 
@@ -164,12 +167,6 @@ def _docs(cls: Any) -> Mapping[str, str]:
 
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.;])\s", " ".join(text.split()))[0].rstrip(";")
-
-
-def _rules(config: Config) -> Iterator[Row]:
-    tables: list[Rules[Any]] = [FAMILY, rules.RULES, rules.SECTIONS]
-    for table in (*tables, *(engine.rules for engine in engines.chosen(config))):
-        yield from table.rows()
 
 
 def _paths(row: Row, config: Config) -> set[str]:

@@ -77,12 +77,9 @@ def find(
         ConfigError: no layout is valid; has the problems of the one with the fewest.
     """
     keys = {override.partition("=")[0] for override in overrides}
-    defaults = [f"{key}={value}" for key, value in (("engine", "mindrlhf"), ("layout", "named"))]
-    if not any(override.startswith("experiment=") for override in overrides):
-        overrides = [
-            *(override for override in defaults if override.partition("=")[0] not in keys),
-            *overrides,
-        ]
+    if "experiment" not in keys:
+        defaults = {"engine": "mindrlhf", "layout": "named"}
+        overrides = [*(f"{key}={value}" for key, value in defaults.items() if key not in keys), *overrides]
     values = complete(compose(overrides, config_dir), overrides)
     single = "layout" in keys and "layout=named" not in overrides
     if values["cards"] is None:

@@ -13,7 +13,7 @@ from launch.errors import LaunchError
 from launch.machine import environment
 from pipeline import engines
 from pipeline.config.load import load
-from pipeline.config.remote import RemoteConfig
+from pipeline.config.sections import RemoteConfig
 from pipeline.errors import (
     REPORTED,
     ConfigError,

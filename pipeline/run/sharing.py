@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.config.remote import RemoteConfig
+from pipeline.config.sections import RemoteConfig
 from pipeline.errors import ConfigError, Problem, Refused, RemoteError, StoreError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.run.progress import Display

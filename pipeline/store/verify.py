@@ -76,21 +76,16 @@ def quarantine(store: Store, finding: Finding) -> Path | None:
 
 
 def _problem(store: Store, path: Path, deep: bool) -> str | None:
-    key = Key(path.parent.name, _fingerprint(path))
-    problem = store.problem(key, deep)
+    """Return what is wrong with an artifact, or None."""
+    manifest = Manifest.read(path / MANIFEST)
+    if not manifest.fingerprint.startswith(path.name):
+        raise StoreError(f"manifest corrupt: {path / MANIFEST} is of {manifest.fingerprint[:DIGITS]}")
+    problem = store.problem(Key(path.parent.name, manifest.fingerprint), deep)
     if problem is not None:
         return problem
-    listed = {MANIFEST, *store.manifest(key).files}
+    listed = {MANIFEST, *manifest.files}
     for file in sorted(path.rglob("*")):
         name = file.relative_to(path).as_posix()
         if not (file.is_dir() and not file.is_symlink()) and name not in listed:
             return f"unlisted file: {name}"
     return None
-
-
-def _fingerprint(path: Path) -> str:
-    """Return the full fingerprint from the manifest, which must match the directory's name."""
-    manifest = Manifest.read(path / MANIFEST)
-    if not manifest.fingerprint.startswith(path.name):
-        raise StoreError(f"manifest corrupt: {path / MANIFEST} is of {manifest.fingerprint[:DIGITS]}")
-    return manifest.fingerprint

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config.remote import RemoteConfig
+from pipeline.config.sections import RemoteConfig
 from pipeline.errors import REPORTED, ConfigError, Exit, NotComposed, store_errors
 from pipeline.fingerprint import canonical
 from pipeline.plan import cautions

@@ -11,8 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.config.compose import flat, parse
-from pipeline.config.remote import as_override
-from pipeline.config.sections import Config
+from pipeline.config.sections import Config, as_override
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan

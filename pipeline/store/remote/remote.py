@@ -51,7 +51,7 @@ class Remote:
     """The files below one URL; forks of the process may use it, too."""
 
     def __init__(self, url: str, endpoint: str | None = None, timeout_s: float = 60.0) -> None:
-        """Store the address (see pipeline/config/remote.py); raise ConfigError if a package is missing."""
+        """Store the address (see pipeline/config/sections.py); raise ConfigError if a package is missing."""
         self.url, self.scheme = url.rstrip("/"), urlsplit(url).scheme
         self._endpoint, self._timeout_s = endpoint, timeout_s
         self._renames = self.scheme in (*LOCAL, *SSH)
