@@ -14,7 +14,7 @@ from stages.base.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = [
     "REPORTED", "ConfigError", "InputError", "NoResult", "NotComposed", "Problem", "RemoteError",
-    "StageFailed", "StoreError", "check_working_directory", "store_errors",
+    "StageError", "StageFailed", "StoreError", "check_working_directory", "store_errors",
 ]  # fmt: skip
 ELSEWHERE = "choose another store with store=DIR"
 

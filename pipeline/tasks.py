@@ -128,10 +128,7 @@ class RunTask(luigi.Task):
     """Run of this process: its stages, and the report of its result."""
 
     run_id: str = luigi.Parameter()
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._is_reported = False
+    _is_reported = False
 
     @property
     def _run(self) -> Run:

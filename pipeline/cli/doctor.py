@@ -90,7 +90,12 @@ def examine(config: Config) -> dict[str, list[Check]]:
         machine += [Check(f"host {host}", "problem", problem) for host, problem in problems]
     if config.engine.name != "local":
         machine += _host_memory(config)
-    groups = {"machine": machine, "local": list(_local(config))}
+    local = [look.python_version(".".join(map(str, sys.version_info[:3])))]
+    local += look.packages(RULES, installed, sys.executable)
+    if config.engine.name == "local":
+        workers = config.layout.train.cards
+        local.append(look.memory(workers * sum(role.low for role in engines.get("local").memory(config))))
+    groups = {"machine": machine, "local": local}
     for engine in engines.chosen(config):
         if engine.programs:
             groups[engine.name] = list(_outside(engine, config))
@@ -102,14 +107,6 @@ def verdict(checks: list[Check]) -> str:
     if any(check.status == "problem" for check in checks):
         return "not ready"
     return "ready as far as known" if any(check.status == "unknown" for check in checks) else "ready"
-
-
-def _local(config: Config) -> Iterator[Check]:
-    yield look.python_version(".".join(map(str, sys.version_info[:3])))
-    yield from look.packages(RULES, installed, sys.executable)
-    if config.engine.name == "local":
-        workers = config.layout.train.cards
-        yield look.memory(workers * sum(role.low for role in engines.get("local").memory(config)))
 
 
 def _host_memory(config: Config) -> Iterator[Check]:

@@ -6,7 +6,7 @@ from launch.machine import environment
 from pipeline import engines
 from pipeline.cli.command import Commands, add_json, add_target, target_of
 from pipeline.errors import Exit
-from pipeline.plan import cautions, explain
+from pipeline.plan import checks, explain
 from pipeline.run.progress import Display
 from pipeline.run.run import prepare_plan
 from pipeline.terminal import as_json, console
@@ -36,7 +36,7 @@ def plan(options: Namespace) -> int:
         remote = Sharing(planned, missing, store, Display(), connection).explained()
     rows = explain.explain(planned, store, environment.problems() if missing else (), remote)
     roles = engines.get(planned.config.engine.name).memory(planned.config)
-    warnings = cautions.warnings(planned, store, roles)
+    warnings = checks.warnings(planned, store, roles)
     if options.json:
         print(as_json(explain.as_json(planned, rows, warnings, roles)))
     else:

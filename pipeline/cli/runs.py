@@ -1,10 +1,9 @@
 """`grpoflow runs`, `show` and `diff`: the recorded runs of a store."""
 
-import functools
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from pipeline.cli.command import Commands, add_json, store_of
 from pipeline.config.compose import flat
@@ -50,18 +49,24 @@ def register(commands: Commands) -> None:
 
 def runs(options: Namespace) -> int:
     """List runs, or pin, unpin or name one."""
-    read_runs, record_event = _history_access(options)
+    source: Any = history
+    where: Any = store_of(options).root
+    if options.remote:
+        from pipeline.cli.remote import connect  # imported late: it loads fsspec
+        from pipeline.store.remote import records as source
+
+        where, _ = connect(options)
     for event, selector in (("pinned", options.pin), ("unpinned", options.unpin)):
         if selector is not None:
-            record_event(history.select(read_runs(), selector).id, event)
+            source.record(where, history.select(source.runs(where), selector).id, event)
     if options.name is not None:
         selector, sign, name = options.name.partition("=")
         if not sign:
             raise ConfigError(
                 [Problem("--name", options.name, "must be RUN=NAME, or RUN= to remove the name")]
             )
-        record_event(history.select(read_runs(), selector).id, "named", name=name)
-    records = list(read_runs().values())
+        source.record(where, history.select(source.runs(where), selector).id, "named", name=name)
+    records = list(source.runs(where).values())
     shown = records if options.all else records[-NEWEST:]
     if options.json:
         print(as_json([asdict(record) for record in records]))
@@ -78,18 +83,6 @@ def runs(options: Namespace) -> int:
     if len(records) > len(shown):
         print(f"{len(records) - len(shown)} older runs are not shown: --all")
     return Exit.DONE
-
-
-def _history_access(options: Namespace) -> tuple[Callable[[], dict[str, Record]], Callable[..., object]]:
-    """Return the functions that read all runs and record an event, in the store or on the remote."""
-    if not options.remote:
-        root = store_of(options).root
-        return functools.partial(history.runs, root), functools.partial(history.record, root)
-    from pipeline.cli.remote import connect
-    from pipeline.store.remote import records
-
-    remote, _ = connect(options)
-    return functools.partial(records.runs, remote), functools.partial(records.add, remote)
 
 
 def show(options: Namespace) -> int:

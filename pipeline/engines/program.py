@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pipeline.store.attempt import Attempt
     from pipeline.store.store import Store
 
+SCRIPTS = "launch"
+"""Directory of the start scripts in the work directory."""
 StageProcess = Callable[[str], Outcome]
 
 
@@ -58,7 +60,7 @@ def run(
         program = nodes.run(
             read(Start, planned["start"], "start"),
             job=slot.job,
-            directory=_scripts(work),
+            directory=work / SCRIPTS,
             logs=logs,
             launcher=launcher,
             on_poll=poll,
@@ -93,7 +95,7 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
             rendered.write(work)
             start = rendered.start
         logs = store.log_dir(spec.key) / "by_hand"
-        written += nodes.write(start, plan.config.launcher, _scripts(work), logs)
+        written += nodes.write(start, plan.config.launcher, work / SCRIPTS, logs)
         complete = complete and ready
     return written, complete
 
@@ -105,10 +107,6 @@ def _module(spec: StageSpec) -> Module:
 
 def _inputs(spec: StageSpec, store: Store) -> dict[str, Path]:
     return {name: store.path(key) for name, key in spec.inputs.items()}
-
-
-def _scripts(work: Path) -> Path:
-    return work / "launch"
 
 
 def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path) -> None:

@@ -78,7 +78,10 @@ def explain(path: str, config: Config) -> Key:
     inner = _dataclass(hint, value)
     meaning = _docs(owner).get(name) or (inspect.cleandoc(inner.__doc__ or "") if inner else "")
     units = (unit for end, unit in UNITS.items() if path.endswith(end))
-    fields = {key: _first_sentence(_docs(inner).get(key, "")) for key in field_types(inner)} if inner else {}
+    fields = {}
+    for key in field_types(inner) if inner else ():
+        first_sentence = re.split(r"(?<=[.;])\s", " ".join(_docs(inner).get(key, "").split()))[0]
+        fields[key] = first_sentence.rstrip(";")
     return Key(
         path,
         " ".join(meaning.split()),
@@ -163,10 +166,6 @@ def _docs(cls: Any) -> Mapping[str, str]:
                 docstring = expression.value if isinstance(expression, ast.Constant) else None
                 texts[field.target.id] = inspect.cleandoc(docstring) if isinstance(docstring, str) else ""
     return texts
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.;])\s", " ".join(text.split()))[0].rstrip(";")
 
 
 def _paths(row: Row, config: Config) -> set[str]:

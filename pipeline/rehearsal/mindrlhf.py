@@ -9,7 +9,7 @@ from typing import Any
 from psutil import virtual_memory
 
 from pipeline.errors import Problem
-from pipeline.plan import cautions
+from pipeline.plan import checks
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
@@ -118,7 +118,7 @@ def _accepted(planned: Plan) -> Proof:
 
 def _cause(planned: Plan, stages: Scratch) -> str:
     """Return the likely reason if rewards do not vary."""
-    probed = cautions.reward_warnings(planned, stages.store)
+    probed = checks.reward_warnings(planned, stages.store)
     if probed:
         return "; ".join(probed)
     return (

@@ -64,7 +64,10 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     stages.write_model(plan, small)
     planned = stages.plan(small)
     stages.build_until(planned, "convert")
-    yield _preprocessed(planned, stages)
+    rows = sequences(data_files(stages.build(planned, "tokenize") / PREFIX)[1])
+    dataset, template = planned.config.dataset, Job.from_run(planned.config).engine.prompt_type
+    data = f"{rows} prompts of {dataset.path or dataset.name} in template {template}, read back"
+    yield Proof("data through preprocess_data.py", "proven", data)
     stages.build(planned, "convert")
     yield _converted_back(planned, stages)
     yield _started(stages.plan(cpu.on_single_card(small)), stages)
@@ -99,14 +102,6 @@ def _accepted_arguments(run: Job, roles: Mapping[str, Mapping[str, Any]]) -> str
         f"{', '.join(roles)}; {actor['world_size']} cards as dp{dp} tp{tp} pp{pp} cp{cp}, "
         f"{actor['num_layers']} layers, rows of {actor['seq_length']}; a new and a resumed run"
     )
-
-
-def _preprocessed(planned: Plan, stages: Scratch) -> Proof:
-    tokenized = stages.build(planned, "tokenize")
-    rows = sequences(data_files(tokenized / PREFIX)[1])
-    dataset, template = planned.config.dataset, Job.from_run(planned.config).engine.prompt_type
-    data = f"{rows} prompts of {dataset.path or dataset.name} in template {template}, read back"
-    return Proof("data through preprocess_data.py", "proven", data)
 
 
 def _converted_back(planned: Plan, stages: Scratch) -> Proof:

@@ -57,16 +57,13 @@ def _score_samples(values: dict[str, object], inputs: dict[str, Path]) -> list[s
         try:
             child.run(program, job=scratch, log=directory / "log", timeout_s=LIMIT_S)
         except ProcessFailed as error:
-            raise ConfigError([_problem(error.tail)]) from error
+            errors = [line.removeprefix("error: ") for line in error.tail if line.startswith("error: ")]
+            cause = errors[-1] if errors else " | ".join(error.tail[-6:])
+            rule = f"was tried before anything else runs: {cause}"
+            raise ConfigError([Problem("reward", None, rule)]) from error
         except LaunchError as error:
             rule = f"did not finish within {LIMIT_S:g} s on a few completions"
             remedy = "fix the function that does not return"
             raise ConfigError([Problem("reward.functions", None, rule, remedy)]) from error
         warnings = directory / WARNINGS
         return warnings.read_text(encoding="utf-8").splitlines() if warnings.exists() else []
-
-
-def _problem(tail: list[str]) -> Problem:
-    errors = [line.removeprefix("error: ") for line in tail if line.startswith("error: ")]
-    cause = errors[-1] if errors else " | ".join(tail[-6:])
-    return Problem("reward", None, f"was tried before anything else runs: {cause}")

@@ -14,17 +14,9 @@ from launch.machine import environment
 from pipeline import engines
 from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
-from pipeline.errors import (
-    REPORTED,
-    ConfigError,
-    Exit,
-    RemoteError,
-    StoreError,
-    check_working_directory,
-)
+from pipeline.errors import REPORTED, ConfigError, Exit, RemoteError, StoreError, check_working_directory
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import cautions
-from pipeline.plan.check import check
+from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.target import Target
 from pipeline.run import notify, signals, summary
@@ -62,7 +54,7 @@ def prepare_plan(
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
     planned = plan(config, cached_digest, target)
-    check(planned, store, weights)
+    checks.check(planned, store, weights)
     return planned, store
 
 
@@ -166,7 +158,7 @@ class Run:
         if not label:  # a sweep prints the warnings of all points itself, once each
             for note in plan.notes:
                 print(f"note: {note}", file=sys.stderr, flush=True)
-            for warning in cautions.warnings(plan, self.store):
+            for warning in checks.warnings(plan, self.store):
                 print(f"warning: {warning}", file=sys.stderr, flush=True)
         if any(spec.stage.computes for spec in requested):
             try_rewards(self.plan, self.store)
@@ -227,7 +219,7 @@ class Run:
             if spec.stage.computes:  # the dataset may be available only now
                 try_rewards(self.plan, self.store)
             if "tokenize" in spec.inputs:  # the numbers of rows are known only now
-                check(self.plan, self.store)
+                checks.check(self.plan, self.store)
             replaces, launcher = self.replaced.get(stage), self.plan.config.launcher
             start = functools.partial(build, spec, self.store, launcher, self.display, self.id, replaces)
             try:

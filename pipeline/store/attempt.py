@@ -73,11 +73,6 @@ def is_held(work: Path) -> bool:
     return is_locked(_lock_file(work.parents[1], work.name))
 
 
-def find_running(root: Path, artifact: str) -> Path | None:
-    """Return the work directory of a live attempt at STAGE/DIGITS, or None."""
-    return next(filter(is_held, find_all(root, artifact)), None)
-
-
 def find_all(root: Path, artifact: str) -> list[Path]:
     """Return the work directories of all attempts at STAGE/DIGITS, the one in use or last used first."""
     slots = slot_directories(root / ".work", artifact)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pipeline.config.sections import RemoteConfig
 from pipeline.errors import REPORTED, ConfigError, Exit, NotComposed, store_errors
 from pipeline.fingerprint import canonical
-from pipeline.plan import cautions
+from pipeline.plan import checks
 from pipeline.plan.graph import Plan
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.run import notify, signals, summary
@@ -127,7 +127,7 @@ class Sweep:
         warned: dict[str, list[int]] = {}
         for number, plan in self._plans.items():
             if self._store and plan.missing(self._store):
-                for warning in cautions.warnings(plan, self._store):
+                for warning in checks.warnings(plan, self._store):
                     warned.setdefault(warning, []).append(number)
         for warning, numbers in warned.items():
             which = (

@@ -16,7 +16,7 @@ from rich.live import Live
 from pipeline.errors import StoreError
 from pipeline.run.progress import PLAIN_EVERY_S, count, tail
 from pipeline.store import history
-from pipeline.store.attempt import find_running
+from pipeline.store.attempt import find_all, is_held
 from pipeline.store.history import Record
 from pipeline.store.store import MANIFEST, Manifest
 from pipeline.terminal import Table
@@ -111,7 +111,7 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
         state = "done" if manifest.ended >= record.started else "cached"
         metrics = tail(complete / "metrics.jsonl")
         return Row(stage, state, duration(manifest.ended - manifest.started), **_latest_figures(metrics))
-    work = find_running(store, artifact)
+    work = next(filter(is_held, find_all(store, artifact)), None)
     if record.state != "running" or work is None:
         waiting = "waiting" if record.state == "running" else "not run"
         return Row(stage, record.state if stage == record.failed_stage else waiting)

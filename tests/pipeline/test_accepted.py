@@ -20,7 +20,7 @@ from pipeline.config.load import derive
 from pipeline.config.sections import Config
 from pipeline.engines import program
 from pipeline.errors import ConfigError
-from pipeline.plan.check import check
+from pipeline.plan.checks import check
 from pipeline.plan.graph import plan
 from pipeline.store.store import Store
 from stages.__main__ import entry

@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.config.load import load
-from pipeline.plan.cautions import reward_warnings as warnings
+from pipeline.plan.checks import reward_warnings as warnings
 from pipeline.plan.graph import plan
 from pipeline.store.store import Store
 from stages.base.files import file_digest

@@ -23,7 +23,7 @@ from launch.process.child import Outcome
 from pipeline.config.load import load
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import fingerprint
-from pipeline.plan import cautions
+from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import SPEC
 from pipeline.run import build
@@ -120,7 +120,7 @@ class World:
 
         def work() -> int:
             environment.problems = list  # type: ignore[assignment]
-            cautions.warnings = lambda *_: []  # type: ignore[assignment]
+            checks.warnings = lambda *_: []  # type: ignore[assignment]
             build._git_commit = lambda: None  # type: ignore[assignment]
             build.job.run = self._run_stage  # type: ignore[assignment]
             try:

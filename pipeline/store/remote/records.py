@@ -29,7 +29,7 @@ def publish(remote: Remote, store: Store, run: str) -> None:
         remote.write(f"{RUNS}/{name}", "".join(f"{line}\n" for line in lines).encode())
 
 
-def add(remote: Remote, run: str, event: str, **values: str) -> None:
+def record(remote: Remote, run: str, event: str, **values: str) -> None:
     """Add an event of a run that another store made."""
     line = {"run": run, "event": event, "time_s": time.time(), **values}
     remote.write(f"{RUNS}/{run}+{uuid.uuid4().hex}.jsonl", f"{json.dumps(line)}\n".encode())

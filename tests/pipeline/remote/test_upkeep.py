@@ -87,9 +87,9 @@ def test_needed_artifacts_are_retained(why, file_team):
         history.record(file_team.first.root, run, "pinned")
         records.publish(file_team.remote, file_team.first, run)
     elif why == "pinned there":
-        records.add(file_team.remote, run, "pinned")
+        records.record(file_team.remote, run, "pinned")
     elif why == "named":
-        records.add(file_team.remote, run, "named", name="baseline")
+        records.record(file_team.remote, run, "named", name="baseline")
     elif why == "unknown":  # pushed by a person who did not publish the run
         (file_team.root / f"runs/{run}.jsonl").unlink()
     age(file_team, 1)

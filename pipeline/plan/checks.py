@@ -1,21 +1,64 @@
-"""Warnings about a valid plan; `plan` shows them, and `run` prints them before anything starts."""
+"""Checks of a plan against existing files and artifacts, and warnings, so that no stage fails hours later."""
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from launch.machine.environment import memory_bytes
 from pipeline import engines
+from pipeline.errors import ConfigError, Problem, StageError
+from pipeline.fingerprint import cached_digest
+from pipeline.plan import checkouts
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
-from stages.base.errors import Problem, StageError
+from stages.catalog import STAGES
 from stages.fetch.config import source_warnings
 from stages.models.memory import RoleMemory
+from stages.plan_checks import Planned
 from stages.rewards.config import BUILTIN
 from stages.tokenize import counts
 from stages.weights.index import unused_index
 
 SLOW = "maths"
 """Reward function that takes seconds to import, so it is not probed."""
+LOCAL = ("local", "local")
+"""Engine and supervised training of a run without outside programs."""
+
+
+def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
+    """Check everything that a stage of the plan would refuse.
+
+    A run repeats this after tokenize, because only then the number of rows is known.
+
+    Raises:
+        ConfigError: a stage would refuse its inputs; lists all problems.
+    """
+    complete = {spec.name: store.path(spec.key) for spec in plan.requested if store.problem(spec.key) is None}
+    planned = Planned(
+        plan.config,
+        complete,
+        {spec.name for spec in plan.requested if spec.name in plan.rebuilt or spec.name not in complete},
+        cached_digest,
+        needs_weights,
+        plan.config.launcher.name == "local",
+    )
+    problems = []
+    if plan.config.launcher.name != "local" and (plan.config.engine.name, plan.config.engine.sft) == LOCAL:
+        # not one of config/rules.py, because doctor checks a launcher's machines with any engine
+        rule = "is for engines that are programs of their own: engine=local runs on this machine"
+        remedy = "choose launcher=local, or another engine"
+        problems.append(Problem("launcher", plan.config.launcher.name, rule, remedy))
+    for spec in plan.requested:
+        declared = STAGES.get(spec.name)
+        if declared is not None and declared.plan_check:
+            module, _, function = declared.plan_check.partition(":")
+            problems += getattr(importlib.import_module(module), function)(planned)
+    if any(spec.stage.program is not None and spec.name in planned.pending for spec in plan.requested):
+        for engine in engines.chosen(plan.config):
+            if engine.programs:
+                problems += checkouts.problems(engine, plan.config)
+    if problems:
+        raise ConfigError(problems)
 
 
 def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:
