@@ -133,8 +133,8 @@ def show(
     for column in ("stage", "state", "why", *(() if narrow else ("artifact", "last took"))):
         table.add_column(column, no_wrap=column in ("stage", "state"))
     for row in rows:
-        took = "" if row.last_duration_s is None else duration(row.last_duration_s)
-        table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], took)))
+        elapsed = "" if row.last_duration_s is None else duration(row.last_duration_s)
+        table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], elapsed)))
     for name, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(name, "SKIPPED", why)
     console.print(table)

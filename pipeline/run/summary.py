@@ -26,11 +26,11 @@ def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) 
     """Print the stages with their states and durations, and the held-out accuracies."""
     table = Table("stage", "state", "took", "artifact", title="stages", title_justify="left")
     for spec in plan.requested:
-        state, took = states[spec.name], ""
+        state, elapsed = states[spec.name], ""
         if state != "remote":
             manifest = store.manifest(spec.key)
-            took = duration(manifest.ended - manifest.started)
-        table.add_row(spec.name, state, took, str(spec.key))
+            elapsed = duration(manifest.ended - manifest.started)
+        table.add_row(spec.name, state, elapsed, str(spec.key))
     for stage, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(stage, "skipped", "", why)
     console.print(table)

@@ -133,8 +133,8 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
     shown = Table(*columns, title=f"{len(plans)} points, one graph", title_justify="left")
     for stage, count in total.items():
         last_s = rows[stage].last_duration_s
-        took = "" if last_s is None else duration(last_s)
-        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].cards), took)
+        elapsed = "" if last_s is None else duration(last_s)
+        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].cards), elapsed)
     out.print(shown)
     out.print(f"{len(to_run)} stages to run; {sum(needed[key] for key in to_run)} if each point ran alone")
     durations = [rows[key.stage].last_duration_s for key in to_run]
