@@ -39,7 +39,7 @@ def test_every_command_has_help_with_examples(capsys):
 
 def test_commands_import_neither_luigi_nor_numpy_at_start():
     heavy = "('luigi', 'hydra', 'numpy', 'requests', 'modelscope_hub')"
-    names = ("run", "plan", "store", "runs", "pages", "diagnose")
+    names = ("run", "plan", "store", "runs", "pages", "logs")
     modules = f"sys, {', '.join(f'pipeline.cli.{name}' for name in names)}"
     code = f"import {modules}; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
