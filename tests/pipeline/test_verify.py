@@ -9,12 +9,12 @@ from safetensors.numpy import save
 
 from pipeline.cli import main
 from pipeline.config.load import load
-from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
 from pipeline.store import history
 from pipeline.store.attempt import attempt
 from pipeline.store.store import MANIFEST, Key, Store
 from pipeline.store.verify import quarantine, verify
+from stages.base.files import file_digest
 from tests.pipeline.artifacts import commit, commit_spec
 
 KEY = Key("split", "ab" * 32)
