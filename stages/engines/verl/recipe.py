@@ -66,8 +66,6 @@ def _derived(job: Job, paths: Paths) -> Values:
         "min_lr": train.learning_rate * train.final_share,
         "optimizer": {epsilon: train.adam_epsilon},
         "forward_batch": job.forward_micro_batch_size,
-        "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
-        "top_k": -1 if rollout.top_k is None else rollout.top_k,
         "rewards": paths.configs / REWARDS,
         "cards_per_node": min(job.cards, engine.cards_per_node),
         "save_freq": train.checkpoint_every or train.steps,

@@ -10,20 +10,21 @@ from stages.base.rules import Broken, Rules, at_most, be, divide, multiple_of
 from stages.engines import layout_rules
 from stages.engines import upstream as engine_upstream
 from stages.engines.layout_rules import Laid
-from stages.engines.plain_grpo import PLAIN
+from stages.engines.plain_grpo import plain
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
 from stages.engines.verl.upstream import fields
 
 RULES = Rules[Job]("verl")
 _TRAINER, _LOSS = "trainer/ppo/v1/trainer_base.py", "workers/utils/losses.py"
 _AGENT, _FSDP = "trainer/ppo/v1/agent_loop_tq.py", "workers/engine/fsdp/transformer_impl.py"
-for _keys, _source in (
-    ("use_bias_correction_kl mask_truncated_completions", _LOSS),
-    ("resample_rounds validate_every max_kl resume_from", _TRAINER),
-):
-    for _key in _keys.split():
-        _value, _why = PLAIN[_key]
-        RULES.must(f"train.{_key}", be(_value, f"verl {_why}"), _source)
+plain(
+    RULES,
+    "verl",
+    {
+        _LOSS: "use_bias_correction_kl mask_truncated_completions",
+        _TRAINER: "resample_rounds validate_every max_kl resume_from",
+    },
+)
 for _path, _required, _why, _source in (
     ("train.ref_model_sync_steps", 0, "verl's reference never changes", _TRAINER),
     ("rollout.min_tokens", 0, "verl does not pass it to the rollout", _AGENT),
