@@ -14,7 +14,8 @@ from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.logprobs import gather_rows
-from stages.grpo.parallel import reshard
+from stages.grpo.model import CausalLM
+from stages.grpo.parallel import Mesh, reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms
@@ -91,17 +92,18 @@ class GreedyAccuracy:
     """
 
     def __init__(
-        self, role: RoleModel, prompts: Prompts, config: RolloutConfig, vocabulary: Vocabulary, world: Gather
-    ) -> None:
+        self, model: CausalLM, mesh: Mesh, prompts: Prompts, config: RolloutConfig, vocabulary: Vocabulary,
+        world: Gather,
+    ) -> None:  # fmt: skip
         """Allocate the caches for all prompts at once; `world` gathers over all workers."""
-        self.prompts, self.vocabulary, self.world, self.mesh = prompts, vocabulary, world, role.mesh
+        self.prompts, self.vocabulary, self.world, self.mesh = prompts, vocabulary, world, mesh
         workers = self.mesh.data_parallel
         share = -(-len(prompts) // workers)
         rows = np.arange(share) + self.mesh.data_index * share
         # Workers without a full share repeat the first prompt, which is not counted.
         self.mine = prompts.take(np.where(rows < len(prompts), rows, 0))
         special = vocabulary.special
-        self.decoder = Decoder(role.model, config, share, 1, prompts.ids.shape[1], special.eos, special.pad)
+        self.decoder = Decoder(model, config, share, 1, prompts.ids.shape[1], special.eos, special.pad)
 
     def __call__(self) -> float:
         """Return the accuracy of the model's current weights."""

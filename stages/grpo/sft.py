@@ -28,12 +28,11 @@ from stages.grpo import worker
 from stages.grpo.config import SftConfig, greedy
 from stages.grpo.rules import EXAMPLES, SFT, Held
 from stages.models.config import ModelConfig
-from stages.rewards.functions import accuracy_reward
 from stages.weights.tensors import merge_ranks, write_ranks
 
 if TYPE_CHECKING:
+    from stages.grpo.batch import Batch
     from stages.grpo.data import Examples, Prompts
-    from stages.grpo.learner import Learner
     from stages.grpo.model import CausalLM
 
 
@@ -45,10 +44,12 @@ def run(context: Context) -> None:
         InputError: weights or data are missing or do not fit.
     """
     worker.start(context.device_target)
+    from stages.grpo.collectives import Gather
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
+    from stages.grpo.generator import GreedyAccuracy
     from stages.grpo.model import CausalLM
+    from stages.grpo.parallel import SINGLE
     from stages.grpo.parameters import fuse, unfuse
-    from stages.grpo.rollout import Decoder
 
     shape, config = context.section(ModelConfig, "model"), context.section(SftConfig, "sft")
     strategy, records = context.inputs["strategy"], context.inputs["tokenize"]
@@ -61,16 +62,7 @@ def run(context: Context) -> None:
 
     model = CausalLM(shape, positions=longest(prompts, examples, config.max_tokens))
     model.load(fuse(shape, merge_ranks(context.inputs["split"] / "train", strategy / "train_strategy")))
-    ids = vocabulary.special
-    decoder = Decoder(
-        model, greedy(config.max_tokens), len(checked), 1, checked.ids.shape[1], ids.eos, ids.pad
-    )
-
-    def accuracy() -> float:
-        answers = decoder.generate(checked.ids, checked.lengths, None)
-        texts = vocabulary.texts(answers.ids, answers.lengths)
-        return float(np.mean(accuracy_reward(texts, list(checked.solutions))))
-
+    accuracy = GreedyAccuracy(model, SINGLE, checked, greedy(config.max_tokens), vocabulary, Gather(None))
     result = train(context, config, model, examples, accuracy)
     trained = unfuse(shape, model.weights())
     for role in ROLES:
@@ -88,30 +80,30 @@ def train(
     context: Context, config: SftConfig, model: CausalLM, examples: Examples, accuracy: Callable[[], float]
 ) -> dict[str, Any]:
     """Train until the accuracy suffices or the steps are used up; return the values of result.json."""
-    from stages.grpo.batch import Batch
+    from stages.grpo.checkpoint import Checkpoints
     from stages.grpo.collectives import Groups
-    from stages.grpo.data import true_lengths
     from stages.grpo.learner import Learner
-    from stages.grpo.loss import SupervisedLoss, token_weights
+    from stages.grpo.loss import SupervisedLoss
     from stages.grpo.metrics import StepLog
     from stages.grpo.parallel import SINGLE
+    from stages.grpo.state import learner_sets, load_checkpoint
 
-    is_split = [False] * len(model.names)
+    shape, is_split = context.section(ModelConfig, "model"), [False] * len(model.names)
     learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), is_split, temperature=1.0)
-    resumption = Resumption(context, learner)
-    done, recent = resumption.restore(deque(maxlen=config.stop_checks))
+    checkpoints = Checkpoints(
+        context.work / "checkpoints", 0, 1, keep=1, strategies=None, barrier=lambda: None, warn=context.warn
+    )
+    done = checkpoints.newest() or 0
+    recent = deque[float](maxlen=config.stop_checks)
+    if done:
+        recent.extend(load_checkpoint(shape, learner, checkpoints.path(done), None, 0)["recent"])
     log = StepLog(context.work / "metrics.jsonl", done)
     order = itertools.islice(batches(len(examples), config.batch_size, context.seed), done, None)
     step = done
     while step < config.steps and not reached(recent, config):
         step += 1
         began, rows = time.monotonic(), next(order)
-        mask = examples.mask[rows]
-        weight = token_weights(mask, "dapo", mask.shape[1])
-        batch = Batch(
-            examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None],
-            weight_BT=weight, tokens_PG=true_lengths(mask, 0)[:, None],
-        )  # fmt: skip
+        batch = take(examples, rows)
         update = learner.update(batch, batch.micro_batches(SINGLE, config.micro_batch_num))
         loss = float(update.sums["loss"].sum(dtype=np.float64))
         norm, rate = update.grad_norm, update.learning_rate
@@ -119,9 +111,9 @@ def train(
             raise InputError(
                 "sft.learning_rate", config.learning_rate,
                 f"step {step}: the loss is {loss} and the gradient's norm {norm}; the last good "
-                f"checkpoint is that of step {resumption.last or 'none'}", "lower it",
+                f"checkpoint is that of step {max(checkpoints.steps(), default='none')}", "lower it",
             )  # fmt: skip
-        speed = float(mask.sum()) / (time.monotonic() - began)
+        speed = float(examples.mask[rows].sum()) / (time.monotonic() - began)
         row = {"step": step, "time_s": time.time(), "loss": loss, "lr": rate, "grad_norm": norm}
         row["tokens_per_s"] = speed
         if step % config.check_every == 0 or step == config.steps:
@@ -131,43 +123,25 @@ def train(
             context.progress(step, config.steps, message, "step")
         log.append([row])
         if config.checkpoint_every and step % config.checkpoint_every == 0:
-            resumption.save(step, recent)
+            state = {"updates": learner.updates, "recent": list(recent)}
+            checkpoints.save(step, learner_sets(shape, learner), state, best=None)
     shutil.copyfile(log.path, context.output / log.path.name)
     stopped = "accuracy" if reached(recent, config) else "steps"
     mean = float(np.mean(recent))
     return {"steps": step, "accuracy_check": mean, "stopped": stopped, "resumed_from": done or None}
 
 
-class Resumption:
-    """Checkpoints of supervised training."""
+def take(examples: Examples, rows: NDArray[Any]) -> Batch:
+    """Return some examples, by their row numbers, as a batch whose answer tokens all have equal weight."""
+    from stages.grpo.batch import Batch
+    from stages.grpo.data import true_lengths
+    from stages.grpo.loss import token_weights
 
-    def __init__(self, context: Context, learner: Learner) -> None:
-        """Find the checkpoints of earlier attempts."""
-        from stages.grpo.checkpoint import Checkpoints
-
-        self.shape, self.learner = context.section(ModelConfig, "model"), learner
-        directory = context.work / "checkpoints"
-        self.checkpoints = Checkpoints(
-            directory, 0, 1, keep=1, strategies=None, barrier=lambda: None, warn=context.warn
-        )
-        self.last = self.checkpoints.newest() or 0
-
-    def save(self, step: int, recent: deque[float]) -> None:
-        """Write a checkpoint."""
-        from stages.grpo.state import learner_sets
-
-        state = {"updates": self.learner.updates, "recent": list(recent)}
-        self.checkpoints.save(step, learner_sets(self.shape, self.learner), state, best=None)
-        self.last = step
-
-    def restore(self, recent: deque[float]) -> tuple[int, deque[float]]:
-        """Load the last checkpoint; return its step (0 without one) and its checks, added to `recent`."""
-        from stages.grpo.state import load_checkpoint
-
-        if self.last:
-            state = load_checkpoint(self.shape, self.learner, self.checkpoints.path(self.last), None, 0)
-            recent.extend(state["recent"])
-        return self.last, recent
+    mask = examples.mask[rows]
+    return Batch(
+        examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None],
+        weight_BT=token_weights(mask, "dapo", mask.shape[1]), tokens_PG=true_lengths(mask, 0)[:, None],
+    )  # fmt: skip
 
 
 def reached(recent: deque[float], config: SftConfig) -> bool:

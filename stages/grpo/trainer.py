@@ -135,7 +135,9 @@ class Trainer:
         self.old_logprobs = self._logprobs(self.policy, "train")
         self.accuracy = None
         if held_out is not None:
-            self.accuracy = GreedyAccuracy(generating, held_out, job.rollout, vocabulary, self.world)
+            self.accuracy = GreedyAccuracy(
+                generating.model, generating.mesh, held_out, job.rollout, vocabulary, self.world
+            )
         self.order = PromptOrder(len(data), job.seed)
         self.position = 0
         """Training prompts used so far."""

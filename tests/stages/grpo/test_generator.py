@@ -13,7 +13,6 @@ from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE
 from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
-from stages.grpo.setup import RoleModel
 from tests.stages.grpo import small
 
 P, S, T = 16, 8, 20
@@ -49,8 +48,7 @@ def test_validation_gives_the_same_answers_as_evaluate(min_tokens, penalty, monk
     monkeypatch.setattr(
         generator, "accuracy_reward", lambda texts, solutions: answers.extend(texts) or [1.0] * len(texts)
     )
-    role = RoleModel(network, SINGLE, None, ())
-    assert GreedyAccuracy(role, prompts, rules, Numbers(), Gather(None))() == 1.0
+    assert GreedyAccuracy(network, SINGLE, prompts, rules, Numbers(), Gather(None))() == 1.0
     expected, _ = complete(Decoder(network, rules, P, 1, S, EOS, 0), prompts, Numbers(), None)
     plain, _ = complete(
         Decoder(network, small.rollout_config(max_tokens=T), P, 1, S, EOS, 0), prompts, Numbers(), None
