@@ -43,11 +43,11 @@ def run(
         LaunchError: one of these steps failed.
     """
     module = _module(spec)
-    prepared = stage(f"{module.__name__}:prepare")
     # one log directory per attempt, because msrun would overwrite the logs of the previous one
     work, logs = slot.work, slot.logs / f"attempt_{1 + len(list(slot.logs.glob('attempt_*')))}"
     logs.mkdir()
     _add_unwatched_steps(module, spec, work, logs)
+    prepared = stage(f"{module.__name__}:prepare")
     planned = {**read_start(work), "logs": str(logs)}
     (work / START_FILE).write_text(json.dumps(planned, indent=1), encoding="utf-8")
     watch = module.watch(spec.config, logs, work, _progress(slot.logs / "progress.jsonl"))
@@ -113,7 +113,7 @@ def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path
     """Add the steps that workers of the previous attempt logged after their watching process was killed."""
     number = int(logs.name.rpartition("_")[2])
     previous, replay = logs.with_name(f"attempt_{number - 1}"), work / "replay"
-    if not previous.is_dir():
+    if not previous.is_dir() or not (work / START_FILE).exists():
         return
     replay.mkdir(exist_ok=True)
     shutil.copyfile(work / START_FILE, replay / START_FILE)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,12 @@ def test_it_trains_and_its_artifact_is_checked(grpoflow, tmp_path):
     assert code == 1 and "weights.bin" in out
 
 
-def test_its_failures_are_known(grpoflow):
+def test_its_failures_are_known_and_belong_to_the_last_attempt(grpoflow, tmp_path):
     code, _, err = grpoflow("run", "--only", "grpo", "engine.steps=7", f"engine.python={sys.executable}")
     assert code == 1 and "error: stage grpo failed: " in err
     assert "the toy engine ends at its fifth step" in err and "engine.steps=4" in err
+    (configs,) = (tmp_path / "store" / ".work").glob("grpo-*/configs")
+    shutil.rmtree(configs)
+    configs.touch()  # so that the next attempt ends before it starts the program
+    code, _, err = grpoflow("run", "--only", "grpo", "engine.steps=7", f"engine.python={sys.executable}")
+    assert code == 1 and "configs" in err and "fifth step" not in err
