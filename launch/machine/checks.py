@@ -14,8 +14,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from launch.errors import LaunchError
-from launch.machine.environment import engine_environment, memory_bytes
-from launch.process.job import find_port
+from launch.machine.memory import memory_bytes
+from launch.process.job import engine_environment, find_port
 
 Window = tuple[str, str, str]
 """Distribution, versions that work (empty for any), reason."""

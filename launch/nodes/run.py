@@ -11,12 +11,11 @@ from pathlib import Path
 
 from launch.config import LauncherConfig
 from launch.errors import LaunchError
-from launch.machine.environment import engine_environment
 from launch.nodes import fan_out, slurm
 from launch.nodes.scripts import CHECK, Node, script, wrap
 from launch.nodes.start import Ray, Start
 from launch.process import child
-from launch.process.child import Outcome
+from launch.process.job import engine_environment
 
 RAY_PORT = 6379
 """Default port of Ray, used for several nodes because a script cannot find a free one."""
@@ -84,7 +83,7 @@ def run(
     on_poll: Callable[[], None],
     silent_s: Callable[[], float],
     silence_timeout_s: float | None,
-) -> Outcome:
+) -> child.Outcome:
     """Run a program to its end, on one or several machines.
 
     Args:

@@ -10,7 +10,8 @@ from pathlib import Path
 from launch.config import LauncherConfig
 from launch.errors import LaunchError
 from launch.process import child
-from launch.process.child import Outcome
+
+PYTHON_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
 
 def run(
@@ -21,7 +22,7 @@ def run(
     log_dir: Path,
     launcher: LauncherConfig,
     on_poll: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> child.Outcome:
     """Run `python PROGRAM` to its end: directly for one worker, under msrun for several.
 
     Args:
@@ -68,6 +69,15 @@ def msrun(
     options = [f"--worker_num={workers}", f"--local_worker_num={workers}", f"--master_addr={master_addr}"]
     options += [f"--master_port={master_port}", f"--log_dir={log_dir}", "--tail_worker_log=0", "--join=True"]
     return [*paced, *options, "python", *program]
+
+
+def engine_environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Return `base` without grpoflow's virtual environment; an engine has its own packages."""
+    excluded = Path(sys.prefix, "bin").resolve()
+    entries = base.get("PATH", os.defpath).split(os.pathsep)
+    path = [entry for entry in entries if Path(entry).resolve() != excluded]
+    variables = {name: value for name, value in base.items() if name not in PYTHON_VARIABLES}
+    return {**variables, "PATH": os.pathsep.join(path)}
 
 
 def msrun_environment(python: Path, base: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.machine.environment import memory_bytes
+from launch.machine.memory import memory_bytes
 from pipeline import engines
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest

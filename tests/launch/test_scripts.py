@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.machine.environment import engine_environment
 from launch.nodes import run as nodes_run
 from launch.nodes.scripts import Node, script
 from launch.nodes.start import Start
+from launch.process.job import engine_environment
 from tests.launch.launchers import local_launcher
 from tests.processes import wait_until
 

@@ -220,14 +220,15 @@ def read_store(root: Path) -> None:
 
 
 def checkpoint(root: Path) -> None:
-    from stages.grpo.checkpoint_files import STATE, digest
+    from stages.base.files import file_digest
+    from stages.grpo.checkpoint_files import STATE
     from stages.weights.tensors import write_rank
 
     listed = {}
     for name in ("weights", "adam_m", "adam_v"):
         file = root / name / "rank_0" / "model.safetensors"
         write_rank({"a": np.ones((2, 2), np.float32)}, file, None)
-        output = {"bytes": file.stat().st_size, "sha256": digest(file)}
+        output = {"bytes": file.stat().st_size, "sha256": file_digest(file)}
         listed[file.relative_to(root).as_posix()] = output
     state = {"step": 3, "updates": 3, "position": 12, "best": {}, "files": listed}
     (root / STATE).write_text(json.dumps(state))
