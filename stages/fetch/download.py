@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import InputError
+from stages.base.files import file_digest
 from stages.base.redact import redact
 from stages.fetch.listing import Listed
 from stages.fetch.sources import FetchConfig
 
 INCOMPLETE = ".incomplete"
 """Suffix of a partial file, as the modelscope client names it."""
-BLOCK = 1 << 20
 Progress = Callable[[int, int], None]
 """Called with the bytes that are here, and the total."""
 
@@ -77,7 +77,7 @@ def verify(root: Path, files: Sequence[Listed], origin: str) -> tuple[Arrived, .
     for file in files:
         path = root / file.path
         try:
-            size, digest = path.stat().st_size, sha256(path)
+            size, digest = path.stat().st_size, file_digest(path)
         except OSError as error:
             raise InputError(path, None, f"can't be read: {error.strerror}", "run again") from error
         if file.size not in (None, size) or file.sha256 not in (None, digest):
@@ -88,15 +88,6 @@ def verify(root: Path, files: Sequence[Listed], origin: str) -> tuple[Arrived, .
     if unlisted:
         print(f"{redact(origin)} lists no sha256 for {', '.join(unlisted)}; accepted as they are", flush=True)
     return tuple(arrived)
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def adopt(source: Path, target: Path) -> None:

@@ -9,8 +9,9 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from stages.base.errors import InputError
+from stages.base.files import file_digest
 from stages.base.redact import redact
-from stages.fetch.download import Arrived, Downloaded, directory, sha256
+from stages.fetch.download import Arrived, Downloaded, directory
 from stages.fetch.sources import FetchConfig, FileConfig
 
 TIMEOUTS_S = (10, 60)
@@ -38,10 +39,10 @@ def download(file: FileConfig, fetch: FetchConfig, work: Path) -> Downloaded:
     path = address.path.strip("/").replace("/", "--")  # without the query, which may hold a secret
     root = directory(fetch, work) / "urls" / (address.hostname or "") / path
     target = root / name
-    if file.sha256 is None or not target.is_file() or sha256(target) != file.sha256:
+    if file.sha256 is None or not target.is_file() or file_digest(target) != file.sha256:
         root.mkdir(parents=True, exist_ok=True)
         _transfer(file, target)
-    size, digest = target.stat().st_size, sha256(target)
+    size, digest = target.stat().st_size, file_digest(target)
     if file.sha256 is None:
         print(f"{origin}: no sha256 is configured; the file's is {digest}", flush=True)
     return Downloaded(origin, root, (Arrived(name, size, digest, file.sha256 is not None),))
@@ -52,7 +53,7 @@ def _transfer(file: FileConfig, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as directory:
         partial = Path(directory) / target.name
         _receive(file.name, partial)
-        digest = sha256(partial)
+        digest = file_digest(partial)
         if file.sha256 not in (None, digest):
             rule = f"has sha256 {digest}, configured is {file.sha256}"
             remedy = "check the address, or set dataset.files to the new digest"
