@@ -37,7 +37,7 @@ def test_without_flock_the_file_is_the_lock(file, monkeypatch):
         with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)
     if not os.fork():
-        _held = leases.locked(file, file.parent).__enter__()  # without a reference, the lock would be released
+        _held = leases.locked(file, file.parent).__enter__()  # a lock without a reference is released
         os._exit(0)
     os.wait()
     assert file.exists()

@@ -5,13 +5,12 @@ need nothing but annotated-types, and the user's functions from their directorie
 """
 
 import dataclasses
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from stages.engines.verl.job import REWARDS, Job, Paths
+from stages.grpo.metrics import read_rows
 from stages.rewards.config import BUILTIN
 from stages.rewards.score import Columns, check_failures
 from stages.rewards.user_code import directory_of
@@ -61,12 +60,6 @@ def user_directories(job: Job) -> list[str]:
     return list(dict.fromkeys(str(path) for module in modules if (path := directory_of(module))))
 
 
-def keep_failures(report: Path, last: int) -> None:
-    """Remove the failures of steps after `last`, which will be trained again."""
-    lines = [json.dumps(entry) + "\n" for entry in _failures(report) if entry["step"] <= last]
-    report.write_text("".join(lines), encoding="utf-8")
-
-
 def check_steps(report: Path, job: Job) -> None:
     """Refuse a step in which a reward function failed too often (reward.max_failures).
 
@@ -74,15 +67,10 @@ def check_steps(report: Path, job: Job) -> None:
         InputError: naming the function and its first failure.
     """
     steps: dict[int, Columns] = {}
-    for entry in _failures(report):
+    for entry in read_rows(report):
         columns = steps.setdefault(entry["step"], Columns({}, {}, Counter(), {}))
         for name, message in entry["faults"].items():
             columns.faults[name] += 1
             columns.messages.setdefault(name, message)
     for step, columns in sorted(steps.items()):
         check_failures(job.reward, columns, job.samples, f"completions of step {step}")
-
-
-def _failures(report: Path) -> Iterator[dict[str, Any]]:
-    if report.exists():
-        yield from map(json.loads, report.read_text(encoding="utf-8").splitlines())

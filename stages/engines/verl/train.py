@@ -25,6 +25,7 @@ from stages.engines.verl.rules import RULES
 from stages.export.stage import generation, write_template
 from stages.export.template import chat_template
 from stages.fetch.config import DatasetConfig
+from stages.grpo.metrics import StepLog
 from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import Encoder
@@ -67,7 +68,7 @@ def prepare(context: Context) -> None:
     values = generation(paths.model, encoder.ids, job.rollout, sampled=True)
     (paths.model / "generation_config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
     step = checkpoints.of_run(paths.checkpoints, job).prepare_resume(job.train.steps)
-    rewards.keep_failures(context.work / rewards.REPORT, step or 0)
+    StepLog(context.work / rewards.REPORT, step or 0)  # drops failures of steps that are trained again
     if missing := metrics.unrecorded(context.work / "metrics.jsonl", step or 0):
         steps = ", ".join(map(str, missing))
         cause = "verl ended after it saved the checkpoint and before it wrote them"
