@@ -148,7 +148,7 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
     named_pad = settings.get("pad_token")
     named_pad = named_pad.get("content") if isinstance(named_pad, dict) else named_pad
     configured = dataclasses.asdict(model) if model else {}
-    rows = configured.get("vocab_size", config.get("vocab_size"))
+    rows = config.get("vocab_size", configured.get("vocab_size"))
 
     def first(key: str, *candidates: tuple[object, Any]) -> tuple[int, ...]:
         """Return the first candidate that exists, after checking it."""

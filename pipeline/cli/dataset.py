@@ -3,7 +3,7 @@
 import os
 import sys
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pipeline import engines
@@ -47,7 +47,9 @@ def tokenize(options: Namespace) -> int:
     if options.sft and config.kind != "grpo":
         rule = f"requires tokenize.kind=grpo, not {config.kind}"
         raise ConfigError([Problem("--sft", None, rule, "omit it")])
-    encoder = make_encoder(options.tokenizer, None, dataset, config)
+    # Token ids of the section apply. Its shape does not: the default model is not the tokenizer's.
+    model = replace(read(ModelConfig, values["model"], "model"), vocab_size=sys.maxsize)
+    encoder = make_encoder(options.tokenizer, model, dataset, config)
     cards = tokenize_path(encoder, options.input, options.out, sft=options.sft)
     print(as_json(cards, default=asdict))
     return Exit.DONE

@@ -1,12 +1,13 @@
-"""A Hugging Face directory, the user's or a downloaded one: checks, and the way into the artifact."""
+"""A Hugging Face directory: checks, and links to the user's files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
+from stages.fetch.download import link
 from stages.fetch.listing import PICKLED
 from stages.models.config import ModelConfig
 from stages.models.config_keys import refused
@@ -19,14 +20,8 @@ from stages.weights.names import check_float
 from stages.weights.sources import open_directory
 
 
-def put_model(
-    root: Path,
-    model: ModelConfig,
-    output: Path,
-    put: Callable[[Path, Path], None],
-    with_tokenizer: bool = True,
-) -> None:
-    """Check the directory `root` and put its weights, config and tokenizer files into `output`.
+def link_model(root: Path, model: ModelConfig, output: Path, with_tokenizer: bool = True) -> None:
+    """Check the user's directory `root` and link its weights, config and tokenizer files into `output`.
 
     Raises: see `check_model`.
     """
@@ -35,7 +30,7 @@ def put_model(
         if (root / name).is_file() and (with_tokenizer or name not in TOKENIZER_AND_TEMPLATE):
             names.append(name)
     for name in names:
-        put(root / name, output / name)
+        link(root / name, output / name)
 
 
 def check_model(root: Path, model: ModelConfig) -> list[str]:

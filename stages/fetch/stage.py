@@ -8,7 +8,7 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch import builtin, hub, local, tokenizer_files
 from stages.fetch.config import DatasetConfig
-from stages.fetch.download import Progress, adopt, link
+from stages.fetch.download import Progress, adopt
 from stages.fetch.listing import Listed, model_files
 from stages.fetch.sources import FetchConfig
 from stages.fetch.training import training_rows
@@ -74,7 +74,7 @@ def fetch_model(
     """
     with_tokenizer = model.tokenizer_path is None
     if model.source == "local":
-        local.put_model(Path(model.path or ""), model, output, link, with_tokenizer)
+        local.link_model(Path(model.path or ""), model, output, with_tokenizer)
     else:
         assert model.hub is not None
 
@@ -82,7 +82,9 @@ def fetch_model(
             return model_files(listed, origin, with_tokenizer)
 
         got = hub.download("model", model.hub_id, model.hub.revision, select, fetch, work, progress)
-        local.put_model(got.root, model, output, adopt, with_tokenizer)
+        for file in got.files:  # the directory may also hold files that the repository has no more
+            adopt(got.root / file.path, output / file.path)
+        local.check_model(output, model)
         text = json.dumps(got.record(), indent=1) + "\n"
         (output / "result.json").write_text(text, encoding="utf-8")
     if model.tokenizer_path is None:

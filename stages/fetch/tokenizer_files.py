@@ -111,6 +111,12 @@ def write_vocabulary(output: Path) -> None:
 
 
 def _write_settings(tokenizer: Tokenizer, output: Path) -> None:
+    """Write tokenizer_config.json of a Qwen2 tokenizer."""
+    file = output / "tokenizer_config.json"
+    for token in SPECIAL_TOKENS:
+        if tokenizer.token_to_id(token) is None:
+            rule = f"is missing, and cannot be derived for a tokenizer without {token}"
+            raise InputError(file, None, rule, "copy it from the model's repository")
     flags = ("lstrip", "normalized", "rstrip", "single_word", "special")
     added = {
         str(index): {"content": token.content, **{flag: getattr(token, flag) for flag in flags}}
@@ -133,4 +139,4 @@ def _write_settings(tokenizer: Tokenizer, output: Path) -> None:
         "unk_token": None,
     }
     text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
-    (output / "tokenizer_config.json").write_text(text, encoding="utf-8")
+    file.write_text(text, encoding="utf-8")

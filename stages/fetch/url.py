@@ -1,5 +1,6 @@
 """Download of one file over HTTP."""
 
+import hashlib
 import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -36,8 +37,10 @@ def download(file: FileConfig, fetch: FetchConfig, work: Path) -> Downloaded:
     """
     address = urlsplit(file.name)
     origin, name = redact(file.name), Path(address.path).name or "index"
-    path = address.path.strip("/").replace("/", "--")  # without the query, which may hold a secret
-    root = directory(fetch, work) / "urls" / (address.hostname or "") / path
+    path = address.path.strip("/").replace("/", "--")
+    if address.query:  # another query is another file; its text may hold a secret
+        path += f"--{hashlib.sha256(address.query.encode()).hexdigest()[:16]}"
+    root = directory(fetch, work) / "urls" / address.netloc / path
     target = root / name
     if file.sha256 is None or not target.is_file() or file_digest(target) != file.sha256:
         root.mkdir(parents=True, exist_ok=True)

@@ -67,6 +67,7 @@ def run(context: Context) -> None:
     vocabulary = Vocabulary.of(context.inputs["fetch"], shape)
     prompts = read_prompts(context.inputs["tokenize"] / "test.mindrecord", vocabulary)
     prompts = prompts.take(range(min(len(prompts), config.num_prompts or len(prompts))))
+    warn_of_words(context, prompts.solutions)
     S = prompts.ids.shape[1]
     model = CausalLM(shape, positions=S + rollout.max_tokens)
     sampled, special = min(config.sample_prompts, len(prompts)), vocabulary.special
@@ -87,6 +88,18 @@ def run(context: Context) -> None:
     rows = samples(prompts, answers["before"], answers["after"], config.logged_samples)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (context.output / "samples.jsonl").write_text(text, encoding="utf-8")
+
+
+def warn_of_words(context: Context, solutions: Sequence[str]) -> None:
+    """Warn of ground truths that no answer matches, because accuracy compares numbers."""
+    from stages.rewards.functions import holds_number
+
+    words = [solution for solution in solutions if not holds_number(solution)]
+    if words:
+        context.warn(
+            f"{len(words)} of {len(solutions)} held-out ground truths hold no number, for example "
+            f"{words[0][:80]!r}: accuracy counts every answer to them as wrong; compare the rewards instead"
+        )
 
 
 def weights(artifact: Path, strategies: Path | None, shape: ModelConfig) -> dict[str, Array]:

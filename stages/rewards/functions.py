@@ -75,6 +75,11 @@ def _join_thousands(text: str) -> str:
     return THOUSANDS.sub(r"\1\2", text)
 
 
+def holds_number(solution: str) -> bool:
+    """Return True if `accuracy` can compare answers with a ground truth."""
+    return NUMBER.search(solution) is not None
+
+
 def _first_number(solution: str) -> str:
     match = NUMBER.search(_join_thousands(solution))
     if match is None:

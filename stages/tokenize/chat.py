@@ -19,7 +19,7 @@ from stages.fetch.config import BASE_TEMPLATE, TEMPLATE
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
 from stages.tokenize.sandbox import Sandbox
 from stages.tokenize.text import Turn
-from stages.tokenizer import read_json
+from stages.tokenizer import IM_END, IM_START, read_json
 
 GUARD = "\ufdd0"  # a code point that Unicode reserves for internal use
 QUESTION = "How many are 12 + 30 apples?"
@@ -78,7 +78,11 @@ class ChatTemplate:
         messages = [{"role": turn.role, "content": self._escape(turn.content)} for turn in turns]
         try:
             return self._template.render(
-                messages=messages, add_generation_prompt=generation, **self._variables
+                messages=messages,
+                tools=None,  # defined, as in transformers: a template may ask `tools is not none`
+                documents=None,
+                add_generation_prompt=generation,
+                **self._variables,
             )
         except Exception as error:  # a template's expressions may raise anything
             reason = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
@@ -144,26 +148,30 @@ class ChatTemplate:
 def load_template(
     directory: Path, special: Mapping[str, int], enable_thinking: bool | None = None
 ) -> ChatTemplate:
-    """Load a tokenizer's chat template from its file, else from tokenizer_config.json, else plain ChatML.
+    """Load a tokenizer's chat template from its file, else from tokenizer_config.json.
 
     For an exported model this is its base's template: the exported one already contains the settings of
-    section tokenize, which would be applied twice.
+    section tokenize, which would be applied twice. A tokenizer with ChatML's tokens needs no template.
 
     Raises:
-        InputError: it is malformed, or enable_thinking is set and the template does not use it.
+        InputError: there is none, it is malformed, or it does not use enable_thinking, which is set.
     """
     path = directory / "tokenizer_config.json"
     with understood(path, "a chat template"):
         settings = read_json(path) if path.is_file() else {}
         source, tokens = settings.get("chat_template"), named_tokens(settings)
         if isinstance(source, list):  # several, each with a name
-            source = {entry["name"]: entry["template"] for entry in source}.get("default")
+            source = {entry["name"]: entry["template"] for entry in source}.get("default", "")
     files = [file for name in (BASE_TEMPLATE, TEMPLATE) if (file := directory / name).is_file()]
     if files:
         path = files[0]
         with understood(path, "a chat template"):
             source = read_text(path)
-    source = source or CHAT_TEMPLATE
+    if not source:
+        if source is not None or not special.keys() >= {IM_START, IM_END}:
+            remedy = f"give {directory / TEMPLATE}, or set tokenize.chat_template=false"
+            raise InputError(path, None, "holds no chat template (of several: none named default)", remedy)
+        source = CHAT_TEMPLATE
     if enable_thinking is not None:
         if "enable_thinking" not in source:
             rule = f"its chat template does not use tokenize.enable_thinking={enable_thinking}"

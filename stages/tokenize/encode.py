@@ -20,7 +20,7 @@ from stages.tokenizer import SpecialIds
 from stages.weights.dtypes import Array
 
 IGNORED = -100  # label that the loss skips (PyTorch's and transformers' convention)
-NO_TRUTH = f"the answer has no {MARKER.strip()!r} before a ground truth"
+NO_TRUTH = f"the answer has no {MARKER!r} before a ground truth"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ class Encoder:
         for row in rows:
             text = ground_truth(row, self.dataset, self.config)
             if not (text if self.compat else text.strip()):
-                dropped.append(BadLine(row.line, NO_TRUTH))
+                reason = NO_TRUTH if self.dataset.solution == "after_marker" else "the answer is blank"
+                dropped.append(BadLine(row.line, reason))
             elif not self.compat and not row.prompt.strip():
                 dropped.append(BadLine(row.line, "the prompt is blank"))
             else:

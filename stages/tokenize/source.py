@@ -70,7 +70,7 @@ class Tally:
     needed: dict[str, int] = field(default_factory=dict)
     """Key of a limit -> value with which no row is too long."""
 
-    def drop(self, source: Path, line: int, fault: str | TooLong, *more: TooLong) -> None:
+    def drop(self, source: Path, line: int, fault: str | TooLong, *more: str | TooLong) -> None:
         """Leave a row out; it is counted under its first fault."""
         reason = fault if isinstance(fault, str) else fault.reason
         self.card.dropped[reason] += 1

@@ -19,7 +19,7 @@ from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import hold_out
 from stages.tokenize.source import DROPPED, Read
 from stages.tokenize.stream import tokenize_file
-from stages.tokenize.supervised import tokenize_conversations
+from stages.tokenize.supervised import check_ending, tokenize_conversations
 from stages.tokenizer import build, load, special_ids, special_tokens
 
 
@@ -80,6 +80,7 @@ def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Pat
     settings = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
     model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, settings)
+    check_ending(encoder)
     return tokenize_conversations(encoder, [Path(examples.path)], target)
 
 

@@ -111,6 +111,14 @@ def too_long(encoder: Encoder, row: EncodedRow) -> list[TooLong]:
     ]
 
 
+def padding_faults(encoder: Encoder, row: EncodedRow) -> list[str]:
+    """Return the parts of a row that end with the padding id, which readers remove from the end."""
+    pad, parts = encoder.ids.pad, (("prompt", row.prompt), ("ground truth", row.solution))
+    faulty = [what for what, ids in parts if ids[-1:] == [pad]]
+    token, remedy = encoder.tokenizer.id_to_token(pad), "set model.pad_token_id to another"
+    return [f"the {what} ends with the padding token {token!r}: {remedy}" for what in faulty]
+
+
 def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row]) -> Iterator[Row]:
     """Yield the rows with a ground truth whose prompt fits; count the others in `tally`.
 
@@ -138,8 +146,9 @@ def _write_grpo(
         card.add_length("prompt_ids", len(row.prompt))
         card.add_length("pretrain_ids", len(row.solution))
         long = too_long(encoder, row)
-        if long and not encoder.compat:
-            target.drop(source, row.line, *long)
+        faults: list[TooLong | str] = [*long, *padding_faults(encoder, row)]
+        if faults and not encoder.compat:
+            target.drop(source, row.line, *faults)
             continue
         card.truncated.update(part.column for part in long)
         written.append(row)

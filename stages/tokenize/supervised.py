@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stages.base.errors import InputError
 from stages.fetch.records import BadLine, count_rows, encoding_fault, read_records, text_fault
-from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
+from stages.tokenize.chat import QUESTION, ChatTemplate, TemplateRefusalError
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import DROPPED, Source, Target, TooLong
@@ -29,6 +30,8 @@ ROLES = {
     "tool": "tool",
 }
 """Name of the speaker -> role."""
+UNREAD = ("system", "history", "tools", "tool_calls", "function_call", "reasoning_content")
+"""Keys of rows and messages in use elsewhere; a conversation without their content would be another one."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,37 @@ def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Pa
     return {target.stem: made.card.to_json()}
 
 
+def check_ending(encoder: Encoder) -> None:
+    """Refuse a template whose answers end with a token that ends no completion.
+
+    A model that learnt from such examples would write on after its answers. Base models are the usual case:
+    their end id is not that of their template.
+
+    Raises:
+        InputError: naming the template's file and both ids.
+    """
+    template, ends = encoder.template, encoder.ids.eos
+    assert isinstance(template, ChatTemplate)  # its rules require one
+    turns = [*system_turns(encoder.config), Turn("user", QUESTION), Turn("assistant", "42")]
+    try:
+        *_, learnt, _ = template.pieces(turns)
+    except TemplateRefusalError:
+        return  # rows are refused one by one, with the reason
+    last = encoder.batch_parts([template.split(learnt.text)])[0][-1]
+    if last not in ends:
+        token, listed = encoder.tokenizer.id_to_token(last), ",".join(map(str, ends))
+        rule = f"its chat template ends answers with {token!r} ({last}), but completions end with [{listed}]"
+        raise InputError(template.path, None, rule, f"set model.eos_token_id=[{last},{listed}]")
+
+
 def read_conversations(path: Path, kind: str) -> Iterator[Conversation | BadLine]:
     """Yield every row of `path` as a conversation, or why it is none."""
-    for record in read_records(path, ALPACA if kind == "alpaca" else (SHAREGPT, MESSAGES)):
+    keys, turns_of = (ALPACA, _instruction) if kind == "alpaca" else ((SHAREGPT, MESSAGES), _messages)
+    for record in read_records(path, (*keys, *UNREAD)):
         if isinstance(record, BadLine):
             yield record
             continue
-        turns = _instruction(record.values) if kind == "alpaca" else _messages(record.values)
+        turns = _unread(record.values) or turns_of(record.values)
         if isinstance(turns, str):
             yield BadLine(record.line, turns)
         else:
@@ -124,9 +151,17 @@ def _turn(message: Mapping[str, Any]) -> Turn | str:
     text = message.get("content", message.get("value"))
     if not isinstance(name, str) or name not in ROLES:
         return f"is by {name!r}, which is none of {', '.join(ROLES)}"
+    if fault := _unread(message):
+        return fault
     if not isinstance(text, str) or not text:
         return "has no text"
     return encoding_fault(text, "text") or Turn(ROLES[name], text)
+
+
+def _unread(values: Mapping[str, Any]) -> str:
+    """Return which content of a row or message would be lost; an empty string if none."""
+    key = next((key for key in UNREAD if values.get(key)), None)
+    return f"has {key!r}, which is not read: write it into the turns' text, or remove it" if key else ""
 
 
 def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example], list[BadLine]]:

@@ -203,6 +203,24 @@ def test_tokenize_reads_a_json_array_of_instructions(tmp_path, capsys):
     assert "--sft: requires tokenize.kind=grpo" in capsys.readouterr().err
 
 
+def test_tokenize_uses_the_token_ids_of_the_model_section(tmp_path, capsys):
+    """Llama's tokenizers name no padding token; its model section does."""
+    from stages.fetch.tokenizer_files import write_trained
+    from stages.tokenize.records import read_columns
+
+    write_trained(["say hi"] * 4, 300, tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"pad_token": None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings).replace("<|endoftext|>", "<|end|>"))
+    source = tmp_path / "rows.jsonl"
+    source.write_text(json.dumps({"question": "say", "answer": "#### 1"}) + "\n")
+    paths = ["--input", str(source), "--tokenizer", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(["tokenize", *paths]) == 1
+    assert "set model.eos_token_id and model.pad_token_id" in capsys.readouterr().err
+    assert main(["tokenize", *paths, "model.pad_token_id=100000"]) == 0
+    ids = read_columns(tmp_path / "out" / "rows.mindrecord", ["prompt_ids"])["prompt_ids"]
+    assert ids[0, -1] == 100_000
+
+
 @pytest.mark.parametrize("has_browser", [True, False])
 def test_report_opens_the_browser(tmp_path, monkeypatch, capsys, has_browser):
     opened: list[str] = []

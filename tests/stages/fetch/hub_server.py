@@ -42,7 +42,7 @@ class Hub:
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
     """model/OWNER/NAME or dataset/OWNER/NAME -> path -> content."""
     plain: dict[str, bytes] = field(default_factory=dict)
-    """Paths outside the hub's interface -> content."""
+    """Paths outside the hub's interface, with or without a query -> content."""
     listed: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Path -> keys of its listing to change; None removes one. Unknown paths are added."""
     statuses: list[int] = field(default_factory=list)
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.hub.refuse or self.hub.statuses:
             return self._json(self.hub.refuse or self.hub.statuses.pop(0), {"Message": "no"})
         if not match:
-            return self._file(self.hub.plain.get(parts.path))
+            return self._file(self.hub.plain.get(self.path, self.hub.plain.get(parts.path)))
         content = self.hub.repositories.get(f"{match[1]}/{match[2]}")
         if content is None or query.get("Revision") not in ("master", "v1"):
             return self._json(404, {"Code": 10010205001, "Message": "not found"})

@@ -73,6 +73,14 @@ def test_files_by_address_become_the_splits_with_their_record(tmp_path, hub):
     ]
 
 
+def test_addresses_that_differ_in_their_query_only_are_different_files(tmp_path, hub):
+    hub.plain = {"/get?id=1": "".join(ROWS[:6]).encode(), "/get?id=2": "".join(ROWS[6:]).encode()}
+    output, result = run(tmp_path, files=files(f"{hub.url}/get?id=1", f"{hub.url}/get?id=2"))
+    assert (output / "train.jsonl").read_text() == "".join(ROWS[:6])
+    assert (output / "test.jsonl").read_text() == "".join(ROWS[6:])
+    assert result["rows"] == {"train": 6, "test": 4}
+
+
 def test_shards_of_a_repository_keep_their_order(tmp_path, hub, monkeypatch):
     monkeypatch.setenv("MODELSCOPE_ENDPOINT", hub.url)
     shards = {f"data/train-{i}.jsonl": "".join(ROWS[5 * i : 5 * i + 5]).encode() for i in (1, 0)}

@@ -7,9 +7,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from stages.base.errors import ConfigError, InputError
-from stages.fetch import download
 from stages.fetch.builtin import write_model
-from stages.fetch.local import put_model
+from stages.fetch.local import link_model
 from stages.weights.names import read_shape
 from tests.stages.fetch.settings import model
 
@@ -32,7 +31,7 @@ def output(tmp_path):
 
 
 def link(model, output):
-    put_model(Path(model.path), model, output, download.link)
+    link_model(Path(model.path), model, output)
 
 
 def local(source, **changes):

@@ -5,6 +5,7 @@ import pytest
 from stages.base.errors import InputError
 from stages.fetch import stage
 from stages.tokenizer import load, special_ids
+from stages.weights.sources import open_directory
 from tests.stages.fetch.settings import (
     FIXTURE,
     QWEN,
@@ -105,6 +106,28 @@ def test_a_model_from_the_hub_is_complete_and_stored_in_the_artifact(tmp_path, h
     total = sum((made / name).stat().st_size for name in FILES)
     last = json.loads(run.progress_file.read_text().splitlines()[-1])
     assert (last["step"], last["total"], last["unit"]) == (total, total, "B")
+
+
+def test_files_that_a_repository_has_no_more_are_not_taken_from_the_cache(tmp_path, hub):
+    made = fetch(tmp_path, arith_values(), name="made")
+    hub.repositories["model/me/chat"] = {file.name: file.read_bytes() for file in made.iterdir()}
+    hub.repositories["model/me/chat"]["chat_template.jinja"] = b"{{ messages[0].content }}"
+    where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "master"}
+    config = {
+        "model": model_values(source="modelscope", hub=where, variant="instruct"),
+        "fetch": fetch_values(endpoint=hub.url, cache_dir=str(tmp_path / "cache")),
+    }
+    first, second = (context(tmp_path / name, "fetch", config) for name in ("first", "second"))
+    stage.run(first)
+    assert (first.output / "chat_template.jinja").is_file()
+    shard, index = "model-00001-of-00001.safetensors", "model.safetensors.index.json"
+    repository = hub.repositories["model/me/chat"]
+    del repository["chat_template.jinja"]
+    repository[shard] = repository.pop("model.safetensors")
+    repository[index] = json.dumps({"weight_map": dict.fromkeys(open_directory(made), shard)}).encode()
+    stage.run(second)
+    expected = (FILES - {"model.safetensors"}) | {shard, index, "result.json"}
+    assert {file.name for file in second.output.iterdir()} == expected
 
 
 def test_a_tokenizer_can_be_trained_on_a_downloaded_dataset(tmp_path):

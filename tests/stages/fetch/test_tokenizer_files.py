@@ -63,6 +63,19 @@ def test_missing_or_malformed_files_are_named(tmp_path):
         tokenizer_files.take(tmp_path / "none", target)
 
 
+def test_settings_are_written_for_qwens_tokenizers_only(trained, tmp_path):
+    """transformers would split another model's text as Qwen2's, and add <|im_end|> to its vocabulary."""
+    (trained / "tokenizer_config.json").unlink()
+    tokenizer_files.complete(trained)
+    assert json.loads((trained / "tokenizer_config.json").read_text())["eos_token"] == "<|im_end|>"
+    (trained / "tokenizer_config.json").unlink()
+    text = (trained / "tokenizer.json").read_text()
+    (trained / "tokenizer.json").write_text(text.replace("<|im_end|>", "<|eot_id|>"))
+    expected = r"tokenizer_config\.json: is missing, and cannot be derived .* without <\|im_end\|>; copy it"
+    with pytest.raises(InputError, match=expected):
+        tokenizer_files.complete(trained)
+
+
 @pytest.mark.parity
 def test_ids_and_chat_template_equal_those_of_transformers(trained):
     transformers = pytest.importorskip("transformers")

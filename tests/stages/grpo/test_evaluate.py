@@ -3,7 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from stages.grpo.evaluate import Answers, pass_at_k, summary, worked_share
+from stages.grpo.evaluate import Answers, pass_at_k, summary, warn_of_words, worked_share
+from tests.stages.fetch.settings import context
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -40,3 +41,16 @@ def test_summary():
 
 def test_worked_share():
     assert worked_share(["1+1=2\n#### 2", "#### 2", "#### 2\n", ""]) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("solutions", "expected"),
+    [
+        (["18", "-3", "1,000", r"\frac{1}{2}"], ""),
+        (["18", "A lies", "x"], "2 of 3 held-out ground truths hold no number, for example 'A lies'"),
+    ],
+)
+def test_ground_truths_that_accuracy_cannot_compare_are_reported(tmp_path, capsys, solutions, expected):
+    warn_of_words(context(tmp_path, "evaluate", {}), solutions)
+    error = capsys.readouterr().err
+    assert expected in error and bool(error) == bool(expected)

@@ -74,6 +74,22 @@ def test_locations_of_a_template(tmp_path, kind):
     assert result == (CHATML.render([Turn("user", "hi")]) if kind == "none" else "hi!")
 
 
+@pytest.mark.parametrize("kind", ["none", "no default"])
+def test_a_tokenizer_without_template_is_refused(tmp_path, kind):
+    """ChatML for a tokenizer that has no such tokens would mark the turns with plain text."""
+    named = [{"name": "tool_use", "template": "{{ messages[0].content }}"}]
+    settings = {"chat_template": named} if kind == "no default" else {}
+    special = SPECIAL if kind == "no default" else {"<|begin_of_text|>": 0, "<|end_of_text|>": 1}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=r"config\.json: holds no chat template.*chat_template=false"):
+        load_template(tmp_path, special)
+
+
+def test_a_template_gets_the_variables_of_transformers():
+    source = "{% if tools is not none or documents is not none %}tools{% endif %}{{ messages[0].content }}"
+    assert ChatTemplate(source, SPECIAL, "test").render([Turn("user", "hi")]) == "hi"
+
+
 def test_a_malformed_template_is_named(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("{% for %}")
     with pytest.raises(InputError, match=r"chat_template\.jinja: its chat template is malformed"):

@@ -1,6 +1,7 @@
 """No question and no ground truth is cut, and no row is left out without its reason."""
 
 import json
+import shutil
 import tempfile
 import unicodedata
 
@@ -60,6 +61,32 @@ def test_a_question_is_never_cut(tmp_path, directory, over_long):
     card = tokenized(directory, path, dataset(max_bad_share=0.5), over_long=over_long)
     assert (card["rows_in"], card["rows_out"], card["truncated"]) == (2, 1, {})
     assert card["dropped"] == {"prompt_ids is longer than tokenize.max_prompt_length": 1}
+
+
+def test_a_text_that_ends_with_the_padding_token_is_not_cut(tmp_path, directory):
+    """Readers find the end of a row by its padding."""
+    directory = shutil.copytree(directory, tmp_path / "tokenizer")
+    pad = make_encoder(directory, None, dataset(), tokenize(**LENGTHS)).tokenizer.token_to_id("9")
+    (directory / "generation_config.json").write_text(json.dumps({"pad_token_id": pad}))
+    settings = json.loads((directory / "tokenizer_config.json").read_text()) | {"pad_token": None}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    pairs = [("9 and 1?", "#### 98"), ("b", "#### 89"), ("c", "#### 9")]
+    path = write_lines(tmp_path / "rows.jsonl", *rows_of(*pairs))
+    reason = "the ground truth ends with the padding token '9': set model.pad_token_id to another"
+    with pytest.raises(InputError, match=rf"rows\.jsonl:2: {reason}; 2 of 3 rows"):
+        tokenized(directory, path)
+    card = tokenized(directory, path, dataset(max_bad_share=0.7))
+    assert (card["rows_out"], card["dropped"]) == (1, {reason: 2})
+
+
+@pytest.mark.parametrize("solution", ["after_marker", "answer"])
+def test_the_reason_for_a_missing_ground_truth(tmp_path, directory, solution):
+    path = write_lines(tmp_path / "rows.jsonl", *rows_of(("a", "#### 1"), ("b", " ")))
+    card = tokenized(directory, path, dataset(solution=solution, max_bad_share=0.5))
+    reasons = {
+        "after_marker": "the answer has no '#### ' before a ground truth", "answer": "the answer is blank",
+    }  # fmt: skip
+    assert card["dropped"] == {reasons[solution]: 1}
 
 
 def test_a_share_is_compared_without_rounding(tmp_path, directory):

@@ -71,6 +71,16 @@ def test_supervised_examples_of_a_user(tmp_path, kind):
     assert len(read) == 5 and read.mask.sum(1).tolist() == [float((columns["labels"][0] != -100).sum())] * 5
 
 
+def test_examples_that_end_otherwise_than_completions_are_refused(tmp_path):
+    """A model that learnt to end with <|im_end|> would write on in grpo, whose completions end otherwise."""
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps([{"instruction": "Say 7.", "output": "7"}] * 5))
+    settings = values("tokenize", "arith") | {"sft_length": 96}
+    examples = {"path": str(file), "kind": "alpaca"}
+    with pytest.raises(InputError, match=r"ends answers with '<\|im_end\|>'"):
+        run_all(tmp_path, arith_values(), settings, examples, eos_token_id=[0])
+
+
 def test_a_file_is_tokenized_and_existing_files_are_not_replaced(tmp_path):
     output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
     directory = output.parent / "fetch"
