@@ -13,7 +13,8 @@ from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
 from stages.grpo.config import RolloutConfig
 from stages.report.text import neutral, shorten
-from stages.rewards.functions import accuracy_reward
+from stages.rewards.config import RewardConfig
+from stages.rewards.judge import are_right
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import ground_truth
 
@@ -49,7 +50,8 @@ def serve(options: Namespace) -> int:
     from stages.grpo import serve_check  # takes 0.1 s to import
 
     defaults = derived_values([])  # of keys that did not exist when the run was recorded
-    config = {name: {**defaults[name], **record.section(name)} for name in ("rollout", "dataset", "tokenize")}
+    sections = ("rollout", "reward", "dataset", "tokenize")
+    config = {name: {**defaults[name], **record.section(name)} for name in sections}
     dataset, tokenize = read(DatasetConfig, config["dataset"]), read(TokenizeConfig, config["tokenize"])
     result = json.loads((inputs["evaluate"] / "result.json").read_text(encoding="utf-8"))
     rows = serve_check.held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)
@@ -66,7 +68,8 @@ def serve(options: Namespace) -> int:
     lines = (inputs["evaluate"] / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     equal = [json.loads(line)["after"] == answer for line, answer in zip(lines, answers, strict=False)]
     solutions = [ground_truth(row, dataset, tokenize) for row in rows]
-    right, expected = sum(map(bool, accuracy_reward(answers, solutions))), float(result["accuracy_grpo"])
+    right = sum(are_right(read(RewardConfig, config["reward"]), answers, solutions))
+    expected = float(result["accuracy_grpo"])
     # If evaluate's accuracy was 0, only equal answers show that it is the same model.
     good = not differs(right, len(rows), expected) and (expected > 0 or not equal or any(equal))
     shares = f"{right} of {len(rows)} right ({right / len(rows):.3f}), evaluate {expected:.3f}"

@@ -15,7 +15,7 @@ from stages.catalog import STAGES
 from stages.fetch.config import source_warnings
 from stages.models.memory import RoleMemory
 from stages.plan_checks import Planned
-from stages.rewards.config import BUILTIN
+from stages.rewards.config import BUILTIN, uses
 from stages.tokenize import counts
 from stages.weights.index import unused_index
 
@@ -86,8 +86,7 @@ def reward_warnings(plan: Plan, store: Store) -> list[str]:
     engine = engines.get(config.engine.name)
     if engine.reward_problems is not None:
         return [str(problem) for problem in engine.reward_problems(config.engine)]
-    by_length = (reward.length.correct_by,) if reward.length and "cosine" in reward.functions else ()
-    if any(name not in BUILTIN or name == SLOW for name in (*reward.functions, *by_length)):
+    if uses(reward, SLOW) or any(name not in BUILTIN for name in reward.functions):
         return []
     problems = _probe(plan, store)
     if problems is not None:

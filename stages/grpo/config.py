@@ -206,7 +206,8 @@ class SftConfig(OptimizerConfig):
     micro_batch_num: Positive
     """Parts of a batch whose gradients are summed before an update; bounds the memory for logits."""
     stop_accuracy: Annotated[float, Gt(0), Le(1)] | None
-    """Stop once the greedy accuracy on check_prompts training prompts reaches this; null: run all steps."""
+    """Stop once the greedy accuracy on check_prompts training prompts reaches this; null: run all steps.
+    Answers are compared as numbers."""
     stop_checks: Positive
     """Checks in a row whose mean must reach stop_accuracy; one alone jumps too much from step to step."""
     check_every: Positive
@@ -224,7 +225,8 @@ class EvaluateConfig:
     """Accuracy on held-out prompts, before and after grpo."""
 
     num_prompts: Positive | None
-    """Held-out prompts for greedy accuracy, from the first; null: all."""
+    """Held-out prompts for greedy accuracy, from the first; null: all. The reward functions maths and knights
+    decide what is right if the reward has them, else numbers are compared."""
     sample_prompts: NonNegative
     """Held-out prompts for pass@k and mean@k, from the first; 0: skip both."""
     k: Annotated[int, Ge(2)]

@@ -121,7 +121,7 @@ def answer(
 ) -> Answers:
     """Complete all prompts greedily and the first ones by sampling, and score the completions."""
     from stages.grpo.sampling import uniforms
-    from stages.rewards.functions import accuracy_reward
+    from stages.rewards.judge import are_right
     from stages.rewards.score import check_failures, score
 
     texts, tokens = complete(greedy, prompts, vocabulary, None)
@@ -130,14 +130,14 @@ def answer(
     if allowed is not None:  # the limit is meant for one training step
         reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))
     check_failures(reward, scores, len(texts), "held-out prompts")
-    right = np.array(accuracy_reward(texts, list(prompts.solutions))) > 0
+    right = np.array(are_right(reward, texts, prompts.solutions))
     sampled_right = np.zeros((0, config.num_samples), bool)
     if sampling is not None:
         first = prompts.take(range(min(config.sample_prompts, len(prompts))))
         draws = uniforms((seed, len(first)), len(first) * config.num_samples, sampling.T)
         samples, _ = complete(sampling, first, vocabulary, draws)
         solutions = [solution for solution in first.solutions for _ in range(config.num_samples)]
-        sampled_right = (np.array(accuracy_reward(samples, solutions)) > 0).reshape(len(first), -1)
+        sampled_right = np.array(are_right(reward, samples, solutions)).reshape(len(first), -1)
     return Answers(texts, right, scores, sampled_right)
 
 

@@ -21,7 +21,8 @@ from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms
 from stages.grpo.setup import RoleModel
 from stages.models.config import ModelConfig
-from stages.rewards.functions import accuracy_reward
+from stages.rewards.config import RewardConfig
+from stages.rewards.judge import are_right
 
 Array = NDArray[Any]
 
@@ -93,10 +94,21 @@ class GreedyAccuracy:
 
     def __init__(
         self, model: CausalLM, mesh: Mesh, prompts: Prompts, config: RolloutConfig, vocabulary: Vocabulary,
-        world: Gather,
+        world: Gather, reward: RewardConfig | None = None,
     ) -> None:  # fmt: skip
-        """Allocate the caches for all prompts at once; `world` gathers over all workers."""
+        """Allocate the caches for all prompts at once.
+
+        Args:
+            model: its weights may change between calls.
+            mesh: this worker in the model's layout.
+            prompts: of all workers together.
+            config: rules of decoding.
+            vocabulary: ids to text.
+            world: gathers over all workers.
+            reward: decides which answers are right (judge.py); None: numbers are compared.
+        """
         self.prompts, self.vocabulary, self.world, self.mesh = prompts, vocabulary, world, mesh
+        self.reward = reward
         workers = self.mesh.data_parallel
         share = -(-len(prompts) // workers)
         rows = np.arange(share) + self.mesh.data_index * share
@@ -111,7 +123,7 @@ class GreedyAccuracy:
         ids = gather_rows(self.world, self.mesh, done.ids)[: len(self.prompts)]
         count, _ = lengths(ids, self.vocabulary.special.eos)
         texts = self.vocabulary.texts(ids, count)
-        return float(np.mean(accuracy_reward(texts, list(self.prompts.solutions))))
+        return float(np.mean(are_right(self.reward, texts, self.prompts.solutions)))
 
 
 class PromptOrder:

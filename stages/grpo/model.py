@@ -20,6 +20,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
+from stages.base.errors import InputError
 from stages.grpo.attention import (
     attend_with_prompt,
     attend_within,
@@ -183,8 +184,16 @@ class CausalLM(nn.Cell):
             self.own_column = Tensor(np.eye(self.cards, dtype=np.float32)[[mesh.model_index]])
 
     def load(self, fused: Mapping[str, NDArray[np.float32]]) -> None:
-        """Load weights by the names of parameters.parts."""
+        """Load weights by the names of parameters.parts.
+
+        Raises:
+            InputError: a tensor has the shape of another model's.
+        """
         for name, parameter in zip(self.names, self.trainable_params(), strict=True):
+            if fused[name].shape != parameter.shape:
+                rule = f"must have shape {list(parameter.shape)}"
+                remedy = "use weights of the model that the configuration names"
+                raise InputError(name, list(fused[name].shape), rule, remedy)
             parameter.set_data(Tensor(np.ascontiguousarray(fused[name])))
 
     def weights(self) -> dict[str, NDArray[np.float32]]:

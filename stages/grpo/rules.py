@@ -6,9 +6,9 @@ plan checks them for a configuration, the stages for their inputs.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from stages.base.errors import Problem
 from stages.base.layout import ROLES, LayoutConfig, Role
@@ -170,9 +170,13 @@ def _shares(run: Training, role: Role) -> Broken:
     return f"must be a multiple of {key}={parts}", f"use {-(-prompts // parts) * parts}"
 
 
-def check_resumed(train: TrainConfig, step: int) -> Iterator[Problem]:
-    """Check that a checkpoint of another run leaves steps to train; `step` is the checkpoint's."""
-    if step >= train.steps:
+def check_resumed(train: TrainConfig, state: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check by its state.json that a checkpoint of another run is grpo's, with steps left to train."""
+    step = int(state["step"])
+    if "position" not in state:
+        rule = "is no checkpoint of a grpo stage: its state.json has no position in the prompts"
+        yield Problem("train.resume_from", train.resume_from, rule, "name a checkpoint that grpo wrote")
+    elif step >= train.steps:
         rule = f"is of step {step}: train.steps={train.steps} leaves nothing to train"
         remedy = f"set train.steps to more than {step}, or name an earlier one"
         yield Problem("train.resume_from", train.resume_from, rule, remedy)

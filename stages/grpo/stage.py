@@ -100,9 +100,9 @@ def train(
 
     config, step = trainer.job.train, resumed
     if best.step is None and config.validate_every:
-        best.see(0, trainer.validate())
+        best.see(step, trainer.validate())
         if config.keep_best:
-            state.save(trainer, checkpoints, 0, vars(best))
+            state.save(trainer, checkpoints, step, vars(best))
     while step < config.steps and not best.enough(config.patience):
         step += 1
         result = trainer.step(step)
@@ -234,6 +234,9 @@ class RunLogs:
         self.records.copy_to(output)
         result = {"steps": last, "final_reward": self.reward, "resumed_from": self.resumed or None}
         result["peak_memory_gib"] = peaks_gib
+        if chosen is not None and best.accuracy == 0:
+            message = f"no check found a right answer, so the result is the model of step {chosen}"
+            self.context.warn(f"train.keep_best: {message}; set it to false for that of the last step")
         if self.config.validate_every:
             result |= {"weights_of_step": last if chosen is None else chosen}
             result |= {"best_step": best.step, "best_accuracy": best.accuracy}

@@ -69,18 +69,20 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
         its step and state; 0 and nothing without one.
 
     Raises:
-        ConfigError: train.resume_from leaves nothing to train.
-        InputError: train.resume_from is damaged.
+        ConfigError: train.resume_from is not grpo's, or leaves nothing to train.
+        InputError: train.resume_from is damaged, or of another model.
     """
     step, elsewhere = checkpoints.newest(trainer.job.train.keep_best), trainer.job.train.resume_from
     if step is None:
         if elsewhere is None:
             return 0, {}
-        problem = flaw(Path(elsewhere)) if trainer.rank == 0 else None
+        path = Path(elsewhere)
+        problem = flaw(path) if trainer.rank == 0 else None
         if not trainer.least(int(problem is None)):
             rule = f"is damaged: {problem or 'see the log of worker 0'}"
             raise InputError("train.resume_from", elsewhere, rule, "name another checkpoint")
-        path = Path(elsewhere)
+        if problems := list(check_resumed(trainer.job.train, read_state(path))):
+            raise ConfigError(problems)
     else:
         path = checkpoints.path(step)
     shape, policy, reference, rank = trainer.job.model, trainer.policy, trainer.reference, trainer.rank
@@ -91,8 +93,5 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
         reference.model.load(fuse(shape, read_set(path, "reference", reference.strategy, rank)))
     trainer.position = int(state["position"])
     if step is None:
-        problems = list(check_resumed(trainer.job.train, int(state["step"])))
-        if problems:
-            raise ConfigError(problems)
         state["best"] = {}  # of another run, on other prompts
     return int(state["step"]), state

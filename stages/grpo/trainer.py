@@ -136,7 +136,7 @@ class Trainer:
         self.accuracy = None
         if held_out is not None:
             self.accuracy = GreedyAccuracy(
-                generating.model, generating.mesh, held_out, job.rollout, vocabulary, self.world
+                generating.model, generating.mesh, held_out, job.rollout, vocabulary, self.world, job.reward
             )
         self.order = PromptOrder(len(data), job.seed)
         self.position = 0

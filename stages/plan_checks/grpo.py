@@ -41,7 +41,7 @@ def _resumed(planned: Planned, checkpoint: Path) -> Iterator[Problem]:
     """Check that a checkpoint is undamaged, and that its step is early enough."""
     try:
         listed, state = checkpoint_files.listed(checkpoint), checkpoint_files.read_state(checkpoint)
-        step = int(state["step"])
+        yield from check_resumed(planned.config.train, state)
     except InputError as error:
         yield error.problem
         return
@@ -49,7 +49,6 @@ def _resumed(planned: Planned, checkpoint: Path) -> Iterator[Problem]:
         file = checkpoint / checkpoint_files.STATE
         yield Problem(str(file), None, f"is no checkpoint's state ({error!r})", RESUME_REMEDY)
         return
-    yield from check_resumed(planned.config.train, step)
     for name, entry in listed.items():
         try:
             is_intact = planned.digest(checkpoint / name) == entry.sha256

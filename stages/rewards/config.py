@@ -33,6 +33,12 @@ class RewardConfig:
     count 0); one more ends the run. The limit also holds for evaluate's prompts. null: a tenth of them."""
 
 
+def uses(config: RewardConfig, name: str) -> bool:
+    """Return True if a function is part of the reward, or tells right from wrong in it (cosine)."""
+    by_length = config.length if "cosine" in config.functions else None
+    return name in config.functions or (by_length is not None and by_length.correct_by == name)
+
+
 RULES = Rules[RewardConfig]("reward", "ours: stages/rewards")
 """Rules that import no user function."""
 RULES.must("reward.functions", some("function", "set it to [accuracy]"))
@@ -58,16 +64,13 @@ def _known(config: RewardConfig, index: int) -> Broken:
 
 
 RULES.must(
-    "reward.functions[{}]",
+    "reward.functions",
     hold(
-        lambda config, index: (
-            config.functions[index] != "maths" or importlib.util.find_spec("math_verify") is not None
-        ),
-        "needs the package math-verify",
+        lambda config: not uses(config, "maths") or importlib.util.find_spec("math_verify") is not None,
+        "maths needs the package math-verify",
         "pip install math-verify",
     ),
     name="maths",
-    each=indices("reward.functions"),
 )
 
 

@@ -95,14 +95,3 @@ ITEM_REWARDS: dict[str, ItemReward] = {
     "answer_format": answer_format,
     "knights": knights,
 }
-
-
-def accuracy_reward(completions: list[str], solutions: list[str]) -> list[float]:
-    """Return `accuracy` of each completion; 0.0 if the solution holds no number."""
-    rewards = []
-    for completion, solution in zip(completions, solutions, strict=True):
-        try:
-            rewards.append(accuracy(completion, solution))
-        except UnscorableError:
-            rewards.append(0.0)
-    return rewards

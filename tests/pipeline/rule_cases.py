@@ -163,6 +163,7 @@ ids.token_id  model.bos_token_id=153643  ->  model.bos_token_id=151643
 ids.token_id  model.eos_token_id=[153643]  ->  model.eos_token_id=[151645]
 mindrlhf.registered_reward  reward.functions=[answer_format]
 mindrlhf.registered_reward  reward.functions=[accuracy]
+mindrlhf.header  reward=knights tokenize.prompt_suffix=x  ->  reward=knights tokenize.prompt_suffix="Assistant:"
 mindrlhf_common.ref_model_mixup_alpha  train.ref_model_sync_steps=5  ->  train.ref_model_sync_steps=5 train.ref_model_mixup_alpha=1.0
 mindrlhf.checkpoint_every  train.checkpoint_every=0  ->  train.checkpoint_every=1
 mindrlhf.known_keys  engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455 engine.contract=e8a8fc1  ->  engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455
@@ -252,6 +253,7 @@ mindspeed_rl.mini_of_micro  train.prompts_per_step=8 engine.mini_batch_size=1 ro
 mindspeed_rl.forward_micro_batch_size  engine.forward_micro_batch_size=7  ->  engine.forward_micro_batch_size=1
 mindspeed_rl.longest_sample  engine.seq_length=4094  ->  engine.seq_length=4096
 mindspeed_rl.max_model_len  engine.max_model_len=4095  ->  engine.max_model_len=4096
+mindspeed_rl.max_num_seqs  engine.max_num_batched_tokens=512  ->  engine.max_num_batched_tokens=1024
 mindspeed_rl.positions  engine.seq_length=32770  ->  engine.seq_length=32768
 mindspeed_rl_recipe.checkpoint_every  train.checkpoint_every=0  ->  train.checkpoint_every=1
 mindspeed_rl_recipe.warmup  train.warmup_steps=63  ->  train.warmup_steps=62

@@ -37,6 +37,7 @@ CORRECTED = {
     "train.validate_every=4": False,
     "train.validate_every=4 rollout.min_tokens=2": True,
     "train.validate_every=4 rollout.repetition_penalty=1.2": True,
+    "train.validate_every=4 reward=knights": True,
     "engine=mindrlhf model=qwen2_5_7b model.path=/nowhere layout=dp1_mp4_pp2": False,
     "engine=mindrlhf model=qwen2_5_7b model.path=/nowhere layout=dp1_mp4_pp2 " + " ".join(FALLING): True,
     "experiment=mindspeed_rl_7b model.path=/nowhere dataset.path=/nowhere": False,
@@ -56,6 +57,12 @@ def test_corrections_change_only_wrong_artifacts(line, monkeypatch):
     before = {spec.name: spec.key for spec in plan(config, lambda path: "x").specs}
     changed = {name for name in now if now[name] != before[name]}
     assert changed == ({"grpo", "evaluate", "export", "report"} if CORRECTED[line] else set())
+
+
+def test_evaluate_judges_puzzles_again():
+    for reward, expected in (("arith", []), ("knights", ["evaluate"])):
+        stages = graph.stages(load([f"reward={reward}"]))
+        assert [stage.name for stage in stages if stage.corrections] == expected
 
 
 def test_fingerprint_is_the_documented_hash():

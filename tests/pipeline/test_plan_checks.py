@@ -153,9 +153,19 @@ def checkpoint(directory, step):
     weights.parent.mkdir(parents=True)
     weights.write_bytes(bytes(range(200)))
     entry = {"bytes": 200, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
-    state = {"step": step, "files": {"weights/rank_0/model.safetensors": entry}}
+    state = {"step": step, "position": 0, "files": {"weights/rank_0/model.safetensors": entry}}
     (directory / "state.json").write_text(json.dumps(state))
     return weights
+
+
+def test_a_checkpoint_of_sft_is_refused(tmp_path):
+    checkpoint(tmp_path / "step", 3)
+    file = tmp_path / "step" / "state.json"
+    state = json.loads(file.read_text())
+    del state["position"]
+    file.write_text(json.dumps(state | {"recent": [0.1]}))
+    message = refused(tmp_path / "store", f"train.resume_from={tmp_path / 'step'}")
+    assert "is no checkpoint of a grpo stage" in message
 
 
 @pytest.mark.parametrize(("step", "message"), [(39, None), (40, "is of step 40"), ("x", "is no checkpoint")])
@@ -164,7 +174,8 @@ def test_a_checkpoint_of_the_last_step_is_refused(step, message, tmp_path):
     overrides = [f"train.resume_from={tmp_path / 'step'}", "train.steps=40"]
     if message is None:
         train = prepare_plan([f"store={tmp_path / 'store'}", *overrides])[0].config.train
-        assert list(check_resumed(train, 39)) == [] and len(list(check_resumed(train, 40))) == 1
+        states = [{"step": number, "position": 0} for number in (39, 40)]
+        assert [len(list(check_resumed(train, state))) for state in states] == [0, 1]
         return
     assert message in refused(tmp_path / "store", *overrides)
 

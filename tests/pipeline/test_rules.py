@@ -59,9 +59,15 @@ NOT_INSTALLED = {
 }
 
 
-@pytest.mark.parametrize("row", NOT_INSTALLED)
-def test_a_missing_package_is_named(row, monkeypatch):
-    overrides, remedy = NOT_INSTALLED[row]
+BY_LENGTH = ("reward=cosine", "reward.length.correct_by=maths")
+
+
+@pytest.mark.parametrize(
+    ("row", "overrides", "remedy"),
+    [(row, *case) for row, case in NOT_INSTALLED.items()]
+    + [("reward.maths", BY_LENGTH, "pip install math-verify")],
+)
+def test_a_missing_package_is_named(row, overrides, remedy, monkeypatch):
     for installed, broken in ((object(), []), (None, [(row, remedy)])):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, installed=installed: installed)
         problems.cache_clear()

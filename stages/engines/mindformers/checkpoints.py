@@ -6,8 +6,8 @@ meta.json without truncating it (utils.py, record_last_ckpt_to_json): after 0_18
 It is restored from file names.
 
 A copy of this file next to the start scripts decides at every start whether the run resumes
-(`python checkpoints.py DIRECTORY WORKERS`). It needs Python 3.9 and nothing else, and the scripts of several
-nodes may run it at once.
+(`python checkpoints.py DIRECTORY WORKERS [reference-moves]`). It needs Python 3.9 and nothing else, and the
+scripts of several nodes may run it at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref", "ch
 PartGroup = tuple[str, ...]
 """Parts that must come from the same moment."""
 MINDRLHF: tuple[PartGroup, ...] = (("train", "optimizer"), ("ref",))
-"""The reference never changes, so any complete one serves."""
+"""Parts of a run whose reference never changes, so that any complete one serves."""
+MOVING_REFERENCE: tuple[PartGroup, ...] = (("train", "optimizer", "ref"),)
+"""Parts of a run whose reference follows the policy (train.ref_model_sync_steps)."""
+REFERENCE_MOVES = "reference-moves"
+"""Third argument of a run whose reference follows the policy."""
 RESUMED = "resumed.json"
 """File in the checkpoints' directory with the [epoch, step] from which the latest start resumed, or null."""
 _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>\d+)\.safetensors")
@@ -43,6 +47,15 @@ class Moment:
 
     def __str__(self) -> str:
         return f"{self.epoch}_{self.step}"
+
+
+def at_least_one_complete(keep: int) -> int:
+    """Return how many checkpoints a program must keep so that a kill during a save leaves a complete one.
+
+    mindrlhf removes the oldest file of a part when it has written the part's new one, before it writes the
+    other parts; mindformers removes it before it writes (CheckpointMonitor._save_ckpt).
+    """
+    return max(2, keep)
 
 
 def _moment(file: Path, part: str) -> Moment | None:
@@ -124,7 +137,8 @@ def _is_complete(path: Path) -> bool:
 def main(arguments: list[str]) -> int:
     """Prepare the checkpoints; return 0 if the run resumes, 3 if it begins."""
     root = Path(arguments[0])
-    moment = prepare_resume(root, int(arguments[1]))
+    parts = MOVING_REFERENCE if arguments[2:] == [REFERENCE_MOVES] else MINDRLHF
+    moment = prepare_resume(root, int(arguments[1]), parts)
     root.mkdir(parents=True, exist_ok=True)
     _write(root / RESUMED, None if moment is None else [moment.epoch, moment.step])
     print("begins" if moment is None else f"resumes from checkpoint {moment}", flush=True)

@@ -109,7 +109,7 @@ class Watcher(StepWatcher):
         train = job.layout.train
         worker = train.cards - 1 if train.pipeline_stage > 1 else 0
         super().__init__(logs / f"worker_{worker}.log", work, job.engine, report, completions=True)
-        self.logged_completions = job.train.logged_completions
+        self.train = job.train
         self.steps, self.saved = LogReader(train.cards), LogReader(train.cards)
         self._first_log = Follower(logs / "worker_0.log")
 
@@ -127,7 +127,8 @@ class Watcher(StepWatcher):
         completions = [
             completion
             for step, path in self.saved.completions
-            for completion in read_completions(path, step, self.logged_completions)
+            if step % self.train.completions_every == 0
+            for completion in read_completions(path, step, self.train.logged_completions)
         ]
         self.saved.completions.clear()
         self.add(row, self.steps.total, completions)

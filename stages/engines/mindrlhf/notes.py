@@ -43,6 +43,11 @@ def notes(job: Job) -> Iterator[str]:
 def _generation(job: Job) -> Iterator[str]:
     rollout, engine = job.rollout, job.engine
     replicas = job.layout.generate.data_parallel
+    if rollout.temperature != 1:
+        yield (
+            f"rollout.temperature={rollout.temperature:g}: mindrlhf samples with it, but its loss does not "
+            "divide the logits by it (grpo_models.py, logprobs_of_labels)"
+        )
     if rollout.min_p:
         yield (
             f"rollout.min_p={rollout.min_p}: mindrlhf never hands it on, whoever generates "

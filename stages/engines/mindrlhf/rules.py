@@ -16,6 +16,8 @@ from stages.engines.mindrlhf.job import SHORTEST_ROW, Job, Paths
 from stages.engines.mindrlhf.upstream import fields
 from stages.models.families import family_of
 
+HEADER = "Assistant:"
+"""Text in a prompt after which mindrlhf's kk_reward looks for <think> and <answer>."""
 RULES = Rules[Job]("mindrlhf")
 
 
@@ -189,6 +191,18 @@ def _registered_reward(job: Job, index: int) -> Broken:
     if ":" in name:
         remedy += "; or write it into your checkout, as qwen_accuracy_reward (mindrlhf/reward/reward_fn.py)"
     return rule, remedy
+
+
+@RULES.row("tokenize.prompt_suffix", "kk_reward_fn.py, extract_solution")
+def _header(job: Job) -> Broken:
+    """Require the header after which mindrlhf looks for the answer of a puzzle."""
+    if "knights" not in job.reward.functions or HEADER in job.tokenize.prompt_suffix:
+        return None
+    rule = (
+        f"must contain {HEADER!r} for the reward knights: mindrlhf reads the answer after it, because a chat "
+        "template's header consists of special tokens, which it removes; without it no answer is right"
+    )
+    return rule, "end it with this text"
 
 
 @RULES.row("engine.mindrlhf_home", contract.CONFIGS.name, unless=("registered_reward",))

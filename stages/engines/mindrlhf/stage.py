@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.engines.job import load_job
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.stage import final_checkpoint
@@ -21,7 +22,7 @@ from stages.engines.mindrlhf.files import (
     tokenizer_path,
     tokenizer_type,
 )
-from stages.engines.mindrlhf.job import Job, Paths
+from stages.engines.mindrlhf.job import Job, MindrlhfJob, Paths
 from stages.engines.mindrlhf.logs import FINISHED, Watcher
 from stages.engines.mindrlhf.rules import RULES
 from stages.engines.mindrlhf.upstream import FIELDS, added
@@ -64,6 +65,7 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     """Return the files of a run and how to start it, for the first time or after any end."""
     home = job.engine.mindrlhf_home or HOME_UNKNOWN
     main, workers = Path(home) / job.tutorial.main, job.layout.train.cards
+    moves = (checkpoints.REFERENCE_MOVES,) if job.train.ref_model_sync_steps else ()
     start = make_start(
         job.engine,
         (main, *arguments(job, paths, resume=False)),
@@ -71,7 +73,7 @@ def rendered(job: Job, paths: Paths) -> Rendered:
         env=environment(job, paths),
         checkouts=(home, job.engine.mindformers_home, job.engine.msadapter_home),
         workers=workers,
-        resumable=(str(paths.configs / "checkpoints.py"), str(paths.checkpoints), str(workers)),
+        resumable=(str(paths.configs / "checkpoints.py"), str(paths.checkpoints), str(workers), *moves),
         again=(str(main), *arguments(job, resumed(paths), resume=True)),
     )
     configs = all_configs(job, paths, resume=False)
@@ -116,13 +118,29 @@ def environment(job: Job, paths: Paths) -> dict[str, str]:
     return variables
 
 
+def count_prompts(job: MindrlhfJob, tokenized: Path) -> int:
+    """Return the number of training prompts.
+
+    Raises:
+        InputError: they do not fill a step; mindrlhf would make none, and end as if it had trained.
+    """
+    card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))
+    count, needed = int(card["files"]["train"]["records"]), job.train.prompts_per_step
+    if count < needed:
+        rule = f"must be at most the {count} training prompts: mindrlhf drops a step that they do not fill"
+        raise InputError("train.prompts_per_step", needed, rule, "lower it, or take more rows")
+    return count
+
+
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work; its scripts resume a run that was stopped."""
     job = load_job(Job, context)
     RULES.demand(job)
+    count_prompts(job, context.inputs["tokenize"])
     paths = copy_inputs(job, context)
     write_start(context.work, rendered(job, paths), paths.checkpoints)
-    moments = checkpoints.newest(paths.checkpoints, job.layout.train.cards)
+    parts = checkpoints.MOVING_REFERENCE if job.train.ref_model_sync_steps else checkpoints.MINDRLHF
+    moments = checkpoints.newest(paths.checkpoints, job.layout.train.cards, parts)
     context.progress(0, 1, "begins" if moments is None else f"resumes from checkpoint {moments[0]}", "")
 
 

@@ -21,7 +21,7 @@ from stages.engines.mindformers.model_sections import (
     training,
 )
 from stages.engines.mindrlhf.job import Paths
-from stages.engines.mindrlhf.stage import HOME_UNKNOWN
+from stages.engines.mindrlhf.stage import HOME_UNKNOWN, count_prompts
 from stages.engines.mindrlhf_one_stage import entry
 from stages.engines.mindrlhf_one_stage.logs import LogReader
 from stages.engines.mindrlhf_one_stage.variant import ENTRY, RULES, TEMPLATE, Job
@@ -112,8 +112,7 @@ def prepare(context: Context) -> None:
     shutil.rmtree(paths.checkpoints, ignore_errors=True)
     for name in ("strategy", "merge_strategy"):  # siblings of its working directory, into which it writes
         (context.work / name).mkdir(exist_ok=True)
-    card = json.loads((context.inputs["tokenize"] / "result.json").read_text(encoding="utf-8"))
-    steps = job.steps(card["files"]["train"]["records"])
+    steps = job.steps(count_prompts(job, context.inputs["tokenize"]))
     outside.write_start(context.work, rendered(job, paths), steps=steps)
     context.progress(0, 1, "begins", "")
 

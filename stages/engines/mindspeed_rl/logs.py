@@ -93,6 +93,8 @@ class TrainWatcher(StepWatcher):
         if iteration is None or iteration[0]["step"] <= self.last:
             return
         row, total = iteration
-        self.add(row, total, [{"step": int(row["step"]), **sample} for sample in self._samples])
+        step = int(row["step"])
+        samples = self._samples if step % self._job.train.completions_every == 0 else []
+        self.add(row, total, [{"step": step, **sample} for sample in samples])
         self._samples.clear()
         self._checkpoints.prune(self._job.train.keep_checkpoints)  # MindSpeed-RL itself keeps all

@@ -285,6 +285,11 @@ RULES.must(
     value=lambda job: job.max_model_len,
 )
 RULES.must(
+    "engine.max_num_seqs",
+    at_most(lambda job: job.max_num_batched_tokens, "max_num_batched_tokens={}"),
+    "vllm config.py, SchedulerConfig",
+)
+RULES.must(
     "engine.seq_length",
     at_most(
         "model.max_position_embeddings", remedy="shorten tokenize.max_prompt_length or rollout.max_tokens"

@@ -29,7 +29,7 @@ def main(spec, mesh="", count=0):
         if left[name] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def messages(completions, solutions):
+    def judged(reward, completions, solutions):
         here("validation")
         return [ACCURACY[updates[0]]] * len(completions)
 
@@ -48,7 +48,7 @@ def main(spec, mesh="", count=0):
             here("removal")
         original(path, **options)
 
-    generator.accuracy_reward, learner.Learner.update = messages, updated
+    generator.are_right, learner.Learner.update = judged, updated
     checkpoint._sync, checkpoint.shutil.rmtree = synced, removed
     stage.run(context)
 

@@ -46,7 +46,7 @@ def test_validation_gives_the_same_answers_as_evaluate(min_tokens, penalty, monk
     rules = small.rollout_config(max_tokens=T, min_tokens=min_tokens, repetition_penalty=penalty)
     answers = []
     monkeypatch.setattr(
-        generator, "accuracy_reward", lambda texts, solutions: answers.extend(texts) or [1.0] * len(texts)
+        generator, "are_right", lambda reward, texts, solutions: answers.extend(texts) or [True] * len(texts)
     )
     assert GreedyAccuracy(network, SINGLE, prompts, rules, Numbers(), Gather(None))() == 1.0
     expected, _ = complete(Decoder(network, rules, P, 1, S, EOS, 0), prompts, Numbers(), None)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from launch.errors import ProcessFailed
+from pipeline.config.load import load as compose
 from stages.grpo.metrics import SCHEMA
 from stages.weights.header import read_header
 from stages.weights.tensors import load
@@ -68,6 +69,25 @@ def test_training_that_diverges_stops_with_step_batch_and_last_checkpoint(tmp_pa
     (messages,) = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
     assert "no value for 1 of 16 completions of step 1, which count 0: ValueError" in messages
     assert metrics(work)[0]["reward_failures"] == 1.0
+
+
+@pytest.mark.slow
+def test_the_first_check_of_a_resumed_run_belongs_to_the_step_it_resumes_after(tmp_path):
+    config = prepare(tmp_path, [*SMALL, *SINGLE_CARD])
+    run(tmp_path, "grpo", config)
+    checkpoint = tmp_path / "first"
+    (tmp_path / "work/grpo/checkpoints/step_000002").rename(checkpoint)
+    (tmp_path / "work/grpo").rename(tmp_path / "done")
+    checks = ["train.validate_every=1", "train.validation_prompts=4", "train.keep_best=true"]
+    resumed = [f"train.resume_from={checkpoint}", "train.checkpoint_every=0"]
+    config = compose([*SMALL, *SINGLE_CARD, *checks, *resumed])
+    output = run(tmp_path, "grpo", config)
+    result = json.loads((output / "result.json").read_text(encoding="utf-8"))
+    assert (result["best_step"], result["weights_of_step"], result["resumed_from"]) == (2, 2, 2)
+    assert [row["step"] for row in metrics(output)] == [3]
+    assert sorted(path.name for path in (tmp_path / "work/grpo/checkpoints").iterdir()) == ["step_000002"]
+    assert "no check found a right answer" in (tmp_path / "warnings.txt").read_text(encoding="utf-8")
+    assert [row["step"] for row in metrics(run(tmp_path, "grpo", config))] == [3]  # as after a kill
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ import pytest
 from stages.rewards.functions import (
     UnscorableError,
     accuracy,
-    accuracy_reward,
     answer_format,
     qwen_accuracy,
     think_block,
@@ -79,7 +78,8 @@ def test_accuracy(completion, solution, expected):
 
 def test_commas_are_removed_in_a_single_pass_without_overlaps():
     # "1,2,3" becomes "12,3", whose last number is 3; as a solution its first number is 12
-    assert accuracy_reward(["1,2,3", "1,2,3", "12"], ["3", "12", "1,2,3"]) == [1.0, 0.0, 1.0]
+    cases = [("1,2,3", "3", 1.0), ("1,2,3", "12", 0.0), ("12", "1,2,3", 1.0)]
+    assert all(accuracy(completion, solution) == expected for completion, solution, expected in cases)
 
 
 @pytest.mark.parametrize(("completion", "solution", "expected"), QWEN)
@@ -120,9 +120,3 @@ def test_think(completion, expected):
 def test_a_solution_without_a_number_cannot_be_scored(reward):
     with pytest.raises(UnscorableError, match="'none' holds no number"):
         reward("42", "none")
-
-
-def test_a_batch_keeps_order_counts_what_cannot_be_scored_as_zero_and_must_match():
-    assert accuracy_reward(["42", "none", "7"], ["none", "none", "7"]) == [0.0, 0.0, 1.0]
-    with pytest.raises(ValueError, match="zip"):
-        accuracy_reward(["1", "2"], ["1"])

@@ -15,12 +15,15 @@ from safetensors.numpy import save_file
 from launch.nodes.start import Start
 from stages.base.errors import InputError
 from stages.engines.mindformers import checkpoints
-from stages.engines.mindformers.checkpoints import Moment, moments, prepare_resume
+from stages.engines.mindformers.checkpoints import Moment, moments, newest, prepare_resume
 from stages.engines.mindformers.stage import final_checkpoint
+from stages.engines.mindrlhf.files import grpo_config
 from stages.engines.mindrlhf.logs import FINISHED
+from stages.engines.mindrlhf.stage import rendered
 from stages.engines.model_directory import add_index, copy_model
 from stages.engines.outside import Rendered, read_start, write_start
 from stages.weights.header import read_header
+from tests.stages.engines.mindrlhf.jobs import job_of, paths
 
 NAMES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
 
@@ -70,6 +73,29 @@ def test_without_a_complete_checkpoint_the_run_begins(tmp_path):
     assert prepare_resume(tmp_path, 2) is None
     save(tmp_path, "train", 0, "0_5")
     assert prepare_resume(tmp_path, 2) is None
+
+
+def test_a_reference_that_moves_must_be_of_the_same_moment(tmp_path):
+    save_all(tmp_path, "0_5")
+    save_all(tmp_path, "0_10", ("train", "optimizer"))  # killed before all ranks had written the reference
+    save(tmp_path, "ref", 0, "0_10")
+    assert newest(tmp_path, 2) == [Moment(0, 10), Moment(0, 5)]
+    assert checkpoints.main([str(tmp_path), "2", checkpoints.REFERENCE_MOVES]) == 0
+    assert json.loads((tmp_path / checkpoints.RESUMED).read_text()) == [0, 5]
+    assert newest(tmp_path, 2) == [Moment(0, 5), Moment(0, 5)]
+
+
+@pytest.mark.parametrize(("every", "expected"), [(0, ()), (4, (checkpoints.REFERENCE_MOVES,))])
+def test_the_start_reports_whether_the_reference_moves(every, expected):
+    moving = (f"train.ref_model_sync_steps={every}", "train.ref_model_mixup_alpha=1.0")
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2", *moving)
+    assert rendered(job, paths(job)).start.resumable[3:] == expected
+
+
+@pytest.mark.parametrize(("keep", "expected"), [(1, 2), (3, 3)])
+def test_a_kill_during_a_save_leaves_a_complete_checkpoint(keep, expected):
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"train.keep_checkpoints={keep}")
+    assert grpo_config(job, paths(job), False)["rl_config"]["save_max_ckpt_num"] == expected
 
 
 def test_the_copy_next_to_the_scripts_decides_without_grpoflow(tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from stages.engines.mindrlhf.logs import LogReader, Watcher
 from tests.stages.engines.mindrlhf.jobs import job_of
 
@@ -72,6 +74,17 @@ def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path):
     assert completion == {
         "step": 14, "prompt": "q", "completion": "a", "solution": "1", "reward": 1.0, "length": 3
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("every", "count"), [(7, 1), (5, 0)])
+def test_completions_are_written_in_every_nth_step(tmp_path, every, count):
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1", f"train.completions_every={every}")
+    saved = tmp_path / "prompt_completions_step_3.json"
+    row = {"question": "q", "answer": "a", "solution": "$1$", "reward": 1.0, "completion_length": 3}
+    saved.write_text(json.dumps([row]))
+    write(tmp_path / "worker_0.log", [*NEW[:2], f"Saved data to {saved}", *NEW[2:]])  # step 14
+    Watcher(tmp_path, tmp_path, job, lambda *_: None).poll()
+    assert len((tmp_path / "completions.jsonl").read_text().splitlines()) == count
 
 
 def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path):

@@ -22,6 +22,12 @@ def test_few_replicas_generate_few_different_completions(overrides, distinct, no
     assert any("completions of a prompt only" in note for note in notes.notes(job)) is noted
 
 
+@pytest.mark.parametrize(("temperature", "noted"), [(1.0, False), (0.7, True)])
+def test_a_temperature_that_the_loss_ignores_is_noted(temperature, noted):
+    job = job_of(*SEVEN, f"rollout.temperature={temperature}")
+    assert any("rollout.temperature=0.7" in note for note in notes.notes(job)) is noted
+
+
 def test_a_row_holds_all_samples_of_a_pack_and_has_the_shortest_length_at_least():
     assert job_of(*SEVEN).seq_length == job_of(*SEVEN, "engine.pack_num=1").max_model_len == 2048
     four = job_of(*SEVEN, "engine.pack_num=4")

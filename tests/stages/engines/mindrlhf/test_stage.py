@@ -3,11 +3,13 @@
 import json
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from pipeline.config.load import load
 from stages.base.context import Context
-from stages.engines.mindrlhf.stage import collect
+from stages.base.errors import InputError
+from stages.engines.mindrlhf.stage import collect, count_prompts
 from stages.weights.sources import open_ranks
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
@@ -61,3 +63,14 @@ def test_without_strategy_files_the_layouts_are_written(tmp_path):
     assert strategy.tensors.keys() >= {"model.norm_out.weight", "model.layers.1.attention.wq.weight"}
     assert open_ranks(context.output / "train", strategy)["model.norm_out.weight"].shape == (896,)
     check("mindrlhf/collect", context.output, tmp_path)
+
+
+@pytest.mark.parametrize(("rows", "fits"), [(32, True), (31, False)])
+def test_too_few_prompts_for_one_step_are_refused(tmp_path, rows, fits):
+    (tmp_path / "result.json").write_text(json.dumps({"files": {"train": {"records": rows}}}))
+    job = job_of(*OVERRIDES, "train.prompts_per_step=32")
+    if fits:
+        assert count_prompts(job, tmp_path) == 32
+        return
+    with pytest.raises(InputError, match="must be at most the 31 training prompts"):
+        count_prompts(job, tmp_path)

@@ -106,9 +106,9 @@ def iteration_line(step, total=500):
     return f"(train pid=7) iteration: {step} / {total} | grpo/score/mean : 0.{step}000 | e2e_tps : 8.0000 "
 
 
-def watch(root, lines):
+def watch(root, lines, *overrides):
     """Return what a watcher of a log with these lines reports, and the rows that it leaves in each file."""
-    job = job_of("model=qwen2_5_7b", "layout=dp4_mp2_pp2", "train.logged_completions=1")
+    job = job_of("model=qwen2_5_7b", "layout=dp4_mp2_pp2", "train.logged_completions=1", *overrides)
     (root / "logs").mkdir()
     (root / "logs/worker_0.log").write_text("\n".join(lines))
     reported: list[tuple[float, float]] = []
@@ -132,3 +132,10 @@ def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path):
     _, metrics, completions = watch(tmp_path, lines)
     assert [(row["step"], "old" in row) for row in metrics] == [(1, True), (2, True), (3, False)]
     assert [row.get("completion") for row in completions] == [None, None, "b"]  # logged_completions=1
+
+
+def test_completions_are_written_in_every_nth_step(tmp_path):
+    samples = sample_lines(7, "a", "b", "c")
+    lines = [line for step in (1, 2, 3) for line in (*samples, iteration_line(step))]
+    _, metrics, completions = watch(tmp_path, [*lines, ""], "train.completions_every=2")
+    assert len(metrics) == 3 and [row["step"] for row in completions] == [2]

@@ -1,0 +1,39 @@
+import pytest
+
+from stages.rewards.config import RewardConfig
+from stages.rewards.judge import are_right, judge_of
+from stages.rewards.length import LengthConfig
+
+TRUTH = "(1) Zoey is a knave\n(2) Oliver is a knight"
+PUZZLE = "<think>They lie.</think>\n<answer>Zoey is a knave. Oliver is a knight.</answer>"
+
+
+def reward(*functions, length=None):
+    return RewardConfig(functions, (1.0,) * len(functions), length)
+
+
+def test_numbers_are_compared_and_what_cannot_be_scored_is_wrong():
+    for config in (None, reward("answer_format"), reward("my.module:function")):
+        assert are_right(config, ["42", "none", "7"], ["none", "none", "7"]) == [False, False, True]
+    with pytest.raises(ValueError, match="zip"):
+        are_right(None, ["1", "2"], ["1"])
+
+
+def test_puzzles_are_judged_by_their_islanders_and_not_by_their_numbers():
+    wrong = PUZZLE.replace("a knight.", "a knave.")
+    assert are_right(reward("knights"), [PUZZLE, wrong, "1"], [TRUTH] * 3) == [True, False, False]
+
+
+def test_formulas_are_judged_as_mathematics():
+    pytest.importorskip("math_verify")
+    completions = ["so \\boxed{\\frac{1}{2}}", "so \\boxed{2}"]
+    assert are_right(reward("format", "maths"), completions, ["\\frac{1}{2}", "2\\sqrt{3}"]) == [True, False]
+    by_numbers = are_right(reward("accuracy"), completions, ["\\frac{1}{2}", "2\\sqrt{3}"])
+    assert by_numbers == [False, True]
+
+
+def test_a_reward_by_length_is_judged_by_its_own_function():
+    for name, expected in (("maths", "maths"), ("qwen_accuracy", "accuracy")):
+        length = LengthConfig(10, 0.2, name, (1.0, 0.5), (-1.0, -0.5), -1.0)
+        assert judge_of(reward("cosine", length=length)) == expected
+        assert judge_of(reward("soft_overlong", length=length)) == "accuracy"
