@@ -207,7 +207,7 @@ def run(
     """
     store = Store(plan(overrides, until=until, only=only, force=force)["store"])
     done = _grpoflow("run", *_options(until, only, force), *overrides, stderr=None)
-    result = re.search(r"^(?:result|done) .*\brun=([\w-]+)", done.stdout, re.M)
+    result = re.search(r"^(?:result|done) .*?\brun=([\w-]+)", done.stdout, re.M)
     if done.returncode != Exit.DONE or result is None:
         raise Error(f"grpoflow run ended with exit code {done.returncode}; its messages are on stderr")
     return store.run(result[1])

@@ -26,10 +26,10 @@ def recall(kind: str, key: str) -> Any:
 def remember(kind: str, key: str, value: Any) -> None:
     """Store `value` under `key`; do nothing if it is no JSON or the directory cannot be written."""
     with contextlib.suppress(OSError, TypeError):  # YAML dates are no JSON
-        directory = _directory(kind)
+        text, directory = json.dumps(value), _directory(kind)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
-            json.dump(value, file)
+            file.write(text)
         os.replace(file.name, directory / f"{key}.json")
         entries = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime)
         for old in entries[:-MOST_ENTRIES]:

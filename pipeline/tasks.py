@@ -144,7 +144,11 @@ class RunTask(luigi.Task):
 
     def run(self) -> None:
         """Report the result; the result line is the last line on stdout."""
-        self._run.report()
+        try:
+            self._run.report()
+        except REPORTED as error:  # Luigi's own message about it is suppressed
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            raise
         self._is_reported = True
 
 

@@ -20,6 +20,9 @@ from launch.process.job import engine_environment
 RAY_PORT = 6379
 """Default port of Ray, used for several nodes because a script cannot find a free one."""
 
+LOOPBACK = frozenset({"127.0.0.1", "localhost"})
+"""Values of launcher.master_addr that stand for the address of the first node."""
+
 
 def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
     """Write one start script per node, and job.sbatch for Slurm; start nothing."""
@@ -29,8 +32,10 @@ def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -
     written = [directory / f"node_{node.rank}.sh" for node in nodes]
     for node, path in zip(nodes, written, strict=True):
         text = wrap(start, node, nodes, logs, RAY_PORT, f"{ray} {node.rank}") if ray else None
-        path.write_text(text or script(start, node, nodes, logs), encoding="utf-8")
-        path.chmod(0o755)
+        new = path.with_suffix(".new")  # bash reads on in a script that somebody has started by hand
+        new.write_text(text or script(start, node, nodes, logs), encoding="utf-8")
+        new.chmod(0o755)
+        new.replace(path)
     if launcher.name == "slurm":
         batch, requeue = directory / "job.sbatch", bool(start.resumable)
         text = slurm.batch_script(len(nodes), directory, logs, launcher.sbatch, requeue)
@@ -126,12 +131,11 @@ def command(start: Start, job: str, directory: Path, logs: Path, launcher: Launc
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
         return slurm.command(directory / "job.sbatch", logs)
-    loopback = launcher.master_addr in ("127.0.0.1", "localhost")
     plan = {
         "job": job,
         "hosts": launcher.hosts[: len(_scripted_nodes(start, launcher))],
         "ssh": launcher.ssh,
-        "master_addr": None if loopback else launcher.master_addr,
+        "master_addr": None if launcher.master_addr in LOOPBACK else launcher.master_addr,
         "master_port": launcher.master_port,
         "directory": str(directory),
         "logs": str(logs),

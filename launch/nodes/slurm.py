@@ -1,5 +1,6 @@
 """Slurm batch script that runs the start scripts of the nodes; it also works by hand: `sbatch job.sbatch`."""
 
+import hashlib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,7 @@ def batch_script(
         "#SBATCH --ntasks-per-node=1",
         f"#SBATCH --{'' if requeue else 'no-'}requeue",
         "#SBATCH --open-mode=append",
-        f"#SBATCH --output={logs}/slurm-%j.log",
+        f"#SBATCH {shlex.quote(f'--output={logs}/slurm-%j.log')}",
         *[f"#SBATCH {option}" for option in options],
         "set -eu",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
@@ -75,5 +76,6 @@ def command(script: Path, logs: Path) -> list[str]:
 
 
 def job_name(directory: Path) -> str:
-    """Return the job name of an artifact; a new attempt cancels jobs with the same name."""
-    return f"grpoflow-{directory.parent.name}"
+    """Return the job name of an artifact in a store; a new attempt cancels jobs with the same name."""
+    digest = hashlib.sha256(str(directory).encode()).hexdigest()[:8]
+    return f"grpoflow-{directory.parent.name}-{digest}"

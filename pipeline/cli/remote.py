@@ -46,7 +46,7 @@ def push_(options: Namespace) -> int:
     remote, store = connect(options)
     runs, local = history.runs(store.root), _local_keys(store)
     if options.words:
-        keys = _choose(options, runs, local)
+        keys, _ = _choose(options, runs, local)
     else:
         keys = [key for key in _planned(options) if key in local]
     rows = []
@@ -66,37 +66,37 @@ def pull_(options: Namespace) -> int:
     remote, store = connect(options)
     if options.words:
         runs = {**records.runs(remote), **history.runs(store.root)}
-        keys = _choose(options, runs, directories(remote))
+        keys, unknown = _choose(options, runs, directories(remote))
     else:
-        keys = _planned(options)
+        keys, unknown = _planned(options), []
     copies = find(remote, keys, warn)
-    rows, absent = [], 0
+    rows = [_copied(options, name, "absent") for name in unknown if not (store.root / name).is_dir()]
     for key in keys:
         if store.problem(key) is None:
             rows.append(_copied(options, key, "here"))
         elif not copies[key]:
-            absent += 1
             rows.append(_copied(options, key, "absent"))
         else:
             store.open()
             pull(remote, store, key)
             rows.append(_copied(options, key, "pulled", copies[key][0].bytes))
+    absent = sum(row["state"] == "absent" for row in rows)
     _print_end(options, rows, f"from {remote.url}, {absent} not there", remote)
     return Exit.FAILED if options.words and absent else Exit.DONE
 
 
-def _copied(options: Namespace, key: Key, state: str, size: int = 0) -> dict[str, Any]:
+def _copied(options: Namespace, artifact: Key | str, state: str, size: int = 0) -> dict[str, Any]:
     """Print what happened to an artifact, unless the output is JSON, and return its entry in that.
 
     Args:
         options: options of the command.
-        key: the artifact.
+        artifact: its key, or its stage and the first 16 digits of its fingerprint.
         state: pushed, pulled, there (was on the remote), here (was in the store) or absent (from the remote).
         size: number of bytes that were copied.
     """
     if not options.json:
-        print(f"{key}: {f'{shown_bytes(size)} ' if size else 'is '}{state}")
-    return {"artifact": str(key), "state": state, "bytes": size}
+        print(f"{artifact}: {f'{shown_bytes(size)} ' if size else 'is '}{state}")
+    return {"artifact": str(artifact), "state": state, "bytes": size}
 
 
 def _print_end(options: Namespace, rows: Sequence[dict[str, Any]], where: str, remote: Remote) -> None:
@@ -152,14 +152,17 @@ def _local_keys(store: Store) -> list[Key]:
     return keys
 
 
-def _choose(options: Namespace, runs: Mapping[str, history.Record], known: Iterable[Key]) -> list[Key]:
-    """Return the artifacts that the arguments name.
+def _choose(
+    options: Namespace, runs: Mapping[str, history.Record], known: Iterable[Key]
+) -> tuple[list[Key], list[str]]:
+    """Return the artifacts that the arguments name, and those of runs that are not among `known`.
 
     Raises:
         ConfigError: an argument is neither a stage nor a run.
     """
     planned = _planned(options) if set(options.words) & set(STAGES) else []
     chosen: list[Key] = []
+    unknown: list[str] = []
     for word in options.words:
         keys = [key for key in planned if key.stage == word]
         if not keys:
@@ -169,5 +172,6 @@ def _choose(options: Namespace, runs: Mapping[str, history.Record], known: Itera
                 rule = "is no stage of this configuration and no run"
                 raise ConfigError([Problem("RUN|STAGE", word, rule, error.problems[0].remedy)]) from error
             keys = [key for key in known if str(key) in made]
+            unknown += sorted(set(made) - set(map(str, keys)))
         chosen += keys
-    return list(dict.fromkeys(chosen))
+    return list(dict.fromkeys(chosen)), list(dict.fromkeys(unknown))

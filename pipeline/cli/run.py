@@ -3,8 +3,9 @@
 from argparse import Namespace
 
 from pipeline.cli.command import Bounded, Commands, add_target, target_of
-from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.run.run import begin, prepare_plan
+from pipeline.store.attempt import is_held
 
 
 def register(commands: Commands) -> None:
@@ -57,9 +58,13 @@ def render(options: Namespace) -> int:
     from pipeline.engines import program
 
     planned, store = prepare_plan(options.overrides, options.config_dir, target=target_of(options))
-    if all(spec.stage.program is None for spec in planned.requested):
+    outside = [spec for spec in planned.requested if spec.stage.program is not None]
+    if not outside:
         rule = "is for engines that are programs of their own; engine=local has no files to write"
         raise ConfigError([Problem("--render", None, rule, "see grpoflow plan --json for its commands")])
+    for work in (store.work_dir(spec.key) for spec in outside):
+        if is_held(work):  # start.json records the results that exist before the program starts
+            raise StoreError(f"{work}: a run uses these files now, and --render would replace them; wait")
     scripts, ready = program.write_files(planned, store)
     for note in planned.notes:
         print(f"note: {note}")

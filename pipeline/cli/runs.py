@@ -60,11 +60,7 @@ def runs(options: Namespace) -> int:
         if selector is not None:
             source.record(where, history.select(source.runs(where), selector).id, event)
     if options.name is not None:
-        selector, sign, name = options.name.partition("=")
-        if not sign:
-            raise ConfigError(
-                [Problem("--name", options.name, "must be RUN=NAME, or RUN= to remove the name")]
-            )
+        selector, name = _parse_name(options.name)
         source.record(where, history.select(source.runs(where), selector).id, "named", name=name)
     records = list(source.runs(where).values())
     shown = records if options.all else records[-NEWEST:]
@@ -83,6 +79,22 @@ def runs(options: Namespace) -> int:
     if len(records) > len(shown):
         print(f"{len(records) - len(shown)} older runs are not shown: --all")
     return Exit.DONE
+
+
+def _parse_name(text: str) -> tuple[str, str]:
+    """Return run and name of --name RUN=NAME.
+
+    Raises:
+        ConfigError: the form is wrong, or commands would take the name for the newest run or an override.
+    """
+    selector, sign, name = text.partition("=")
+    if not sign:
+        rule = "must be RUN=NAME, or RUN= to remove the name"
+        raise ConfigError([Problem("--name", text, rule)])
+    if name == "last" or "=" in name:
+        rule = "a name may neither be last nor contain ="
+        raise ConfigError([Problem("--name", name, rule, "choose another")])
+    return selector, name
 
 
 def show(options: Namespace) -> int:

@@ -50,18 +50,18 @@ def verify(options: Namespace) -> int:
     counts = {"artifacts": len(artifacts(store)), "checkpoints": len(checkpoints(store))}
     damaged = []
     for finding in find_damage(store, options.deep, lambda path: show_status(f"checking {path}")):
-        moved = quarantine(store, finding) if options.repair else None
+        moved = quarantine(store, finding) if options.repair and finding.is_damaged else None
         damaged.append({"path": finding.path, "problem": finding.problem, "moved_to": moved})
     if options.json:
         print(as_json({**counts, "deep": options.deep, "damaged": damaged}))
     else:
         for item in damaged:
             print(f"damaged {item['path']}: {item['problem']}")
-            if options.repair:
+            if item["moved_to"]:
                 print(f"  moved to {item['moved_to']}; the next run rebuilds it")
         checked = " and ".join(f"{count} {name}" for name, count in counts.items())
         print(f"{checked} checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
-    return Exit.FAILED if damaged and not options.repair else Exit.DONE
+    return Exit.FAILED if any(item["moved_to"] is None for item in damaged) else Exit.DONE
 
 
 def gc(options: Namespace) -> int:

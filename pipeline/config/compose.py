@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from typing import Any
 
 from pipeline.cache import recall, remember
 from pipeline.config import suggestions
+from pipeline.config.grammar import parse, word
 from pipeline.config.resolvers import RESOLVERS
 from pipeline.config.sections import as_override, remote_problems
 from pipeline.errors import NotComposed, Problem
@@ -109,7 +109,8 @@ def _compose_choices(overrides: tuple[str, ...], config_dir: Path | None, files:
 
     if config_dir is not None and not config_dir.is_dir():
         raise NotComposed([Problem("--config-dir", config_dir, "must be a directory")])
-    searched = [] if config_dir is None else [f"hydra.searchpath=[file://{config_dir.resolve()},{LAYOUTS}]"]
+    path = [] if config_dir is None else [f"file://{config_dir.resolve()}", LAYOUTS]
+    searched = [f"hydra.searchpath={word(path)}"] if path else []
     GlobalHydra.instance().clear()  # Hydra refuses a second composition inside @hydra.main otherwise
     with hydra.initialize_config_module("conf", version_base="1.3"):
         return hydra.compose("config", overrides=[*overrides, *searched])
@@ -124,6 +125,7 @@ def config_files(config_dir: Path | None) -> dict[str, Path]:
         for root in reversed(roots)  # a built-in file takes precedence, as in Hydra
         for pattern in patterns
         for file in sorted(root.glob(pattern))
+        if file.is_file()  # Emacs marks a file that it edits with a link to nowhere
     }
 
 
@@ -158,26 +160,6 @@ def _code() -> list[Path]:
     plugins = Path(__file__).parents[2] / "hydra_plugins" / "grpoflow"
     packages = [spec.origin for name in ("hydra", "omegaconf") if (spec := find_spec(name)) and spec.origin]
     return [*sorted(Path(__file__).parent.glob("*.py")), *sorted(plugins.glob("*.py")), *map(Path, packages)]
-
-
-@functools.lru_cache(maxsize=1024)
-def parse(text: str) -> Any:
-    """Parse an override with Hydra's grammar.
-
-    Raises:
-        NotComposed: it does not follow the grammar.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    key, sign, value = text.partition("=")
-    try:
-        return OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        example = shlex.quote(f'{key}=["--a=b","c d"]')
-        remedy = f"quote text inside the value, for example {example}"
-        remedy = remedy if sign else "it is KEY=VALUE, +KEY=VALUE or ~KEY"
-        raise NotComposed([Problem(key, redact(value), "does not follow Hydra's grammar", remedy)]) from error
 
 
 def _set_values(config: Any, overrides: Sequence[Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from pipeline.config.compose import LABELS, VALUE, compose, flat
+from pipeline.config.grammar import word
 from pipeline.config.load import derived_values
 from pipeline.errors import ConfigError, Problem
 from stages.report.text import neutral
@@ -114,15 +115,3 @@ def _load(file: Path) -> Any:
 
 def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
-
-
-def word(value: Any) -> str:
-    """Return a value in Hydra's grammar; dates and other types of YAML become text."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{word(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(word, value)) + "]"
-    if isinstance(value, str):
-        ends = len(value) - len(value.rstrip("\\"))  # backslashes need escaping before a quote only
-        return "'" + value.replace("\\'", "\\\\'").replace("'", "\\'") + "\\" * ends + "'"
-    return json.dumps(value) if isinstance(value, (bool, int, float, type(None))) else word(str(value))

@@ -2,7 +2,10 @@
 
 import contextlib
 import copy
+import math
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from pipeline.config.compose import compose
 from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
+from stages.base.identity import Checkout, marked
 from stages.base.layout import card_count, layout_name
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
@@ -28,10 +32,21 @@ def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
         ConfigError: the configuration is invalid; lists all problems.
     """
     values = derived_values(overrides, config_dir)
-    config = read(Config, values)
+    config = _with_absolute_checkouts(read(Config, values))
     if problems := rules.check(config):
         raise ConfigError(problems)
     return config
+
+
+def _with_absolute_checkouts(config: Config) -> Config:
+    """Return the configuration with absolute paths of checkouts: programs run in their work directories."""
+    sections: dict[str, Any] = {}
+    for engine in engines.chosen(config):
+        settings = engine.settings(config)
+        homes = {key: getattr(settings, key) for key in marked(type(settings), Checkout)}
+        paths = {key: os.path.abspath(home) for key, home in homes.items() if home is not None}
+        sections[engine.settings_section] = replace(settings, **paths)
+    return replace(config, **sections)
 
 
 def derived_values(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
@@ -52,6 +67,7 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
     derived = copy.deepcopy(dict(values))
     with contextlib.suppress(KeyError, TypeError, AttributeError, ZeroDivisionError):
         _derive_layout(derived)
+    with contextlib.suppress(KeyError, TypeError, AttributeError, ZeroDivisionError):
         for section in (derived["model"], derived["dataset"]):
             if section["source"] is None:
                 section["source"] = choose_source(section)
@@ -91,14 +107,10 @@ def _derive_layout(values: dict[str, Any]) -> None:
 
 def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:
     """Fill in null degrees: the largest possible model_parallel up to train's, then data_parallel."""
-    heads = (model["num_attention_heads"], model["num_key_value_heads"])
     if role["model_parallel"] is None:
-        fitting = (
-            degree
-            for degree in range(model_parallel, 0, -1)
-            if cards % degree == 0 and all(count % degree == 0 for count in heads)
-        )
-        role["model_parallel"] = next(fitting)
+        common = math.gcd(cards, model["num_attention_heads"], model["num_key_value_heads"])
+        degrees = range(1, min(model_parallel, common) + 1)
+        role["model_parallel"] = max((degree for degree in degrees if common % degree == 0), default=1)
     if role["data_parallel"] is None:
         cards_per_replica = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
         role["data_parallel"] = max(1, cards // cards_per_replica)

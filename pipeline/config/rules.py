@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from pipeline import engines
@@ -35,6 +36,16 @@ def check(config: Config) -> list[Problem]:
         for problem in engine.rules.check(engine.subject(config, config.launcher.cards_per_node))
     ]
     return [*family, *RULES.check(config), *engine_problems, *SECTIONS.check(config)]
+
+
+@RULES.row("store", "ours")
+def _store(config: Config) -> Broken:
+    """Require a directory whose path does not begin with a tilde, which only shells replace."""
+    if not config.store:
+        return "must name a directory", "give store=DIR, or unset GRPOFLOW_STORE"
+    if not config.store.startswith("~"):
+        return None
+    return "must be a complete path: ~ is not replaced", f"use {os.path.expanduser(config.store)}"
 
 
 RULES.must(

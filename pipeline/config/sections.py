@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from annotated_types import Ge
 
 from launch.config import LauncherConfig
+from pipeline.config.grammar import word
 from pipeline.errors import Problem
 from stages.base.bounds import Positive, PositiveFloat
 from stages.base.identity import NotInIdentity
@@ -65,8 +66,8 @@ def as_override(override: str) -> str:
     key = "remote.url" if key == "remote" else key
     if key not in ("remote.url", "remote.endpoint") or "://" not in url:
         return override
-    escaped = url.strip("'\"").replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}='{escaped}'"
+    address = word(url.strip("'\""))
+    return f"{key}={address}"
 
 
 def remote_problems(section: Any) -> Iterator[Problem]:

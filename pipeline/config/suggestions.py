@@ -67,7 +67,7 @@ def for_choice(group: str, value: str, choices: Sequence[str]) -> str:
     if group == "layout":
         return "a layout's name has the form dpN_mpN_ppN, for example dp1_mp4_pp2"
     if group == "remote" and value.startswith(("/", "~", ".")):
-        return f"a directory is remote={Path(value).expanduser().absolute().as_uri()}"
+        return f"a directory is remote=file://{Path(value).expanduser().absolute()}"
     if group == "reward" and value in BUILTIN:
         return f"a reward function is reward.functions=[{value}]"
     known = f"known: {', '.join(choices)}"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launch.config import LauncherConfig
 from launch.nodes import run as launch
+from launch.nodes.run import LOOPBACK
 from pipeline.errors import Problem
 from stages.base.identity import on_every_node
 from stages.engines.declaration import Engine
 
 if TYPE_CHECKING:
     from pipeline.config.sections import Config
+
+SLURM = ("sbatch", "squeue", "scancel", "scontrol")
+"""Programs of Slurm that a run starts on this machine (launch/nodes/slurm.py)."""
 
 
 def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: int) -> Iterator[Problem]:
@@ -24,22 +30,56 @@ def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: 
         engine: the engine whose programs are started.
         workers: number of cards that it occupies.
     """
-    launcher, container = config.launcher, engine.settings(config).container
-    nodes, hosts = len(launch.nodes_of(workers, launcher)), launcher.hosts
-    if launcher.name == "local" and nodes > 1:
-        rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
-        yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
-    if launcher.name == "ssh" and len(hosts) < nodes:
-        rule = f"must name {nodes} machines for {workers} cards"
-        yield Problem("launcher.hosts", list(hosts), rule, f"name {nodes}")
-    if launcher.name != "local" and container:
+    settings, section, launcher = engine.settings(config), engine.settings_section, config.launcher
+    nodes = len(launch.nodes_of(workers, launcher))
+    if launcher.name == "local":
+        yield from _local(launcher, settings.container, section)
+        if nodes > 1:
+            rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
+            yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
+        return
+    if settings.container:
         remedy = "name hosts that are inside the containers" if launcher.name == "ssh" else "leave it empty"
         rule = f"is for launcher=local, not {launcher.name}"
-        yield Problem(f"{engine.settings_section}.container", list(container), rule, remedy)
-    if launcher.name == "ssh" and len(hosts) >= nodes:  # before hours are spent on inputs
-        store = Path(config.store).absolute()
-        for host, problem in launch.missing(launcher, workers, node_paths(config, chosen), store):
-            yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
+        yield Problem(f"{section}.container", list(settings.container), rule, remedy)
+    if launcher.name == "slurm" and (missing := [name for name in SLURM if shutil.which(name) is None]):
+        rule = f"needs {', '.join(missing)} on this machine"
+        yield Problem("launcher", launcher.name, rule, "start the run where jobs can be submitted")
+    if launcher.name == "ssh":
+        named = list(_named(launcher, nodes, workers))
+        yield from named
+        if not named:  # before hours are spent on inputs
+            store = Path(config.store).absolute()
+            for host, problem in launch.missing(launcher, workers, node_paths(config, chosen), store):
+                yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
+
+
+def _local(launcher: LauncherConfig, container: Sequence[str], section: str) -> Iterator[Problem]:
+    """Yield the problems of a run whose programs run on this machine."""
+    for key, name in (("hosts", "ssh"), ("sbatch", "slurm")):
+        if value := getattr(launcher, key):
+            rule = f"is for launcher={name}: this run would stay on this machine"
+            yield Problem(f"launcher.{key}", list(value), rule, f"add launcher={name}, or leave it empty")
+    if container and shutil.which(container[0]) is None:
+        rule = "is no program that can be executed here"
+        yield Problem(f"{section}.container", container[0], rule, "install it, or give its path")
+
+
+def _named(launcher: LauncherConfig, nodes: int, workers: int) -> Iterator[Problem]:
+    """Yield the problems of the ssh command and of the machines that launcher=ssh names."""
+    hosts = launcher.hosts[:nodes]
+    if not launcher.ssh:
+        yield Problem("launcher.ssh", [], "must be the ssh command", "leave it out")
+    if len(hosts) < nodes:
+        rule = f"must name {nodes} machines for {workers} cards"
+        yield Problem("launcher.hosts", list(launcher.hosts), rule, f"name {nodes}")
+    for number, host in enumerate(hosts):
+        if host in hosts[:number]:
+            yield Problem(f"launcher.hosts[{number}]", host, "is named twice", "name each machine once")
+    first = hosts[0].rpartition("@")[2] if len(hosts) > 1 else ""
+    if {first, launcher.master_addr} <= LOOPBACK:
+        rule = "is no address by which other nodes can reach the first one"
+        yield Problem("launcher.hosts[0]", hosts[0], rule, "give its name, or set launcher.master_addr")
 
 
 def notes(config: Config, chosen: Sequence[Engine]) -> Iterator[str]:

@@ -125,16 +125,17 @@ class Run:
         self.display = Display(label)
         missing = self.missing()
         self._cached = {spec.name for spec in plan.requested if spec not in missing}
-        num_unavailable = len(missing)
+        to_build = missing
         if missing and plan.config.remote.url:
             from pipeline.run.sharing import Connection, Sharing  # imported late: it loads fsspec
 
             known, remote = {} if connections is None else connections, plan.config.remote
             known[remote] = known.get(remote) or Connection(remote)
             self.sharing = Sharing(plan, missing, store, self.display, known[remote])
-            num_unavailable -= len(self.sharing.remote_only) + len(self.sharing.to_pull)
-        if num_unavailable:
-            self._check_machine(label)
+            copies = {*self.sharing.remote_only, *self.sharing.to_pull}
+            to_build = [spec for spec in missing if spec.name not in copies]
+        if to_build:
+            self._check_machine(to_build, label)
         store.open()
         if not missing and not label and not leases.is_locked(store.root / leases.RUNS_LOCK):
             self._record_start(overrides, self.id)  # ends at once, so it needs no lease
@@ -143,16 +144,16 @@ class Run:
                 lease, self._lock = leases.share(store.root, self.id)
                 self._record_start(overrides, lease)
 
-    def _check_machine(self, label: str) -> None:
-        """Check that this machine can build the run's missing stages, and print the plan's warnings.
+    def _check_machine(self, to_build: Sequence[StageSpec], label: str) -> None:
+        """Check that this machine can build stages, and print the plan's warnings.
 
         Raises:
             LaunchError, ConfigError: a requirement is missing, or a reward function fails.
         """
-        plan, requested = self.plan, self.plan.requested
+        plan = self.plan
         if problems := environment.problems():
             raise LaunchError("\n".join(problems))
-        starts_engine = not plan.target.is_part or any(spec.stage.program is not None for spec in requested)
+        starts_engine = any(spec.stage.program is not None for spec in to_build)
         if starts_engine and (missing := list(engines.needs(plan.config))):
             raise ConfigError(missing)
         if not label:  # a sweep prints the warnings of all points itself, once each
@@ -160,8 +161,7 @@ class Run:
                 print(f"note: {note}", file=sys.stderr, flush=True)
             for warning in checks.warnings(plan, self.store):
                 print(f"warning: {warning}", file=sys.stderr, flush=True)
-        if any(spec.stage.computes for spec in requested):
-            try_rewards(self.plan, self.store)
+        try_rewards(plan, self.store)
 
     def _record_start(self, overrides: Sequence[str], lease: str) -> None:
         """Write the start of the run to the history."""

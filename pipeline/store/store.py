@@ -112,6 +112,17 @@ class Manifest:
         return manifest
 
 
+def manifest_damage(error: StoreError, where: Path) -> str:
+    """Return the damage that an error of reading a manifest shows.
+
+    Raises:
+        StoreError: it shows none (see `unreadable`).
+    """
+    if isinstance(error.__cause__, OSError):
+        unreadable(error.__cause__, where)
+    return str(error)
+
+
 class Store:
     """One store directory, shared by processes and users of a group."""
 
@@ -161,9 +172,7 @@ class Store:
         try:
             manifest = self.manifest(key)
         except StoreError as error:
-            if isinstance(error.__cause__, OSError):
-                unreadable(error.__cause__, path)
-            return str(error)
+            return manifest_damage(error, path)
         sizes = {name: entry["size"] for name, entry in manifest.files.items()}
         missing = missing_file(manifest.stage, manifest.config, sizes)
         if missing is not None:  # committed by a version that did not check this

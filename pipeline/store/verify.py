@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import REPORTED, StoreError
+from pipeline.errors import StoreError
 from pipeline.store.attempt import is_held
-from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
+from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store, manifest_damage
 from stages.grpo.checkpoint_files import STATE, flaw
 
 ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
@@ -19,16 +19,18 @@ ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
 @dataclass(frozen=True)
 class Finding:
-    """Damaged artifact or checkpoint."""
+    """Artifact or checkpoint that is damaged, or that cannot be read."""
 
     path: Path
     problem: str
+    is_damaged: bool = True
+    """False if it cannot be read for a reason that says nothing about its content, such as permissions."""
 
 
 def verify(
     store: Store, deep: bool, on_artifact: Callable[[Path], None] = lambda path: None
 ) -> Iterator[Finding]:
-    """Yield all damaged artifacts, then all damaged checkpoints of unfinished attempts.
+    """Yield the findings about all artifacts, then those about checkpoints of unfinished attempts.
 
     Args:
         store: the store.
@@ -39,8 +41,9 @@ def verify(
         on_artifact(path)
         try:
             problem = _problem(store, path, deep)
-        except REPORTED as error:
-            problem = str(error)
+        except StoreError as error:
+            yield Finding(path, str(error), is_damaged=False)
+            continue
         if problem is not None:
             yield Finding(path, problem)
     for path in checkpoints(store):
@@ -76,10 +79,17 @@ def quarantine(store: Store, finding: Finding) -> Path | None:
 
 
 def _problem(store: Store, path: Path, deep: bool) -> str | None:
-    """Return what is wrong with an artifact, or None."""
-    manifest = Manifest.read(path / MANIFEST)
+    """Return what is wrong with an artifact, or None.
+
+    Raises:
+        StoreError: it cannot be read for a reason that says nothing about its content.
+    """
+    try:
+        manifest = Manifest.read(path / MANIFEST)
+    except StoreError as error:
+        return manifest_damage(error, path)
     if not manifest.fingerprint.startswith(path.name):
-        raise StoreError(f"manifest corrupt: {path / MANIFEST} is of {manifest.fingerprint[:DIGITS]}")
+        return f"manifest corrupt: {path / MANIFEST} is of {manifest.fingerprint[:DIGITS]}"
     problem = store.problem(Key(path.parent.name, manifest.fingerprint), deep)
     if problem is not None:
         return problem

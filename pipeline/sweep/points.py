@@ -10,7 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from pipeline.config.compose import flat, parse
+from pipeline.config.compose import flat
+from pipeline.config.grammar import parse
 from pipeline.config.sections import Config, as_override
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain

@@ -99,12 +99,18 @@ def test_a_run_that_is_stopped_cancels_its_job(running, tmp_path):
 
 @pytest.mark.slurm
 def test_a_job_of_an_earlier_attempt_is_cancelled_by_the_next(running, tmp_path):
-    (tmp_path / "launch").mkdir()
-    name = slurm.job_name(tmp_path / "launch")
-    left = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--wrap=sleep 300"]
-    number = subprocess.run(left, capture_output=True, text=True, check=True).stdout.strip()
-    logs = run(tmp_path)
-    assert number not in jobs()
+    """Another store may have a job for the same artifact, whose name differs."""
+    directories = tmp_path / "a store" / "grpo-01", tmp_path / "another" / "grpo-01"
+    numbers = []
+    for directory, when in zip(directories, ("--begin=now", "--hold"), strict=True):
+        (directory / "launch").mkdir(parents=True)
+        name = slurm.job_name(directory / "launch")
+        left = ["sbatch", "--parsable", f"--job-name={name}", when, "--output=/dev/null", "--wrap=sleep 300"]
+        numbers.append(subprocess.run(left, capture_output=True, text=True, check=True).stdout.strip())
+    logs = run(directories[0])
+    assert numbers[0] not in jobs() and numbers[1] in jobs()
+    subprocess.run(["scancel", numbers[1]], check=True)
+    wait_until(lambda: not jobs(), 40, describe=jobs)
     for rank in (0, 1):
         assert f"worker {rank} job" in (logs / f"worker_{rank}.log").read_text()
     assert ": COMPLETED" in (logs / "start.log").read_text()

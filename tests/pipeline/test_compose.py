@@ -42,6 +42,20 @@ def test_a_directory_adds_groups(tmp_path):
         compose([], tmp_path / "absent")
 
 
+@pytest.mark.parametrize("name", ["配置", "a, b", "it's", "x=y", "~old"])
+def test_a_directory_may_have_any_name(name, tmp_path):
+    (tmp_path / name / "report").mkdir(parents=True)
+    (tmp_path / name / "report" / "mine.yaml").write_text("defaults: [default]\ntitle: here\n")
+    assert compose(["report=mine"], tmp_path / name)["report"]["title"] == "here"
+
+
+def test_a_file_that_an_editor_marks_with_a_link_to_nowhere_is_read(tmp_path):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "mine.yaml").write_text("defaults: [default]\ntitle: here\n")
+    (tmp_path / "report" / ".#mine.yaml").symlink_to("user@host.1234:5678")
+    assert compose(["report=mine"], tmp_path)["report"]["title"] == "here"
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -187,12 +201,15 @@ def test_a_deeply_nested_value_is_refused(levels, value):
         ("gpus=8", "cards"),
         ("layout=dp3_mp4", "dpN_mpN_ppN"),
         ("remote=/data/x", "remote=file:///data/x"),
+        ("remote='/数据/a b'", "remote=file:///数据/a b"),
         ("reward=accuracy", "reward.functions=[accuracy]"),
         ("model=qwen2.5-7b", "model=qwen2_5_7b"),
         ("model=Qwen/Qwen2.5-7B", "model.hub.id=Qwen/Qwen2.5-7B"),
         ("dataset=GSM8K", "dataset=gsm8k"),
         ("seed=1,2", "grpoflow sweep seed=1,2"),
         ("launcher.sbatch=[--partition=npu]", """'launcher.sbatch=["--a=b","c d"]'"""),
+        ("store=/数据/store", """"'/数据/store'\""""),
+        ("dataset.columns.prompt=问题", """dataset.columns.prompt='"'"'问题'"'"''"""),
     ],
 )
 def test_natural_mistakes_get_the_right_suggestion(override, remedy):

@@ -32,6 +32,30 @@ def test_a_wrong_value_is_reported_with_its_key(override, key):
     assert problem_of([override]).path == key
 
 
+@pytest.mark.parametrize("layout", ["dp0_mp1_pp1", "dp1_mp0_pp1", "dp1_mp1_pp0", "dp1_mp1_pp1_cp0"])
+def test_a_layout_without_cards_is_refused(layout):
+    for overrides in ([f"layout={layout}"], ["engine=mindrlhf", f"layout={layout}"]):
+        with pytest.raises(ConfigError) as refused:
+            load(overrides)
+        paths = {problem.path for problem in refused.value.problems}
+        assert "cards" in paths and all(path.startswith("layout.") for path in paths - {"cards"})
+
+
+def test_a_huge_degree_is_refused_at_once():
+    with pytest.raises(ConfigError, match=r"layout\.train\.model_parallel"):
+        load(["layout=dp1_mp999999999999_pp1"])
+
+
+def test_checkouts_have_absolute_paths(tmp_path, monkeypatch):
+    """Programs run in their work directories."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mindformers").mkdir()
+    config = load(["engine=mindrlhf", "engine.sft=mindformers", "mindformers.home=mindformers"])
+    assert config.mindformers.home == f"{tmp_path}/mindformers"
+    config = load(["engine=mindrlhf", "engine.mindformers_home=./mindformers"])
+    assert config.engine.mindformers_home == f"{tmp_path}/mindformers"
+
+
 def test_all_problems_are_reported_at_once():
     with pytest.raises(ConfigError) as refused:
         load(["seed=x", "train.steps=0", "model.hidden_size=none"])

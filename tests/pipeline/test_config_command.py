@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from pipeline.cli import main
 from pipeline.config import file
+from pipeline.config.grammar import word
 from pipeline.config.load import load
 from pipeline.plan import keys
 
@@ -52,7 +53,7 @@ def test_typed_overrides_replace_the_files_values_with_all_that_they_imply(tmp_p
      '"x"', [], ["a'b", 1], {"a": {"b": ["c"]}}],
 )  # fmt: skip
 def test_a_value_survives_hydras_grammar(value):
-    parsed = OverridesParser.create().parse_override(f"a.b={file.word(value)}").value()
+    parsed = OverridesParser.create().parse_override(f"a.b={word(value)}").value()
     assert json.loads(json.dumps(parsed)) == value
 
 

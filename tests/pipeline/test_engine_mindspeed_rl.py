@@ -34,7 +34,9 @@ def test_a_changed_template_reruns_tokenize(tmp_path):
     assert before.spec("convert").key == after.spec("convert").key
 
 
-def test_a_run_needs_checkout_converter_and_machines():
+def test_a_run_needs_checkout_converter_and_machines(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: name)  # of Slurm
+
     def missing(*overrides):
         config = load([*BASE, *overrides])
         return [problem.path for problem in engines.needs(config)]

@@ -8,6 +8,8 @@ import pytest
 from pipeline import cli
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
+from pipeline.run.run import prepare_plan
+from pipeline.store.attempt import attempt
 from stages.base.files import file_digest
 
 HOME = Path(__file__).parents[1] / "data" / "mindrlhf_standin"
@@ -49,6 +51,25 @@ def test_the_plan_shows_the_program_that_a_script_starts(tmp_path, capsys):
     cli.main(["run", "--render", f"store={tmp_path}", *arguments])
     script = Path(capsys.readouterr().out.splitlines()[-2]).read_text()
     assert all(word in script for word in [*command, "msrun", "--worker_num=4", "--local_worker_num=2"])
+
+
+def test_files_of_a_live_run_are_not_rendered_again(tmp_path, capsys):
+    arguments = ["engine=mindrlhf", "layout=dp1_mp2_pp2", f"store={tmp_path}"]
+    planned, store = prepare_plan(arguments)
+    with attempt(store, planned.spec("grpo").key) as slot:
+        assert cli.main(["run", "--render", *arguments]) == 1
+        assert f"{slot.work}: a run uses these files now" in capsys.readouterr().err
+        assert not list(slot.work.iterdir())
+    assert cli.main(["run", "--render", *arguments]) == 0
+
+
+def test_a_script_that_runs_is_not_changed_when_it_is_rendered_again(tmp_path, capsys):
+    arguments = ["run", "--render", "engine=mindrlhf", "layout=dp1_mp2_pp2", f"store={tmp_path}"]
+    cli.main(arguments)
+    script = Path(capsys.readouterr().out.splitlines()[-1])
+    with script.open() as running:
+        cli.main([*arguments, "+engine.env.MORE=1"])
+        assert script.read_text() != running.read()
 
 
 @pytest.mark.parametrize("form", list(SKIPPED))

@@ -254,6 +254,18 @@ def test_missing_files_are_refused(tmp_path, base, typed, message, capsys):
     assert expected in error
 
 
+def test_only_stages_that_run_need_checkouts(tmp_path):
+    overrides = [f"store={tmp_path / 'store'}", *SEVEN]
+    planned, store = prepare_plan(overrides)
+    for spec in planned.specs:
+        if spec.name not in ("grpo", "report"):
+            commit_spec(store, spec, {})
+    with pytest.raises(ConfigError, match=r"engine\.mindrlhf_home: is required"):
+        Run(planned, store, overrides)
+    commit_spec(store, planned.spec("grpo"), {})
+    assert [spec.name for spec in Run(planned, store, overrides).missing()] == ["report"]
+
+
 @pytest.mark.parametrize(
     "elsewhere",
     [

@@ -7,6 +7,7 @@ from pipeline.config.load import load
 from pipeline.engines import machines
 
 NODES = ("engine=mindrlhf", "layout=dp1_mp2_pp2", "launcher.cards_per_node=2")
+ONE = (*NODES, "launcher.cards_per_node=4")
 SSH = (*NODES, "launcher=ssh")
 
 
@@ -31,7 +32,13 @@ def broken(store, shell):
     """Return breaking overrides, path, part of the rule, and passing overrides of each rule."""
     two = (*SSH, "launcher.hosts=[here,there]", shell, f"store={store}")
     return [
-        ((*NODES, "launcher=local"), "cards", "needs 2 nodes", (*NODES, "launcher.cards_per_node=4")),
+        ((*NODES, "launcher=local"), "cards", "needs 2 nodes", ONE),
+        ((*ONE, "launcher.hosts=[here]"), "launcher.hosts", "is for launcher=ssh", ONE),
+        ((*ONE, "launcher.sbatch=['--qos=x']"), "launcher.sbatch", "is for launcher=slurm", ONE),
+        ((*ONE, "engine.container=[no-such-program,x]"), "engine.container", "is no program", ONE),
+        ((*two, "launcher.hosts=[here,here]"), "launcher.hosts[1]", "is named twice", two),
+        ((*two, "launcher.hosts=[me@localhost,there]"), "launcher.hosts[0]", "is no address by which", two),
+        ((*two, "launcher.ssh=[]"), "launcher.ssh", "must be the ssh command", two),
         ((*SSH, "launcher.hosts=[here]"), "launcher.hosts", "must name 2 machines", two),
         ((*two, "engine.container=[docker,exec,x]"), "engine.container", "is for launcher=local", two),
         ((*two, "launcher.ssh=[/no/ssh]"), "launcher.hosts", "must work", two),
@@ -45,3 +52,9 @@ def test_each_rule_has_a_breaking_and_a_passing_configuration(tmp_path, shell):
         assert any(problem.path == path and message in problem.rule for problem in result), (breaking, result)
         assert all(problem.remedy for problem in result), result
         assert problems_of_machines(*passing) == [], passing
+
+
+def test_a_machine_without_slurm_is_refused(monkeypatch):
+    for found, paths in (("/usr/bin/sbatch", []), (None, ["launcher"])):
+        monkeypatch.setattr(machines.shutil, "which", lambda name, found=found: found)
+        assert [problem.path for problem in problems_of_machines(*NODES, "launcher=slurm")] == paths

@@ -7,6 +7,9 @@ import json
 import luigi
 
 import pipeline
+from pipeline.cli import main
+from pipeline.errors import StoreError
+from pipeline.run.run import Run
 from pipeline.store import history
 
 
@@ -25,6 +28,13 @@ def test_runs_with_the_same_fingerprint_share_a_task(tmp_path):
     assert first["split"].task_id == same["split"].task_id != second["split"].task_id
     assert first["evaluate"].task_id != same["evaluate"].task_id
     assert len(first["split"].fingerprint) == 16
+
+
+def test_a_failure_after_the_last_stage_is_reported(tmp_path, capsys, monkeypatch):
+    """Luigi's message is suppressed, and the stages have nothing to report."""
+    monkeypatch.setattr(Run, "report", lambda run: (_ for _ in ()).throw(StoreError("runs.jsonl: full")))
+    assert main(["run", "--only", "strategy", f"store={tmp_path}"]) == 1
+    assert "error: runs.jsonl: full" in capsys.readouterr().err
 
 
 def test_training_stages_occupy_cards(tmp_path):

@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import json
 import os
@@ -61,6 +62,23 @@ def test_deep_verify_detects_a_flipped_bit_of_a_large_file(store):
 def test_shallow_verify_detects_damage(store, damage, shown):
     damage(store.path(KEY))
     assert shown in problems(store, deep=False)[0]
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "notes"])
+def test_an_unreadable_artifact_is_reported_and_not_moved(store, name, monkeypatch, capsys):
+    """It may belong to another user of the group."""
+
+    def refuse(path, *more, **options):
+        if Path(path).name == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *more, **options)
+
+    real = os.open
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert main(["verify", "--repair", f"store={store.root}"]) == 1
+    assert f"{name}: Permission denied" in capsys.readouterr().out
+    assert problems(store, deep=True) == []
 
 
 def checkpoint(slot, step):

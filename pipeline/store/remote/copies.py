@@ -56,7 +56,7 @@ def directories(remote: Remote, stages: Iterable[str] | None = None) -> dict[Key
 def find(
     remote: Remote, keys: Iterable[Key], on_refused: Callable[[Refused], object]
 ) -> dict[Key, list[Copy]]:
-    """Return the copies of artifacts without checking their files; report refused manifests."""
+    """Return the copies of artifacts, newest first; report refused manifests. Files are not checked."""
     keys = list(keys)
     listed = directories(remote, {key.stage for key in keys}) if keys else {}
 
@@ -69,7 +69,7 @@ def find(
                 continue
             except Refused as error:
                 on_refused(error)
-        return copies
+        return sorted(copies, key=lambda copy: copy.manifest.ended, reverse=True)  # of run --force: the last
 
     return dict(zip(keys, remote.map(read, keys), strict=True))
 

@@ -63,6 +63,18 @@ def test_run_of_another_store_is_pulled_by_name(settings):
     assert main(["pull", "nothing", *settings["theirs"]]) == 2
 
 
+def test_missing_artifacts_of_a_run_are_reported(settings, capsys):
+    specs, store = commit_stages(settings["mine"], "fetch", "convert")
+    artifacts = {name: str(spec.key) for name, spec in specs.items()}
+    history.record(store.root, "one", "started", overrides=[], config={}, artifacts=artifacts)
+    assert main(["push", "fetch", *settings["mine"]]) == 0
+    capsys.readouterr()
+    assert main(["pull", "one", *settings["theirs"], "--json"]) == 1
+    states = {row["artifact"]: row["state"] for row in json.loads(capsys.readouterr().out)["artifacts"]}
+    assert states == {artifacts["fetch"]: "pulled", artifacts["convert"]: "absent"}
+    assert main(["pull", "one", *settings["mine"]]) == 0
+
+
 @pytest.mark.parametrize("command", ["push", "pull", "remote"])
 def test_commands_without_a_remote_name_the_remedy(command, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("GRPOFLOW_REMOTE", raising=False)

@@ -29,6 +29,16 @@ def test_push_and_pull_on_every_kind_of_server(team):
     assert not list(team.second.root.glob(".work/*"))
 
 
+def test_newest_copy_is_pulled(file_team, tmp_path):
+    """`run --force` pushes one more; those that it replaced stay until gc."""
+    for number in range(5):
+        store = Store(tmp_path / str(number))
+        commit(store, KEY, {"file": str(number)}, ended=float(number))
+        push(file_team.remote, store, KEY)
+    assert pull(file_team.remote, file_team.second, KEY)
+    assert (file_team.second.path(KEY) / "file").read_text() == "4"
+
+
 def test_interrupted_push_sends_only_missing_files(file_team, monkeypatch):
     some_artifact(file_team.first)
     real, sent = Remote.upload, []
