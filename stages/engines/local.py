@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 
+OF_PROGRAMS = ("recompute", "select_recompute", "opt_offload")
+"""Keys of a layout that only outside programs read."""
 EXACT_GROUPS = (2, 4, 8, 16, 32)
 """Group sizes for which the mean of equal float32 rewards was always exact."""
 
@@ -115,6 +117,18 @@ def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]
     ]
 
 
+def notes(run: Sections) -> Iterator[str]:
+    """Yield a note about keys of layouts that change nothing."""
+    roles = [
+        role for role in ROLES if role != "train" or run.engine.sft == "local"
+    ]  # mindformers reads train's
+    keys = [
+        f"layout.{role}.{key}" for role in roles for key in OF_PROGRAMS if getattr(run.layout.role(role), key)
+    ]
+    if keys:
+        yield f"engine=local does not read {', '.join(keys)}: it saves no memory in these ways"
+
+
 def load(run: Sections, have: int) -> Load:
     """Return the work of one step, and the bytes that a worker may use of `have`."""
     train, rollout = run.train, run.rollout
@@ -170,6 +184,7 @@ ENGINE = Engine(
     trains=trains,
     stages=stages,
     rules=RUN,
+    notes=notes,
     memory=memory,
     shortage=shortage,
     load=load,

@@ -111,7 +111,7 @@ def train(
             good = checkpoints.steps()
             batch = work / f"diverged_step_{step:06d}.jsonl"
             if logs is not None:
-                logs.keep_batch(batch, result)
+                logs.keep_batch(batch, step, result)
             raise DivergedError(
                 step, result.learned.problem, batch, checkpoints.path(good[-1]) if good else None
             )
@@ -212,9 +212,9 @@ class RunLogs:
                 self.context.warn(f"reward {name}: no value for {count}, which count 0: {message}")
             self.warned.add((name, message))
 
-    def keep_batch(self, file: Path, result: StepResult) -> None:
+    def keep_batch(self, file: Path, step: int, result: StepResult) -> None:
         """Write all completions of a diverged step."""
-        rows = result.sampled.rows(int(file.stem[-6:]), len(result.sampled.texts))
+        rows = result.sampled.rows(step, len(result.sampled.texts))
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
     def finish(self, last: int, chosen: int | None, best: Best, peaks_gib: Sequence[float]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from stages.rewards.config import RewardConfig, uses
-from stages.rewards.score import score_each
+from stages.rewards.score import check_failures, score_each
 
 NUMBERS = "accuracy"
 """Function that compares numbers."""
@@ -19,7 +19,13 @@ def judge_of(reward: RewardConfig | None) -> str:
 def are_right(
     reward: RewardConfig | None, completions: Sequence[str], solutions: Sequence[str]
 ) -> list[bool]:
-    """Return which completions are right; those that cannot be compared are wrong."""
+    """Return which completions are right; those that cannot be compared are wrong.
+
+    Raises:
+        InputError: more comparisons fail or take too long than reward.max_failures allows.
+    """
     judge = judge_of(reward)
-    scores = score_each(RewardConfig((judge,), (1.0,), None), completions, solutions)
+    config = RewardConfig((judge,), (1.0,), None, reward.max_failures if reward is not None else None)
+    scores = score_each(config, completions, solutions)
+    check_failures(config, scores, len(completions), "answers")
     return [value > 0 for value in scores.parts[judge]]

@@ -31,6 +31,17 @@ def overrides(form):
     return ["engine=mindrlhf", "layout=dp1_mp2_pp2", f"engine.load_ckpt_format={form}", *vllm]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "noted"), [(["layout.train.recompute=true"], ["layout.train.recompute"]), ([], [])]
+)
+def test_keys_that_the_embedded_trainer_does_not_read_are_noted(overrides, noted):
+    notes = plan(load(overrides), lambda path: "x").notes
+    assert [key for note in notes for key in noted if key in note] == noted
+    by_mindformers = load([*overrides, "engine.sft=mindformers", "layout=dp1_mp1_pp1"])
+    notes = plan(by_mindformers, lambda path: "x").notes
+    assert not any("engine=local does not read" in note for note in notes)
+
+
 @pytest.mark.parametrize("form", list(SKIPPED))
 def test_plan_shows_the_table(form, tmp_path, capsys):
     assert cli.main(["plan", "--json", f"store={tmp_path}", *overrides(form)]) == 10

@@ -144,9 +144,8 @@ def _splits(run: Sections) -> bool:
 
 def step_load(job: MindrlhfJob) -> Load:
     """Return the work of one step and the memory of a card."""
-    iterations = job.train.num_iterations
-    tokens = job.packs * job.seq_length * iterations
-    return Load(tokens, job.packs // job.rows_per_update * iterations, cards.device_bytes(job))
+    tokens = job.packs * job.seq_length * job.train.num_iterations
+    return Load(tokens, job.updates_per_step, cards.device_bytes(job))
 
 
 VLLM: tuple[Window, ...] = (

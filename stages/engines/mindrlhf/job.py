@@ -68,6 +68,11 @@ class MindrlhfJob(GrpoJob):
         micro = train.micro_batch_num if train.pipeline_stage > 1 else 1
         return self.engine.batch_size * train.data_parallel * micro
 
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer updates of one step."""
+        return max(1, self.packs // self.rows_per_update) * self.train.num_iterations
+
 
 @dataclass(frozen=True)
 class Job(MindrlhfJob):

@@ -25,11 +25,17 @@ def common_notes(job: MindrlhfJob, prompts: object, decay: str = "") -> Iterator
 
 def notes(job: Job) -> Iterator[str]:
     """Yield notes about steps, weights, and values that mindrlhf does not pass on."""
-    updates = max(1, job.packs // job.rows_per_update) * job.train.num_iterations
+    updates = job.updates_per_step
     decay = (
         f": {job.train.updates} updates (decay_steps), about {updates} in each step" if updates > 1 else ""
     )
     yield from common_notes(job, "train.prompts_per_step", decay)
+    if job.version == "0cd087455" and job.train.num_iterations == 1 and updates > 1:
+        yield (
+            f"engine.contract=0cd087455: with train.num_iterations=1 the {updates} updates of a step are "
+            "made without ratio and clipping, so that train.epsilon_low and epsilon_high have no effect "
+            "(grpo_models.py, construct)"
+        )
     yield from job.tutorial.notes
     yield from upstream.notes("engine", job.engine.upstream)
     if job.train.weight_decay != 0.1:

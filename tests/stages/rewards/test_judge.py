@@ -1,8 +1,11 @@
 import pytest
 
+from stages.base.errors import InputError
 from stages.rewards.config import RewardConfig
+from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.judge import are_right, judge_of
 from stages.rewards.length import LengthConfig
+from stages.rewards.limit import OutOfTimeError
 
 TRUTH = "(1) Zoey is a knave\n(2) Oliver is a knight"
 PUZZLE = "<think>They lie.</think>\n<answer>Zoey is a knave. Oliver is a knight.</answer>"
@@ -30,6 +33,16 @@ def test_formulas_are_judged_as_mathematics():
     assert are_right(reward("format", "maths"), completions, ["\\frac{1}{2}", "2\\sqrt{3}"]) == [True, False]
     by_numbers = are_right(reward("accuracy"), completions, ["\\frac{1}{2}", "2\\sqrt{3}"])
     assert by_numbers == [False, True]
+
+
+def test_comparisons_that_fail_are_not_wrong_answers(monkeypatch):
+    def stuck(completion, solution):
+        raise OutOfTimeError("no result after 5 s")
+
+    monkeypatch.setitem(ITEM_REWARDS, "knights", stuck)
+    assert are_right(reward("knights"), [PUZZLE] * 0, []) == []
+    with pytest.raises(InputError, match="failed for 1 of 1 answers"):
+        are_right(reward("knights"), [PUZZLE], [TRUTH])
 
 
 def test_a_reward_by_length_is_judged_by_its_own_function():

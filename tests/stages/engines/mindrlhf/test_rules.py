@@ -28,6 +28,20 @@ def test_a_temperature_that_the_loss_ignores_is_noted(temperature, noted):
     assert any("rollout.temperature=0.7" in note for note in notes.notes(job)) is noted
 
 
+@pytest.mark.parametrize(
+    ("overrides", "noted"),
+    [
+        ("engine.contract=0cd087455", True),
+        ("engine.contract=0cd087455 train.num_iterations=2", False),
+        ("engine.contract=0cd087455 train.prompts_per_step=2 rollout.num_generations=2", False),
+        ("engine.contract=e8a8fc1", False),
+    ],
+)
+def test_updates_that_the_older_version_does_not_correct_are_noted(overrides, noted):
+    job = job_of(*SEVEN, *overrides.split(), "layout.train.micro_batch_num=4")
+    assert any("without ratio and clipping" in note for note in notes.notes(job)) is noted
+
+
 def test_a_row_holds_all_samples_of_a_pack_and_has_the_shortest_length_at_least():
     assert job_of(*SEVEN).seq_length == job_of(*SEVEN, "engine.pack_num=1").max_model_len == 2048
     four = job_of(*SEVEN, "engine.pack_num=4")
