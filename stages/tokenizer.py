@@ -32,7 +32,7 @@ class SpecialIds:
     bos: int | None
     """Begin id; encode.py takes the ids before a text from the tokenizer itself."""
     eos: tuple[int, ...]
-    """Ids that end a completion; the first one ends the answers of supervised training."""
+    """Ids that end a completion."""
     pad: int
 
 

@@ -39,7 +39,7 @@ def read_lines(path: Path, columns: ColumnsConfig) -> Iterator[Row | BadLine]:
     Raises:
         InputError: the file is missing or can't be read.
     """
-    for record in read_records(path, (columns.prompt, columns.answer)):
+    for record in read_records(path, (columns.prompt, columns.answer), required=True):
         yield record if isinstance(record, BadLine) else _as_row(record, columns)
 
 
@@ -67,7 +67,8 @@ def check_file(path: Path, columns: ColumnsConfig, max_bad_share: float) -> File
             listed += [entry] if bad <= LISTED else []
     if bad and bad / (rows + bad) > max_bad_share:
         counts = f"({bad} bad lines of {rows + bad}, {max_bad_share:.0%} tolerated)"
-        remedy = "correct the lines, set dataset.columns, or raise dataset.max_bad_share"
+        last = "raise dataset.max_bad_share" if rows else "give JSON lines, a JSON array or Parquet"
+        remedy = f"correct the lines, set dataset.columns, or {last}"
         raise InputError(row_position(path, listed[0].line), None, f"{listed[0].reason} {counts}", remedy)
     if not rows:
         raise InputError(path, None, "holds no rows", "give JSON lines, a JSON array or Parquet")

@@ -42,18 +42,19 @@ class BadLine:
     reason: str
 
 
-def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadLine]:
+def read_records(path: Path, keys: Sequence[str] = (), required: bool = False) -> Iterator[Record | BadLine]:
     """Return an iterator over the rows of `path`; memory grows with the file only for a JSON array.
 
     Args:
         path: .parquet; .json, which may hold an array or JSON lines; anything else is JSON lines.
         keys: columns to read from Parquet; none: all.
+        required: refuse a Parquet file without one of them, because every row would be bad.
 
     Raises:
         InputError: the file is missing, can't be read, or can't be read beyond some row.
     """
     if path.suffix == ".parquet":
-        return _read_parquet(path, keys)
+        return _read_parquet(path, keys, required)
     try:
         with open_regular(path) as file:
             start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -128,12 +129,12 @@ def _read_array(path: Path) -> Iterator[Record | BadLine]:
         yield _as_record(number, values)
 
 
-def _read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadLine]:
+def _read_parquet(path: Path, keys: Sequence[str], required: bool) -> Iterator[Record | BadLine]:
     """Yield every row of `path`, with the columns `keys` only (none: all).
 
     Raises:
-        InputError: pyarrow is missing, none of the columns exists, two columns have the same name, or the
-            file can't be read (the next row is named).
+        InputError: pyarrow is missing, none of the columns exists (or a required one does not), two columns
+            have the same name, or the file can't be read (the next row is named).
     """
     arrow = _import_arrow(path)
     row = 0
@@ -141,7 +142,7 @@ def _read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | Bad
         open_regular(path).close()  # pyarrow would wait for the writer of a pipe
         # plain reads: a memory map would count the complete file as this process's memory
         with arrow.ParquetFile(path, memory_map=False, buffer_size=PARQUET_BUFFER, pre_buffer=False) as file:
-            columns = _columns(path, file.schema_arrow.names, keys)
+            columns = _columns(path, file.schema_arrow.names, keys, required)
             for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns, use_threads=False):
                 for values in batch.to_pylist():
                     row += 1
@@ -152,13 +153,14 @@ def _read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | Bad
         raise InputError(f"{path}:{row + 1} (row)", None, f"can't be read: {reason}", remedy) from error
 
 
-def _columns(path: Path, names: Sequence[str], keys: Sequence[str]) -> list[str]:
+def _columns(path: Path, names: Sequence[str], keys: Sequence[str], required: bool) -> list[str]:
     equal = [name for name, count in Counter(names).items() if count > 1]
     if equal:
         raise InputError(path, equal, "columns must have different names", "rename or remove them")
     columns = [name for name in names if name in keys or not keys]
-    if not columns:
-        raise InputError(path, list(keys), f"has no such column (it has: {', '.join(names)})")
+    missing = [key for key in keys if key not in names]
+    if not columns or (required and missing):
+        raise InputError(path, missing, f"has no such column (it has: {', '.join(names)})")
     return columns
 
 

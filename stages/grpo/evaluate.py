@@ -67,7 +67,7 @@ def run(context: Context) -> None:
     vocabulary = Vocabulary.of(context.inputs["fetch"], shape)
     prompts = read_prompts(context.inputs["tokenize"] / "test.mindrecord", vocabulary)
     prompts = prompts.take(range(min(len(prompts), config.num_prompts or len(prompts))))
-    warn_of_words(context, prompts.solutions)
+    warn_of_words(context, reward, prompts.solutions)
     S = prompts.ids.shape[1]
     model = CausalLM(shape, positions=S + rollout.max_tokens)
     sampled, special = min(config.sample_prompts, len(prompts)), vocabulary.special
@@ -90,11 +90,13 @@ def run(context: Context) -> None:
     (context.output / "samples.jsonl").write_text(text, encoding="utf-8")
 
 
-def warn_of_words(context: Context, solutions: Sequence[str]) -> None:
-    """Warn of ground truths that no answer matches, because accuracy compares numbers."""
+def warn_of_words(context: Context, reward: RewardConfig, solutions: Sequence[str]) -> None:
+    """Warn of ground truths that no answer matches, if accuracy compares numbers."""
     from stages.rewards.functions import holds_number
+    from stages.rewards.judge import NUMBERS, judge_of
 
-    words = [solution for solution in solutions if not holds_number(solution)]
+    compares = judge_of(reward) == NUMBERS
+    words = [solution for solution in solutions if compares and not holds_number(solution)]
     if words:
         context.warn(
             f"{len(words)} of {len(solutions)} held-out ground truths hold no number, for example "

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stages.base.errors import InputError, Problem
-from stages.models.config import ModelConfig
 from stages.plan_checks import Planned, problems_of
 
 
@@ -15,12 +14,12 @@ def fetch(planned: Planned) -> Iterator[Problem]:
         return
     directory = Path(model.path) if model.source == "local" and model.path else None
     if directory is not None and directory.is_dir():
-        yield from problems_of(lambda: _check_model(model, directory, planned.needs_weights))
+        yield from problems_of(lambda: _check_model(planned, directory))
     elif directory is not None and planned.is_local:
         yield Problem("model.path", str(directory), "is not a directory", "give a Hugging Face directory")
     if model.tokenizer_path is not None:
         tokenizer = Path(model.tokenizer_path)
-        yield from problems_of(lambda: _check_tokenizer(model, tokenizer))
+        yield from problems_of(lambda: _check_tokenizer(planned, tokenizer))
 
 
 def fetch_dataset(planned: Planned) -> Iterator[Problem]:
@@ -35,22 +34,37 @@ def fetch_dataset(planned: Planned) -> Iterator[Problem]:
         )
 
 
-def _check_model(model: ModelConfig, directory: Path, needs_weights: bool) -> None:
+def _check_model(planned: Planned, directory: Path) -> None:
     from stages.fetch import local  # here and below: not needed if nothing has to run
     from stages.tokenizer import read_json, special_ids
 
-    if needs_weights:
+    model = planned.config.model
+    if planned.needs_weights:
         local.check_model(directory, model)
     else:
         file = directory / "config.json"
         local.check_config(read_json(file), model, file)
     if model.tokenizer_path is None and (directory / "tokenizer_config.json").is_file():
         special_ids(directory, model)
+        _check_template(planned, directory)
 
 
-def _check_tokenizer(model: ModelConfig, directory: Path) -> None:
+def _check_tokenizer(planned: Planned, directory: Path) -> None:
     from stages.fetch.tokenizer_files import check_fit
 
     if not directory.is_dir():
         raise InputError(directory, None, "is not a directory", "set model.tokenizer_path")
-    check_fit(directory, model.vocab_size)
+    check_fit(directory, planned.config.model.vocab_size)
+    if (directory / "tokenizer_config.json").is_file():  # fetch writes a missing one
+        _check_template(planned, directory)
+
+
+def _check_template(planned: Planned, directory: Path) -> None:
+    from stages.tokenize.chat import load_template
+    from stages.tokenize.text import system_turns
+    from stages.tokenizer import read_json, token_ids
+
+    config = planned.config.tokenize
+    if "tokenize" in planned.pending and (config.chat_template or planned.config.sft_data.path is not None):
+        special = token_ids(directory, read_json(directory / "tokenizer_config.json"))
+        load_template(directory, special, config.enable_thinking).check(system_turns(config))

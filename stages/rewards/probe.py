@@ -218,7 +218,8 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
         if function.unasked:
             words = " or ".join(REQUESTED_BY[form] for form in function.unasked)
             remedy = (
-                f"ask for {words} in tokenize.prompt_suffix or tokenize.system_prompt, or use another reward"
+                f"ask for {words} in tokenize.prompt_suffix (or, with tokenize.chat_template=true, in "
+                "tokenize.system_prompt), or use another reward"
             )
         problems.append(Problem("reward.functions", name, rule, remedy))
     return problems

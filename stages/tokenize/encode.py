@@ -3,6 +3,7 @@
 Shapes: B rows, P max_prompt_length, S seq_length.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.records import BadLine
-from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
+from stages.tokenize.chat import QUESTION, ChatTemplate, TemplateRefusalError
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import MARKER, Turn, columns, ground_truth, system_turns, user_text
 from stages.tokenizer import SpecialIds
@@ -78,6 +79,24 @@ class Encoder:
     def columns(self) -> ColumnsConfig:
         """Keys to read from JSON rows."""
         return columns(self.dataset, self.config)
+
+    @functools.cached_property
+    def template_end(self) -> int | None:
+        """Id that ends an answer in the chat template; None without a template, or if it refuses answers."""
+        if self.template is None:
+            return None
+        turns = [*system_turns(self.config), Turn("user", QUESTION), Turn("assistant", "42")]
+        try:
+            *_, answer, _ = self.template.pieces(turns)
+        except TemplateRefusalError:
+            return None
+        return self.batch_parts([self.template.split(answer.text)])[0][-1]
+
+    @property
+    def answer_end(self) -> int:
+        """Id that ends a supervised answer: the template's if it ends completions, else the first end id."""
+        end = self.template_end
+        return end if end is not None and end in self.ids.eos else self.ids.eos[0]
 
     def batch(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of plain texts."""

@@ -162,12 +162,12 @@ def _write_grpo(
 
 
 def sft_examples(encoder: Encoder, rows: Sequence[EncodedRow]) -> Iterator[Example]:
-    """Yield prompt, complete answer and first end id of each row; labels ignore the prompt.
+    """Yield prompt, complete answer and end id of each row; labels ignore the prompt.
 
     The prompt is encoded separately, so that its ids are those of the rollout.
     """
     for row in rows:
-        learnt = [*row.answer, encoder.ids.eos[0]]
+        learnt = [*row.answer, encoder.answer_end]
         yield Example(row.line, row.prompt + learnt, [IGNORED] * len(row.prompt) + learnt)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from stages.base.errors import InputError
 from stages.fetch.records import BadLine, count_rows, encoding_fault, read_records, text_fault
-from stages.tokenize.chat import QUESTION, ChatTemplate, TemplateRefusalError
+from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import DROPPED, Source, Target, TooLong
@@ -85,18 +85,13 @@ def check_ending(encoder: Encoder) -> None:
     Raises:
         InputError: naming the template's file and both ids.
     """
-    template, ends = encoder.template, encoder.ids.eos
+    last, ends, template = encoder.template_end, encoder.ids.eos, encoder.template
     assert isinstance(template, ChatTemplate)  # its rules require one
-    turns = [*system_turns(encoder.config), Turn("user", QUESTION), Turn("assistant", "42")]
-    try:
-        *_, learnt, _ = template.pieces(turns)
-    except TemplateRefusalError:
-        return  # rows are refused one by one, with the reason
-    last = encoder.batch_parts([template.split(learnt.text)])[0][-1]
-    if last not in ends:
-        token, listed = encoder.tokenizer.id_to_token(last), ",".join(map(str, ends))
-        rule = f"its chat template ends answers with {token!r} ({last}), but completions end with [{listed}]"
-        raise InputError(template.path, None, rule, f"set model.eos_token_id=[{last},{listed}]")
+    if last is None or last in ends:  # a template that refuses answers refuses the rows, with the reason
+        return
+    token, listed = encoder.tokenizer.id_to_token(last), ",".join(map(str, ends))
+    rule = f"its chat template ends answers with {token!r} ({last}), but completions end with [{listed}]"
+    raise InputError(template.path, None, rule, f"set model.eos_token_id=[{last},{listed}]")
 
 
 def read_conversations(path: Path, kind: str) -> Iterator[Conversation | BadLine]:

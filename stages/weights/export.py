@@ -17,7 +17,7 @@ from stages.models.tensor_layout import full_box
 from stages.weights.dtypes import ITEM_BYTES, storage_code
 from stages.weights.header import StoredTensor, read_header
 from stages.weights.index import INDEX_NAME, unused_index
-from stages.weights.names import is_fused, read_shape
+from stages.weights.names import check_float, is_fused, one_dtype, read_shape
 from stages.weights.outputs import OutputFile, Target, check_space, complete_directory
 from stages.weights.sources import Tensor, as_tensor, open_directory
 from stages.weights.transfer import Move, Progress, same_data, transfer
@@ -47,7 +47,7 @@ def export(
         progress: called with bytes.
 
     Raises:
-        InputError: a parameter is missing, left over or has the wrong shape.
+        InputError: a parameter is missing, left over, or of a shape or dtype that does not fit.
     """
     stored = open_directory(reference)
     weights = {weight.name: weight for weight in weights_of(shape, is_fused(tensors))}
@@ -99,6 +99,7 @@ def _check(
         if tensor.shape != weights[name].shape:
             rule = f"the model config requires {list(weights[name].shape)}"
             raise InputError(where, list(tensor.shape), rule, "give the reference of these weights")
+        check_float(tensor.pieces[0].stored)
     for name in weights:
         if name not in tensors:
             rule = "this tensor is missing in the weights to export"
@@ -107,6 +108,7 @@ def _check(
         if part not in stored or stored[part].shape != size:
             rule = f"this tensor of shape {list(size)} is missing"
             raise InputError(f"{reference}: {part}", None, rule, "give the reference of these weights")
+        check_float(stored[part])
 
 
 def _moves(
@@ -122,7 +124,7 @@ def _moves(
     for name, weight in weights.items():
         parts = [placed[part] for part in weight.parts]
         of_part |= dict.fromkeys(weight.parts, tensors[name])
-        code = storage_code(parts[0][1].dtype, dtype)
+        code = one_dtype(weight, [stored for _, stored in parts], dtype, "give --dtype, or export.dtype")
         moves.append(Move(tensors[name], _targets(weight, tensors[name], parts, dtype), code))
     repeated = family_of(shape).repeated(shape)
     for name in placed.keys() - of_part.keys():

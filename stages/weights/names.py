@@ -7,12 +7,12 @@ from pathlib import Path
 from stages.base.errors import ConfigError, InputError
 from stages.base.files import read_json
 from stages.base.reader import read
-from stages.models.config import Shape
+from stages.models.config import Dtype, Shape
 from stages.models.config_keys import refused
 from stages.models.families import family_of, known, recognised, tensor_shapes, weights_of
 from stages.models.family import Weight
 from stages.models.hf_config import described
-from stages.weights.dtypes import FLOATS
+from stages.weights.dtypes import FLOATS, storage_code
 from stages.weights.header import StoredTensor
 from stages.weights.sources import Piece, Tensor, as_tensor
 from stages.weights.transfer import same_data
@@ -123,13 +123,23 @@ def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
     """Return a parameter and the position of its rows in the tensors that it consists of."""
     if weight.arrange is None and len(parts) == 1 and not weight.stacked:
         return as_tensor(parts[0], weight.name)
-    dtypes = {part.dtype for part in parts}
-    if len(dtypes) > 1:
-        rule = "its parts must have one dtype to be fused"
-        remedy = "give weights of one dtype" if weight.stacked else "set qkv_concat=false"
-        raise InputError(f"{parts[0].file}: {weight.name}", sorted(dtypes), rule, remedy)
+    remedy = "give weights of one dtype" if weight.stacked else "set qkv_concat=false"
+    dtype = one_dtype(weight, parts, None, remedy)
     tail = tuple(slice(0, size) for size in weight.shape[1:])
     if weight.stacked:
         parts = [replace(part, shape=(1, *part.shape)) for part in parts]
     pieces = (Piece(parts[block.part], (block.rows, *tail), block.first, block.step) for block in weight.rows)
-    return Tensor(weight.name, dtypes.pop(), weight.shape, tuple(pieces))
+    return Tensor(weight.name, dtype, weight.shape, tuple(pieces))
+
+
+def one_dtype(weight: Weight, parts: Sequence[StoredTensor], dtype: Dtype | None, remedy: str) -> str:
+    """Return the code that all parts of a weight have, or are to be stored in.
+
+    Raises:
+        InputError: they differ.
+    """
+    codes = sorted({storage_code(part.dtype, dtype) for part in parts})
+    if len(codes) > 1:
+        rule = "its parts must have one dtype to be fused"
+        raise InputError(f"{parts[0].file}: {weight.name}", codes, rule, remedy)
+    return codes[0]

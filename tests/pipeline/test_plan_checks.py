@@ -74,6 +74,23 @@ def test_a_valid_directory_is_accepted_by_plan_and_stage(directory, tmp_path):
     assert special_ids(fetched(directory, tmp_path), shape(directory)).pad < 400
 
 
+@pytest.mark.parametrize("key", ["model.path", "model.tokenizer_path"])
+@pytest.mark.parametrize(
+    "overrides", [["tokenize.chat_template=true"], ["sft_data.path=rows.jsonl", "sft_data.kind=alpaca"]]
+)
+def test_a_tokenizer_without_a_chat_template_is_refused_if_one_is_used(key, overrides, directory, tmp_path):
+    """As Llama's base models, whose tokens are not ChatML's."""
+    settings = json.loads((directory / "tokenizer_config.json").read_text()) | {"chat_template": None}
+    text = json.dumps(settings).replace("<|im_start|>", "<|start|>")
+    (directory / "tokenizer_config.json").write_text(text)
+    model = typed(directory) if key == "model.path" else [f"{key}={directory}"]
+    plain = [f"store={tmp_path / 'store'}", *model]
+    prepare_plan(plain)
+    (tmp_path / "rows.jsonl").touch()
+    changes = [text.replace("rows.jsonl", str(tmp_path / "rows.jsonl")) for text in overrides]
+    assert "tokenizer_config.json: holds no chat template" in refused(tmp_path / "store", *model, *changes)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.float64])
 def test_quantised_weights_are_refused(dtype, directory, tmp_path):
     file = directory / "model.safetensors"

@@ -43,6 +43,12 @@ def test_bad_lines_are_an_error_or_a_count(tmp_path):
     assert result["bad_listed"]["train"] == [{"line": 2, "reason": "blank line"}]
 
 
+def test_a_file_of_another_kind_is_refused_with_those_that_are_read(tmp_path):
+    (tmp_path / "train.csv").write_text("question,answer\n1+1?,#### 2\n")
+    with pytest.raises(InputError, match=r"csv:1: not JSON.* or give JSON lines, a JSON array or Parquet"):
+        run(tmp_path / "out", tmp_path / "train.csv", test_rows=1)
+
+
 def test_errors_name_the_file_and_the_key(tmp_path):
     write_lines(tmp_path / "train.jsonl", GOOD)
     with pytest.raises(InputError, match=r"test\.jsonl.*dataset\.test_path"):

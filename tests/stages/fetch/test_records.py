@@ -63,6 +63,9 @@ def test_a_parquet_file_without_the_columns_is_refused_with_its_columns(tmp_path
     path = write(tmp_path, "a.parquet", [{"problem": "x"}])
     with pytest.raises(InputError, match=r"has no such column \(it has: problem\)"):
         list(read_records(path, ("question", "answer")))
+    path = write(tmp_path, "b.parquet", [{"problem": "x", "solution": "y"}])
+    with pytest.raises(InputError, match=r"=\['answer'\]: has no such column \(it has: problem, solution\)"):
+        list(read_lines(path, ColumnsConfig("problem", "answer")))
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from stages.grpo.evaluate import Answers, pass_at_k, summary, warn_of_words, worked_share
+from stages.rewards.config import RewardConfig
 from tests.stages.fetch.settings import context
 
 
@@ -44,13 +45,19 @@ def test_worked_share():
 
 
 @pytest.mark.parametrize(
-    ("solutions", "expected"),
+    ("function", "solutions", "expected"),
     [
-        (["18", "-3", "1,000", r"\frac{1}{2}"], ""),
-        (["18", "A lies", "x"], "2 of 3 held-out ground truths hold no number, for example 'A lies'"),
+        ("accuracy", ["18", "-3", "1,000", r"\frac{1}{2}"], ""),
+        ("knights", ["18", "A lies", "x"], ""),
+        (
+            "accuracy",
+            ["18", "A lies", "x"],
+            "2 of 3 held-out ground truths hold no number",
+        ),
     ],
 )
-def test_ground_truths_that_accuracy_cannot_compare_are_reported(tmp_path, capsys, solutions, expected):
-    warn_of_words(context(tmp_path, "evaluate", {}), solutions)
+def test_ground_truths_without_a_number_are_reported(tmp_path, capsys, function, solutions, expected):
+    reward = RewardConfig((function,), (1.0,), None)
+    warn_of_words(context(tmp_path, "evaluate", {}), reward, solutions)
     error = capsys.readouterr().err
     assert expected in error and bool(error) == bool(expected)

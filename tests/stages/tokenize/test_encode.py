@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from stages.fetch.jsonl import Row
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.stage import make_encoder
 from stages.tokenize.stream import sft_examples
+from stages.tokenizer import load
 from tests.stages.fetch.settings import QWEN, dataset, needs_shared, tokenize
 
 ROWS = [Row(1, "Tom has 3 and 4 apples.", "3+4=7\n#### 7"), Row(2, "Ann has 12 pens.", "#### 12")]
@@ -40,6 +43,24 @@ def test_supervised_labels_cover_answer_and_end_only(directory):
     # the prompt's ids are those of the rollout, whatever follows
     prompt = encode.grpo_columns(rows)["prompt_ids"][0]
     assert (ids[: learnt.argmax()] == prompt[prompt != encode.ids.pad]).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "ends", "expected"),
+    [
+        ({}, ("endoftext", "im_end"), "endoftext"),
+        ({"chat_template": True}, ("endoftext", "im_end"), "im_end"),
+        ({"chat_template": True}, ("endoftext",), "endoftext"),
+    ],
+)
+def test_an_answer_ends_as_in_the_chat_template(directory, changes, ends, expected):
+    """Llama 3's generation_config.json names <|end_of_text|> first, but its turns end with <|eot_id|>."""
+    ids = {name: load(directory).token_to_id(f"<|{name}|>") for name in ("endoftext", "im_end")}
+    listed = {"eos_token_id": [ids[name] for name in ends]}
+    (directory / "generation_config.json").write_text(json.dumps(listed))
+    encode = encoder(directory, **changes)
+    rows, _ = encode.encode(ROWS, with_answers=True)
+    assert {example.ids[-1] for example in sft_examples(encode, rows)} == {ids[expected]}
 
 
 def test_special_tokens_in_a_text_stay_text(directory):
