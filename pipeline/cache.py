@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-MOST_ENTRIES = 256
-"""Upper limit of entries per kind; the oldest are deleted."""
+MOST_ENTRIES = 2048
+"""Upper limit of entries per kind; the oldest are deleted. A large model alone has 160 files with digests."""
 
 
 def recall(kind: str, key: str) -> Any:

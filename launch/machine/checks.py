@@ -56,6 +56,12 @@ def required(name: str, ok: bool, value: str, remedy: str) -> Check:
     return Check(name, "ok", value) if ok else Check(name, "problem", value, remedy)
 
 
+def program(name: str, why: str) -> Check:
+    """Check that a program can be executed on this machine."""
+    path = shutil.which(name)
+    return required(name, path is not None, path or "is no program here", why)
+
+
 def interpreter(configured: str | None) -> str | None:
     """Return an engine's Python: the configured one, else the first on PATH that is not grpoflow's."""
     if configured is not None:

@@ -22,6 +22,8 @@ RAY_PORT = 6379
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost"})
 """Values of launcher.master_addr that stand for the address of the first node."""
+SCRIPT_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT", "LOG_DIR", "SHARED", "HEARTBEAT_S", "GRACE_S"})
+"""Variables that start scripts read."""
 
 
 def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
@@ -38,7 +40,7 @@ def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -
         new.replace(path)
     if launcher.name == "slurm":
         batch, requeue = directory / "job.sbatch", bool(start.resumable)
-        text = slurm.batch_script(len(nodes), directory, logs, launcher.sbatch, requeue)
+        text = slurm.batch_script(len(nodes), directory, logs, launcher, requeue)
         batch.write_text(text, encoding="utf-8")
         written.append(batch)
     return written
@@ -118,11 +120,21 @@ def run(
         job=job,
         log=logs / "start.log",
         worker_logs=logs,
-        env=engine_environment(os.environ),
+        env=_environment(launcher),
         timeout_s=launcher.timeout_s,
         grace_s=launcher.grace_s,
         on_poll=poll,
     )
+
+
+def _environment(launcher: LauncherConfig) -> dict[str, str]:
+    """Return this process's environment without variables that scripts would take for the launcher's."""
+    inherited = engine_environment(os.environ)
+    variables = {name: value for name, value in inherited.items() if name not in SCRIPT_VARIABLES}
+    if launcher.name != "local":
+        return variables
+    port = {} if launcher.master_port is None else {"MASTER_PORT": str(launcher.master_port)}
+    return {**variables, "MASTER_ADDR": launcher.master_addr, **port}
 
 
 def command(start: Start, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
@@ -148,22 +160,21 @@ def command(start: Start, job: str, directory: Path, logs: Path, launcher: Launc
 
 
 def missing(
-    launcher: LauncherConfig, workers: int, paths: Sequence[str], store: Path
+    ssh: Sequence[str], hosts: Sequence[str], paths: Sequence[str], store: Path
 ) -> list[tuple[str, str]]:
-    """Check all machines of launcher=ssh; return pairs of machine and problem.
+    """Check machines of launcher=ssh; return pairs of machine and problem.
 
     Args:
-        launcher: names the machines.
-        workers: cards of the run.
+        ssh: the ssh command.
+        hosts: the machines.
         paths: files and programs that each machine must have.
         store: a directory that all must share; it may not exist yet.
     """
-    hosts = launcher.hosts[: len(nodes_of(workers, launcher))]
     if not hosts:
         return []
     existing = next(path for path in (store, *store.parents) if path.exists())
     text = "\n".join([CHECK, *[f"need {shlex.quote(path)}" for path in paths], 'exit "$missing"'])
     try:
-        return fan_out.check(launcher.ssh, hosts, [text] * len(hosts), existing)
+        return fan_out.check(ssh, hosts, [text] * len(hosts), existing)
     except OSError as error:
         return [(hosts[0], f"{existing}: {error.strerror}; choose another store=")]

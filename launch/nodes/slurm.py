@@ -2,11 +2,13 @@
 
 import hashlib
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
+from launch.config import LauncherConfig
 from launch.nodes.fan_out import PORTS
 
+JOB_PORT = f"$(({PORTS[0]} + SLURM_JOB_ID % {PORTS[1] - PORTS[0]}))"
+"""Bash expression for a port that jobs of one machine do not share."""
 SUBMIT = r"""
 name=$1 logs=$2
 command -v sbatch >/dev/null || { echo "error: sbatch: not found; launcher=slurm needs Slurm here"; exit 1; }
@@ -35,7 +37,7 @@ exit 1
 
 
 def batch_script(
-    nodes: int, directory: Path, logs: Path, options: Sequence[str], requeue: bool = False
+    nodes: int, directory: Path, logs: Path, launcher: LauncherConfig, requeue: bool = False
 ) -> str:
     """Return a batch script with one task per node; the workers connect to the first node.
 
@@ -43,7 +45,7 @@ def batch_script(
         nodes: number of nodes.
         directory: directory of node_K.sh.
         logs: receives the logs of msrun and of Slurm.
-        options: more #SBATCH options, for example --partition=npu.
+        launcher: port, and more #SBATCH options, for example --partition=npu.
         requeue: let Slurm start the job again after preemption or a lost node; the scripts resume the run.
     """
     script = f"exec bash {shlex.quote(str(directory))}/node_$SLURM_NODEID.sh"
@@ -55,11 +57,11 @@ def batch_script(
         f"#SBATCH --{'' if requeue else 'no-'}requeue",
         "#SBATCH --open-mode=append",
         f"#SBATCH {shlex.quote(f'--output={logs}/slurm-%j.log')}",
-        *[f"#SBATCH {option}" for option in options],
+        *[f"#SBATCH {option}" for option in launcher.sbatch],
         "set -eu",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "MASTER_ADDR=$(scontrol show node \"$first\" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')",
-        f"export MASTER_ADDR MASTER_PORT=$(({PORTS[0]} + SLURM_JOB_ID % {PORTS[1] - PORTS[0]}))",
+        f"export MASTER_ADDR MASTER_PORT={launcher.master_port or JOB_PORT}",
         f"export LOG_DIR={shlex.quote(str(logs))}",
         f"export SHARED={shlex.quote(str(directory))}/.shared-$SLURM_JOB_ID",
         'touch "$SHARED"',

@@ -16,7 +16,7 @@ from pipeline import engines
 from pipeline.cli.command import Commands, add_json
 from pipeline.config.load import load
 from pipeline.config.sections import Config
-from pipeline.engines.machines import node_paths
+from pipeline.engines.machines import SLURM, node_paths
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
@@ -85,9 +85,13 @@ def examine(config: Config) -> dict[str, list[Check]]:
     written = sum(stage.bytes_written or 0 for stage in stages(config) if stage.skipped is None)
     machine = [look.disk(Path(config.store).absolute(), written), look.port(config.launcher.master_port)]
     if config.launcher.name == "ssh":
-        store = Path(config.store).absolute()
-        problems = missing(config.launcher, config.cards, node_paths(config, engines.chosen(config)), store)
+        store, paths = Path(config.store).absolute(), node_paths(config, engines.chosen(config))
+        problems = missing(config.launcher.ssh, config.launcher.hosts, paths, store)
         machine += [Check(f"host {host}", "problem", problem) for host, problem in problems]
+    if config.launcher.name == "slurm":
+        machine += [
+            look.program(name, "launcher=slurm: start runs where jobs can be submitted") for name in SLURM
+        ]
     if config.engine.name != "local":
         machine += _host_memory(config)
     local = [look.python_version(".".join(map(str, sys.version_info[:3])))]
@@ -136,9 +140,9 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
         version = (installed_versions or {}).get(checkout.package) if checkout.package else None
         yield checkouts.check(checkout, getattr(settings, checkout.key), version)
     if settings.container:
-        yield Check(
-            "python", "unknown", f"runs behind {settings.container[0]}", "run grpoflow doctor in there"
-        )
+        name = settings.container[0]
+        yield look.program(name, f"{engine.settings_section}.container starts with it")
+        yield Check("python", "unknown", f"runs behind {name}", "run grpoflow doctor in there")
         return
     if known is not None and not on_cpu:
         yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))

@@ -50,7 +50,8 @@ def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: 
         yield from named
         if not named:  # before hours are spent on inputs
             store = Path(config.store).absolute()
-            for host, problem in launch.missing(launcher, workers, node_paths(config, chosen), store):
+            paths = node_paths(config, chosen)
+            for host, problem in launch.missing(launcher.ssh, launcher.hosts[:nodes], paths, store):
                 yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
 
 

@@ -21,11 +21,11 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
         return None
     existing = next(path for path in (store.root, *store.root.parents) if path.exists())
     free = shutil.disk_usage(existing).free
-    if spec.stage.bytes_written <= free:
+    written = spec.stage.bytes_written - store.work_bytes(spec.key)  # an interrupted attempt's remain in use
+    if written <= free:
         return None
-    needed = f"{spec.name} writes about {shown_bytes(spec.stage.bytes_written)}"
-    short = shown_bytes(spec.stage.bytes_written - free)
-    return f"{store.root}: {shown_bytes(free)} free, {needed}, {short} more; {ROOM}"
+    needed = f"{spec.name} writes about {shown_bytes(written)}"
+    return f"{store.root}: {shown_bytes(free)} free, {needed}, {shown_bytes(written - free)} more; {ROOM}"
 
 
 def describe(spec: StageSpec, store: Store) -> list[str]:

@@ -18,6 +18,7 @@ from pipeline.errors import REPORTED, ConfigError, Exit, RemoteError, StoreError
 from pipeline.fingerprint import cached_digest
 from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec, plan
+from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
 from pipeline.run import notify, signals, summary
 from pipeline.run.progress import Display
@@ -159,7 +160,8 @@ class Run:
         if not label:  # a sweep prints the warnings of all points itself, once each
             for note in plan.notes:
                 print(f"note: {note}", file=sys.stderr, flush=True)
-            for warning in checks.warnings(plan, self.store):
+            shortages = filter(None, (disk_shortage(spec, self.store) for spec in to_build))
+            for warning in (*checks.warnings(plan, self.store), *shortages):
                 print(f"warning: {warning}", file=sys.stderr, flush=True)
         try_rewards(plan, self.store)
 

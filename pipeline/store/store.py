@@ -149,6 +149,15 @@ class Store:
         """Return the work directory of an attempt, which is kept if the attempt is killed."""
         return self.root / ".work" / key.flat
 
+    def work_bytes(self, key: Key) -> int:
+        """Return the size of the files in the work directory, which an attempt may be changing."""
+        total = 0
+        for directory, _, names in os.walk(self.work_dir(key)):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.lstat(os.path.join(directory, name)).st_size
+        return total
+
     def log_dir(self, key: Key) -> Path:
         """Return the directory with the logs of the attempts at this artifact."""
         return self.root / ".logs" / key.flat

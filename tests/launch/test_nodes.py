@@ -94,13 +94,12 @@ def test_every_machine_is_checked_for_missing_files(two, tmp_path):
         directory.mkdir()
     (home / "checkout").touch()
     paths = [sys.executable, str(home / "checkout")]
-    assert nodes_run.missing(launcher(two), 2, paths, store / "to" / "be" / "made") == []
+    assert nodes_run.missing(two.ssh, two.addresses, paths, store / "to" / "be" / "made") == []
     two.mount_separate_disk(1, home)
-    output = nodes_run.missing(launcher(two), 2, paths, store)
+    output = nodes_run.missing(two.ssh, two.addresses, paths, store)
     assert output == [("10.77.0.2", f"{home}/checkout: must exist on every node, at the same path")]
-    nobody = replace(launcher(two), hosts=(two.addresses[0], "10.77.0.99"))
-    options = ("-o", "ConnectTimeout=2")
-    ((host, what),) = nodes_run.missing(replace(nobody, ssh=(*nobody.ssh, *options)), 2, [], store)
+    hosts, ssh = (two.addresses[0], "10.77.0.99"), (*two.ssh, "-o", "ConnectTimeout=2")
+    ((host, what),) = nodes_run.missing(ssh, hosts, [], store)
     assert host == "10.77.0.99" and what.endswith("10.77.0.99 true` must work")
     assert list(store.iterdir()) == []
 

@@ -58,6 +58,22 @@ def test_a_single_node_finds_a_port_and_quotes_everything(start, tmp_path):
     assert "<--master_port=4242>" in arguments and not any("node_rank" in text for text in arguments)
 
 
+def test_variables_of_the_users_shell_do_not_reach_a_script(start, tmp_path, monkeypatch):
+    """Containers and other launchers set some of them."""
+    for name in ("MASTER_ADDR", "MASTER_PORT", "LOG_DIR", "SHARED", "HEARTBEAT_S"):
+        monkeypatch.setenv(name, "/elsewhere")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    nodes_run.run(
+        start, job=str(tmp_path), directory=tmp_path / "launch", logs=logs,
+        launcher=local_launcher(master_port=4242), on_poll=lambda: None, silent_s=lambda: 0.0,
+        silence_timeout_s=None,
+    )  # fmt: skip
+    output = (logs / "start.log").read_text()
+    assert "<--master_addr=127.0.0.1>" in output and "<--master_port=4242>" in output
+    assert f"<--log_dir={logs}>" in output
+
+
 def test_several_nodes_need_the_address_of_the_first(start, tmp_path):
     nodes = nodes_run.nodes_of(20, LOCAL)
     assert [node.workers for node in nodes] == [8, 8, 4]

@@ -52,10 +52,20 @@ def test_constraints_are_the_versions_that_are_checked(tmp_path, capsys):
 
 
 def test_ssh_hosts_are_checked(tmp_path, capsys):
-    over = ["launcher=ssh", "launcher.hosts=[no-such-host.invalid]", f"store={tmp_path}"]
+    """All that are named, although this configuration needs only one."""
+    over = ["launcher=ssh", "launcher.hosts=[a.invalid,b.invalid]", f"store={tmp_path}"]
     assert main(["doctor", "--json", *over]) == 1
     names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]["machine"]]
-    assert names == ["disk", "port", "host no-such-host.invalid"]
+    assert names == ["disk", "port", "host a.invalid", "host b.invalid"]
+
+
+def test_programs_of_slurm_and_of_a_container_are_checked(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    inside = ["engine=verl", "engine.device=cpu", "engine.container=[docker,exec,x]", "launcher=slurm"]
+    assert main(["doctor", "--json", *inside, f"store={tmp_path}"]) == 1
+    groups = json.loads(capsys.readouterr().out)["checks"]
+    checks = {check["name"]: check["status"] for group in ("machine", "verl") for check in groups[group]}
+    assert checks["sbatch"] == checks["docker"] == "problem"
 
 
 def test_mindformers_is_checked_if_it_trains_sft(tmp_path, capsys):

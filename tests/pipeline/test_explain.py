@@ -4,6 +4,8 @@ from dataclasses import replace
 from pipeline.config.load import load
 from pipeline.plan.explain import explain
 from pipeline.plan.graph import plan
+from pipeline.plan.process import disk_shortage
+from pipeline.run.run import Run, prepare_plan
 from pipeline.store.store import Store
 from stages.base.files import file_digest
 from tests.pipeline.artifacts import commit_spec
@@ -71,3 +73,26 @@ def test_a_full_disk_blocks_a_stage_and_everything_downstream(tmp_path, monkeypa
     assert explained["split"].state == "BLOCKED"
     assert "free space, or choose another store" in explained["split"].reason
     assert explained["sft"].reason == "input blocked: split"
+
+
+def test_files_of_an_interrupted_attempt_need_no_more_space(tmp_path, monkeypatch):
+    usage, store, spec = shutil.disk_usage(tmp_path), Store(tmp_path), planned().spec("grpo")
+    needed = spec.stage.bytes_written
+    assert needed is not None
+    checkpoint = store.work_dir(spec.key) / "checkpoints" / "step_000010"
+    checkpoint.mkdir(parents=True)
+    with (checkpoint / "weights").open("wb") as file:
+        file.truncate(needed // 2)
+    for free, is_short in ((needed, False), (needed - needed // 2, False), (needed // 4, True)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: usage._replace(free=free))
+        assert (disk_shortage(spec, store) is not None) == is_short
+
+
+def test_a_run_warns_at_its_start_of_a_stage_that_will_not_fit(tmp_path, monkeypatch, capsys):
+    overrides = [f"store={tmp_path}"]
+    result, store = prepare_plan(overrides)
+    usage, needed = shutil.disk_usage(tmp_path), result.spec("grpo").stage.bytes_written
+    assert needed is not None
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
+    Run(result, store, overrides)
+    assert f"warning: {tmp_path}: " in capsys.readouterr().err
