@@ -1,11 +1,12 @@
 """Configuration of a mindrlhf run, and numbers derived from it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.layout import ROLES, Role
 from stages.engines.job import GrpoJob, RunPaths, padded_row_length
+from stages.engines.mindformers import checkpoints
 from stages.engines.mindrlhf.config import MindrlhfEngine, MindrlhfSettings, Version
 from stages.models.families import family_of
 from stages.models.family import Mindrlhf
@@ -85,6 +86,12 @@ class Job(MindrlhfJob):
         """The contract, which is resolved before a stage runs."""
         assert self.engine.contract != "auto"
         return self.engine.contract
+
+    @property
+    def checkpoint_parts(self) -> Sequence[checkpoints.PartGroup]:
+        """Parts of a checkpoint, in groups that must come from the same moment."""
+        moves = self.train.ref_model_sync_steps > 0
+        return checkpoints.MOVING_REFERENCE if moves else checkpoints.MINDRLHF
 
     @property
     def tutorial(self) -> Mindrlhf:

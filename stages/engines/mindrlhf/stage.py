@@ -139,8 +139,7 @@ def prepare(context: Context) -> None:
     count_prompts(job, context.inputs["tokenize"])
     paths = copy_inputs(job, context)
     write_start(context.work, rendered(job, paths), paths.checkpoints)
-    parts = checkpoints.MOVING_REFERENCE if job.train.ref_model_sync_steps else checkpoints.MINDRLHF
-    moments = checkpoints.newest(paths.checkpoints, job.layout.train.cards, parts)
+    moments = checkpoints.newest(paths.checkpoints, job.layout.train.cards, job.checkpoint_parts)
     context.progress(0, 1, "begins" if moments is None else f"resumes from checkpoint {moments[0]}", "")
 
 

@@ -85,11 +85,14 @@ def test_a_reference_that_moves_must_be_of_the_same_moment(tmp_path):
     assert newest(tmp_path, 2) == [Moment(0, 5), Moment(0, 5)]
 
 
-@pytest.mark.parametrize(("every", "expected"), [(0, ()), (4, (checkpoints.REFERENCE_MOVES,))])
-def test_the_start_reports_whether_the_reference_moves(every, expected):
+@pytest.mark.parametrize(
+    ("every", "expected", "parts"),
+    [(0, (), checkpoints.MINDRLHF), (4, (checkpoints.REFERENCE_MOVES,), checkpoints.MOVING_REFERENCE)],
+)
+def test_the_start_reports_whether_the_reference_moves(every, expected, parts):
     moving = (f"train.ref_model_sync_steps={every}", "train.ref_model_mixup_alpha=1.0")
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2", *moving)
-    assert rendered(job, paths(job)).start.resumable[3:] == expected
+    assert (rendered(job, paths(job)).start.resumable[3:], job.checkpoint_parts) == (expected, parts)
 
 
 @pytest.mark.parametrize(("keep", "expected"), [(1, 2), (3, 3)])
