@@ -118,15 +118,19 @@ def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]
 
 
 def notes(run: Sections) -> Iterator[str]:
-    """Yield a note about keys of layouts that change nothing."""
-    roles = [
-        role for role in ROLES if role != "train" or run.engine.sft == "local"
-    ]  # mindformers reads train's
-    keys = [
-        f"layout.{role}.{key}" for role in roles for key in OF_PROGRAMS if getattr(run.layout.role(role), key)
-    ]
-    if keys:
-        yield f"engine=local does not read {', '.join(keys)}: it saves no memory in these ways"
+    """Yield notes about keys of layouts without effect, and about validation prompts that sft trains on."""
+    roles = ROLES if run.engine.sft == "local" else ROLES[1:]  # mindformers reads those of train
+    paths = [(role, key) for role in roles for key in OF_PROGRAMS if getattr(run.layout.role(role), key)]
+    if paths:
+        keys = ", ".join(f"layout.{role}.{key}" for role, key in paths)
+        yield f"engine=local does not read {keys}: it saves no memory in these ways"
+    train, sft = run.train, run.sft
+    seen = train.validation_prompts - sft.check_prompts
+    if train.validate_every and sft.enabled and run.sft_data.path is None and seen > 0:
+        yield (
+            f"train.validation_prompts={train.validation_prompts}: sft trains on {seen} of these prompts, "
+            f"because it leaves out the last sft.check_prompts={sft.check_prompts}"
+        )
 
 
 def load(run: Sections, have: int) -> Load:

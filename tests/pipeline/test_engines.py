@@ -42,6 +42,20 @@ def test_keys_that_the_embedded_trainer_does_not_read_are_noted(overrides, noted
     assert not any("engine=local does not read" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "noted"),
+    [
+        (["train.validate_every=2", "sft.check_prompts=200"], True),
+        (["train.validate_every=2", "sft.check_prompts=200", "sft.enabled=false"], False),
+        (["train.validate_every=2", "sft.check_prompts=256"], False),
+        (["sft.check_prompts=200"], False),
+    ],
+)
+def test_validation_prompts_that_sft_trains_on_are_noted(overrides, noted):
+    notes = plan(load(overrides), lambda path: "x").notes
+    assert any("sft trains on 56 of these prompts" in note for note in notes) is noted
+
+
 @pytest.mark.parametrize("form", list(SKIPPED))
 def test_plan_shows_the_table(form, tmp_path, capsys):
     assert cli.main(["plan", "--json", f"store={tmp_path}", *overrides(form)]) == 10
