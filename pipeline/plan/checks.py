@@ -17,6 +17,7 @@ from stages.models.memory import RoleMemory
 from stages.plan_checks import Planned
 from stages.rewards.config import BUILTIN, uses
 from stages.tokenize import counts
+from stages.tokenize.config import unused_texts
 from stages.weights.index import unused_index
 
 SLOW = "maths"
@@ -66,7 +67,9 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     config = plan.config
     engine = engines.get(config.engine.name)
     roles = engine.memory(config) if roles is None else roles
-    lines = [str(problem) for problem in source_warnings(config.model, config.dataset)]
+    problems = source_warnings(config.model, config.dataset)
+    problems += unused_texts(config.tokenize, config.sft_data)
+    lines = [str(problem) for problem in problems]
     directory = config.model.path if config.model.source == "local" else None
     if directory is not None and (text := unused_index(Path(directory))):
         lines.append(f"model.path={text}")

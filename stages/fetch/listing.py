@@ -10,6 +10,7 @@ from stages.base.errors import InputError
 from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 
+CONFIG = "config.json"
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:")
@@ -54,6 +55,18 @@ def check_inside(root: Path, files: Iterable[Listed]) -> None:
             raise InputError(root / file.path, None, rule, "remove the symbolic link")
 
 
+def config_file(files: Sequence[Listed], origin: str) -> list[Listed]:
+    """Return a model's config.json.
+
+    Raises:
+        InputError: there is none.
+    """
+    if selected := [file for file in files if file.path == CONFIG]:
+        return selected
+    remedy = f"choose a Hugging Face repository; it holds {_first_names(file.path for file in files)}"
+    raise InputError(origin, None, f"holds no {CONFIG}", remedy)
+
+
 def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> list[Listed]:
     """Return weights, config and tokenizer: only safetensors, and a single file before an indexed set.
 
@@ -70,10 +83,10 @@ def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> l
         selected |= {INDEX_NAME, *filter(SHARD.fullmatch, names)}
     else:
         pickled = sorted(name for name in names if name.endswith(PICKLED))
-        remedy = f"choose a repository with {SINGLE_NAME}, or {INDEX_NAME}; it holds {_first_names(names)}"
+        remedy = f"choose a repository with one of them; it holds {_first_names(names)}"
         if pickled:
             remedy = f"{pickled[0]} is a pickle, which runs code when read: choose one with safetensors"
-        raise InputError(origin, None, "no file matches *.safetensors", remedy)
+        raise InputError(origin, None, f"holds neither {SINGLE_NAME} nor {INDEX_NAME}", remedy)
     return [file for file in files if file.path in selected]
 
 

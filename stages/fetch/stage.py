@@ -8,11 +8,12 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch import builtin, hub, local, tokenizer_files
 from stages.fetch.config import DatasetConfig
-from stages.fetch.download import Progress, adopt
-from stages.fetch.listing import Listed, model_files
+from stages.fetch.download import Downloaded, Progress, adopt
+from stages.fetch.listing import CONFIG, Listed, config_file, model_files
 from stages.fetch.sources import FetchConfig
 from stages.fetch.training import training_rows
 from stages.models.config import ModelConfig
+from stages.tokenizer import read_json
 from stages.weights.progress import to_context
 
 
@@ -76,12 +77,7 @@ def fetch_model(
     if model.source == "local":
         local.link_model(Path(model.path or ""), model, output, with_tokenizer)
     else:
-        assert model.hub is not None
-
-        def select(listed: Sequence[Listed], origin: str) -> list[Listed]:
-            return model_files(listed, origin, with_tokenizer)
-
-        got = hub.download("model", model.hub_id, model.hub.revision, select, fetch, work, progress)
+        got = _download(model, fetch, work, progress, with_tokenizer)
         for file in got.files:  # the directory may also hold files that the repository has no more
             adopt(got.root / file.path, output / file.path)
         local.check_model(output, model)
@@ -92,3 +88,18 @@ def fetch_model(
     else:
         tokenizer_files.take(Path(model.tokenizer_path), output)
     tokenizer_files.check_fit(output, model.vocab_size)
+
+
+def _download(
+    model: ModelConfig, fetch: FetchConfig, work: Path, progress: Progress, with_tokenizer: bool
+) -> Downloaded:
+    """Download a model; check its config.json before the weights are downloaded."""
+    assert model.hub is not None
+    repository, revision = model.hub_id, model.hub.revision
+
+    def select(listed: Sequence[Listed], origin: str) -> list[Listed]:
+        return model_files(listed, origin, with_tokenizer)
+
+    config = hub.download("model", repository, revision, config_file, fetch, work).root / CONFIG
+    local.check_config(read_json(config), model, config)
+    return hub.download("model", repository, revision, select, fetch, work, progress)

@@ -1,9 +1,11 @@
 """Configuration of the tokenize stage."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from stages.base.bounds import Positive
+from stages.base.errors import Problem
 from stages.base.identity import AbsentWhen, NotInIdentity
 from stages.base.rules import Rules, be
 
@@ -54,6 +56,22 @@ class SftDataConfig:
     """JSON lines, a JSON array or Parquet; null: the training questions with their complete answers."""
     kind: Literal["alpaca", "conversations"]
     """Kind of its rows, see tokenize.kind; the chat template is always used."""
+
+
+SYSTEM_PROMPT = "You are a helpful assistant."
+"""The text in conf/tokenize, which has no effect there without a chat template."""
+
+
+def unused_texts(config: TokenizeConfig, examples: SftDataConfig) -> Iterator[Problem]:
+    """Yield a warning for each text, other than conf's, that no prompt contains."""
+    renders = config.chat_template or examples.path is not None
+    if not renders and config.system_prompt not in ("", SYSTEM_PROMPT):
+        remedy = "set tokenize.chat_template=true, or use tokenize.prompt_suffix"
+        rule = "is not used: there is no chat template"
+        yield Problem("tokenize.system_prompt", config.system_prompt, rule, remedy)
+    if config.compat == "mindrlhf" and config.prompt_suffix.strip():
+        rule = "is not used: tokenize.compat=mindrlhf takes the question alone"
+        yield Problem("tokenize.prompt_suffix", config.prompt_suffix, rule, "set tokenize.compat=none")
 
 
 RULES = Rules[TokenizeConfig]("tokenize", "mindrlhf's rlhf_data.py")

@@ -82,7 +82,7 @@ class Encoder:
 
     @functools.cached_property
     def template_end(self) -> int | None:
-        """Id that ends an answer in the chat template; None without a template, or if it refuses answers."""
+        """Id that ends an answer in the chat template; None without a template that renders answers."""
         if self.template is None:
             return None
         turns = [*system_turns(self.config), Turn("user", QUESTION), Turn("assistant", "42")]
@@ -90,7 +90,8 @@ class Encoder:
             *_, answer, _ = self.template.pieces(turns)
         except TemplateRefusalError:
             return None
-        return self.batch_parts([self.template.split(answer.text)])[0][-1]
+        (ids,) = self.batch_parts([self.template.split(answer.text)])
+        return ids[-1] if ids else None
 
     @property
     def answer_end(self) -> int:

@@ -21,6 +21,8 @@ CASES = [
     ("dataset.train_rows=287", "sft.check_prompts", 71),
     ("dataset=openr1_math tokenize.compat=mindrlhf", "tokenize.chat_template", False),
     ("dataset=openr1_math", "tokenize.chat_template", True),
+    ("model=qwen2_5_32b", "model.rms_norm_eps", 1e-6),
+    ("model=qwen2_5_32b model.variant=base", "model.rms_norm_eps", 1e-5),
     ("cards=1", "layout.train.model_parallel", 1),
     ("cards=3", "layout.train.data_parallel", 3),
     ("cards=4", "layout.train.data_parallel", 2),

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from stages.base.errors import InputError
+from stages.base.errors import ConfigError, InputError
 from stages.fetch import stage
 from stages.tokenizer import load, special_ids
 from stages.weights.sources import open_directory
@@ -106,6 +106,28 @@ def test_a_model_from_the_hub_is_complete_and_stored_in_the_artifact(tmp_path, h
     total = sum((made / name).stat().st_size for name in FILES)
     last = json.loads(run.progress_file.read_text().splitlines()[-1])
     assert (last["step"], last["total"], last["unit"]) == (total, total, "B")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"rms_norm_eps": 1e-5},
+            r"model\.rms_norm_eps=1e-05: disagrees with .*: rms_norm_eps=1e-06",
+        ),
+        ({}, r"me/chat@v1.*: holds no config\.json"),
+    ],
+)
+def test_config_json_is_checked_before_the_weights_are_downloaded(tmp_path, hub, changes, message):
+    made = fetch(tmp_path, arith_values(), name="made")
+    repository = hub.repositories["model/me/chat"] = {file.name: file.read_bytes() for file in made.iterdir()}
+    if not changes:
+        del repository["config.json"]
+    where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "v1"}
+    section = model_values(source="modelscope", hub=where, variant="instruct", **changes)
+    with pytest.raises((ConfigError, InputError), match=message):
+        stage.run(context(tmp_path, "fetch", {"model": section, "fetch": fetch_values(endpoint=hub.url)}))
+    assert "model.safetensors" not in {seen.file for seen in hub.requests}
 
 
 def test_files_that_a_repository_has_no_more_are_not_taken_from_the_cache(tmp_path, hub):
