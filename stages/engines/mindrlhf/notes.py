@@ -54,6 +54,13 @@ def _generation(job: Job) -> Iterator[str]:
             f"rollout.temperature={rollout.temperature:g}: mindrlhf samples with it, but its loss does not "
             "divide the logits by it (grpo_models.py, logprobs_of_labels)"
         )
+    ids = job.model.token_ids
+    if job.model.source != "builtin" and set(ids.eos) == {ids.pad}:
+        yield (
+            f"model.eos_token_id={ids.pad} is the padding id, which mindrlhf's masks leave out "
+            "(infer_worker.py, post_process_infer_outputs): the policy does not learn where to end; use an "
+            "instruct model"
+        )
     if rollout.min_p:
         yield (
             f"rollout.min_p={rollout.min_p}: mindrlhf never hands it on, whoever generates "

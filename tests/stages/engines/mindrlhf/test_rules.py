@@ -22,6 +22,12 @@ def test_few_replicas_generate_few_different_completions(overrides, distinct, no
     assert any("completions of a prompt only" in note for note in notes.notes(job)) is noted
 
 
+@pytest.mark.parametrize(("variant", "noted"), [("base", True), ("instruct", False)])
+def test_an_end_token_that_is_also_padding_is_noted(variant, noted):
+    job = job_of(*SEVEN, f"model.variant={variant}")
+    assert any("is the padding id" in note for note in notes.notes(job)) is noted
+
+
 @pytest.mark.parametrize(("temperature", "noted"), [(1.0, False), (0.7, True)])
 def test_a_temperature_that_the_loss_ignores_is_noted(temperature, noted):
     job = job_of(*SEVEN, f"rollout.temperature={temperature}")
