@@ -37,8 +37,13 @@ from stages.engines.outside import (
     read_start,
     write_start,
 )
+from stages.rewards.functions import NUMBER
+from stages.tokenize.records import read_columns
+from stages.tokenizer import load
 from stages.weights.strategy.stage import write_strategy
 
+COMPARING_NUMBERS = ("qwen_accuracy", "accuracy")
+"""Rewards that compare an answer with the first number of the ground truth."""
 HOME_UNKNOWN = "/path/to/mindrlhf"
 """Placeholder in the files of run --render if engine.mindrlhf_home is not set."""
 VARIABLES = yaml.safe_load((FIELDS / "variables.yaml").read_text(encoding="utf-8"))
@@ -132,11 +137,32 @@ def count_prompts(job: MindrlhfJob, tokenized: Path) -> int:
     return count
 
 
+def check_truths(job: Job, tokenized: Path, fetched: Path) -> None:
+    """Check that the reward can read every ground truth.
+
+    Raises:
+        InputError: one has no number; mindrlhf would end with an IndexError when it samples the row
+            (reward_fn.py, accuracy_reward).
+    """
+    name = next((name for name in COMPARING_NUMBERS if name in job.reward.functions), None)
+    if name is None:
+        return
+    ids = read_columns(tokenized / "train.mindrecord", ["pretrain_ids"])["pretrain_ids"]
+    texts = load(fetched).decode_batch([row[row != job.model.token_ids.pad].tolist() for row in ids])
+    if without := [text for text in texts if NUMBER.search(text) is None]:
+        rule = (
+            f"{len(without)} of {len(texts)} ground truths have no number, for example {without[0]!r:.60}: "
+            "mindrlhf ends with an IndexError at the first of them"
+        )
+        raise InputError("reward.functions", name, rule, "leave these rows out, or train with another engine")
+
+
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work; its scripts resume a run that was stopped."""
     job = load_job(Job, context)
     RULES.demand(job)
     count_prompts(job, context.inputs["tokenize"])
+    check_truths(job, context.inputs["tokenize"], context.inputs["fetch"])
     paths = copy_inputs(job, context)
     write_start(context.work, rendered(job, paths), paths.checkpoints)
     moments = checkpoints.newest(paths.checkpoints, job.layout.train.cards, job.checkpoint_parts)

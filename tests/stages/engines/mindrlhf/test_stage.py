@@ -9,7 +9,8 @@ from safetensors.numpy import save_file
 from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines.mindrlhf.stage import collect, count_prompts
+from stages.engines.mindrlhf import stage
+from stages.engines.mindrlhf.stage import check_truths, collect, count_prompts
 from stages.weights.sources import open_ranks
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
@@ -74,3 +75,21 @@ def test_too_few_prompts_for_one_step_are_refused(tmp_path, rows, fits):
         return
     with pytest.raises(InputError, match="must be at most the 31 training prompts"):
         count_prompts(job, tmp_path)
+
+
+@pytest.mark.parametrize(("texts", "number"), [(["4", "-1,200"], 0), (["4", "x + y"], 1)])
+def test_ground_truths_that_end_mindrlhf_are_refused(tmp_path, monkeypatch, texts, number):
+    class Tokenizer:
+        def decode_batch(self, rows):
+            return [texts[index] for (index,) in rows]
+
+    job = job_of(*OVERRIDES)
+    ids = np.array([[0, job.model.token_ids.pad], [1, job.model.token_ids.pad]])
+    monkeypatch.setattr(stage, "read_columns", lambda file, names: {"pretrain_ids": ids})
+    monkeypatch.setattr(stage, "load", lambda directory: Tokenizer())
+    if not number:
+        check_truths(job, tmp_path, tmp_path)
+        return
+    with pytest.raises(InputError, match=r"reward.functions=qwen_accuracy: 1 of 2 ground truths.*'x \+ y'"):
+        check_truths(job, tmp_path, tmp_path)
+    check_truths(job_of(*OVERRIDES, "reward.functions=[format]"), tmp_path, tmp_path)
