@@ -96,7 +96,7 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
     except Exception as error:  # the library raises bare Exception
         raise InputError(directory, None, f"vocab.json and merges.txt do not fit: {error}") from error
     tokenizer, config_file = assemble(model), directory / "tokenizer_config.json"
-    listed = read_json(config_file).get("added_tokens_decoder", {}) if config_file.is_file() else {}
+    listed = files.read_optional_object(config_file).get("added_tokens_decoder", {})
     if not listed:
         tokenizer.add_special_tokens([special_token(content) for content in SPECIAL_TOKENS])
         return tokenizer
@@ -143,7 +143,7 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
         InputError: no end or padding id can be found, or one is no row of the embedding.
     """
     named = [directory / name for name in ("generation_config.json", "config.json", "tokenizer_config.json")]
-    generation, config, settings = map(_optional_json, named)
+    generation, config, settings = map(files.read_optional_object, named)
     ids = token_ids(directory, settings)
     named_pad = settings.get("pad_token")
     named_pad = named_pad.get("content") if isinstance(named_pad, dict) else named_pad
@@ -205,26 +205,5 @@ def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
     with files.understood(file, ADDED_TOKENS):
         if listed:
             return {str(values["content"]): int(index) for index, values in listed.items()}
-        added = read_json(file).get("added_tokens", [])
+        added = files.read_object(file).get("added_tokens", [])
         return {str(values["content"]): int(values["id"]) for values in added}
-
-
-def _optional_json(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises:
-        InputError: the file is missing, not JSON, or not an object.
-    """
-    try:
-        values = files.read_json(path)
-    except OSError as error:
-        raise InputError(path, None, f"can't be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(path, None, f"is not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise InputError(path, None, "must hold a JSON object")
-    return values

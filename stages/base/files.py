@@ -79,6 +79,32 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path))
 
 
+def read_object(path: Path, remedy: str = "") -> dict[str, Any]:
+    """Read the JSON object in a file.
+
+    Raises:
+        InputError: the file is missing, not JSON, or not an object.
+    """
+    try:
+        values = read_json(path)
+    except OSError as error:
+        raise InputError(path, None, f"can't be read: {error.strerror}", remedy) from error
+    except ValueError as error:
+        raise InputError(path, None, f"is not JSON: {error}", remedy) from error
+    if not isinstance(values, dict):
+        raise InputError(path, None, "must hold a JSON object", remedy)
+    return values
+
+
+def read_optional_object(path: Path) -> dict[str, Any]:
+    """Read the JSON object in a file; an empty one if there is no file.
+
+    Raises:
+        InputError: the file is not JSON, or not an object.
+    """
+    return read_object(path) if path.is_file() else {}
+
+
 @contextlib.contextmanager
 def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     """Convert errors of code that interprets a file's values into an InputError with the file's name.

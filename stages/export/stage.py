@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.context import Context
+from stages.base.files import read_optional_object
 from stages.base.reader import read
 from stages.export.card import model_card
 from stages.export.template import chat_template
@@ -20,7 +21,7 @@ from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import Encoder
 from stages.tokenize.stage import make_encoder
-from stages.tokenizer import SpecialIds, read_json
+from stages.tokenizer import SpecialIds
 from stages.weights.config import ExportConfig
 from stages.weights.export import export
 from stages.weights.progress import to_context
@@ -75,7 +76,7 @@ def make_usable(
 def write_template(template: str, out: Path) -> None:
     """Write the chat template for new and old readers; save the base model's as a sibling file."""
     settings_file, file = out / "tokenizer_config.json", out / TEMPLATE
-    settings = read_json(settings_file) if settings_file.is_file() else {}
+    settings = read_optional_object(settings_file)
     base = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
     if isinstance(base, list):  # several, each with a name
         base = {entry["name"]: entry["template"] for entry in base}.get("default")
@@ -94,8 +95,7 @@ def generation(out: Path, ids: SpecialIds, rollout: RolloutConfig, sampled: bool
         rollout: sampling options.
         sampled: False if evaluate was greedy.
     """
-    file = out / "generation_config.json"
-    base = read_json(file) if file.is_file() else {}
+    base = read_optional_object(out / "generation_config.json")
     values = {key: value for key, value in base.items() if key not in SAMPLING}
     values |= {"bos_token_id": ids.bos, "eos_token_id": list(ids.eos), "pad_token_id": ids.pad}
     values |= {"do_sample": sampled, "max_new_tokens": rollout.max_tokens}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, InputError, Problem
+from stages.base.files import read_object
 from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
 from stages.fetch.download import link
 from stages.fetch.listing import PICKLED
@@ -13,7 +14,6 @@ from stages.models.config import ModelConfig
 from stages.models.config_keys import refused
 from stages.models.families import family_of, recognised
 from stages.models.hf_config import described, head_size
-from stages.tokenizer import read_json
 from stages.weights.header import StoredTensor
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.names import check_float
@@ -42,7 +42,7 @@ def check_model(root: Path, model: ModelConfig) -> list[str]:
     """
     if not root.is_dir():
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
-    check_config(read_json(root / "config.json"), model, root / "config.json")
+    check_config(read_object(root / "config.json"), model, root / "config.json")
     names, stored = weight_files(root)
     if family_of(model).stored_as_float:
         for tensor in stored.values():

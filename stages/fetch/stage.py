@@ -6,6 +6,7 @@ from pathlib import Path
 
 from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.base.files import read_object
 from stages.fetch import builtin, hub, local, tokenizer_files
 from stages.fetch.config import DatasetConfig
 from stages.fetch.download import Downloaded, Progress, adopt
@@ -13,7 +14,6 @@ from stages.fetch.listing import CONFIG, Listed, config_file, model_files
 from stages.fetch.sources import FetchConfig
 from stages.fetch.training import training_rows
 from stages.models.config import ModelConfig
-from stages.tokenizer import read_json
 from stages.weights.progress import to_context
 
 
@@ -101,5 +101,5 @@ def _download(
         return model_files(listed, origin, with_tokenizer)
 
     config = hub.download("model", repository, revision, config_file, fetch, work).root / CONFIG
-    local.check_config(read_json(config), model, config)
+    local.check_config(read_object(config), model, config)
     return hub.download("model", repository, revision, select, fetch, work, progress)

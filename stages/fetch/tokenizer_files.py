@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from stages.base.errors import InputError
-from stages.base.files import understood
+from stages.base.files import read_object, understood
 from stages.fetch.config import TOKENIZER_AND_TEMPLATE
 from stages.tokenizer import (
     ENDOFTEXT,
@@ -18,7 +18,6 @@ from stages.tokenizer import (
     SPECIAL_TOKENS,
     build,
     load,
-    read_json,
     token_ids,
     train,
 )
@@ -88,7 +87,7 @@ def check_fit(output: Path, vocab_size: int) -> None:
 
 def ending_ids(output: Path) -> dict[str, Any]:
     """Return bos, eos and pad for a built-in model's config files."""
-    ids = token_ids(output, read_json(output / "tokenizer_config.json"))
+    ids = token_ids(output, read_object(output / "tokenizer_config.json"))
     missing = [token for token in SPECIAL_TOKENS if token not in ids]
     if missing:
         remedy = "give a Qwen2 or Qwen2.5 tokenizer"
@@ -98,7 +97,7 @@ def ending_ids(output: Path) -> dict[str, Any]:
 
 def write_vocabulary(output: Path) -> None:
     """Write vocab.json and merges.txt from tokenizer.json."""
-    model = read_json(output / "tokenizer.json").get("model", {})
+    model = read_object(output / "tokenizer.json").get("model", {})
     if model.get("type") != "BPE":
         rule = "must hold a BPE model, as Qwen2's does"
         raise InputError(output / "tokenizer.json", model.get("type"), rule)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stages.base.errors import InputError, Problem
+from stages.base.files import read_object
 from stages.plan_checks import Planned, problems_of
 
 
@@ -36,14 +37,14 @@ def fetch_dataset(planned: Planned) -> Iterator[Problem]:
 
 def _check_model(planned: Planned, directory: Path) -> None:
     from stages.fetch import local  # here and below: not needed if nothing has to run
-    from stages.tokenizer import read_json, special_ids
+    from stages.tokenizer import special_ids
 
     model = planned.config.model
     if planned.needs_weights:
         local.check_model(directory, model)
     else:
         file = directory / "config.json"
-        local.check_config(read_json(file), model, file)
+        local.check_config(read_object(file), model, file)
     if model.tokenizer_path is None and (directory / "tokenizer_config.json").is_file():
         special_ids(directory, model)
         _check_template(planned, directory)
@@ -62,9 +63,9 @@ def _check_tokenizer(planned: Planned, directory: Path) -> None:
 def _check_template(planned: Planned, directory: Path) -> None:
     from stages.tokenize.chat import load_template
     from stages.tokenize.text import system_turns
-    from stages.tokenizer import read_json, token_ids
+    from stages.tokenizer import token_ids
 
     config = planned.config.tokenize
     if "tokenize" in planned.pending and (config.chat_template or planned.config.sft_data.path is not None):
-        special = token_ids(directory, read_json(directory / "tokenizer_config.json"))
+        special = token_ids(directory, read_object(directory / "tokenizer_config.json"))
         load_template(directory, special, config.enable_thinking).check(system_turns(config))

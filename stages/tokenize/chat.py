@@ -14,12 +14,12 @@ from typing import Any
 from jinja2 import TemplateError
 
 from stages.base.errors import InputError
-from stages.base.files import read_text, understood
+from stages.base.files import read_optional_object, read_text, understood
 from stages.fetch.config import BASE_TEMPLATE, TEMPLATE
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
 from stages.tokenize.sandbox import Sandbox
 from stages.tokenize.text import Turn
-from stages.tokenizer import IM_END, IM_START, read_json
+from stages.tokenizer import IM_END, IM_START
 
 GUARD = "\ufdd0"  # a code point that Unicode reserves for internal use
 QUESTION = "How many are 12 + 30 apples?"
@@ -158,7 +158,7 @@ def load_template(
     """
     path = directory / "tokenizer_config.json"
     with understood(path, "a chat template"):
-        settings = read_json(path) if path.is_file() else {}
+        settings = read_optional_object(path)
         source, tokens = settings.get("chat_template"), named_tokens(settings)
         if isinstance(source, list):  # several, each with a name
             source = {entry["name"]: entry["template"] for entry in source}.get("default", "")

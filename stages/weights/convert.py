@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
-from stages.base.files import read_json
+from stages.base.files import read_object, understood
 from stages.models.config import Dtype, ModelConfig, Shape
 from stages.models.families import family_of
 from stages.weights.complete import as_source, write_complete
@@ -117,9 +117,8 @@ def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[st
 
 
 def _read_name_map(file: Path) -> tuple[Dtype | None, dict[str, tuple[str, ...]]]:
-    try:
-        values = read_json(file)
+    remedy = "run convert again"
+    values = read_object(file, remedy)
+    with understood(file, "a name map", remedy):
         names = {str(name): tuple(map(str, parts)) for name, parts in values["tensors"].items()}
         return values["dtype"], names
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(file, None, f"is not a name map ({error})", "run convert again") from None

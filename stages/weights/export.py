@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import InputError
+from stages.base.files import read_object
 from stages.models.config import Dtype, Shape
 from stages.models.decoder import HEADS
 from stages.models.families import family_of, tensor_shapes, weights_of
@@ -170,21 +171,16 @@ def _copy_remaining(reference: Path, out: Path, dtype: Dtype | None) -> None:
             shutil.copyfile(file, out / file.name)
     if dtype is None:
         return
-    config = _read_object(out / "config.json")
+    config = read_object(out / "config.json")
     config["torch_dtype"] = dtype
     if "dtype" in config:  # transformers reads the newer name first
         config["dtype"] = dtype
     _write_object(out / "config.json", config)
     if (out / INDEX_NAME).is_file():
-        index = _read_object(out / INDEX_NAME)
+        index = read_object(out / INDEX_NAME)
         total = sum(tensor.nbytes for tensor in open_directory(out).values())
         index["metadata"] = index.get("metadata", {}) | {"total_size": total}
         _write_object(out / INDEX_NAME, index)
-
-
-def _read_object(file: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return values
 
 
 def _write_object(file: Path, values: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from stages.base.errors import ConfigError, InputError
-from stages.base.files import read_json
+from stages.base.files import read_object
 from stages.base.reader import read
 from stages.models.config import Dtype, Shape
 from stages.models.config_keys import refused
@@ -26,13 +26,7 @@ def read_shape(directory: Path) -> Shape:
         ConfigError: a key is missing, of a wrong type or not supported.
     """
     file = directory / "config.json"
-    try:
-        values = read_json(file)
-        if not isinstance(values, dict):
-            raise ValueError("it must be an object")
-    except (OSError, ValueError) as error:
-        rule = f"is needed and not readable ({error})"
-        raise InputError(file, None, rule, "give a Hugging Face directory") from None
+    values = read_object(file, "give a Hugging Face directory")
     family = recognised(values)
     if family is None:
         rule = f"must be one of a {known()} model (ours: stages/models)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.errors import InputError
-from stages.base.files import read_json
+from stages.base.files import read_object
 from stages.models.tensor_layout import Box, TensorLayout, full_box, slice_of, slice_shape
 from stages.weights.ckpt import read_ckpt
 from stages.weights.header import Header, StoredTensor, read_header
@@ -124,11 +124,8 @@ def _indexed(index: Path) -> dict[str, StoredTensor]:
 
 def read_weight_map(index: Path) -> dict[str, str]:
     """Return tensor name -> file name from model.safetensors.index.json or param_name_map.json."""
-    try:
-        values = read_json(index)
-    except (OSError, ValueError) as error:
-        raise InputError(index, None, f"is not readable JSON ({error})", "download it again") from None
-    files = values.get("weight_map", values) if isinstance(values, dict) else values
+    values = read_object(index, "download it again")
+    files = values.get("weight_map", values)
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise InputError(index, None, "must map tensor names to file names", "download it again")
     for name, file in files.items():

@@ -4,7 +4,15 @@ import socket
 import pytest
 
 from stages.base.errors import InputError
-from stages.base.files import open_regular, parse_json, read_json, read_text, understood
+from stages.base.files import (
+    open_regular,
+    parse_json,
+    read_json,
+    read_object,
+    read_optional_object,
+    read_text,
+    understood,
+)
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "directory"])
@@ -47,6 +55,17 @@ def test_malformed_json_is_a_value_error(content, tmp_path):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError):
         read_json(tmp_path / "file")
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"[]", b"\xff"])
+def test_a_file_without_an_object_is_refused_with_the_remedy(content, tmp_path):
+    file = tmp_path / "file"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(InputError, match=f"{file}: .*; write it again"):
+        read_object(file, "write it again")
+    if content is None:
+        assert read_optional_object(file) == {}
 
 
 @pytest.mark.parametrize(

@@ -141,5 +141,5 @@ def test_config_json_is_required(tmp_path):
         convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
     for content in ("[]", "{"):
         file.write_text(content)
-        with pytest.raises(InputError, match=r"config.json: is needed and not readable"):
+        with pytest.raises(InputError, match=r"config.json: .*give a Hugging Face directory"):
             convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
