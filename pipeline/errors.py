@@ -27,28 +27,33 @@ class StoreError(Exception):
     """The artifact store cannot be read or written, or an artifact in it is damaged."""
 
     @classmethod
-    def from_os_error(cls, error: OSError, where: Path) -> StoreError:
-        """Create an error from a failed system call on the store, with a remedy."""
-        writable = f"make it writable for you, or {ELSEWHERE}"
+    def from_os_error(cls, error: OSError, where: Path, elsewhere: str = ELSEWHERE) -> StoreError:
+        """Create an error from a failed system call on files below `where`, with a remedy."""
+        writable = f"make it writable for you, or {elsewhere}"
         remedies = {
             errno.ENOENT: "somebody removed it meanwhile: type the same command again",
-            errno.ENOSPC: f"free space there, or {ELSEWHERE}",
-            errno.EDQUOT: f"free quota there, or {ELSEWHERE}",
+            errno.ENOSPC: f"free space there, or {elsewhere}",
+            errno.EDQUOT: f"free quota there, or {elsewhere}",
             errno.EACCES: writable,
             errno.EPERM: writable,
-            errno.EROFS: ELSEWHERE,
+            errno.EROFS: elsewhere,
         }
-        remedy = remedies.get(error.errno or 0, ELSEWHERE)
+        remedy = remedies.get(error.errno or 0, elsewhere)
         return cls(f"{error.filename or where}: {error.strerror}; {remedy}")
 
 
 @contextlib.contextmanager
-def store_errors(where: Path) -> Iterator[None]:
-    """Raise failed system calls of the code inside, which uses the store, as StoreError with a remedy."""
+def store_errors(where: Path, elsewhere: str = ELSEWHERE) -> Iterator[None]:
+    """Raise failed system calls of the code inside, which uses files below `where`, as StoreError.
+
+    Args:
+        where: the store or another directory.
+        elsewhere: remedy if it cannot be used.
+    """
     try:
         yield
     except OSError as error:
-        raise StoreError.from_os_error(error, where) from error
+        raise StoreError.from_os_error(error, where, elsewhere) from error
 
 
 class NoResult(StoreError):

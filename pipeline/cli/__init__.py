@@ -96,7 +96,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _move_overrides(options: argparse.Namespace) -> None:
     """Move overrides to `options.overrides` if argparse took them for an argument that was omitted."""
-    for name in ("compare", "words", "stage", "run"):
+    for name in ("compare", "words", "stage", "run", "other"):
         value = getattr(options, name, None)
         if isinstance(value, list):
             options.overrides = [*(word for word in value if "=" in word), *options.overrides]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, output_errors
 from pipeline.config.load import derived_values
 from pipeline.errors import Exit
 from pipeline.terminal import console
@@ -124,7 +124,9 @@ def strategy(options: Namespace) -> int:
     layout = read(RoleLayout, values["layout"][options.role], path)
     for warning in warnings(model, layout):
         print(f"warning: {path}: {warning}", file=sys.stderr)
-    write_strategy(model, layout, options.out, path, options.role if options.names == "mindrlhf" else None)
+    role = options.role if options.names == "mindrlhf" else None
+    with output_errors(options.out):
+        write_strategy(model, layout, options.out, path, role)
     print(f"{options.out}: strategy files of {layout.cards} ranks, {layout.name}")
     return Exit.DONE
 
@@ -136,7 +138,7 @@ def run_tool(name: str, options: Namespace) -> int:
     arguments = {key: getattr(options, key) for key in (*tool.paths, *tool.options)}
     if text := unused_index(arguments.get("reference", options.source)):
         print(f"warning: {text}", file=sys.stderr)
-    with _progress(name) as progress:
+    with output_errors(options.out), _progress(name) as progress:
         function(**arguments, progress=progress)
     files = [file for file in options.out.rglob("*") if file.is_file()]
     size = shown_bytes(sum(file.stat().st_size for file in files))

@@ -32,6 +32,7 @@ VALUE = re.compile(
 LABELS = ("model.name", "dataset.name", "layout.name", "engine.name", "launcher.name")
 """Keys with the name of a group's choice, which cannot be overridden; a test checks that none is missing."""
 KIND = "compose"
+BUILT_IN = Path(__file__).parents[2] / "conf"
 LAYOUTS = "grpoflow://layouts"
 """Layouts by their names (hydra_plugins), last in Hydra's search path."""
 
@@ -52,7 +53,8 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     Raises:
         NotComposed: an override is malformed, or names a choice or a key that does not exist.
     """
-    files = _states(config_files(config_dir).values())
+    roots = [BUILT_IN, *([config_dir] if config_dir else [])]
+    files = _states(file for root in roots for file in _files_below(root).values())
     content = {
         "overrides": list(overrides),
         "config_dir": str(config_dir.resolve()) if config_dir else None,
@@ -109,6 +111,8 @@ def _compose_choices(overrides: tuple[str, ...], config_dir: Path | None, files:
 
     if config_dir is not None and not config_dir.is_dir():
         raise NotComposed([Problem("--config-dir", config_dir, "must be a directory")])
+    if config_dir is not None and (problems := list(_unused_files(config_dir))):
+        raise NotComposed(problems)
     path = [] if config_dir is None else [f"file://{config_dir.resolve()}", LAYOUTS]
     searched = [f"hydra.searchpath={word(path)}"] if path else []
     GlobalHydra.instance().clear()  # Hydra refuses a second composition inside @hydra.main otherwise
@@ -117,16 +121,25 @@ def _compose_choices(overrides: tuple[str, ...], config_dir: Path | None, files:
 
 
 def config_files(config_dir: Path | None) -> dict[str, Path]:
-    """Return the files that composition may read, by relative path in a fixed order."""
-    roots = [Path(__file__).parents[2] / "conf", *([config_dir] if config_dir else [])]
+    """Return the files that composition may read, by relative path; a built-in file takes precedence."""
+    return {**(_files_below(config_dir) if config_dir else {}), **_files_below(BUILT_IN)}
+
+
+def _files_below(root: Path) -> dict[str, Path]:
+    """Return the configuration files of a directory by relative path, in a fixed order."""
     patterns = ("*.y*ml", "*/*.y*ml", "*/*/*.y*ml")  # rglob would not follow links to directories
-    return {
-        str(file.relative_to(root)): file
-        for root in reversed(roots)  # a built-in file takes precedence, as in Hydra
-        for pattern in patterns
-        for file in sorted(root.glob(pattern))
-        if file.is_file()  # Emacs marks a file that it edits with a link to nowhere
-    }
+    files = [file for pattern in patterns for file in sorted(root.glob(pattern))]
+    # Emacs marks a file that it edits with a link to nowhere
+    return {str(file.relative_to(root)): file for file in files if file.is_file()}
+
+
+def _unused_files(config_dir: Path) -> Iterator[Problem]:
+    """Yield a problem for each file that differs from the built-in file which is used instead."""
+    for name, file in _files_below(config_dir).items():
+        built_in = BUILT_IN / name
+        if built_in.is_file() and built_in.read_bytes() != file.read_bytes():
+            rule = f"is not used: the built-in {name} takes precedence"
+            yield Problem("--config-dir", file, rule, "give the file another name")
 
 
 def label_problems(overrides: Sequence[str]) -> Iterator[Problem]:

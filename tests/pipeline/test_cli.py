@@ -132,6 +132,15 @@ def test_invalid_or_excessive_ranks_are_refused(text, tmp_path, capsys):
     assert exit.value.code == 2 and "argument --ranks: " in capsys.readouterr().err
 
 
+def test_an_output_that_cannot_be_written_is_reported(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    tiny_hugging_face(tmp_path / "hf")
+    out = str(tmp_path / "file" / "out")
+    for words in (["strategy", "--out", out], ["convert", str(tmp_path / "hf"), out]):
+        assert main(["weights", *words]) == 1
+        assert f"error: {tmp_path / 'file'}" in capsys.readouterr().err
+
+
 def test_strategy_removes_files_of_another_layout(tmp_path):
     (tmp_path / "ckpt_strategy_rank_mine.ckpt").write_text("not a rank's")
     for layout in ("dp2_mp2_pp1", "dp1_mp2_pp1"):

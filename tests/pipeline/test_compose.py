@@ -49,6 +49,16 @@ def test_a_directory_may_have_any_name(name, tmp_path):
     assert compose(["report=mine"], tmp_path / name)["report"]["title"] == "here"
 
 
+def test_a_file_that_a_built_in_file_hides_is_refused(tmp_path):
+    (tmp_path / "train").mkdir()
+    copied = tmp_path / "train" / "grpo.yaml"
+    copied.write_bytes((module.BUILT_IN / "train" / "grpo.yaml").read_bytes())
+    assert compose([], tmp_path)["train"]["steps"] == 32
+    copied.write_text(copied.read_text().replace("steps: 32", "steps: 64"))
+    with pytest.raises(ConfigError, match=r"grpo\.yaml: is not used: the built-in train/grpo\.yaml"):
+        compose([], tmp_path)
+
+
 def test_a_file_that_an_editor_marks_with_a_link_to_nowhere_is_read(tmp_path):
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "mine.yaml").write_text("defaults: [default]\ntitle: here\n")

@@ -75,7 +75,7 @@ class Remote:
 
         `on_result` is called in the caller's thread with each result when it is there.
         """
-        self._system()  # connect once
+        self._retry("", lambda system: system)  # connects once
         pool = ThreadPoolExecutor(1 if self.scheme in SSH else 8)  # an SSH connection serves one thread
         try:
             futures = [pool.submit(function, item) for item in items]

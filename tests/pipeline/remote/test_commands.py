@@ -100,6 +100,11 @@ def test_password_in_an_address_is_refused_and_not_shown(key, tmp_path, monkeypa
     assert not any(b"hush" in file.read_bytes() for file in files)
 
 
+def test_plan_goes_on_without_a_server_that_refuses_connections(tmp_path, capsys):
+    assert main(["plan", "remote=sftp://127.0.0.1:1/x", f"store={tmp_path}"]) == 10
+    assert "Unable to connect to port 1 on 127.0.0.1; planned without it" in capsys.readouterr().err
+
+
 def test_address_from_the_environment_can_be_overridden(monkeypatch):
     monkeypatch.setenv("GRPOFLOW_REMOTE", "s3://bucket/team")
     assert load([]).remote.url == "s3://bucket/team"
