@@ -20,8 +20,7 @@ from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES
 from stages.fetch.user_files import external_files
 from stages.report.artifacts import READS
-from stages.rewards.config import BUILTIN, RewardConfig
-from stages.rewards.judge import NUMBERS, judge_of
+from stages.rewards.config import BUILTIN, NUMBERS, RewardConfig, judge_of
 
 Digest = Callable[[Path], str]
 

@@ -18,7 +18,7 @@ from stages.grpo import checkpoint_files
 from stages.grpo.config import decay_corrections
 from stages.grpo.rules import EXAMPLES, PROMPTS, TRAINER, Held
 from stages.grpo.rules import SFT as SFT_RULES
-from stages.rewards.judge import NUMBERS, judge_of
+from stages.rewards.config import NUMBERS, judge_of
 from stages.weights.config import SPLIT as SPLIT_RULES
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from stages.grpo.config import EvaluateConfig, RolloutConfig
 from stages.grpo.rules import EVALUATE
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
+from stages.rewards.judge import are_right, warn_of_words
 from stages.weights.dtypes import Array
 from stages.weights.names import renamed
 from stages.weights.sources import open_directory
@@ -90,20 +91,6 @@ def run(context: Context) -> None:
     (context.output / "samples.jsonl").write_text(text, encoding="utf-8")
 
 
-def warn_of_words(context: Context, reward: RewardConfig, solutions: Sequence[str]) -> None:
-    """Warn of ground truths that no answer matches, if accuracy compares numbers."""
-    from stages.rewards.functions import holds_number
-    from stages.rewards.judge import NUMBERS, judge_of
-
-    compares = judge_of(reward) == NUMBERS
-    words = [solution for solution in solutions if compares and not holds_number(solution)]
-    if words:
-        context.warn(
-            f"{len(words)} of {len(solutions)} held-out ground truths hold no number, for example "
-            f"{words[0][:80]!r}: accuracy counts every answer to them as wrong; compare the rewards instead"
-        )
-
-
 def weights(artifact: Path, strategies: Path | None, shape: ModelConfig) -> dict[str, Array]:
     """Read the full parameters of an artifact: rank directories in train/, or a Hugging Face directory."""
     if strategies is not None and (artifact / "train").is_dir():
@@ -123,7 +110,6 @@ def answer(
 ) -> Answers:
     """Complete all prompts greedily and the first ones by sampling, and score the completions."""
     from stages.grpo.sampling import uniforms
-    from stages.rewards.judge import are_right
     from stages.rewards.score import check_failures, score
 
     texts, tokens = complete(greedy, prompts, vocabulary, None)

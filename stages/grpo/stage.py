@@ -20,6 +20,7 @@ from stages.grpo.rules import PROMPTS, TRAIN, TRAINER, Held
 from stages.grpo.validation import Best, DivergedError
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
+from stages.rewards.judge import warn_of_words
 
 if TYPE_CHECKING:
     from stages.grpo.checkpoint import Checkpoints
@@ -49,6 +50,8 @@ def run(context: Context) -> None:
     vocabulary = Vocabulary.of(context.inputs["fetch"], job.model)
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
     training, held_out = hold_out(prompts, job.train)
+    if held_out is not None and rank == 0:
+        warn_of_words(context, job.reward, held_out.solutions)
     trainer = Trainer(job, rank, world, training, vocabulary, held_out)
     checkpoints = Checkpoints(
         context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,

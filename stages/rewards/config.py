@@ -13,6 +13,8 @@ from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
 BUILTIN = (*ITEM_REWARDS, "maths", *LENGTH_REWARDS)
+NUMBERS = "accuracy"
+"""Function that compares the numbers of answers and ground truths."""
 DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -37,6 +39,11 @@ def uses(config: RewardConfig, name: str) -> bool:
     """Return True if a function is part of the reward, or tells right from wrong in it (cosine)."""
     by_length = config.length if "cosine" in config.functions else None
     return name in config.functions or (by_length is not None and by_length.correct_by == name)
+
+
+def judge_of(config: RewardConfig | None) -> str:
+    """Return the name of the reward's function for formulas or puzzles, else that for numbers."""
+    return next((name for name in ("maths", "knights") if config is not None and uses(config, name)), NUMBERS)
 
 
 RULES = Rules[RewardConfig]("reward", "ours: stages/rewards")

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 
-from stages.rewards.config import RewardConfig, uses
+from stages.base.context import Context
+from stages.rewards.config import NUMBERS, RewardConfig, judge_of
+from stages.rewards.functions import holds_number
 from stages.rewards.score import check_failures, score_each
 
-NUMBERS = "accuracy"
-"""Function that compares numbers."""
-OTHERS = ("maths", "knights")
-"""Functions for ground truths that are no plain numbers."""
 
-
-def judge_of(reward: RewardConfig | None) -> str:
-    """Return the name of the reward's function for formulas or puzzles, else that for numbers."""
-    return next((name for name in OTHERS if reward is not None and uses(reward, name)), NUMBERS)
+def warn_of_words(context: Context, reward: RewardConfig, solutions: Sequence[str]) -> None:
+    """Warn of ground truths that no answer matches, if accuracy compares numbers."""
+    compares = judge_of(reward) == NUMBERS
+    words = [solution for solution in solutions if compares and not holds_number(solution)]
+    if words:
+        context.warn(
+            f"{len(words)} of {len(solutions)} held-out ground truths hold no number, for example "
+            f"{words[0][:80]!r}: accuracy counts every answer to them as wrong; compare the rewards instead"
+        )
 
 
 def are_right(

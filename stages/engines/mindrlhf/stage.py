@@ -37,7 +37,7 @@ from stages.engines.outside import (
     read_start,
     write_start,
 )
-from stages.rewards.functions import NUMBER
+from stages.rewards.functions import holds_number
 from stages.tokenize.records import read_columns
 from stages.tokenizer import load
 from stages.weights.strategy.stage import write_strategy
@@ -149,7 +149,7 @@ def check_truths(job: Job, tokenized: Path, fetched: Path) -> None:
         return
     ids = read_columns(tokenized / "train.mindrecord", ["pretrain_ids"])["pretrain_ids"]
     texts = load(fetched).decode_batch([row[row != job.model.token_ids.pad].tolist() for row in ids])
-    if without := [text for text in texts if NUMBER.search(text) is None]:
+    if without := [text for text in texts if not holds_number(text)]:
         rule = (
             f"{len(without)} of {len(texts)} ground truths have no number, for example {without[0]!r:.60}: "
             "mindrlhf ends with an IndexError at the first of them"

@@ -1,11 +1,12 @@
 import pytest
 
 from stages.base.errors import InputError
-from stages.rewards.config import RewardConfig
+from stages.rewards.config import RewardConfig, judge_of
 from stages.rewards.functions import ITEM_REWARDS
-from stages.rewards.judge import are_right, judge_of
+from stages.rewards.judge import are_right, warn_of_words
 from stages.rewards.length import LengthConfig
 from stages.rewards.limit import OutOfTimeError
+from tests.stages.fetch.settings import context
 
 TRUTH = "(1) Zoey is a knave\n(2) Oliver is a knight"
 PUZZLE = "<think>They lie.</think>\n<answer>Zoey is a knave. Oliver is a knight.</answer>"
@@ -50,3 +51,21 @@ def test_a_reward_by_length_is_judged_by_its_own_function():
         length = LengthConfig(10, 0.2, name, (1.0, 0.5), (-1.0, -0.5), -1.0)
         assert judge_of(reward("cosine", length=length)) == expected
         assert judge_of(reward("soft_overlong", length=length)) == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("function", "solutions", "expected"),
+    [
+        ("accuracy", ["18", "-3", "1,000", r"\frac{1}{2}"], ""),
+        ("knights", ["18", "A lies", "x"], ""),
+        (
+            "accuracy",
+            ["18", "A lies", "x"],
+            "2 of 3 held-out ground truths hold no number",
+        ),
+    ],
+)
+def test_ground_truths_without_a_number_are_reported(tmp_path, capsys, function, solutions, expected):
+    warn_of_words(context(tmp_path, "evaluate", {}), reward(function), solutions)
+    error = capsys.readouterr().err
+    assert expected in error and bool(error) == bool(expected)
