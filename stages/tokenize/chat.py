@@ -188,9 +188,9 @@ def named_tokens(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: text for key, text in texts.items() if isinstance(text, str)}
 
 
-def _tojson(value: Any, indent: int | None = None) -> str:
+def _tojson(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
     """Return JSON; unlike Jinja's filter, without HTML escapes."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 
 def _raise(message: str) -> None:

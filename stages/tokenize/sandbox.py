@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jinja2 import Template, TemplateRuntimeError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -43,6 +45,17 @@ class LimitedTemplate(Template):
         return "".join(parts)
 
 
+class Generation(Extension):
+    """The tag that marks the assistant's words for transformers; its body is rendered like any other text."""
+
+    tags = {"generation"}  # noqa: RUF012 (Jinja's interface)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return the body of the tag."""
+        lineno = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=lineno)
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """The environment of transformers' chat templates, with limits."""
 
@@ -51,7 +64,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         # not HTML: escaping would change the text
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
         self.steps = 0
         self.filters[_ITERATE] = self._iterate
         self.filters[_MEASURE] = _measure

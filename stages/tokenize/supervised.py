@@ -32,6 +32,8 @@ ROLES = {
 """Name of the speaker -> role."""
 UNREAD = ("system", "history", "tools", "tool_calls", "function_call", "reasoning_content")
 """Keys of rows and messages in use elsewhere; a conversation without their content would be another one."""
+EMPTY: tuple[object, ...] = (None, "", "[]", [])
+"""Values of such keys without content; some datasets have lists as JSON text."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _turn(message: Mapping[str, Any]) -> Turn | str:
 
 def _unread(values: Mapping[str, Any]) -> str:
     """Return which content of a row or message would be lost; an empty string if none."""
-    key = next((key for key in UNREAD if values.get(key)), None)
+    key = next((key for key in UNREAD if values.get(key) not in EMPTY), None)
     return f"has {key!r}, which is not read: write it into the turns' text, or remove it" if key else ""
 
 

@@ -90,6 +90,21 @@ def test_a_template_gets_the_variables_of_transformers():
     assert ChatTemplate(source, SPECIAL, "test").render([Turn("user", "hi")]) == "hi"
 
 
+@pytest.mark.parity
+def test_the_tag_generation_is_rendered_as_by_transformers():
+    source = (
+        "{% for m in messages %}{% set mark = '>' %}{{ m.role }}{% if m.role == 'assistant' %}"
+        "{%- generation %}{% set mark = '!' %}{{ m.content }}{{ mark }}\n{% endgeneration %}{% endif %}"
+        "{{ mark }}{% endfor %}"
+    )
+    turns = [Turn("user", "a"), Turn("assistant", "b")]
+    result = ChatTemplate(source, SPECIAL, "test").render(turns)
+    assert result == "user>assistantb!\n>"
+    rendering = pytest.importorskip("transformers.utils.chat_template_utils")
+    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+    assert rendering.render_jinja_template([messages], chat_template=source)[0] == [result]
+
+
 def test_a_malformed_template_is_named(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("{% for %}")
     with pytest.raises(InputError, match=r"chat_template\.jinja: its chat template is malformed"):
