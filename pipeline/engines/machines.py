@@ -31,7 +31,8 @@ def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: 
         workers: number of cards that it occupies.
     """
     settings, section, launcher = engine.settings(config), engine.settings_section, config.launcher
-    nodes = len(launch.nodes_of(workers, launcher))
+    joins_cluster = getattr(settings, "ray_address", None) is not None  # only its first node gets a script
+    nodes = 1 if joins_cluster else len(launch.nodes_of(workers, launcher))
     if launcher.name == "local":
         yield from _local(launcher, settings.container, section)
         if nodes > 1:

@@ -43,8 +43,7 @@ def run(
         LaunchError: one of these steps failed.
     """
     module = _module(spec)
-    # one log directory per attempt, because msrun would overwrite the logs of the previous one
-    work, logs = slot.work, slot.logs / f"attempt_{1 + len(list(slot.logs.glob('attempt_*')))}"
+    work, logs = slot.work, next_logs(slot.logs)
     logs.mkdir()
     _add_unwatched_steps(module, spec, work, logs)
     prepared = stage(f"{module.__name__}:prepare")
@@ -72,6 +71,12 @@ def run(
     collected = stage(f"{module.__name__}:collect")
     peak = max(outcome.peak_memory_gib for outcome in (prepared, program, collected))
     return Outcome(prepared.started, collected.ended, peak)
+
+
+def next_logs(directory: Path) -> Path:
+    """Return the log directory of a new attempt: msrun would overwrite the logs of the previous one."""
+    numbers = [int(path.name.rpartition("_")[2]) for path in directory.glob("attempt_[0-9]*")]
+    return directory / f"attempt_{1 + max(numbers, default=0)}"
 
 
 def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:

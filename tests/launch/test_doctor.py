@@ -9,9 +9,19 @@ from pathlib import Path
 import pytest
 
 from launch.machine import checks
+from launch.machine.memory import LIMITS, memory_bytes
 from stages.engines.mindrlhf import engine as mindrlhf
 
 GIB = 2**30
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_memory_of_a_container_counts(name, tmp_path):
+    machine, file = memory_bytes(tmp_path), tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    for text, size in (("max\n", machine), (f"{2**63 - 4096}\n", machine), (f"{2**28}\n", 2**28)):
+        file.write_text(text)
+        assert memory_bytes(tmp_path) == size
 
 
 def test_versions_of_another_interpreter():

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline import cli
 from pipeline.config.load import load
+from pipeline.engines.program import next_logs
 from pipeline.plan.graph import plan
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
@@ -86,6 +87,13 @@ def test_files_of_a_live_run_are_not_rendered_again(tmp_path, capsys):
         assert f"{slot.work}: a run uses these files now" in capsys.readouterr().err
         assert not list(slot.work.iterdir())
     assert cli.main(["run", "--render", *arguments]) == 0
+
+
+def test_removed_logs_do_not_stop_the_next_attempt(tmp_path):
+    assert next_logs(tmp_path).name == "attempt_1"
+    for number in (2, 10):  # the user has removed the others
+        (tmp_path / f"attempt_{number}").mkdir()
+    assert next_logs(tmp_path).name == "attempt_11"
 
 
 def test_a_script_that_runs_is_not_changed_when_it_is_rendered_again(tmp_path, capsys):

@@ -1,5 +1,7 @@
 """Rules of machines, which `run` checks when it starts; the others are in tests/pipeline/test_rules.py."""
 
+from pathlib import Path
+
 import pytest
 
 from pipeline import engines
@@ -7,6 +9,7 @@ from pipeline.config.load import load
 from pipeline.engines import machines
 
 NODES = ("engine=mindrlhf", "layout=dp1_mp2_pp2", "launcher.cards_per_node=2")
+DATA = Path(__file__).parents[1] / "data" / "gsm8k"
 ONE = (*NODES, "launcher.cards_per_node=4")
 SSH = (*NODES, "launcher=ssh")
 
@@ -52,6 +55,13 @@ def test_each_rule_has_a_breaking_and_a_passing_configuration(tmp_path, shell):
         assert any(problem.path == path and message in problem.rule for problem in result), (breaking, result)
         assert all(problem.remedy for problem in result), result
         assert problems_of_machines(*passing) == [], passing
+
+
+def test_an_existing_ray_cluster_is_reached_from_one_machine():
+    run = ("engine=mindspeed_rl", "layout=dp2_mp2_pp2", "launcher.cards_per_node=4", "dataset=gsm8k")
+    run = (*run, f"dataset.path={DATA}", "model.max_position_embeddings=8192")
+    assert [problem.path for problem in problems_of_machines(*run)] == ["cards"]
+    assert problems_of_machines(*run, "engine.ray_address='10.0.0.1:6379'") == []
 
 
 def test_a_machine_without_slurm_is_refused(monkeypatch):
