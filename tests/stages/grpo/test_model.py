@@ -5,6 +5,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 
+from stages.base.errors import InputError
 from stages.fetch.builtin import write_config
 from stages.grpo.batch import Batch
 from stages.grpo.model import CausalLM
@@ -110,3 +111,10 @@ def every_logit(network, prompt, length, completion):
     first = logits[: P * S].reshape(P, S, -1)[np.arange(P), length - 1]
     remaining = logits[P * S :].reshape(P * G, T - 1, -1)
     return np.concatenate([np.repeat(first, G, 0)[:, None], remaining], 1)
+
+
+def test_weights_of_another_model_are_refused():
+    model, other = small.model_config(), small.model_config(intermediate_size=64)
+    network = CausalLM(model, positions=8)
+    with pytest.raises(InputError, match=r"gate=\[64, 32\]: must have shape \[48, 32\]"):
+        network.load(fuse(other, small.weights(other)))
