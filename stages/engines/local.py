@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 
-OF_PROGRAMS = ("recompute", "select_recompute", "opt_offload")
-"""Keys of a layout that only outside programs read."""
+OF_PROGRAMS = ("use_seq_parallel", "recompute", "select_recompute", "opt_offload")
+"""Keys of a layout that change nothing for the embedded trainer, whose context_parallel is 1."""
 EXACT_GROUPS = (2, 4, 8, 16, 32)
 """Group sizes for which the mean of equal float32 rewards was always exact."""
 

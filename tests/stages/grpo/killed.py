@@ -17,12 +17,12 @@ from stages.grpo import stage, worker
 ACCURACY = (0.1, 0.3, 0.2, 0.2, 0.5, 0.4, 0.4, 0.3, 0.45, 0.2, 0.1)
 
 
-def main(spec, mesh="", count=0):
+def main(spec, place="", count=0):
     context = Context.load(Path(spec))
     worker.start(context.device_target)
     from stages.grpo import checkpoint, generator, learner
 
-    left, updates = {mesh: int(count)}, [0]
+    left, updates = {place: int(count)}, [0]
 
     def here(name):
         left[name] = left.get(name, 0) - 1

@@ -27,9 +27,9 @@ replaced what was the best before."""
 SAME = ("reward", "loss", "kl", "grad_norm", "entropy", "completion_length", "validation_accuracy")
 
 
-def attempt(file, *mesh):
+def attempt(file, *place):
     script = Path(__file__).with_name("killed.py")
-    command = [sys.executable, str(script), str(file), *map(str, mesh)]
+    command = [sys.executable, str(script), str(file), *map(str, place)]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": os.getcwd()}, capture_output=True, check=False
     )
@@ -63,10 +63,10 @@ def test_five_kills_change_nothing_and_the_best_checkpoint_is_retained(tmp_path)
 
     checkpoints = tmp_path / "work" / "grpo" / "checkpoints"
     (tmp_path / "work" / "grpo").rename(tmp_path / "uninterrupted")
-    for mesh in KILLS:
+    for place in KILLS:
         _, file, output = specify(tmp_path, "grpo", config)  # an empty output, the work directory as it is
-        code, messages = attempt(file, *mesh)
-        assert code == -signal.SIGKILL, (mesh, code, messages)
+        code, messages = attempt(file, *place)
+        assert code == -signal.SIGKILL, (place, code, messages)
         complete(checkpoints)
     assert complete(checkpoints)
     _, file, output = specify(tmp_path, "grpo", config)
