@@ -10,15 +10,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
+
+from launch.errors import LaunchError
 
 JOB_VARIABLE = "GRPOFLOW_JOB"
 """Environment variable with the name of the job."""
 STARTED_VARIABLE = "GRPOFLOW_STARTED"
 """Environment variable with a random text, carried by all processes of one start."""
 
+UNKILLABLE_S = 300.0
+"""Time after which a killed process counts as stuck in the kernel; freeing much memory takes long, too."""
 WAIT = """
 import os, sys
 if not os.read(0, 1):
@@ -32,13 +37,22 @@ def end_job(job: str, grace_s: float) -> list[int]:
 
 
 def end_processes(variable: str, value: str, grace_s: float = 0.0) -> list[int]:
-    """End the processes with an environment variable, as `end_job` does."""
+    """End the processes with an environment variable, as `end_job` does.
+
+    Raises:
+        LaunchError: a process does not end although it was killed.
+    """
     running = _processes_of(variable, value)
     ended = [process.pid for process in running]
     if running and grace_s > 0:
         _signal(running, signal.SIGTERM, grace_s)
         running = _processes_of(variable, value)
+    deadline = time.monotonic() + UNKILLABLE_S
     while running:  # processes forked during a scan are found by the next one
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(process.pid) for process in running)
+            rule = f"do not end {UNKILLABLE_S:.0f} s after SIGKILL: a device or a file system does not answer"
+            raise LaunchError(f"processes {pids} {rule}; repair that, or restart the machine")
         _signal(running, signal.SIGKILL, wait_s=5)
         running = _processes_of(variable, value)
     return ended

@@ -158,4 +158,4 @@ def output_errors(out: Path) -> AbstractContextManager[None]:
 
 def store_of(options: Namespace) -> Store:
     """Return the configured store."""
-    return Store(Path(load(options.overrides, options.config_dir).store).absolute())
+    return Store(Path(load(options.overrides, options.config_dir).store))

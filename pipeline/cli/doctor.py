@@ -83,9 +83,10 @@ def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str]) -> Non
 def examine(config: Config) -> dict[str, list[Check]]:
     """Check the machine, grpoflow's packages and the engines of the configuration."""
     written = sum(stage.bytes_written or 0 for stage in stages(config) if stage.skipped is None)
-    machine = [look.disk(Path(config.store).absolute(), written), look.port(config.launcher.master_port)]
+    store = Path(config.store).absolute()
+    machine = [look.disk(store, written), look.port(config.launcher.master_port)]
     if config.launcher.name == "ssh":
-        store, paths = Path(config.store).absolute(), node_paths(config, engines.chosen(config))
+        paths = node_paths(config, engines.chosen(config))
         problems = missing(config.launcher.ssh, config.launcher.hosts, paths, store)
         machine += [Check(f"host {host}", "problem", problem) for host, problem in problems]
     if config.launcher.name == "slurm":

@@ -1,5 +1,6 @@
 """`grpoflow logs` and `diagnose`: output of a stage, and the cause of a failure from logs alone."""
 
+import codecs
 import sys
 import time
 from argparse import Namespace
@@ -17,6 +18,7 @@ from stages.catalog import STAGES
 
 POLL_S = 0.3
 MAX_BYTES = 1 << 26
+DECODER = codecs.getincrementaldecoder("utf-8")
 
 
 def register(commands: Commands) -> None:
@@ -91,18 +93,20 @@ class Printer:
     def __init__(self) -> None:
         self._file: Path | None = None
         self._end = 0
+        self._decoder = DECODER("replace")  # a character may arrive in two parts
 
     def show(self, file: Path) -> None:
         """Print the new part of a log; a log that differs from the last one is printed from its start."""
         size = file.stat().st_size
         if file != self._file or size < self._end:
             self._file, self._end = file, max(0, size - MAX_BYTES)
+            self._decoder.reset()
             print(f"==> {file}", file=sys.stderr, flush=True)
         with file.open("rb") as stream:
             stream.seek(self._end)
             new = stream.read(size - self._end)
         self._end = size
-        sys.stdout.write(new.decode("utf-8", "replace"))
+        sys.stdout.write(self._decoder.decode(new))
         sys.stdout.flush()
 
 

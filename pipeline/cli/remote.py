@@ -136,7 +136,7 @@ def remote_(options: Namespace) -> int:
 def connect(options: Namespace) -> tuple[Remote, Store]:
     """Return the configured remote and the configured store."""
     config = load(options.overrides, options.config_dir)
-    return open_remote(config.remote), Store(Path(config.store).absolute())
+    return open_remote(config.remote), Store(Path(config.store))
 
 
 def _planned(options: Namespace) -> list[Key]:

@@ -21,7 +21,7 @@ from pipeline.cache import recall, remember
 from pipeline.config import suggestions
 from pipeline.config.grammar import parse, word
 from pipeline.config.resolvers import RESOLVERS
-from pipeline.config.sections import as_override, remote_problems
+from pipeline.config.sections import quote_address, remote_problems
 from pipeline.errors import NotComposed, Problem
 from pipeline.fingerprint import file_state
 from stages.base.redact import redact
@@ -67,7 +67,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     cached = recall(KIND, key)
     if isinstance(cached, dict):
         return cached
-    values = _compose([as_override(override) for override in overrides], config_dir, files)
+    values = _compose([quote_address(override) for override in overrides], config_dir, files)
     remember(KIND, key, values)
     return values
 

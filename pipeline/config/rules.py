@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pipeline import engines
 from pipeline.errors import Problem
 from stages.base.layout import ROLES, Role
-from stages.base.rules import Broken, Rules, at_most, divide, hold, multiple_of
+from stages.base.rules import Broken, Rules, at_most, divide, hold, indices, multiple_of
+from stages.catalog import STAGES
 from stages.fetch.config import DATASET, MODEL
 from stages.fetch.sources import FETCH
 from stages.grpo.rules import EVALUATE, TRAIN
@@ -46,6 +47,14 @@ def _store(config: Config) -> Broken:
     if not config.store.startswith("~"):
         return None
     return "must be a complete path: ~ is not replaced", f"use {os.path.expanduser(config.store)}"
+
+
+@RULES.row("remote.stages[{}]", "ours", each=indices("remote.stages"))
+def _remote_stage(config: Config, index: int) -> Broken:
+    """Require names of stages."""
+    if config.remote.stages[index] in STAGES:
+        return None
+    return "is no stage", f"known: {', '.join(STAGES)}"
 
 
 RULES.must(

@@ -60,7 +60,7 @@ class Config(Sections):
         return asdict(self)
 
 
-def as_override(override: str) -> str:
+def quote_address(override: str) -> str:
     """Return remote=URL in Hydra's grammar, which has no other way to set a group to a value."""
     key, _, url = override.partition("=")
     key = "remote.url" if key == "remote" else key

@@ -13,7 +13,7 @@ from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
-from pipeline.store.store import Manifest, Store
+from pipeline.store.store import NEVER_RUN, Manifest, Store
 from pipeline.terminal import NARROW, Table
 from stages.base.identity import identity
 from stages.models.config import ModelConfig
@@ -168,7 +168,7 @@ def _nearest(spec: StageSpec, manifests: Sequence[Manifest]) -> Manifest | None:
 
 
 def _reason(spec: StageSpec, problem: str, nearest: Manifest | None, running: set[str]) -> str:
-    if problem != "never run" or nearest is None:
+    if problem != NEVER_RUN or nearest is None:
         return problem
     different = differences(spec, nearest)
     upstream = [key.stage for key in spec.inputs.values() if key.stage in running]

@@ -75,8 +75,11 @@ def is_held(work: Path) -> bool:
 
 def find_all(root: Path, artifact: str) -> list[Path]:
     """Return the work directories of all attempts at STAGE/DIGITS, the one in use or last used first."""
-    slots = slot_directories(root / ".work", artifact)
-    return sorted(slots, key=lambda work: (is_held(work), work.stat().st_mtime), reverse=True)
+    slots = []
+    for work in slot_directories(root / ".work", artifact):
+        with contextlib.suppress(FileNotFoundError):  # its attempt has just ended
+            slots.append((is_held(work), work.stat().st_mtime, work))
+    return [work for *_, work in sorted(slots, reverse=True)]
 
 
 def slot_directories(parent: Path, artifact: str) -> list[Path]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pipeline.config.compose import flat
 from pipeline.config.grammar import parse
-from pipeline.config.sections import Config, as_override
+from pipeline.config.sections import Config, quote_address
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
@@ -152,7 +152,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
         ConfigError: an override is malformed, has no list of values, or is a setting of Hydra.
     """
     choices: dict[str, list[str]] = {}
-    for override in map(parse, map(as_override, overrides)):
+    for override in map(parse, map(quote_address, overrides)):
         key = override.get_key_element()
         if key.lstrip("+~").startswith("hydra"):
             rule = "is a setting of Hydra's own sweeps"

@@ -50,6 +50,7 @@ TABLES: dict[tuple[str, ...], str] = {
     ("engine=local",): """
 run.store  store=''  ->  store=x
 run.store  store='~/x'  ->  store=x
+run.remote_stage  remote.stages=[tokenise]  ->  remote.stages=[tokenize]
 run.hidden_size  model.hidden_size=130  ->  model.hidden_size=128
 run.even_heads  model.hidden_size=132  ->  model.hidden_size=136
 run.num_key_value_heads  model.num_key_value_heads=3 layout=dp2_mp1_pp1  ->  model.num_key_value_heads=4 layout=dp2_mp1_pp1

@@ -7,7 +7,7 @@ import pytest
 from pipeline.cli import logs, main
 from pipeline.config.load import load
 from pipeline.run.origin import origin
-from pipeline.store import history, leases
+from pipeline.store import attempt, history, leases
 
 ARTIFACTS = {"split": "split/0123456789abcdef", "grpo": "grpo/fedcba9876543210"}
 
@@ -50,6 +50,21 @@ def test_the_selected_log_is_printed(store, words, text, capsys):
     assert main(["logs", *words.split(), f"store={store}"]) == 0
     shown = capsys.readouterr()
     assert shown.out == text and shown.err.startswith(f"==> {store / '.logs'}")
+
+
+def test_a_character_that_arrives_in_two_parts_is_printed(tmp_path, capsys):
+    printer, content = logs.Printer(), "训练\n".encode()
+    for end in (1, 4, len(content)):
+        (tmp_path / "log").write_bytes(content[:end])
+        printer.show(tmp_path / "log")
+    assert capsys.readouterr().out == "训练\n"
+
+
+def test_an_attempt_that_ends_meanwhile_is_left_out(tmp_path, monkeypatch):
+    paths = [tmp_path / ".work" / name for name in ("grpo-ab", "grpo-ab+1")]
+    paths[1].mkdir(parents=True)
+    monkeypatch.setattr(attempt, "slot_directories", lambda parent, artifact: paths)
+    assert attempt.find_all(tmp_path, "grpo/ab") == paths[1:]
 
 
 def test_missing_logs_are_refused(store, capsys):
