@@ -12,7 +12,7 @@
 VENV ?= .venv
 PYTHON ?= $(firstword $(foreach p,python3.11 python3.10,$(shell $(p) -c 'import ensurepip, venv' 2>/dev/null && echo $(p))))
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(INSTALL_OPTIONS)
 
 MARKER ?= upstream
 WORKERS ?= 3
