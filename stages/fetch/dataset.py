@@ -11,7 +11,7 @@ from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
 from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files
 from stages.fetch.download import Downloaded, Progress, adopt, link
-from stages.fetch.jsonl import check_file, write_rows
+from stages.fetch.jsonl import check_split, write_rows
 from stages.fetch.listing import Listed, matching
 from stages.fetch.sources import FetchConfig
 from stages.fetch.user_files import split_files
@@ -96,19 +96,14 @@ def _put_splits(
     """Check every file and put it into the artifact; return the result."""
     files = {split: files.get(split, []) for split in SPLITS}
     checks = {
-        split: [check_file(file, dataset.columns, dataset.max_bad_share) for file in paths]
-        for split, paths in files.items()
+        split: check_split(paths, dataset.columns, dataset.max_bad_share) for split, paths in files.items()
     }
     names = {split: _names(split, paths) for split, paths in files.items()}
-    rows = {split: sum(check.rows for check in file_checks) for split, file_checks in checks.items()}
     result = {
         "files": names,
-        "rows": _limit_rows(dataset, files, rows),
-        "bad_lines": {split: sum(check.bad for check in parts) for split, parts in checks.items()},
-        "bad_listed": {
-            split: [dataclasses.asdict(line) for check in parts for line in check.listed]
-            for split, parts in checks.items()
-        },
+        "rows": _limit_rows(dataset, files, {split: check.rows for split, check in checks.items()}),
+        "bad_lines": {split: check.bad for split, check in checks.items()},
+        "bad_listed": {split: [*map(dataclasses.asdict, check.listed)] for split, check in checks.items()},
     }
     for split, paths in files.items():
         for name, file in zip(names[split], paths, strict=True):

@@ -1,7 +1,7 @@
 """Questions and answers: rows read from JSON lines, a JSON array or Parquet, and written as JSON lines."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class FileCheck:
-    """Summary of one file's rows."""
+class SplitCheck:
+    """Summary of a split's rows."""
 
     rows: int
     bad: int
@@ -51,28 +51,30 @@ def _as_row(record: Record, columns: ColumnsConfig) -> Row | BadLine:
     return Row(record.line, values[columns.prompt], values[columns.answer])
 
 
-def check_file(path: Path, columns: ColumnsConfig, max_bad_share: float) -> FileCheck:
-    """Read `path` to the end.
+def check_split(paths: Sequence[Path], columns: ColumnsConfig, max_bad_share: float) -> SplitCheck:
+    """Read the files of a split to their end.
 
     Raises:
         InputError: more than `max_bad_share` of the lines are bad (the first is named), or no row is left.
     """
     rows = bad = 0
-    listed: list[BadLine] = []
-    for entry in read_lines(path, columns):
-        if isinstance(entry, Row):
-            rows += 1
-        else:
-            bad += 1
-            listed += [entry] if bad <= LISTED else []
+    listed: list[tuple[Path, BadLine]] = []
+    for path in paths:
+        for entry in read_lines(path, columns):
+            if isinstance(entry, Row):
+                rows += 1
+            else:
+                bad += 1
+                listed += [(path, entry)] if bad <= LISTED else []
     if bad and bad / (rows + bad) > max_bad_share:
-        counts = f"({bad} bad lines of {rows + bad}, {max_bad_share:.0%} tolerated)"
+        file, line = listed[0]
+        rule = f"{line.reason} ({bad} bad lines of {rows + bad}, {max_bad_share:.0%} tolerated)"
         last = "raise dataset.max_bad_share" if rows else "give JSON lines, a JSON array or Parquet"
         remedy = f"correct the lines, set dataset.columns, or {last}"
-        raise InputError(row_position(path, listed[0].line), None, f"{listed[0].reason} {counts}", remedy)
-    if not rows:
-        raise InputError(path, None, "holds no rows", "give JSON lines, a JSON array or Parquet")
-    return FileCheck(rows, bad, tuple(listed))
+        raise InputError(row_position(file, line.line), None, rule, remedy)
+    if paths and not rows:
+        raise InputError(paths[0], None, "holds no rows", "give JSON lines, a JSON array or Parquet")
+    return SplitCheck(rows, bad, tuple(line for _, line in listed))
 
 
 def write_rows(path: Path, rows: Iterable[tuple[str, str]], columns: ColumnsConfig) -> None:

@@ -43,6 +43,23 @@ def test_bad_lines_are_an_error_or_a_count(tmp_path):
     assert result["bad_listed"]["train"] == [{"line": 2, "reason": "blank line"}]
 
 
+def test_the_share_of_bad_lines_is_that_of_all_shards(tmp_path, hub):
+    hub.repositories["dataset/me/rows"] = {
+        "train-0.jsonl": b"no JSON\n" + ROWS[0].encode(), "train-1.jsonl": "".join(ROWS[1:9]).encode(),
+    }  # fmt: skip
+    changes = {
+        "source": "modelscope", "hub": {"id": "me/rows", "revision": "v1"},
+        "files": files("train-*.jsonl", None), "test_rows": 2,
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MODELSCOPE_ENDPOINT", hub.url)
+        _, result = run(tmp_path / "1", max_bad_share=0.1, **changes)
+        with pytest.raises(InputError, match=r"train-0\.jsonl:1: not JSON.*1 bad lines of 10"):
+            run(tmp_path / "2", max_bad_share=0.09, **changes)
+    assert (result["rows"]["train"], result["bad_lines"]["train"]) == (7, 1)
+    assert [line["line"] for line in result["bad_listed"]["train"]] == [1]
+
+
 def test_a_file_of_another_kind_is_refused_with_those_that_are_read(tmp_path):
     (tmp_path / "train.csv").write_text("question,answer\n1+1?,#### 2\n")
     with pytest.raises(InputError, match=r"csv:1: not JSON.* or give JSON lines, a JSON array or Parquet"):
