@@ -16,6 +16,7 @@ PLAIN: Mapping[str, tuple[object, str]] = {
     "lora_rank": (0, "trains all weights"),
     "max_kl": (None, "does not stop by KL"),
     "resume_from": (None, "cannot resume from another run's checkpoint"),
+    "loggers": ((), "gives its numbers to TensorBoard alone"),
 }
 """Key -> the only value that programs implement, and what they do."""
 LOSS = "importance_sampling_level use_bias_correction_kl mask_truncated_completions"

@@ -31,6 +31,7 @@ UNSUPPORTED = {
     "loss_type": "dapo", "scale_advantages": "false", "importance_sampling_level": "sequence",
     "use_bias_correction_kl": "true", "mask_truncated_completions": "true", "resample_rounds": "1",
     "validate_every": "1", "lora_rank": "4", "max_kl": "1.0", "resume_from": "/x",
+    "loggers": "[wandb]",
 }  # fmt: skip
 """A value of each key of PLAIN that no outside engine supports."""
 
@@ -174,7 +175,6 @@ mindrlhf_common.max_grad_norm  train.max_grad_norm=0.5
 mindrlhf.upstream  +engine.upstream.grpo_config.rl_config.beta=0.1  ->  train.beta=0.1
 mindrlhf.upstream  +engine.upstream.grpo_config.profiler_config.profile=1  ->  +engine.upstream.grpo_config.profiler_config.profile=true
 mindrlhf.upstream  +engine.upstream.model.train.model.model_config.offset=1  ->  +engine.upstream.model.train.model.model_config.fused_rms_norm=false
-mindrlhf.loggers  train.loggers=[wandb]
 run.attention_heads  layout=dp1_mp8_pp1
 """
     + plain("mindrlhf_common"),

@@ -125,7 +125,7 @@ plain(
     {
         "grpo_models.py": f"loss_type {LOSS}",
         "grpo_trainer.py": "scale_advantages resample_rounds validate_every lora_rank max_kl",
-        "train_worker.py; grpo_one_stage.py": "resume_from",
+        "train_worker.py; grpo_one_stage.py": "resume_from loggers",
     },
 )
 RULES.must("train.max_grad_norm", be(1.0, "the training cell clips at 1.0"), "wrapper.py, max_grad_norm")

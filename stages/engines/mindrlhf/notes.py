@@ -36,6 +36,12 @@ def notes(job: Job) -> Iterator[str]:
             "made without ratio and clipping, so that train.epsilon_low and epsilon_high have no effect "
             "(grpo_models.py, construct)"
         )
+    layout = job.layout.train
+    if layout.pipeline_stage == 1 and layout.micro_batch_num > 1:
+        yield (
+            f"layout.train.micro_batch_num={layout.micro_batch_num}: mindrlhf reads it in a pipeline "
+            "only (train_worker.py, compile); engine.batch_size is the number of rows at once"
+        )
     yield from job.tutorial.notes
     yield from upstream.notes("engine", job.engine.upstream)
     if job.train.weight_decay != 0.1:

@@ -137,9 +137,6 @@ RULES.must(
     value=lambda job: job.seq_length,
 )
 RULES.must(
-    "train.loggers", be((), "mindrlhf logs to TensorBoard alone"), "grpo_trainer.py, _init_tensorboard"
-)
-RULES.must(
     "train.checkpoint_every",
     at_least(1, remedy="set it to the steps between checkpoints"),
     "grpo_trainer.py, save_ckpt_interval",

@@ -20,6 +20,11 @@ def notes(job: Job) -> Iterator[str]:
         yield f"engine.mindspeed_rl_home: {'; '.join(defect)}"
     if engine.use_integrated_worker:
         yield "integrated worker: the reference runs in layout.train, layout.reference changes nothing"
+    if job.actor.micro_batch_num != job.actor.pipeline_stage:
+        yield (
+            f"layout.train.micro_batch_num={job.actor.micro_batch_num} changes nothing: the number of "
+            "micro-batches follows from engine.micro_batch_size"
+        )
     if engine.micro_batch_size > 1:
         yield (
             f"engine.micro_batch_size={engine.micro_batch_size}: losses are means over the tokens of a "

@@ -18,6 +18,7 @@ plain(
         f"{_TRAINER}, group_norm": "scale_advantages",
         _TRAINER: "validate_every lora_rank max_kl",
         "cli/train_grpo.py": "resample_rounds",
+        "ours: stages/engines/mindspeed_rl/logs.py": "loggers",
         "megatron/training/checkpointing.py": "resume_from",
     },
 )

@@ -22,6 +22,12 @@ def test_few_replicas_generate_few_different_completions(overrides, distinct, no
     assert any("completions of a prompt only" in note for note in notes.notes(job)) is noted
 
 
+@pytest.mark.parametrize(("layout", "noted"), [("dp2_mp4_pp1", True), ("dp1_mp4_pp2", False)])
+def test_micro_batches_without_a_pipeline_are_noted(layout, noted):
+    job = job_of("model=qwen2_5_7b", f"layout={layout}", "layout.train.micro_batch_num=4")
+    assert any("layout.train.micro_batch_num=4" in note for note in notes.notes(job)) is noted
+
+
 @pytest.mark.parametrize(("variant", "noted"), [("base", True), ("instruct", False)])
 def test_an_end_token_that_is_also_padding_is_noted(variant, noted):
     job = job_of(*SEVEN, f"model.variant={variant}")

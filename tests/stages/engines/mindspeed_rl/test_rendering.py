@@ -8,6 +8,7 @@ import yaml
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from stages.engines.mindspeed_rl import train
+from stages.engines.mindspeed_rl.notes import notes
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.outside import dump
 from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, job_of, paths
@@ -112,3 +113,9 @@ def test_training_gets_every_card_and_the_users_environment():
     program, *arguments = command.program
     assert program == "/path/to/MindSpeed-RL/cli/train_grpo.py"
     assert arguments == ["--config-path=/run/configs", "--config-name=train", "hydra.run.dir=/run/hydra"]
+
+
+@pytest.mark.parametrize(("count", "noted"), [("null", False), ("2", False), ("8", True)])
+def test_a_number_of_micro_batches_is_noted(count, noted):
+    job = job_of("model=qwen2_5_7b", "layout=dp2_mp2_pp2", f"layout.train.micro_batch_num={count}")
+    assert any("layout.train.micro_batch_num=8 changes nothing" in note for note in notes(job)) is noted
