@@ -15,7 +15,7 @@ command -v sbatch >/dev/null || { echo "error: sbatch: not found; launcher=slurm
 state() { squeue -h -o %T -u "$(id -un)" -n "$name" 2>/dev/null; }
 scancel -u "$(id -un)" -n "$name"  # jobs of an earlier attempt
 while now=$(state) && [ -n "$now" ]; do sleep 1; done
-id=$(sbatch --parsable "$0") || exit 1
+id=$(sbatch --parsable --job-name="$name" "$0") || exit 1  # SBATCH_JOB_NAME would count more than the script
 id=${id%%;*} last=
 trap 'scancel "$id"; exit 143' TERM INT HUP
 while :; do  # poll, because a signal cannot cancel sbatch --wait

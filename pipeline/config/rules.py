@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 from pipeline import engines
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pipeline.config.sections import Config
 
 RULES: Rules[Config] = Rules("run")
+SET_BY_LAUNCHER = re.compile(
+    r"--(?:job-name|nodes|ntasks(?:-per-\w+)?|array|output)(?![\w-]).*|-[JNnao](?!-).*"
+)
 
 
 def check(config: Config) -> list[Problem]:
@@ -47,6 +51,14 @@ def _store(config: Config) -> Broken:
     if not config.store.startswith("~"):
         return None
     return "must be a complete path: ~ is not replaced", f"use {os.path.expanduser(config.store)}"
+
+
+@RULES.row("launcher.sbatch[{}]", "ours: launch/nodes/slurm.py", each=indices("launcher.sbatch"))
+def _sbatch(config: Config, index: int) -> Broken:
+    """Require options other than those that follow from the layout and by which the job is found again."""
+    if SET_BY_LAUNCHER.fullmatch(config.launcher.sbatch[index]) is None:
+        return None
+    return "is set by the launcher", "leave it out; layout and launcher.cards_per_node give the nodes"
 
 
 @RULES.row("remote.stages[{}]", "ours", each=indices("remote.stages"))

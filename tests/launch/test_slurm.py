@@ -98,8 +98,9 @@ def test_a_run_that_is_stopped_cancels_its_job(running, tmp_path):
 
 
 @pytest.mark.slurm
-def test_a_job_of_an_earlier_attempt_is_cancelled_by_the_next(running, tmp_path):
+def test_a_job_of_an_earlier_attempt_is_cancelled_by_the_next(running, tmp_path, monkeypatch):
     """Another store may have a job for the same artifact, whose name differs."""
+    monkeypatch.setenv("SBATCH_JOB_NAME", "mine")
     directories = tmp_path / "a store" / "grpo-01", tmp_path / "another" / "grpo-01"
     numbers = []
     for directory, when in zip(directories, ("--begin=now", "--hold"), strict=True):

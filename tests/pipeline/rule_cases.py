@@ -51,6 +51,8 @@ TABLES: dict[tuple[str, ...], str] = {
     ("engine=local",): """
 run.store  store=''  ->  store=x
 run.store  store='~/x'  ->  store=x
+run.sbatch  launcher.sbatch=['--job-name=x']  ->  launcher.sbatch=['--nodelist=x']
+run.sbatch  launcher.sbatch=['-N','2']  ->  launcher.sbatch=['--no-requeue']
 run.remote_stage  remote.stages=[tokenise]  ->  remote.stages=[tokenize]
 run.hidden_size  model.hidden_size=130  ->  model.hidden_size=128
 run.even_heads  model.hidden_size=132  ->  model.hidden_size=136
