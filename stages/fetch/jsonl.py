@@ -68,7 +68,7 @@ def check_split(paths: Sequence[Path], columns: ColumnsConfig, max_bad_share: fl
                 listed += [(path, entry)] if bad <= LISTED else []
     if bad and bad / (rows + bad) > max_bad_share:
         file, line = listed[0]
-        rule = f"{line.reason} ({bad} bad lines of {rows + bad}, {max_bad_share:.0%} tolerated)"
+        rule = f"{line.reason} ({bad} bad lines of {rows + bad}, {max_bad_share:.1%} tolerated)"
         last = "raise dataset.max_bad_share" if rows else "give JSON lines, a JSON array or Parquet"
         remedy = f"correct the lines, set dataset.columns, or {last}"
         raise InputError(row_position(file, line.line), None, rule, remedy)

@@ -32,7 +32,7 @@ ROLES = {
 """Name of the speaker -> role."""
 UNREAD = ("system", "history", "tools", "tool_calls", "function_call", "reasoning_content")
 """Keys of rows and messages in use elsewhere; a conversation without their content would be another one."""
-EMPTY: tuple[object, ...] = (None, "", "[]", [])
+EMPTY: tuple[object, ...] = (None, "", "[]", [], {})
 """Values of such keys without content; some datasets have lists as JSON text."""
 
 

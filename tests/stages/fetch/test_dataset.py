@@ -35,7 +35,7 @@ def test_local_files_are_linked_not_copied_and_need_no_seed(tmp_path):
 def test_bad_lines_are_an_error_or_a_count(tmp_path):
     write_lines(tmp_path / "train.jsonl", GOOD, "", GOOD, GOOD)
     write_lines(tmp_path / "test.jsonl", GOOD)
-    with pytest.raises(InputError, match=r"train\.jsonl:2: blank line \(1 bad lines of 4, 0% tolerated\)"):
+    with pytest.raises(InputError, match=r"train\.jsonl:2: blank line \(1 bad lines of 4, 0\.0% tolerated\)"):
         run(tmp_path / "strict", tmp_path)
     _, result = run(tmp_path / "tolerant", tmp_path, max_bad_share=0.25)  # not more than tolerated
     assert result["rows"]["train"] == 3

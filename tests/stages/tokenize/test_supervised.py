@@ -101,7 +101,7 @@ def test_a_row_that_is_no_conversation_is_named(tmp_path, kind, row, reason):
 
 def test_keys_that_are_not_read_may_be_empty(tmp_path):
     empty = {"system": "", "tools": "[]", "history": []}
-    turns = [message | {"tool_calls": None, "reasoning_content": ""} for message in ANSWERED]
+    turns = [message | {"tool_calls": {}, "reasoning_content": ""} for message in ANSWERED]
     rows = read(tmp_path, {"messages": turns, **empty})
     rows += read(tmp_path, {"instruction": "How many?", "output": "Two.", **empty}, kind="alpaca")
     assert [row.turns for row in rows] == [TURNS[:2]] * 2
