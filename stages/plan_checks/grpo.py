@@ -1,6 +1,5 @@
 """Checks of the stages sft and grpo of engine=local against files and artifacts that exist already."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from stages.base.errors import ConfigError, InputError, Problem
 from stages.grpo import checkpoint_files
 from stages.grpo.rules import EXAMPLES, PROMPTS, Held, check_resumed
 from stages.plan_checks import Planned
+from stages.tokenize.counts import count_records
 
 RESUME_REMEDY = "name another checkpoint"
 
@@ -17,7 +17,7 @@ def sft(planned: Planned) -> Iterator[Problem]:
     config, tokenized = planned.config, planned.artifacts.get("tokenize")
     if config.engine.name == "local" and config.sft.enabled and "sft" in planned.pending and tokenized:
         held_out = 0 if config.sft_data.path is not None else config.sft.check_prompts
-        yield from EXAMPLES.check(Held(config.sft, max(0, _rows(tokenized, "sft") - held_out)))
+        yield from EXAMPLES.check(Held(config.sft, max(0, count_records(tokenized, "sft") - held_out)))
 
 
 def grpo(planned: Planned) -> Iterator[Problem]:
@@ -28,13 +28,7 @@ def grpo(planned: Planned) -> Iterator[Problem]:
     if config.train.resume_from is not None:
         yield from _resumed(planned, Path(config.train.resume_from))
     if tokenized:
-        yield from PROMPTS.check(Held(config.train, _rows(tokenized, "train")))
-
-
-def _rows(tokenized: Path, split: str) -> int:
-    """Return the number of rows of a split that tokenize's result.json states."""
-    result = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))
-    return int(result["files"][split]["records"])
+        yield from PROMPTS.check(Held(config.train, count_records(tokenized, "train")))
 
 
 def _resumed(planned: Planned, checkpoint: Path) -> Iterator[Problem]:

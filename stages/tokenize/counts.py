@@ -17,6 +17,11 @@ def read_result(artifact: Path) -> Mapping[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
+def count_records(artifact: Path, split: str) -> int:
+    """Return the number of rows of a split that a tokenize artifact states."""
+    return int(read_result(artifact)["files"][split]["records"])
+
+
 def table(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield one row per file, in the order of COLUMNS."""
     for name, card in _complete_cards(result.get("files", {})):

@@ -5,7 +5,6 @@ Its artifact is a complete Hugging Face directory, which later stages read inste
 
 import dataclasses
 import functools
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from stages.engines.mindformers.upstream import added
 from stages.engines.outside import Rendered, Report, StepWatcher, dump, make_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
+from stages.tokenize.counts import count_records
 from stages.weights.convert import convert
 from stages.weights.export import export
 from stages.weights.outputs import complete_directory
@@ -116,8 +116,7 @@ def _forget_last(job: Job, records: Path, paths: Paths) -> None:
     Raises:
         InputError: one update takes more examples than there are; mindformers drops incomplete batches.
     """
-    count = json.loads((records / "result.json").read_text(encoding="utf-8"))["files"]["sft"]["records"]
-    batch = job.mindformers.batch_size
+    count, batch = count_records(records, "sft"), job.mindformers.batch_size
     if count < batch:
         raise InputError("mindformers.batch_size", batch, f"must be at most the {count} examples")
     last = Moment(job.mindformers.epochs * (count // batch), 1)  # with sink_size 1 each step is an epoch

@@ -38,6 +38,7 @@ from stages.engines.outside import (
     write_start,
 )
 from stages.rewards.functions import holds_number
+from stages.tokenize.counts import count_records
 from stages.tokenize.records import read_columns
 from stages.tokenizer import load
 from stages.weights.strategy.stage import write_strategy
@@ -129,8 +130,7 @@ def count_prompts(job: MindrlhfJob, tokenized: Path) -> int:
     Raises:
         InputError: they do not fill a step; mindrlhf would make none, and end as if it had trained.
     """
-    card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))
-    count, needed = int(card["files"]["train"]["records"]), job.train.prompts_per_step
+    count, needed = count_records(tokenized, "train"), job.train.prompts_per_step
     if count < needed:
         rule = f"must be at most the {count} training prompts: mindrlhf drops a step that they do not fill"
         raise InputError("train.prompts_per_step", needed, rule, "lower it, or take more rows")
