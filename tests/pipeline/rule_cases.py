@@ -43,7 +43,7 @@ def plain(room: str, *but: str) -> str:
 
 VERL_PLAIN = (
     "use_bias_correction_kl", "mask_truncated_completions", "resample_rounds", "validate_every", "max_kl",
-    "resume_from",
+    "resume_from", "loggers",
 )  # fmt: skip
 """Keys of PLAIN that verl does not implement."""
 

@@ -79,7 +79,7 @@ def test_a_valid_directory_is_accepted_by_plan_and_stage(directory, tmp_path):
     "overrides", [["tokenize.chat_template=true"], ["sft_data.path=rows.jsonl", "sft_data.kind=alpaca"]]
 )
 def test_a_tokenizer_without_a_chat_template_is_refused_if_one_is_used(key, overrides, directory, tmp_path):
-    """As Llama's base models, whose tokens are not ChatML's."""
+    """Llama's base models have no chat template, and none of ChatML's tokens."""
     settings = json.loads((directory / "tokenizer_config.json").read_text()) | {"chat_template": None}
     text = json.dumps(settings).replace("<|im_start|>", "<|start|>")
     (directory / "tokenizer_config.json").write_text(text)

@@ -66,7 +66,7 @@ def test_shallow_verify_detects_damage(store, damage, shown):
 
 @pytest.mark.parametrize("name", [MANIFEST, "notes"])
 def test_an_unreadable_artifact_is_reported_and_not_moved(store, name, monkeypatch, capsys):
-    """It may belong to another user of the group."""
+    """An artifact may belong to another user of the group."""
 
     def refuse(path, *more, **options):
         if Path(path).name == name:

@@ -23,6 +23,7 @@ plain(
     {
         _LOSS: "use_bias_correction_kl mask_truncated_completions",
         _TRAINER: "resample_rounds validate_every max_kl resume_from",
+        "ours: stages/engines/verl/train.py": "loggers",
     },
 )
 for _path, _required, _why, _source in (
