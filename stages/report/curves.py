@@ -1,5 +1,6 @@
 """The curves of a training run: their metrics, points and figures, and the same metrics in numbers."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from stages.report.figures import COLOURS, MAX_LINES, MUTED, image_url
+from stages.report.figures import COLOURS, MUTED, image_url
 from stages.report.readings import Points, Reading, csv_link, readings, span
 from stages.report.text import figure, number, percent, shorten, words
 
@@ -144,7 +145,7 @@ def _keys(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             keys += sorted({name for row in rows for name in row if name.startswith(key[:-1])})
         else:
             keys.append(key)
-    return keys[:MAX_LINES]
+    return keys
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -162,14 +163,16 @@ def _drawing(
         for curve in further:
             trend = smooth(thin(curve, MAX_OVERLAID))
             axes.plot(*zip(*trend, strict=True), color=MUTED, linewidth=0.9, alpha=0.35)
-        for (label, curve), colour in zip(series.items(), COLOURS, strict=False):
+        for (label, curve), colour in zip(series.items(), itertools.cycle(COLOURS), strict=False):
             _plot(axes, curve, bands.get(label, []), colour, trends, spec.share)
         _scale(axes, [*series.values(), *further], spec.share)
 
     show = percent if spec.share else figure
     alt = " ".join(_describe(label, curve, show) for label, curve in series.items() if curve)
     several = trends or len(series) > 1
-    legend = tuple((i + 1, label) for i, (label, curve) in enumerate(series.items()) if curve and several)
+    legend = tuple(
+        (i % len(COLOURS) + 1, label) for i, (label, curve) in enumerate(series.items()) if curve and several
+    )
     last = "" if several else show(next(iter(series.values()))[-1][1])
     most = MAX_OVERLAID if trends else MAX_POINTS
     shown = readings(series, span([*series.values(), *further]), show, most)

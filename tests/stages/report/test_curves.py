@@ -34,6 +34,16 @@ def test_every_figure_has_its_curve_in_the_first_colour_and_its_numbers_in_words
     assert drawings == draw_all(GRPO, metrics()) + draw_all(SFT, warmup()), "the same run gives other bytes"
 
 
+def test_more_lines_than_colours_are_all_drawn():
+    names = [f"reward/f{i}" for i in range(len(COLOURS) + 1)]
+    rows = [{"step": step, **dict.fromkeys(names, 0.5)} for step in (1, 2)]
+    (drawing,) = draw_all(GRPO, rows)
+    assert [index for index, _ in drawing.legend] == [1, 2, 3, 4, 5, 6, 1]
+    styles = [node.get("style", "") for node in parsed(drawing).iter()]
+    first, second = (sum(f"stroke: {colour}" in style for style in styles) for colour in COLOURS[:2])
+    assert first == 2 * second > 0
+
+
 def test_legends_have_the_colours_of_the_figures():
     style = (Path(curves.__file__).parent / "style.css").read_text(encoding="utf-8")
     assert re.findall(r"--k: (#\w+)", style) == list(COLOURS)
