@@ -87,7 +87,6 @@ def test_the_first_check_of_a_resumed_run_belongs_to_the_step_it_resumes_after(t
     assert [row["step"] for row in metrics(output)] == [3]
     assert sorted(path.name for path in (tmp_path / "work/grpo/checkpoints").iterdir()) == ["step_000002"]
     assert "no check found a right answer" in (tmp_path / "warnings.txt").read_text(encoding="utf-8")
-    assert [row["step"] for row in metrics(run(tmp_path, "grpo", config))] == [3]  # as after a kill
 
 
 @pytest.fixture(scope="module")
