@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import InputError
-from stages.base.files import file_digest, read_json
+from stages.base.files import file_digest, read_object
 
 STATE = "state.json"
 """File that distinguishes a checkpoint from every other: it has the digests of all others."""
@@ -31,14 +31,7 @@ def read_state(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it is missing or damaged.
     """
-    file = path / STATE
-    try:
-        state = read_json(file)
-    except (OSError, ValueError) as error:
-        raise InputError(file, None, f"can't be read: {error}", REMEDY) from error
-    if not isinstance(state, dict):
-        raise InputError(file, None, "must hold an object", REMEDY)
-    return state
+    return read_object(path / STATE, REMEDY)
 
 
 def listed(path: Path) -> dict[str, Listed]:

@@ -49,7 +49,7 @@ class Moment:
         return f"{self.epoch}_{self.step}"
 
 
-def at_least_one_complete(keep: int) -> int:
+def checkpoints_to_keep(keep: int) -> int:
     """Return how many checkpoints a program must keep so that a kill during a save leaves a complete one.
 
     mindrlhf removes the oldest file of a part when it has written the part's new one, before it writes the

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stages.engines.mindformers.checkpoints import PREFIXES, at_least_one_complete
+from stages.engines.mindformers.checkpoints import PREFIXES, checkpoints_to_keep
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.model_sections import recompute_config, training
 from stages.engines.mindformers.upstream import TEMPLATE
@@ -59,7 +59,7 @@ def _callbacks(job: Job) -> list[Values]:
         "prefix": PREFIXES["checkpoint"],
         # mindformers always saves at the end; with checkpoint_every=0 only then
         "save_checkpoint_steps": settings.checkpoint_every or 10**9,
-        "keep_checkpoint_max": at_least_one_complete(settings.keep_checkpoints),
+        "keep_checkpoint_max": checkpoints_to_keep(settings.keep_checkpoints),
         "integrated_save": False,
         "async_save": False,
         "checkpoint_format": "safetensors",

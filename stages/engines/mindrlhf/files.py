@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.layout import RoleLayout
-from stages.engines.mindformers.checkpoints import at_least_one_complete
+from stages.engines.mindformers.checkpoints import checkpoints_to_keep
 from stages.engines.mindformers.model_sections import (
     parallel_config,
     predicting,
@@ -43,7 +43,7 @@ def _derived(job: Job, paths: Paths, resume: bool) -> Values:
         "tokenizer": tokenizer_path(job, paths),
         "tokenizer_type": tokenizer_type(job),
         "load_ckpt_format": "ms_safetensors" if reloads else engine.load_ckpt_format,
-        "kept_checkpoints": at_least_one_complete(train.keep_checkpoints),
+        "kept_checkpoints": checkpoints_to_keep(train.keep_checkpoints),
         "saves_completions": train.logged_completions > 0,
         **{f"{role}_offset": list(job.layout.role(role).offset) or 0 for role in job.roles},
         "min_lr": train.learning_rate * (1.0 if train.schedule == "constant" else train.final_share),
