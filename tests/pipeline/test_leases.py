@@ -36,10 +36,11 @@ def test_without_flock_the_file_is_the_lock(file, monkeypatch):
         assert file.exists() and leases.is_locked(file)
         with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)
-    if not os.fork():
+    child = os.fork()
+    if not child:
         _held = leases.locked(file, file.parent).__enter__()  # a lock without a reference is released
         os._exit(0)
-    os.wait()
+    os.waitpid(child, 0)  # os.wait() may return for a child that another test left
     assert file.exists()
     leases.is_locked(file)  # before filelock 4.3, the first look only removes the file of an ended process
     assert not leases.is_locked(file)
