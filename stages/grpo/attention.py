@@ -72,11 +72,7 @@ def causal_mask(T: int) -> Tensor:
 def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute attention of each prompt's tokens to those before them.
 
-    Args:
-        q: [P*S, Q, D], scaled.
-        k: [P*S, K, D].
-        v: [P*S, K, D].
-        mask: added to the scores [P, Q, S, S].
+    q: [P*S, Q, D], scaled; k, v: [P*S, K, D]; mask: [P, Q, S, S], added to the scores.
 
     Returns:
         attended [P*S, Q*D]; keys and values as [P*K, S, D].
@@ -95,19 +91,10 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor
 def attend_with_prompt(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, mask: Tensor, G: int
 ) -> Tensor:
-    """Compute attention of completions' tokens to their prompt and to their own earlier tokens.
+    """Compute attention [P*G*T, Q*D] of completions' tokens to their prompt and their own earlier tokens.
 
-    Args:
-        q: [P*G*T, Q, D], scaled.
-        k: [P*G*T, K, D].
-        v: [P*G*T, K, D].
-        keys: the prompts' [P*K, S, D].
-        values: the prompts' [P*K, S, D].
-        mask: added to the scores [P, Q*G, T, S+T].
-        G: completions per prompt.
-
-    Returns:
-        attended [P*G*T, Q*D].
+    q: [P*G*T, Q, D], scaled; k, v: [P*G*T, K, D]; the prompts' keys, values: [P*K, S, D]; mask:
+    [P, Q*G, T, S+T], added to the scores.
     """
     P, T, S = mask.shape[0], mask.shape[2], keys.shape[1]
     Q, K, D = q.shape[1], k.shape[1], q.shape[2]

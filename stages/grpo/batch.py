@@ -13,7 +13,7 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
-from stages.grpo.packing import packed, sizes, slots
+from stages.grpo.packing import packed
 from stages.grpo.parallel import Mesh
 
 
@@ -49,18 +49,11 @@ class Batch:
         """Return some prompts, by their indices, with their completions."""
         G = self.completion_PGT.shape[1]
         completions = (prompts[:, None] * G + np.arange(G)).reshape(-1)
-        rows = {
-            "P": prompts,
-            "PS": prompts,
-            "PG": prompts,
-            "PGT": prompts,
-            "BT": completions,
-            "B1": completions,
-        }
         taken: dict[str, Any] = {}
         for field in fields(self):
-            array = getattr(self, field.name)
-            taken[field.name] = None if array is None else array[rows[field.name.rpartition("_")[2]]]
+            array, shape = getattr(self, field.name), field.name.rpartition("_")[2]
+            rows = completions if shape.startswith("B") else prompts
+            taken[field.name] = None if array is None else array[rows]
         return Batch(**taken)
 
     def tensors(self, *names: str) -> list[Tensor]:
@@ -71,10 +64,7 @@ class Batch:
         """
         P, G, T = self.completion_PGT.shape
         tokens_PG = np.full((P, G), T, np.int32) if self.tokens_PG is None else self.tokens_PG
-        holding_tokens = slots(self.prompt_length_P, self.prompt_PS.shape[1], tokens_PG, T)
-        model_inputs = packed(
-            self.prompt_PS, self.prompt_length_P, self.completion_PGT, tokens_PG, sizes(*holding_tokens)
-        )
+        model_inputs = packed(self.prompt_PS, self.prompt_length_P, self.completion_PGT, tokens_PG)
         return [_tensor(array) for array in (*model_inputs, *(getattr(self, name) for name in names))]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,27 +38,21 @@ class Checkpoints:
 
     def __init__(
         self, directory: Path, rank: int, world: int, keep: int, strategies: Path | None,
-        barrier: Callable[[], None], warn: Callable[[str], None], least: Callable[[int], int] = int,
+        warn: Callable[[str], None], least: Callable[[int], int] = int,
     ) -> None:  # fmt: skip
         """Remove the incomplete checkpoints of a killed attempt.
 
-        Args:
-            directory: made when the first checkpoint is written.
-            rank: this worker.
-            world: number of workers.
-            keep: complete checkpoints that stay, in addition to the best one.
-            strategies: {role}_strategy directories of this run; None: one worker has complete tensors.
-            barrier: returns when all workers have called it.
-            least: the smallest of the numbers that all workers give.
-            warn: reports a warning to the user.
+        `keep`: complete checkpoints that stay, in addition to the best one. `strategies`: {role}_strategy
+        directories of this run; None: one worker has complete tensors. `least` returns the smallest number of
+        all workers, once all have called it.
         """
         self.directory, self.rank, self.world, self.keep = directory, rank, world, keep
         self.strategies = strategies
-        self._barrier, self._least, self._warn = barrier, least, warn
+        self._least, self._warn = least, warn
         if rank == 0:
             for unfinished in directory.glob(".step_*"):
                 shutil.rmtree(unfinished)
-        barrier()
+        least(0)
 
     def steps(self) -> list[int]:
         """Return the steps with a complete checkpoint, ascending."""
@@ -71,10 +65,8 @@ class Checkpoints:
     def newest(self, with_best: bool = False) -> int | None:
         """Return the step of the newest undamaged checkpoint, or None. All workers call this.
 
-        Damaged ones are reported and moved aside, so that their steps can be written again.
-
-        Args:
-            with_best: the best checkpoint, which the result will be, must be undamaged too.
+        Damaged ones are reported and moved aside, so that their steps can be written again. With `with_best`
+        the best checkpoint, which the result will be, must be undamaged too.
         """
         while True:
             steps = self.steps()
@@ -89,7 +81,7 @@ class Checkpoints:
                 self.path(step).rename(aside)
                 earlier = self.steps()
                 self._warn(f"going on from step {earlier[-1]}" if earlier else "beginning anew")
-            self._barrier()
+            self._least(0)
 
     def is_complete(self, step: int, with_best: bool = False) -> bool:
         """Return True if every file is as it was written; worker 0 checks them and reports a flaw."""
@@ -109,57 +101,37 @@ class Checkpoints:
     def save(self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None) -> None:
         """Write a checkpoint. All workers call this, with their own arrays and the same state.
 
-        Args:
-            step: of the checkpoint.
-            sets: name of ROLE_OF -> this worker's tensors by the names of checkpoints.
-            state: for state.json.
-            best: step of a checkpoint that stays however old; None: none.
+        `sets`: name of ROLE_OF -> this worker's tensors by the names of checkpoints; `best`: step of a
+        checkpoint that stays however old.
         """
         final = self.path(step)
         unfinished = final.with_name(f".{final.name}")
-        self._write_share(unfinished, sets)
-        self._barrier()
-        if self.rank != 0:
-            return
-        files: dict[str, Any] = {}
-        for share in sorted(unfinished.glob("share_*")):
-            files |= json.loads(share.read_text(encoding="utf-8"))
-            share.unlink()
-        if self.strategies is not None:
-            for role in {ROLE_OF[name] for name in sets}:
-                copied = unfinished / f"{role}_strategy"
-                shutil.copytree(self.strategies / copied.name, copied)
-                files |= {file.relative_to(unfinished).as_posix(): _listed(file) for file in copied.iterdir()}
-        self._commit(unfinished, final, {**state, "step": step, "workers": self.world, "files": files})
-        for old in self.steps()[: -self.keep]:
-            if old != best:
-                _remove(self.path(old))
-
-    def _write_share(self, unfinished: Path, sets: Mapping[str, Arrays]) -> None:
-        """Write this worker's tensors, then a file that lists them."""
-        files = {}
         for name, arrays in sets.items():
             file = unfinished / name / f"rank_{self.rank}" / FILE_NAME
-            file.parent.mkdir(parents=True, exist_ok=True)
             write_rank(arrays, file, None)
             _sync(file)
-            files[file.relative_to(unfinished).as_posix()] = _listed(file)
-        (unfinished / f"share_{self.rank}").write_text(json.dumps(files), encoding="utf-8")
-
-    def _commit(self, unfinished: Path, final: Path, state: Mapping[str, Any]) -> None:
-        """Write state.json, whose digests identify the checkpoint, and rename the directory."""
-        (unfinished / STATE).write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
-        for path in (unfinished / STATE, *_directories(unfinished)):
+        self._least(0)  # all have written
+        if self.rank != 0:
+            return
+        if self.strategies is not None:
+            for role in {ROLE_OF[name] for name in sets}:
+                shutil.copytree(self.strategies / f"{role}_strategy", unfinished / f"{role}_strategy")
+        files = {}
+        for path in filter(Path.is_file, unfinished.rglob("*")):
+            entry = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+            files[path.relative_to(unfinished).as_posix()] = entry
+        # state.json, whose digests identify the checkpoint, is the last file.
+        content = {**state, "step": step, "workers": self.world, "files": files}
+        (unfinished / STATE).write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
+        for path in (unfinished / STATE, unfinished, *filter(Path.is_dir, unfinished.rglob("*"))):
             _sync(path)
         if final.exists():
             _remove(final)
         unfinished.rename(final)
         _sync(self.directory)
-
-
-def _listed(file: Path) -> dict[str, int | str]:
-    """Return a file's entry for state.json."""
-    return {"bytes": file.stat().st_size, "sha256": file_digest(file)}
+        for old in self.steps()[: -self.keep]:
+            if old != best:
+                _remove(self.path(old))
 
 
 def _remove(checkpoint: Path) -> None:
@@ -179,12 +151,6 @@ def read_set(path: Path, name: str, strategy: Strategy | None, rank: int) -> dic
     written = path / f"{ROLE_OF[name]}_strategy"
     full = merge_ranks(path / name, written) if written.exists() else load(path / name / "rank_0")
     return full if strategy is None else slices_of(full, strategy, rank)
-
-
-def _directories(root: Path) -> Iterator[Path]:
-    """Yield `root` and every directory below it."""
-    yield root
-    yield from (path for path in root.rglob("*") if path.is_dir())
 
 
 def _sync(path: Path) -> None:

@@ -22,13 +22,11 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore.communication import GlobalComm, create_group
-from numpy.typing import NDArray
 
 from stages.base.context import rank
 from stages.grpo.links import MEETING_DIRECTORY, Links
 from stages.grpo.operators import part
-
-Array = NDArray[Any]
+from stages.weights.dtypes import Array
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,12 @@ class Group:
     """Numbers of the calls in the graphs; each worker creates them in the same order."""
 
     def all_reduce(self) -> Callable[[Tensor], Tensor]:
-        """Return an operator that sums the workers' tensors."""
+        """Return an operator that sums the workers' tensors, of a shape with axes that the graph knows."""
         if self.links is None:
             reduce: Callable[[Tensor], Tensor] = ops.AllReduce(ops.ReduceOp.SUM, self.name)
             return reduce
-        links, ranks, call = self.links, self.ranks, next(self.calls)
-        return _host_operator(lambda x: links.sum(x, ranks, call), lambda shape: shape)
+        links, call = self.links, next(self.calls)
+        return _host_operator(lambda x: links.sum(x, self.ranks, call), lambda shape: shape)
 
     def all_reduce_rows(self) -> Callable[[Tensor, Tensor], Tensor] | None:
         """Return an operator that sums the first n of N rows, given `every`; None: all_reduce does."""
@@ -71,9 +69,8 @@ class Group:
             gather: Callable[[Tensor], Tensor] = ops.AllGather(self.name)
             return gather
         links, ranks, call = self.links, self.ranks, next(self.calls)
-        count = len(ranks)
         return _host_operator(
-            lambda x: links.gather(x, ranks, call), lambda shape: (count * shape[0], *shape[1:])
+            lambda x: links.gather(x, ranks, call), lambda shape: (len(ranks) * shape[0], *shape[1:])
         )
 
 
@@ -98,9 +95,8 @@ class Groups:
         self.links: Links | None = None
         if world > 1 and ms.get_context("device_target") == "CPU":
             if MEETING_DIRECTORY not in os.environ:
-                raise RuntimeError(
-                    f"{MEETING_DIRECTORY} is not set: workers on CPUs are started by grpoflow run"
-                )
+                message = f"{MEETING_DIRECTORY} is not set: workers on CPUs are started by grpoflow run"
+                raise RuntimeError(message)
             self.links = Links.connect(rank(), world, Path(os.environ[MEETING_DIRECTORY]))
         self._groups: dict[tuple[int, ...], Group] = {}
 
@@ -134,7 +130,7 @@ class AllReduce(nn.Cell):
     def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
         """Sum the workers' `x` [n, ...]."""
         if every is None or self.any_size:
-            return self.reduce(x.reshape((-1,))).reshape(x.shape)
+            return self.reduce(x)
         return part(self.reduce_rows(ops.gather(x, every, 0), every), 0, 0, x.shape[0])
 
 
@@ -187,23 +183,23 @@ class Identity(nn.Cell):
         return x
 
 
-class Gather(nn.Cell):
+class Gather:
     """Arrays of all workers of a group, on all of them; the identity without a group."""
 
     def __init__(self, group: Group | None) -> None:
-        """Create the group's operators."""
-        super().__init__()
-        self.size = len(group.ranks) if group else 1
-        self.all_gather: Any = group.all_gather() if group else None
-
-    @ms.jit
-    def construct(self, x: Tensor) -> Tensor:
-        """Gather x [n, ...] of each worker to [size * n, ...]."""
-        return self.all_gather(x)
+        """Prepare gathering among the group's workers; all of them must call this."""
+        self.group, self.size = group, len(group.ranks) if group else 1
+        self.call = next(group.calls) if group else 0
 
     def arrays(self, array: Array) -> Array:
-        """Gather an array [n, ...] (float32 or int32) of each worker to [size, n, ...], in order of ranks."""
-        if self.all_gather is None:
+        """Gather an array [n, ...] (float32 or int32) of each worker to [size, n, ...], in order of ranks.
+
+        Graphs that were started must have ended: read one of their results before.
+        """
+        if self.group is None:
             return array[None]
-        gathered: Array = self(Tensor(np.ascontiguousarray(array))).asnumpy()
+        if self.group.links is not None:
+            gathered = self.group.links.gather(array, self.group.ranks, self.call)
+        else:
+            gathered = ops.AllGather(self.group.name)(Tensor(np.ascontiguousarray(array))).asnumpy()
         return gathered.reshape(self.size, *array.shape)

@@ -179,15 +179,9 @@ def decay_corrections(train: TrainConfig) -> tuple[str, ...]:
 def greedy(max_tokens: int) -> RolloutConfig:
     """Return settings for greedy decoding; only the length of a rollout matters for it."""
     return RolloutConfig(
-        num_generations=2,
-        max_tokens=max_tokens,
-        min_tokens=0,
-        temperature=1.0,
-        top_k=None,
-        top_p=None,
-        min_p=None,
-        repetition_penalty=1.0,
-    )
+        num_generations=2, max_tokens=max_tokens, min_tokens=0, temperature=1.0, top_k=None, top_p=None,
+        min_p=None, repetition_penalty=1.0,
+    )  # fmt: skip
 
 
 def cut(layout: RoleLayout) -> tuple[int, int, bool]:

@@ -100,14 +100,9 @@ def weights(artifact: Path, strategies: Path | None, shape: ModelConfig) -> dict
 
 
 def answer(
-    greedy: Decoder,
-    sampling: Decoder | None,
-    prompts: Prompts,
-    vocabulary: Vocabulary,
-    config: EvaluateConfig,
-    reward: RewardConfig,
-    seed: int,
-) -> Answers:
+    greedy: Decoder, sampling: Decoder | None, prompts: Prompts, vocabulary: Vocabulary,
+    config: EvaluateConfig, reward: RewardConfig, seed: int,
+) -> Answers:  # fmt: skip
     """Complete all prompts greedily and the first ones by sampling, and score the completions."""
     from stages.grpo.sampling import uniforms
     from stages.rewards.score import check_failures, score
@@ -150,14 +145,10 @@ def complete(
 
 
 def pass_at_k(right: NDArray[np.bool_], k: int) -> float:
-    """Estimate without bias the share of prompts that at least one of k attempts solves.
-
-    Args:
-        right: [prompts, n].
-        k: attempts, at most n.
+    """Estimate from right [prompts, n] the share of prompts that at least one of k attempts solves, unbiased.
 
     Raises:
-        ValueError: there are fewer than k attempts.
+        ValueError: n is less than k.
 
     Source: Chen et al. 2021, arXiv:2107.03374, eq. 1 and figure 3 (its numerically stable product).
     """

@@ -5,26 +5,21 @@ Shapes: P prompts, G completions of each, B = P*G, S prompt slots, T completion 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary
-from stages.grpo.logprobs import gather_rows
 from stages.grpo.model import CausalLM
 from stages.grpo.parallel import Mesh, reshard
 from stages.grpo.parameters import fuse, unfuse
+from stages.grpo.roles import RoleModel, gather_rows
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms
-from stages.grpo.setup import RoleModel
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import are_right
-
-Array = NDArray[Any]
+from stages.weights.dtypes import Array
 
 
 class Resharded:
@@ -56,17 +51,7 @@ class Generator:
         self, role: RoleModel, config: RolloutConfig, prompts: int, prompt_slots: int,
         vocabulary: Vocabulary, seed: int, world: Gather,
     ) -> None:  # fmt: skip
-        """Allocate the caches.
-
-        Args:
-            role: the generating role.
-            config: sampling rules.
-            prompts: P of one rollout, all workers together.
-            prompt_slots: S.
-            vocabulary: ids to text.
-            seed: of the run.
-            world: gathers over all workers.
-        """
+        """Allocate the caches for P `prompts` of all workers together and S `prompt_slots`."""
         self.role, self.config, self.seed, self.world = role, config, seed, world
         self.vocabulary = vocabulary
         self.decoder = Decoder(
@@ -96,16 +81,9 @@ class GreedyAccuracy:
         self, model: CausalLM, mesh: Mesh, prompts: Prompts, config: RolloutConfig, vocabulary: Vocabulary,
         world: Gather, reward: RewardConfig | None = None,
     ) -> None:  # fmt: skip
-        """Allocate the caches for all prompts at once.
+        """Allocate the caches for all prompts, those of all workers, at once.
 
-        Args:
-            model: its weights may change between calls.
-            mesh: this worker in the model's layout.
-            prompts: of all workers together.
-            config: rules of decoding.
-            vocabulary: ids to text.
-            world: gathers over all workers.
-            reward: decides which answers are right (judge.py); None: numbers are compared.
+        `reward` decides which answers are right (judge.py); None: numbers are compared.
         """
         self.prompts, self.vocabulary, self.world, self.mesh = prompts, vocabulary, world, mesh
         self.reward = reward
@@ -126,21 +104,10 @@ class GreedyAccuracy:
         return float(np.mean(are_right(self.reward, texts, self.prompts.solutions)))
 
 
-class PromptOrder:
-    """Order of the training prompts: another permutation in each epoch."""
-
-    def __init__(self, rows: int, seed: int) -> None:
-        """Store the number of prompts."""
-        self.rows, self.seed = rows, seed
-
-    def take(self, position: int, count: int) -> Array:
-        """Return the row numbers of the `count` prompts after the first `position`."""
-        positions = np.arange(position, position + count)
-        epochs = positions // self.rows
-        orders = {epoch: self._order(int(epoch)) for epoch in np.unique(epochs)}
-        return np.array(
-            [orders[epoch][i] for epoch, i in zip(epochs, positions % self.rows, strict=True)], np.int64
-        )
-
-    def _order(self, epoch: int) -> Array:
-        return np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+def prompt_order(rows: int, seed: int, position: int, count: int) -> Array:
+    """Return the row numbers of the `count` prompts after the first `position`, shuffled in each epoch."""
+    epochs, offsets = np.divmod(np.arange(position, position + count), rows)
+    orders = {
+        epoch: np.random.default_rng([seed, int(epoch)]).permutation(rows) for epoch in np.unique(epochs)
+    }
+    return np.array([orders[epoch][i] for epoch, i in zip(epochs, offsets, strict=True)], np.int64)

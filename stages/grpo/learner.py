@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mindspore as ms
@@ -29,13 +29,7 @@ class Objective(nn.Cell):
     """The model's log-probabilities of given completions, and a loss over them."""
 
     def __init__(self, model: CausalLM, loss: nn.Cell, temperature: float) -> None:
-        """Store model and loss.
-
-        Args:
-            model: gives log-probabilities and entropies.
-            loss: as loss.py says.
-            temperature: of the distribution that the log-probabilities belong to.
-        """
+        """Store the model, a loss of loss.py, and the temperature of the log-probabilities' distribution."""
         super().__init__()
         self.model, self.loss, self.temperature = model, loss, temperature
         self.read_by_loss = tuple(inspect.signature(loss.construct).parameters)[2:]
@@ -69,33 +63,16 @@ class Learner:
         self, model: CausalLM, loss: nn.Cell, config: OptimizerConfig, mesh: Mesh, groups: Groups,
         split: Sequence[bool], temperature: float,
     ) -> None:  # fmt: skip
-        """Build the graphs (compiled at the first update).
-
-        Args:
-            model: this worker's part.
-            loss: as loss.py says.
-            config: optimizer.
-            mesh: this worker in the training layout.
-            groups: communication groups.
-            split: for each of the model's parameters, whether model-parallel cards hold different parts.
-            temperature: as in Objective.
-        """
+        """Build the graphs, which are compiled at the first update; arguments as in Objective and AdamW."""
         parameters = ParameterTuple(model.trainable_params())
         self.config, self.model = config, model
         self.optimizer = AdamW(parameters, split, config, mesh, groups)
         self.objective = Objective(model, loss, temperature)
         grad = ms.value_and_grad(self.objective, None, parameters, has_aux=True)
 
-        def gradient() -> Callable[..., tuple[Tensor, Tensor, tuple[Tensor, ...]]]:
-            def parts(
-                ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
-                slot: Tensor, before: Tensor, target: Tensor, *targets: Tensor,
-            ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
-                inputs = ids, position, length, prompt, completion, slot, before, target
-                (_, sums, logprob), gradients = grad(*inputs, *targets)
-                return sums, logprob, gradients
-
-            return parts
+        def gradient(*inputs: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+            (_, sums, logprob), gradients = grad(*inputs)
+            return sums, logprob, gradients
 
         self.gradient = compiled(gradient)
         self.updates = 0

@@ -12,12 +12,11 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from stages.weights.dtypes import Array
+
 CHUNK = 2**17
 """Bytes sent at a time. Both sides send before they receive, so they must fit into a socket's buffer."""
 RANK, CALL = struct.Struct("=i"), struct.Struct("=iq")
@@ -36,13 +35,7 @@ class Links:
 
     @classmethod
     def connect(cls, rank: int, world: int, directory: Path) -> Links:
-        """Connect all workers of this machine; all must call this, and it returns once they have.
-
-        Args:
-            rank: this worker.
-            world: number of workers.
-            directory: see MEETING_DIRECTORY.
-        """
+        """Connect all workers of this machine by MEETING_DIRECTORY; return once all have called this."""
         address = directory / str(rank)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))

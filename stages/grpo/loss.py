@@ -19,20 +19,16 @@ from numpy.typing import NDArray
 from stages.grpo.algorithm import dapo, dr_grpo, grpo, gspo
 from stages.grpo.config import TrainConfig
 from stages.grpo.operators import ordered_sum, row_sums
-
-Array = NDArray[Any]
+from stages.weights.dtypes import Array
 
 
 def token_weights(mask: Array, loss_type: str, max_tokens: int) -> NDArray[np.float32]:
-    """Return the factor of each token's loss, so that a plain sum over all tokens is the loss.
+    """Return the factor of each token's loss [B, T], so that a plain sum over all tokens is the loss.
 
     Args:
         mask: 1 on the tokens that count [B, T], of all workers together.
         loss_type: as train.loss_type.
         max_tokens: longest completion that the rollout allows; T may be shorter.
-
-    Returns:
-        [B, T].
     """
     divisor: Any = {
         "grpo": grpo.divisor(mask),

@@ -9,15 +9,12 @@ from stages.models.config import ModelConfig
 from stages.models.memory import GIB, RoleMemory, Term
 
 _ITEM = 4  # it computes in float32 whatever the weights are stored in
-_OUTPUTS = {"hidden": 24, "heads": 3, "intermediate": 4, "scores": 2, "vocabulary": 2}
+_HIDDEN, _QKV, _INTERMEDIATE, _SCORES, _VOCABULARY = 24, 3, 4, 2, 2
 """Arrays of each width that a token has at the peak, forward and backward.
 
 They count operators' outputs that MindSpore's CPU graphs keep, fitted to the measured peaks of eight shapes
 (least squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md). If the model's
 graph changes, measure again. They do not apply to Ascend."""
-MOST_STORED = 2**26
-"""Probabilities of a micro-batch (tokens x a card's vocabulary) that stay for the backward pass: 256 MiB.
-Of more, it computes those of hidden_size tokens at a time again, as large as the head: token_logits.py."""
 _ERROR = 0.15
 _PROCESS = Term("process", GIB // 4, GIB, "Python, MindSpore and its compiled graphs; estimate")
 
@@ -27,12 +24,7 @@ def estimate(
 ) -> tuple[RoleMemory, ...]:
     """Estimate train, generate and, if there is one, reference; a process needs their sum.
 
-    Args:
-        model: the model.
-        layout: all roles; data_parallel and model_parallel only.
-        train: prompts per step, beta.
-        rollout: completions per prompt and their length.
-        prompt_tokens: the longest prompt.
+    `prompt_tokens`: the longest prompt.
 
     Raises:
         ConfigError: a layout does not fit the model.
@@ -55,16 +47,17 @@ def _train(
     heads, mp = model.num_attention_heads / layout.model_parallel, layout.model_parallel
     projected = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_size
     per_token = (
-        _OUTPUTS["hidden"] * model.hidden_size
-        + (_OUTPUTS["heads"] * projected + _OUTPUTS["intermediate"] * model.intermediate_size) / mp
+        _HIDDEN * model.hidden_size + (_QKV * projected + _INTERMEDIATE * model.intermediate_size) / mp
     )
     scores = heads * (answers * (prompt_tokens + rollout.max_tokens) + questions * prompt_tokens)
     layers = model.num_hidden_layers
-    activations = _ITEM * layers * ((answers + questions) * per_token + _OUTPUTS["scores"] * scores)
-    held_logits = answers
-    if memory.logits(model, layout, answers, 1).low > _ITEM * MOST_STORED:
-        held_logits = min(answers, 2 * model.hidden_size)  # a piece's, and gradients of the head as large
-    logits = memory.logits(model, layout, held_logits, 1).low * _OUTPUTS["vocabulary"]
+    activations = _ITEM * layers * ((answers + questions) * per_token + _SCORES * scores)
+    formula = (
+        f"{answers:,} completion and {questions:,} prompt tokens x {layers} layers x ({_HIDDEN} hidden + "
+        f"({_QKV} queries, keys and values + {_INTERMEDIATE} intermediate) / {mp} + {_SCORES} scores of "
+        f"{heads:g} heads x keys) x {_ITEM}"
+    )
+    logits = memory.logits(model, layout, answers, 1).low * _VOCABULARY
     return RoleMemory(
         "train",
         0,
@@ -74,18 +67,9 @@ def _train(
             memory.exact("gradients", held * _ITEM, f"{held:,} elements x {_ITEM} (float32)"),
             memory.exact("optimizer", 2 * held * _ITEM, f"2 moments x {held:,} elements x {_ITEM}"),
             _update(model, layout, train, held),
+            _measured("activations", activations, formula),
             _measured(
-                "activations",
-                activations,
-                f"{answers:,} completion and {questions:,} prompt tokens x {layers} layers x ("
-                f"{_OUTPUTS['hidden']}"
-                f" hidden + ({_OUTPUTS['heads']} queries, keys and values + {_OUTPUTS['intermediate']}"
-                f" intermediate) / {mp} + {_OUTPUTS['scores']} scores of {heads:g} heads x keys) x {_ITEM}",
-            ),
-            _measured(
-                "logits",
-                logits,
-                f"{held_logits:,} completion tokens x vocabulary x {_OUTPUTS['vocabulary']} x {_ITEM}",
+                "logits", logits, f"{answers:,} completion tokens x vocabulary x {_VOCABULARY} x {_ITEM}"
             ),
         ),
     )

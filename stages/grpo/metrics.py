@@ -99,17 +99,10 @@ class StepLog:
     """A JSONL file whose rows carry `step`; rows come in the order of steps."""
 
     def __init__(self, path: Path, last_step: int) -> None:
-        """Open the file, dropping what a killed attempt wrote after `last_step`.
-
-        Args:
-            path: appended to; created if missing.
-            last_step: the run continues after this step; 0: a new run.
-        """
+        """Open or create the file, dropping what a killed attempt wrote after `last_step` (0: a new run)."""
         self.rows = [row for row in read_rows(path) if row["step"] <= last_step]
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(
-            f".{path.name}"
-        )  # on a full disk the rows of earlier attempts stay where they are
+        temporary = path.with_name(f".{path.name}")  # on a full disk the earlier rows stay where they are
         temporary.write_text("".join(map(_line, self.rows)), encoding="utf-8")
         temporary.replace(path)
         self.path = path

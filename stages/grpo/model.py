@@ -30,19 +30,10 @@ from stages.grpo.attention import (
     rotary_table,
 )
 from stages.grpo.collectives import AllReduce, CopyToGroup, Group, Identity, SumOverGroup
-from stages.grpo.memory import MOST_STORED
-from stages.grpo.operators import (
-    Lookup,
-    cut,
-    outer,
-    part,
-    plain_product,
-    product,
-    rms_norm,
-)
+from stages.grpo.operators import Lookup, cut, outer, part, plain_product, product, rms_norm
 from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import parts
-from stages.grpo.token_logits import KeptProbabilities, RecomputedProbabilities
+from stages.grpo.token_logits import TokenLogits
 from stages.models.config import ModelConfig
 
 
@@ -61,14 +52,7 @@ class Layer(nn.Cell):
     """One decoder layer without its attention: the parts before (`project`) and after (`finish`) it."""
 
     def __init__(self, model: ModelConfig, index: int, model_parallel: int, group: Group | None) -> None:
-        """Create zero weights for one card's share.
-
-        Args:
-            model: the full model.
-            index: the layer's number.
-            model_parallel: cards that share the heads and the feed-forward's columns.
-            group: their communication group; None for a single card.
-        """
+        """Create zero weights for the share of one of the `model_parallel` cards in `group`."""
         super().__init__()
         H, D = model.hidden_size, model.head_size
         self.Q = model.num_attention_heads // model_parallel
@@ -151,17 +135,16 @@ class CausalLM(nn.Cell):
             model: the full model.
             positions: longest prompt and completion together, in tokens.
             mesh: this card among those that share one copy of the weights.
-            group: their communication group; None for a single card.
+            group: those cards; None for a single one.
             split_embedding: the embedding's rows are split over the group, else every card has all of them.
             split_head: the same for the head; a tied head is split as the embedding is.
         """
         super().__init__()
         self.H, self.epsilon = model.hidden_size, model.rms_norm_eps
         self.vocab_size, self.cards = model.vocab_size, mesh.model_parallel
+        tied = model.tie_word_embeddings
         self.split_embedding = split_embedding and group is not None
-        self.split_head = (
-            self.split_embedding if model.tie_word_embeddings else split_head and group is not None
-        )
+        self.split_head = self.split_embedding if tied else split_head and group is not None
         self.V = model.vocab_size // (mesh.model_parallel if self.split_head else 1)
         rows = model.vocab_size // (mesh.model_parallel if self.split_embedding else 1)
         self.embedding_ids = (mesh.model_index * rows, rows) if self.split_embedding else (0, rows)
@@ -171,13 +154,12 @@ class CausalLM(nn.Cell):
             [Layer(model, i, mesh.model_parallel, group) for i in range(model.num_hidden_layers)]
         )
         self.norm = _zeros("norm", self.H)
-        self.head = self.embedding if model.tie_word_embeddings else _zeros("head", self.V, self.H)
+        self.head = self.embedding if tied else _zeros("head", self.V, self.H)
         # Read now: MindSpore adds prefixes once this cell becomes part of another.
         self.names = tuple(parameter.name for parameter in self.trainable_params())
         self.cos, self.sin = rotary_table(model, positions, self.layers[0].Q, self.layers[0].K)
-        self.tied, self.lookup = model.tie_word_embeddings, Lookup()
-        self.kept = KeptProbabilities(self.H, self.V)
-        self.recomputed = RecomputedProbabilities(self.H, self.V)
+        self.tied, self.lookup = tied, Lookup()
+        self.token_logits = TokenLogits(self.H, self.V)
         if group is not None:
             self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
             self.all_gather, self.all_reduce = group.all_gather(), AllReduce(group)
@@ -284,10 +266,7 @@ class CausalLM(nn.Cell):
         if self.split_head:
             x = self.enter(x, every)
         local, here = local_ids(ids, *self.head_ids)
-        if most * self.V > MOST_STORED:
-            log_sum, chosen, mean, _ = self.recomputed(x, head, local, most)
-        else:
-            log_sum, chosen, mean, _ = self.kept(x, head, local, most)
+        log_sum, chosen, mean, _ = self.token_logits(x, head, local, most)
         log_sum, chosen, mean = log_sum.reshape((-1,)), chosen.reshape((-1,)) * here, mean.reshape((-1,))
         if self.split_head:
             column = outer(ops.stop_gradient(log_sum).reshape((-1, 1)), self.own_column)

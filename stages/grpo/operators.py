@@ -8,8 +8,11 @@ Shapes: N tokens, H hidden, V this card's vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mindspore as ms
-from mindspore import Tensor, nn, ops
+import numpy as np
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 ROW = 1024  # elements that `ordered_sum` adds at a time
 
@@ -18,6 +21,17 @@ plain_product = ops.MatMul()
 shares = ops.Softmax(-1)
 transposed_product = ops.MatMul(transpose_a=True)
 add_rows = ops.ScatterAdd()  # in place, even to what is no parameter; one thread: always in the same order
+
+
+def zeros(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:
+    """Return parameters without a gradient, filled with zeros."""
+    # One after the other: a parameter copies its tensor, and glibc keeps on its heap what is freed later.
+    return ParameterTuple(
+        [
+            Parameter(Tensor(np.zeros(shape, np.float32)), name=f"{name}_{i}", requires_grad=False)
+            for i, shape in enumerate(shapes)
+        ]
+    )
 
 
 def outer(column: Tensor, row: Tensor) -> Tensor:
@@ -111,9 +125,7 @@ def ordered_sum(x: Tensor) -> Tensor:
     while x.shape[0] > ROW:
         full = x.shape[0] // ROW * ROW
         remaining = x.shape[0] - full
-        rows = plain_product(part(x, 0, 0, full).reshape((-1, ROW)), ops.ones((ROW, 1), ms.float32)).reshape(
-            (-1,)
-        )
+        rows = row_sums(part(x, 0, 0, full).reshape((-1, ROW))).reshape((-1,))
         x = rows if not remaining else ops.concat((rows, part(x, 0, full, remaining)))
     return x.sum()
 

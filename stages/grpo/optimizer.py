@@ -11,12 +11,11 @@ import math
 from collections.abc import Sequence
 
 import mindspore as ms
-import numpy as np
-from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
-from stages.grpo.collectives import AllReduce, Groups
+from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
-from stages.grpo.operators import cut, square_sum
+from stages.grpo.operators import cut, square_sum, zeros
 from stages.grpo.parallel import Mesh
 
 LARGE = 2**25  # elements of a gradient that is clipped, in a copy, after the other gradients are freed
@@ -46,26 +45,18 @@ class AdamW(nn.Cell):
         self, parameters: Sequence[Parameter], split: Sequence[bool], config: OptimizerConfig, mesh: Mesh,
         groups: Groups,
     ) -> None:  # fmt: skip
-        """Create zero moments.
-
-        Args:
-            parameters: to update, in the order of the gradients.
-            split: for each parameter, whether model-parallel cards hold different parts of it.
-            config: rates and decay.
-            mesh: this worker in the training layout.
-            groups: communication groups.
-        """
+        """Create zero moments; `split`: parameters of which model-parallel cards hold different parts."""
         super().__init__()
         self.config, self.parameters = config, tuple(parameters)
         self.count = len(self.parameters)
         self.shapes = tuple(tuple(parameter.shape) for parameter in parameters)
         self.sizes = tuple(int(parameter.size) for parameter in parameters)
-        self.m, self.v = _zeros_like("adam_m", self.shapes), _zeros_like("adam_v", self.shapes)
+        self.m, self.v = zeros("adam_m", self.shapes), zeros("adam_v", self.shapes)
         self.decays = tuple(config.weight_decay if len(shape) > 1 else 0.0 for shape in self.shapes)
         self.advance = ops.AdamWeightDecay()
         model_group, data_group = groups.of(mesh.model_ranks), groups.of(mesh.data_ranks)
-        self.sum_model = AllReduce(model_group) if model_group else None
-        self.sum_data = AllReduce(data_group) if data_group else None
+        self.sum_model = model_group.all_reduce() if model_group else None
+        self.sum_data = data_group.all_reduce() if data_group else None
         # A weight that every card of the group holds must count once in the norm.
         self.shares = tuple(1.0 if part else 1.0 / mesh.model_parallel for part in split)
         copied = config.max_grad_norm is not None and self.sum_data is None
@@ -88,74 +79,50 @@ class AdamW(nn.Cell):
         Args:
             rate: learning rate, scalar.
             step: updates so far, this one included, scalar float32.
-            gradients: one per parameter, of this worker's rows; summed over the data-parallel workers here.
-                Not one tuple: at its first call a graph reads zeros from a tuple that another graph gave
-                (mindspore 2.7.0, CPU).
+            gradients: of this worker's rows; summed over the data-parallel workers here. Not one tuple, of
+                which a graph reads zeros at its first call if another graph gave it (mindspore 2.7.0, CPU).
         """
         config = self.config
         if self.sum_data is not None:
-            summed = self.sum_data(
-                ops.concat([gradient_part.reshape((-1,)) for gradient_part in gradients]), None
-            )
+            summed = self.sum_data(ops.concat([gradient.reshape((-1,)) for gradient in gradients]))
             flat = cut(summed, 0, self.sizes)
             gradients = tuple([flat[i].reshape(self.shapes[i]) for i in range(self.count)])
         square = Tensor(0.0, ms.float32)
         for i in range(self.count):
             square = square + self.shares[i] * square_sum(gradients[i], PIECES if i in self.last else 1)
         if self.sum_model is not None:
-            square = self.sum_model(square, None)
+            square = self.sum_model(square.reshape((1,))).reshape(())
         norm = ops.sqrt(square)
         factor = Tensor(1.0, ms.float32)
         if config.max_grad_norm is not None:
             factor = ops.minimum(config.max_grad_norm / (norm + 1e-6), factor)
-        rates = self.rates(rate, step)
-        waiting = factor
-        for i in self.first:
-            # Not by `move`: 290 calls of a function take the compiler 0.3 GiB.
-            gradient = gradients[i]
-            if config.max_grad_norm is not None:
-                gradient = gradient * waiting
-            done = self.advance(
-                self.parameters[i], self.m[i], self.v[i], rates[0], Tensor(config.adam_beta1, ms.float32),
-                Tensor(config.adam_beta2, ms.float32), rates[1], self.decays[i] / rates[2], gradient,
-            )  # fmt: skip
-            waiting = ops.depend(factor, done)  # the next clipped gradient needs this one's memory
-        return norm, factor
+        return norm, self.move(self.first, rate, step, factor, [gradients[i] for i in self.first])
 
     @ms.jit
     def finish(self, rate: Tensor, step: Tensor, factor: Tensor, *gradients: Tensor) -> Tensor:
         """Update the last parameters, by their gradients."""
-        rates = self.rates(rate, step)
-        for k, i in enumerate(self.last):
-            factor = ops.depend(factor, self.move(i, rates, factor, gradients[k]))
-        return factor
+        return self.move(self.last, rate, step, factor, gradients)
 
-    def rates(self, rate: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rate and epsilon with the bias correction that the operator lacks, and the rate's factor.
+    def move(
+        self, indices: tuple[int, ...], rate: Tensor, step: Tensor, factor: Tensor,
+        gradients: Sequence[Tensor],
+    ) -> Tensor:  # fmt: skip
+        """Update parameters by their gradients times factor; return the factor once all are updated.
 
-        m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e) with s = sqrt(c2) / c1, which goes into the
-        rate, and out of the decay again.
+        The operator lacks bias correction: m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e) with
+        s = sqrt(c2) / c1, which goes into the rate, and out of the decay again.
         """
-        root = ops.sqrt(1 - ops.pow(self.config.adam_beta2, step))
-        scale = root / (1 - ops.pow(self.config.adam_beta1, step))
-        return rate * scale, root * self.config.adam_epsilon, scale
-
-    def move(self, i: int, rates: tuple[Tensor, Tensor, Tensor], factor: Tensor, gradient: Tensor) -> Tensor:
-        """Update parameter i by its gradient times factor."""
-        config = self.config
-        if config.max_grad_norm is not None:
-            gradient = gradient * factor
-        return self.advance(
-            self.parameters[i], self.m[i], self.v[i], rates[0], Tensor(config.adam_beta1, ms.float32),
-            Tensor(config.adam_beta2, ms.float32), rates[1], self.decays[i] / rates[2], gradient,
-        )  # fmt: skip
-
-
-def _zeros_like(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:
-    # One after the other: a parameter copies its tensor, and glibc keeps on its heap what is freed later.
-    return ParameterTuple(
-        [
-            Parameter(Tensor(np.zeros(shape, np.float32)), name=f"{name}_{i}", requires_grad=False)
-            for i, shape in enumerate(shapes)
-        ]
-    )
+        config, waiting = self.config, factor
+        root = ops.sqrt(1 - ops.pow(config.adam_beta2, step))
+        scale = root / (1 - ops.pow(config.adam_beta1, step))
+        rate, epsilon = rate * scale, root * config.adam_epsilon
+        for k, i in enumerate(indices):  # not a function per parameter: 290 calls take the compiler 0.3 GiB
+            gradient = gradients[k]
+            if config.max_grad_norm is not None:
+                gradient = gradient * waiting
+            done = self.advance(
+                self.parameters[i], self.m[i], self.v[i], rate, Tensor(config.adam_beta1, ms.float32),
+                Tensor(config.adam_beta2, ms.float32), epsilon, self.decays[i] / scale, gradient,
+            )  # fmt: skip
+            waiting = ops.depend(factor, done)  # the next clipped gradient needs this one's memory
+        return waiting

@@ -10,31 +10,37 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from stages.weights.dtypes import Array
 
 MODEL_INPUTS = 11
 """Arrays of `packed`."""
 VARY = ("ids", "position", "slot", "before", "target")
 """Inputs whose length is N or M."""
 LEAST = 16
-"""M is at least all slots by this, so that none of token_logits.pieces is empty."""
+"""M is at least all slots by this, so that no part of TokenLogits is empty."""
 FULL = 0.9
 """All slots are computed if a larger share than this holds tokens."""
 
 
-def compiled(function: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function of `packed`'s results twice: for any N and M (see VARY), and for full batches.
 
     A graph of fixed size takes 40 us less per kernel.
-
-    Args:
-        function: returns a new function object at each call.
     """
-    static: Callable[..., Any] = ms.jit(function())
-    sizes = dict.fromkeys(VARY, Tensor(shape=[None], dtype=ms.int32))
-    some: Callable[..., Any] = ms.enable_dynamic(**sizes)(ms.jit(function()))
+
+    def graph() -> Callable[..., Any]:
+        def call(
+            ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
+            before: Tensor, target: Tensor, *more: Tensor | None,
+        ) -> Any:  # fmt: skip
+            return function(ids, position, length, prompt, completion, slot, before, target, *more)
+
+        compiled_call: Callable[..., Any] = ms.jit(call)
+        return compiled_call
+
+    static = graph()
+    some = ms.enable_dynamic(**dict.fromkeys(VARY, Tensor(shape=[None], dtype=ms.int32)))(graph())
 
     def run(*inputs: Tensor) -> Any:
         *_, prompt, completion, slot = inputs[:6]
@@ -45,9 +51,7 @@ def compiled(function: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     return run
 
 
-def packed(
-    prompt: Array, length: Array, completion: Array, tokens: Array, sizes: tuple[int, int]
-) -> list[Array]:
+def packed(prompt: Array, length: Array, completion: Array, tokens: Array) -> list[Array]:
     """Return the inputs of CausalLM.construct.
 
     Args:
@@ -55,7 +59,6 @@ def packed(
         length: tokens of the prompts [P], at least 1.
         completion: ids [P, G, T].
         tokens: of the completions [P, G], 0 allowed; what comes after them is padding.
-        sizes: N and M, each all slots or more than contain a token.
 
     Returns:
         ids and positions of the computed slots [N]; length; the row among these of each prompt slot [P, S]
@@ -64,9 +67,12 @@ def packed(
         Indices of padding refer to padding.
     """
     (P, S), (G, T) = prompt.shape, completion.shape[1:]
-    read, targets = slots(length, S, tokens, T)
-    slot, row = _rows(read, sizes[0])
-    target, target_row = _rows(targets, sizes[1])
+    within = np.arange(T) < tokens[..., None]
+    read = np.concatenate([(np.arange(S) < length[:, None]).ravel(), within[..., 1:].ravel()])
+    targets = within.ravel()
+    N, M = _sizes(read, targets)
+    slot, row = _rows(read, N)
+    target, target_row = _rows(targets, M)
     ids = np.concatenate([prompt.ravel(), completion[..., : T - 1].ravel()])
     after = length[:, None, None] + np.arange(T - 1)
     positions = np.concatenate([np.tile(np.arange(S), P), np.broadcast_to(after, (P, G, T - 1)).ravel()])
@@ -74,7 +80,7 @@ def packed(
     slots_read = (P * S + np.arange(P * G * (T - 1))).reshape(P, G, T - 1)
     before = np.concatenate([last, slots_read], -1).ravel()[target]
     prompt_rows, completion_rows = np.split(row, [P * S])
-    every = [np.minimum(np.arange(len(real)), n - 1) for real, n in zip((read, targets), sizes, strict=True)]
+    every = [np.minimum(np.arange(len(real)), n - 1) for real, n in ((read, N), (targets, M))]
     return [
         ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, G, T - 1),
         slot, row[before], completion.ravel()[target], target_row.reshape(P * G, T),
@@ -82,19 +88,12 @@ def packed(
     ]  # fmt: skip
 
 
-def slots(length: Array, S: int, tokens: Array, T: int) -> tuple[Array, Array]:
-    """Return which slots hold input tokens [P*S + P*G*(T-1)], and which hold target tokens [P*G*T]."""
-    within = np.arange(T) < tokens[..., None]
-    read = [(np.arange(S) < length[:, None]).ravel(), within[..., 1:].ravel()]
-    return np.concatenate(read), within.ravel()
-
-
-def sizes(read: Array, targets: Array) -> tuple[int, int]:
+def _sizes(read: Array, targets: Array) -> tuple[int, int]:
     """Return N and M: one more than the slots with tokens, or all slots if nearly all have tokens.
 
     Args:
-        read: [P*S + P*G*(T-1)].
-        targets: [P*G*T].
+        read: True for input slots with a token [P*S + P*G*(T-1)].
+        targets: True for target slots with a token [P*G*T].
     """
     totals, tokens = (len(read), len(targets)), (int(read.sum()), int(targets.sum()))
     if max(tokens[0] / totals[0], tokens[1] / totals[1]) > FULL:

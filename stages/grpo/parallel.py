@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stages.base.layout import RoleLayout
 from stages.grpo.collectives import Gather
 from stages.models.tensor_layout import slice_of
+from stages.weights.dtypes import Array
 from stages.weights.strategy.files import Strategy
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -63,14 +60,7 @@ def reshard(
 
     Every worker of a model-parallel group gathers the shards of all others (one AllGather of everything,
     flattened), assembles the full tensors by the source strategy, and takes its part by the target strategy.
-
-    Args:
-        shards: this worker's.
-        source: strategy of their layout.
-        target: strategy of the result's layout.
-        mesh: this worker in the source's layout.
-        rank: this worker's rank.
-        gather: over mesh.model_ranks.
+    `mesh`: this worker in the source's layout; `gather`: over mesh.model_ranks.
     """
     gathered = gather.arrays(np.concatenate([array.reshape(-1) for array in shards.values()]))
     result, start = {}, 0

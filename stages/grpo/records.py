@@ -9,19 +9,16 @@ Shapes: P prompts, G completions of each, B = P*G; S and T tokens of the longest
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stages.grpo.sampled import Sampled
+from stages.weights.dtypes import Array
 
-Array = NDArray[Any]
 DIRECTORY = "completions"
 ARRAYS = {
     "prompt_ids": "[P, S] int32, the padding id after prompt_lengths",
@@ -55,13 +52,7 @@ class Learned:
 
 
 def step_arrays(sampled: Sampled, learned: Learned, groups: Array) -> dict[str, Array]:
-    """Return the arrays of a step's file.
-
-    Args:
-        sampled: all completions of the step.
-        learned: numbers of the updates.
-        groups: indices of the sampled groups that the updates used, in the order of `learned`.
-    """
+    """Return the arrays of a step's file; `groups`: indices of the sampled groups that `learned` is about."""
     done, prompts = sampled.completions, sampled.prompts
     S, T = int(prompts.lengths.max()), int(done.lengths.max())
     rows = (groups[:, None] * sampled.group_size + np.arange(sampled.group_size)).reshape(-1)
@@ -95,7 +86,7 @@ class StepRecords:
     """The files of a running stage, in a directory that survives a kill."""
 
     def __init__(self, work: Path, last_step: int) -> None:
-        """Remove what a killed attempt wrote after `last_step`, incomplete files included."""
+        """Remove what a killed attempt wrote after `last_step`."""
         self.directory = work / DIRECTORY
         if self.directory.exists():
             current = {self.path(step) for step in range(1, last_step + 1)}
@@ -108,15 +99,9 @@ class StepRecords:
         return self.directory / f"step_{step:06d}.npz"
 
     def write(self, step: int, arrays: Mapping[str, Array]) -> None:
-        """Write the file of a step; it appears complete or not at all."""
+        """Write the file of a step; a kill may leave a part of it, which the next attempt removes."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        file = self.path(step)
-        unfinished = file.with_name(f".{file.name}")
-        with unfinished.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(file)
+        np.savez_compressed(self.path(step), **arrays)
 
     def copy_to(self, output: Path) -> None:
         """Copy all files into the artifact."""

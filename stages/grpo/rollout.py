@@ -15,12 +15,13 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from stages.grpo.attention import HIDDEN, attend_within, causal_mask, prompt_mask, scores, weigh
 from stages.grpo.config import RolloutConfig
 from stages.grpo.model import CausalLM
+from stages.grpo.operators import zeros
 from stages.grpo.sampling import NextToken, lengths, penalised
 
 CHECK_EVERY = 4  # steps between checks whether all completions have ended; a check waits for the graph
@@ -38,13 +39,6 @@ class Completions:
     """[B] completions that reached T without an end token."""
 
 
-def _cache(name: str, layers: int, *shape: int) -> ParameterTuple:
-    zeros = np.zeros(shape, np.float32)
-    return ParameterTuple(
-        [Parameter(Tensor(zeros), name=f"{name}_{i}", requires_grad=False) for i in range(layers)]
-    )
-
-
 class Decoder(nn.Cell):
     """Decoder of P prompts x G completions with one model's weights."""
 
@@ -52,16 +46,9 @@ class Decoder(nn.Cell):
         self, model: CausalLM, config: RolloutConfig, prompts: int, group_size: int, prompt_slots: int,
         eos: Sequence[int], pad: int,
     ) -> None:  # fmt: skip
-        """Allocate the caches.
+        """Allocate the caches for P `prompts` of S `prompt_slots`, and `group_size` G.
 
-        Args:
-            model: its weights may change between calls.
-            config: sampling rules and longest completion.
-            prompts: P.
-            group_size: G.
-            prompt_slots: S.
-            eos: ids that end a completion.
-            pad: id after the end.
+        The model's weights may change between calls. `pad` comes after one of the `eos` ids.
         """
         super().__init__()
         self.model, self.config, self.eos, self.pad = model, config, tuple(eos), pad
@@ -69,9 +56,9 @@ class Decoder(nn.Cell):
         self.B = prompts * group_size
         layer, count = model.layers[0], len(model.layers)
         self.K, self.R, self.D = layer.K, layer.Q // layer.K, layer.D
-        self.L, rows = self.S + self.T, self.B * self.K
-        self.keys = _cache("keys", count, rows, self.L, self.D)
-        self.values = _cache("values", count, rows, self.L, self.D)
+        self.L = self.S + self.T
+        shapes = [(self.B * self.K, self.L, self.D)] * count
+        self.keys, self.values = zeros("keys", shapes), zeros("values", shapes)
         self.write = ops.IndexAdd(axis=1)
         self.next_token = NextToken(config, eos, model.vocab_size)
         self.is_end = Tensor(np.isin(np.arange(model.vocab_size), self.eos))
@@ -91,7 +78,8 @@ class Decoder(nn.Cell):
             uniform: numbers that decide the draws [P*G, T]; None: greedy.
         """
         greedy = uniform is None
-        draws = columns(np.zeros((self.B, self.T), np.float32) if uniform is None else uniform)
+        columns = np.zeros((self.T, self.B), np.float32) if uniform is None else uniform.T
+        draws = [Tensor(np.ascontiguousarray(column)) for column in columns]
         length = length.astype(np.int32)
         if self.penalty != 1:
             self.seen.set_data(Tensor(self._tokens_of_prompts(prompt, length)))
@@ -155,18 +143,15 @@ class Decoder(nn.Cell):
     def step(
         self, token: Tensor, done: Tensor, length: Tensor, t: Tensor, uniform: Tensor, greedy: bool
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Draw token t of each completion.
+        """Draw token t of each completion; return tokens [B] (padding where done) and done [B].
 
         Args:
             token: the previous tokens [B].
             done: completions that have ended [B].
             length: of the prompts, once for each completion [B].
             t: 1 or more [1].
-            uniform: [B].
-            greedy: scalar.
-
-        Returns:
-            tokens [B] (padding where done) and done [B].
+            uniform: numbers that decide the draws [B].
+            greedy: constant in the graph.
         """
         B, K, L = self.B, self.K, self.L
         cos, sin = self.model.rotary(length + (t - 1))
@@ -194,8 +179,3 @@ class Decoder(nn.Cell):
     def ends(self, token: Tensor) -> Tensor:
         """Return which of token [B] end a completion."""
         return ops.gather(self.is_end, token, 0)
-
-
-def columns(uniform: NDArray[np.float32]) -> list[Tensor]:
-    """Return the columns of uniform [B, T]."""
-    return [Tensor(np.ascontiguousarray(column)) for column in uniform.T]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from stages.grpo.algorithm import dapo
 from stages.grpo.data import Prompts
 from stages.grpo.rollout import Completions
+from stages.grpo.scoring import join_scores
 from stages.rewards.score import RewardScores
-
-Array = NDArray[Any]
+from stages.weights.dtypes import Array
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,10 @@ class Sampled:
             self.prompts.take(groups),
             Completions(done.ids[rows], done.lengths[rows], done.cut[rows]),
             [self.texts[row] for row in rows],
-            RewardScores(
-                rewards.total[rows],
-                {name: values[rows] for name, values in rewards.parts.items()},
-                rewards.failures,
-                rewards.faults,
-                rewards.messages,
+            replace(
+                rewards,
+                total=rewards.total[rows],
+                parts={name: values[rows] for name, values in rewards.parts.items()},
             ),
         )
 
@@ -126,7 +124,7 @@ def join(parts: Sequence[Sampled]) -> Sampled:
     """Concatenate several rollouts."""
     if len(parts) == 1:
         return parts[0]
-    done, rewards = [part.completions for part in parts], [part.rewards for part in parts]
+    done = [part.completions for part in parts]
     return Sampled(
         Prompts.join([part.prompts for part in parts]),
         Completions(
@@ -135,11 +133,5 @@ def join(parts: Sequence[Sampled]) -> Sampled:
             np.concatenate([part.cut for part in done]),
         ),
         [text for part in parts for text in part.texts],
-        RewardScores(
-            np.concatenate([part.total for part in rewards]),
-            {name: np.concatenate([part.parts[name] for part in rewards]) for name in rewards[0].parts},
-            {name: sum(part.failures[name] for part in rewards) for name in rewards[0].failures},
-            {name: sum(part.faults[name] for part in rewards) for name in rewards[0].faults},
-            {name: message for part in reversed(rewards) for name, message in part.messages.items()},
-        ),
+        join_scores([part.rewards for part in parts]),
     )

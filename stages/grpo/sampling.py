@@ -22,12 +22,9 @@ LARGEST = np.float32(1 - 2**-22)  # times a float32 sum still below that sum, ho
 
 
 def uniforms(seed: Sequence[int], completions: int, tokens: int) -> NDArray[np.float32]:
-    """Return random numbers in [0, 1), [completions, tokens].
+    """Return random numbers in [0, 1), [completions of all workers, tokens].
 
-    Args:
-        seed: distinguishes this draw from all others, for example (seed, step).
-        completions: of all workers together; each takes its own rows.
-        tokens: longest completion.
+    `seed` distinguishes this draw from all others, for example (seed, step).
     """
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seed))))
     return np.minimum(random.random((completions, tokens), np.float32), LARGEST)
@@ -37,13 +34,7 @@ class NextToken(nn.Cell):
     """Cell that draws one token per row."""
 
     def __init__(self, config: RolloutConfig, eos: Sequence[int], vocab_size: int) -> None:
-        """Store the sampling rules.
-
-        Args:
-            config: temperature, filters and shortest completion.
-            eos: ids that end a completion.
-            vocab_size: of the logits.
-        """
+        """Store the sampling rules; `eos` are the ids that end a completion."""
         super().__init__()
         self.config = config
         ends = np.zeros((1, vocab_size), np.float32)
@@ -122,12 +113,7 @@ def count(true: Tensor) -> Tensor:
 
 
 def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Return logits [B, V] in which the tokens that a row has seen are less likely.
-
-    Args:
-        logits: [B, V].
-        seen: 1.0 where the row's prompt or completion holds the token, else 0 [B, V].
-        penalty: above 1: less likely.
+    """Return logits [B, V] in which the tokens that a row has seen (1.0 in `seen` [B, V]) are less likely.
 
     Source: Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1, for logits of either sign as in
     transformers' RepetitionPenaltyLogitsProcessor.
@@ -137,14 +123,9 @@ def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 
 
 def lengths(ids: NDArray[Any], eos: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the tokens of each completion, its end token included, and whether it was cut before one.
+    """Return the length of each completion of `ids` [B, T], its end token included, and which were cut [B].
 
-    Args:
-        ids: [B, T].
-        eos: ids that end a completion.
-
-    Returns:
-        lengths [B] (T where cut) and cut [B].
+    A completion without one of the `eos` ids was cut; its length is T.
     """
     ended = np.isin(ids, list(eos))
     cut = ~ended.any(1)

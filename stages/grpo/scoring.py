@@ -6,7 +6,9 @@ would give the replicas different rewards, and their weights would silently dive
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,61 +16,43 @@ from numpy.typing import NDArray
 
 from stages.grpo.collectives import Gather
 from stages.rewards.config import RewardConfig
-from stages.rewards.score import MOST_CHARACTERS, RewardScores, score, weighted
-
-BYTES = 4 * MOST_CHARACTERS  # a character has at most four
+from stages.rewards.score import RewardScores, score
 
 
 def score_shared(
-    config: RewardConfig,
-    texts: Sequence[str],
-    solutions: Sequence[str],
-    lengths: NDArray[Any],
-    rank: int,
+    config: RewardConfig, texts: Sequence[str], solutions: Sequence[str], lengths: NDArray[Any], rank: int,
     world: Gather,
-) -> RewardScores:
-    """Compute the same rewards on every worker, each completion scored by one. All workers call this.
+) -> RewardScores:  # fmt: skip
+    """Compute the same rewards on every worker, each of the B completions scored by one.
 
-    Args:
-        config: the reward.
-        texts: B completions.
-        solutions: B ground truths.
-        lengths: tokens of each [B].
-        rank: this worker.
-        world: gathers over all workers.
+    All workers call this. `lengths`: tokens of each completion [B].
     """
-    if world.size == 1:
-        return score(config, texts, solutions, lengths.tolist())
     share = -(-len(texts) // world.size)
-    rows = slice(rank * share, min((rank + 1) * share, len(texts)))
+    rows = slice(rank * share, (rank + 1) * share)
     scores = score(config, texts[rows], solutions[rows], lengths[rows].tolist())
-    columns = np.zeros((share, len(config.functions)), np.float32)
-    counts = np.zeros((2, len(config.functions)), np.int32)
-    for i, name in enumerate(config.functions):
-        columns[: len(scores.total), i] = scores.parts[name]
-        counts[:, i] = scores.failures[name], scores.faults[name]
-    columns = world.arrays(columns).reshape(-1, len(config.functions))[: len(texts)]
-    failures, faults = world.arrays(counts).sum(0)
-    parts = {name: np.ascontiguousarray(columns[:, i]) for i, name in enumerate(config.functions)}
+    return scores if world.size == 1 else join_scores(_gather(scores, world))
+
+
+def _gather(scores: RewardScores, world: Gather) -> list[RewardScores]:
+    """Return the scores of all workers, sent as JSON, which preserves every float32."""
+    text = json.dumps(asdict(scores), default=np.ndarray.tolist).encode()
+    sizes = world.arrays(np.array([len(text)], np.int32))[:, 0]
+    sent = np.frombuffer(text.ljust(-(-int(sizes.max()) // 4) * 4), np.int32)
+    return [_from_plain(json.loads(row.tobytes())) for row in world.arrays(sent)]
+
+
+def _from_plain(values: dict[str, Any]) -> RewardScores:
+    parts = {name: np.array(column, np.float32) for name, column in values["parts"].items()}
+    return RewardScores(**{**values, "total": np.array(values["total"], np.float32), "parts": parts})
+
+
+def join_scores(scores: Sequence[RewardScores]) -> RewardScores:
+    """Concatenate the rewards of several sets of completions."""
+    first = scores[0]
     return RewardScores(
-        weighted(config, parts),
-        parts,
-        {name: int(failures[i]) for i, name in enumerate(config.functions)},
-        {name: int(faults[i]) for i, name in enumerate(config.functions)},
-        _gather_failure_messages(config, scores, world) if failures.any() else {},
+        np.concatenate([part.total for part in scores]),
+        {name: np.concatenate([part.parts[name] for part in scores]) for name in first.parts},
+        {name: sum(part.failures[name] for part in scores) for name in first.failures},
+        {name: sum(part.faults[name] for part in scores) for name in first.faults},
+        {name: message for part in reversed(scores) for name, message in part.messages.items()},
     )
-
-
-def _gather_failure_messages(config: RewardConfig, scores: RewardScores, world: Gather) -> dict[str, str]:
-    """Gather from all workers the first failure message of each reward function."""
-    written = np.zeros((len(config.functions), BYTES), np.int32)
-    for i, name in enumerate(config.functions):
-        letters = scores.messages.get(name, "").encode()[:BYTES]
-        written[i, : len(letters)] = np.frombuffer(letters, np.uint8)
-    messages: dict[str, str] = {}
-    for worker in world.arrays(written).astype(np.uint8):
-        for name, letters in zip(config.functions, worker, strict=True):
-            text = letters.tobytes().rstrip(b"\0").decode(errors="replace")
-            if text:
-                messages.setdefault(name, text)
-    return messages

@@ -90,9 +90,7 @@ def train(
 
     shape, is_split = context.section(ModelConfig, "model"), [False] * len(model.names)
     learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), is_split, temperature=1.0)
-    checkpoints = Checkpoints(
-        context.work / "checkpoints", 0, 1, keep=1, strategies=None, barrier=lambda: None, warn=context.warn
-    )
+    checkpoints = Checkpoints(context.work / "checkpoints", 0, 1, keep=1, strategies=None, warn=context.warn)
     done = checkpoints.newest() or 0
     recent = deque[float](maxlen=config.stop_checks)
     if done:

@@ -55,7 +55,7 @@ def run(context: Context) -> None:
     trainer = Trainer(job, rank, world, training, vocabulary, held_out)
     checkpoints = Checkpoints(
         context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
-        trainer.barrier, context.warn, trainer.least,
+        context.warn, trainer.least,
     )  # fmt: skip
     resumed, remembered = state.restore(trainer, checkpoints)
     best = Best(**remembered.get("best", {}))
@@ -63,7 +63,7 @@ def run(context: Context) -> None:
     last = train(trainer, checkpoints, context.work, resumed, best, logs)
     chosen = best.step if job.train.keep_best else None
     if chosen is not None and chosen != last:
-        trainer.barrier()  # worker 0 has completed the best step's checkpoint
+        trainer.least(0)  # worker 0 has completed the best step's checkpoint
         if not checkpoints.is_complete(chosen):
             remedy = "type the same command again: it goes on from before that step"
             raise InputError(checkpoints.path(chosen), None, "is the best checkpoint, and damaged", remedy)
@@ -75,7 +75,7 @@ def run(context: Context) -> None:
     peaks = trainer.world.arrays(np.array([peak_memory_gib()], np.float32))
     if logs is not None:
         logs.finish(last, chosen, best, [round(float(peak), 3) for peak in peaks[:, 0]])
-    trainer.barrier()  # msrun ends all workers when one fails: wait until all have written
+    trainer.least(0)  # msrun ends all workers when one fails: wait until all have written
 
 
 def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | None]:
@@ -110,7 +110,7 @@ def train(
         step += 1
         result = trainer.step(step)
         if result.learned.problem is not None:
-            trainer.barrier()
+            trainer.least(0)
             good = checkpoints.steps()
             batch = work / f"diverged_step_{step:06d}.jsonl"
             if logs is not None:
@@ -185,7 +185,6 @@ class RunLogs:
         for row in self.metrics.rows:
             self.board.add(row)
         self.trackers = start_trackers(config.loggers, context, self.metrics.path)
-        self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
         self.warned: set[tuple[str, str]] = set()
 
     def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
@@ -198,7 +197,6 @@ class RunLogs:
             self.completions.append(result.sampled.rows(step, self.config.logged_completions))
             self.records.write(step, step_arrays(result.sampled, result.learned, result.groups))
         self.board.add(row)
-        self.reward = row["reward"]
         self._warn_of_rewards(step, result)
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
         message += "".join(
@@ -227,7 +225,8 @@ class RunLogs:
 
         self.board.close()
         end_trackers(self.trackers)
-        failures = sum(row["reward_failures"] for row in read_rows(self.metrics.path))
+        rows = read_rows(self.metrics.path)
+        failures = sum(row["reward_failures"] for row in rows)
         if failures:
             message = "rewards could not be computed and counted 0: reward_failures in metrics.jsonl"
             self.context.warn(f"{failures:g} {message}")
@@ -235,7 +234,8 @@ class RunLogs:
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)
         self.records.copy_to(output)
-        result = {"steps": last, "final_reward": self.reward, "resumed_from": self.resumed or None}
+        reward = rows[-1]["reward"] if rows else None
+        result = {"steps": last, "final_reward": reward, "resumed_from": self.resumed or None}
         result["peak_memory_gib"] = peaks_gib
         if chosen is not None and best.accuracy == 0:
             message = f"no check found a right answer, so the result is the model of step {chosen}"

@@ -7,13 +7,13 @@ Source: Hsu et al. 2024, Liger Kernel, arXiv:2410.10989, section 3.2.
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from stages.grpo.operators import add_rows, plain_product, product, shares, transposed_product
+from stages.grpo.operators import add_rows, plain_product, product, transposed_product
 from stages.grpo.packing import LEAST
 
 PIECE = 2**19  # logits that are computed at a time: 2 MiB, about one core's cache
 
 
-class KeptProbabilities(nn.Cell):
+class TokenLogits(nn.Cell):
     """Log-sums of exp(logits) and logits of given ids; the softmax stays for the backward pass."""
 
     def __init__(self, H: int, V: int) -> None:
@@ -36,8 +36,19 @@ class KeptProbabilities(nn.Cell):
             log-sums [N, 1]; logits of ids [N, 1]; the logits' mean under their softmax [N, 1], without
             gradient; and, for the backward pass, that softmax in pieces [n, V].
         """
-        count = pieces(most, x.shape[1], head.shape[0])
-        sums, chosen, means, softmaxes = in_pieces(x, head, ids, count, self.column)
+        sums, chosen, means, softmaxes = [], [], [], []
+        N, H, V = x.shape[0], head.shape[1], head.shape[0]
+        # Parts of about PIECE logits and at least H rows, at most 16: each adds a gradient as large as head.
+        count = -(-most // max(PIECE // V, H, LEAST, -(-most // 16)))
+        for i in range(count):
+            start, end = N * i // count, N * (i + 1) // count
+            logits = product(x if count == 1 else x[start:end], head)
+            logprobs = ops.log_softmax(logits, -1)
+            softmax = ops.exp(logprobs)
+            sums.append(logits[:, :1] - logprobs[:, :1])
+            chosen.append(ops.gather_elements(logits, 1, ids[start:end].reshape((-1, 1))))
+            means.append(plain_product(softmax * logits, self.column))
+            softmaxes.append(softmax)
         return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(softmaxes)
 
     def bprop(
@@ -45,7 +56,6 @@ class KeptProbabilities(nn.Cell):
         dout: tuple[Tensor, ...],
     ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
         """Backpropagate from the log-sums and the chosen logits to x and head; ids get no gradient."""
-        # The graph compiler of 2.7.0 loses function calls and branches on shapes in a bprop: hence two cells.
         weight, of_chosen = plain_product(dout[0], self.row), plain_product(dout[1], self.row)
         weighted, N, count = x * weight, x.shape[0], len(out[3])
         to_x, to_head = [], None
@@ -57,57 +67,3 @@ class KeptProbabilities(nn.Cell):
             to_head = part if i == 0 else to_head + part
         to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
         return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids), most
-
-
-class RecomputedProbabilities(KeptProbabilities):
-    """KeptProbabilities without the softmax: the backward pass computes each piece of it again."""
-
-    def construct(
-        self, x: Tensor, head: Tensor, ids: Tensor, most: int
-    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """Compute like KeptProbabilities; the last result is the log-sums again, in pieces [n, 1]."""
-        count = -(-most // max(x.shape[1], LEAST))
-        sums, chosen, means, _ = in_pieces(x, head, ids, count, self.column)
-        return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(sums)
-
-    def bprop(
-        self, x: Tensor, head: Tensor, ids: Tensor, most: int, out: tuple[Tensor, ...],
-        dout: tuple[Tensor, ...],
-    ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
-        """Backpropagate like KeptProbabilities; each piece waits for the previous one to limit memory."""
-        weight, of_chosen = plain_product(dout[0], self.row), plain_product(dout[1], self.row)
-        weighted, N, count = x * weight, x.shape[0], len(out[3])
-        to_x, to_head = [], None
-        for i in range(count):
-            start, end = N * i // count, N * (i + 1) // count
-            some = x[start:end] if i == 0 else ops.depend(x[start:end], to_head)
-            softmax = shares(product(some, head))
-            to_x.append(plain_product(softmax, head))
-            part = transposed_product(softmax, weighted[start:end])
-            to_head = part if i == 0 else to_head + part
-        to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
-        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids), most
-
-
-def in_pieces(x: Tensor, head: Tensor, ids: Tensor, count: int, column: Tensor) -> tuple[list[Tensor], ...]:
-    """Return log-sums, logits of ids, means [n, 1] and softmaxes [n, V] of `count` parts of x."""
-    sums, chosen, means, softmaxes = [], [], [], []
-    N = x.shape[0]
-    for i in range(count):
-        start, end = N * i // count, N * (i + 1) // count
-        logits = product(x if count == 1 else x[start:end], head)
-        logprobs = ops.log_softmax(logits, -1)
-        softmax = ops.exp(logprobs)
-        sums.append(logits[:, :1] - logprobs[:, :1])
-        chosen.append(ops.gather_elements(logits, 1, ids[start:end].reshape((-1, 1))))
-        means.append(plain_product(softmax * logits, column))
-        softmaxes.append(softmax)
-    return sums, chosen, means, softmaxes
-
-
-def pieces(rows: int, H: int, V: int) -> int:
-    """Return the number of parts in which `rows` rows are computed, so that each has about PIECE logits.
-
-    Not below H or LEAST rows, nor more than 16 parts: each adds a gradient of the head's size.
-    """
-    return -(-rows // max(PIECE // V, H, LEAST, -(-rows // 16)))

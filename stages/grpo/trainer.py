@@ -10,10 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stages.base.layout import LayoutConfig, Role
 from stages.grpo.algorithm import dapo, grpo
@@ -21,23 +19,21 @@ from stages.grpo.batch import Batch
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig, TrainConfig, cut
 from stages.grpo.data import Prompts, Vocabulary
-from stages.grpo.generator import Generator, GreedyAccuracy, PromptOrder, Resharded
+from stages.grpo.generator import Generator, GreedyAccuracy, Resharded, prompt_order
 from stages.grpo.learner import Learner
-from stages.grpo.logprobs import LogProbs, gather_rows
 from stages.grpo.loss import PolicyLoss, token_weights
 from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
 from stages.grpo.records import Learned
+from stages.grpo.roles import LogProbs, RoleModel, build, gather_rows
 from stages.grpo.sampled import Sampled, join, standard_error
 from stages.grpo.scoring import score_shared
-from stages.grpo.setup import RoleModel, build
 from stages.grpo.worker import give_back_memory
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.score import check_failures
+from stages.weights.dtypes import Array
 from stages.weights.tensors import load
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ def update_metrics(sums: Mapping[str, Array], tokens_P: Array) -> dict[str, floa
 
     Args:
         sums: PolicyLoss.sums over the tokens of each group [P].
-        tokens_P: that counted in each group.
+        tokens_P: tokens that counted in each group.
     """
     sums = {name: values.astype(np.float64) for name, values in sums.items()}
     kl, entropy, low, high = (
@@ -98,15 +94,9 @@ class Trainer:
         self, job: Job, rank: int, world: int, data: Prompts, vocabulary: Vocabulary,
         held_out: Prompts | None = None,
     ) -> None:  # fmt: skip
-        """Load this worker's shards and prepare the graphs (compiled when first used).
+        """Load this worker's shards and prepare the graphs, which are compiled when first used.
 
-        Args:
-            job: the run.
-            rank: this worker.
-            world: number of workers.
-            data: training prompts.
-            vocabulary: ids to text.
-            held_out: prompts for `validate`.
+        `data`: training prompts; `held_out`: prompts for `validate`.
         """
         self.job, self.rank, self.data, self.vocabulary = job, rank, data, vocabulary
         self.groups = Groups(world)
@@ -138,7 +128,6 @@ class Trainer:
             self.accuracy = GreedyAccuracy(
                 generating.model, generating.mesh, held_out, job.rollout, vocabulary, self.world, job.reward
             )
-        self.order = PromptOrder(len(data), job.seed)
         self.position = 0
         """Training prompts used so far."""
 
@@ -187,7 +176,7 @@ class Trainer:
         parts: list[Sampled] = []
         informative = 0
         while not parts or (informative < size and len(parts) < limit):
-            prompts = self.data.take(self.order.take(self.position, size))
+            prompts = self.data.take(prompt_order(len(self.data), self.job.seed, self.position, size))
             self.position += size
             with clock("rollout"):
                 done = self.generator.sample(prompts, step, len(parts))
@@ -276,9 +265,5 @@ class Trainer:
         return self.accuracy()
 
     def least(self, number: int) -> int:
-        """Return the smallest of the numbers of all workers."""
+        """Return the smallest number of all workers, once all have called this."""
         return int(self.world.arrays(np.array([number], np.int32)).min())
-
-    def barrier(self) -> None:
-        """Return when all workers have called this."""
-        self.world.arrays(np.zeros(1, np.float32))

@@ -85,13 +85,7 @@ Refusal = tuple[str, str, str]
 
 
 def refused(config: Mapping[str, Any], family: Family, file: object) -> list[Problem]:
-    """Return a problem for each key of a config.json that the family's networks do not implement.
-
-    Args:
-        config: the parsed file.
-        family: the family that it was recognised as.
-        file: its path, for the messages.
-    """
+    """Return a problem for each key of a config.json that the networks of its family do not implement."""
     refusals = (*_identity(config, family), *_keys(config, family), *_rope(config, family))
     return [Problem(f"{file}: {key}", _shown(config, key), rule, remedy) for key, rule, remedy in refusals]
 

@@ -98,9 +98,9 @@ def weights(
     """Return all parameters in the model's order.
 
     Args:
-        shape: sizes, tying and head size.
+        shape: of the model.
         qkv_concat: fuse q/k/v and gate/up.
-        names: the network's names; those of q_norm and k_norm, if it has them.
+        names: of the network; those of q_norm and k_norm, if it has them.
         bias: q, k and v have one.
         attention: parameters of a layer's attention; None: grouped queries.
         experts: the layers' experts; None: every layer has one feed-forward network.

@@ -6,13 +6,9 @@ from typing import Any
 from stages.models.family import ROPE, Family, Values
 
 NUMBERS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
     "vocab_size",
-)
+)  # fmt: skip
 SHAPE_KEYS = (*NUMBERS, "rope_theta", "rms_norm_eps", "tie_word_embeddings")
 
 

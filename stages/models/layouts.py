@@ -28,11 +28,6 @@ def parameter_layouts(
 ) -> tuple[dict[str, TensorLayout], ...]:
     """Return the layouts of all parameters, per pipeline stage, without optimizer states.
 
-    Args:
-        model: the model's shape, tying, qkv_concat and param_init_type.
-        layout: one role's parallel_config.
-        path: config path of `layout`, for messages.
-
     Raises:
         ConfigError: the layers don't fit the stages, or a dimension does not divide.
     """
@@ -154,11 +149,8 @@ def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
     """Return warnings about layouts that MindSpore or mindformers refuses, or that are untested."""
     mp, pp, cp = layout.model_parallel, layout.pipeline_stage, layout.context_parallel
     lines = []
-    for name, heads in (
-        ("num_attention_heads", model.num_attention_heads),
-        ("num_key_value_heads", model.num_key_value_heads),
-    ):
-        if heads % mp:
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        if (heads := getattr(model, name)) % mp:
             lines.append(f"{name}={heads} is not divisible by model_parallel={mp}: mindformers refuses it")
     tied = model.tie_word_embeddings
     replicated = layout.data_parallel * cp > 1 or (mp > 1 and _replicates_embedding(model, layout))

@@ -70,22 +70,15 @@ class RoleMemory:
         """Return plain values for `--json`."""
         terms = [
             {
-                "name": term.name,
-                "low_bytes": term.low,
-                "high_bytes": term.high,
-                "exact": term.exact,
-                "place": term.place,
-                "formula": term.formula,
+                "name": term.name, "low_bytes": term.low, "high_bytes": term.high, "exact": term.exact,
+                "place": term.place, "formula": term.formula,
             }
             for term in self.terms
-        ]
+        ]  # fmt: skip
         return {
-            "role": self.role,
-            "pipeline_stage": self.pipeline_stage,
-            "low_bytes": self.low,
-            "high_bytes": self.high,
-            "terms": terms,
-        }
+            "role": self.role, "pipeline_stage": self.pipeline_stage, "low_bytes": self.low,
+            "high_bytes": self.high, "terms": terms,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,9 +181,9 @@ def activations(model: ModelConfig, layout: RoleLayout, tokens: int, layers: int
 
     Args:
         model: the model.
-        layout: the role's parallel_config.
-        tokens: tokens of one micro-batch on one card, cut by context_parallel already.
-        layers: layers of the pipeline stage.
+        layout: of the role.
+        tokens: of one micro-batch on one card, cut by context_parallel already.
+        layers: of the pipeline stage.
         in_flight: micro-batches whose backward pass is still to come.
     """
     per_token, text = token_elements(model, layout)
@@ -216,13 +209,9 @@ def working_set(model: ModelConfig, layout: RoleLayout, tokens: int) -> Term:
 
 
 def logits(model: ModelConfig, layout: RoleLayout, tokens: int, high: int) -> Term:
-    """Return the memory of the head's output, which only the last pipeline stage has.
+    """Return the memory of the head's output for a card's tokens, which only the last pipeline stage has.
 
-    Args:
-        model: the model.
-        layout: the role's parallel_config.
-        tokens: tokens of one micro-batch on one card.
-        high: float32 copies at most: logits and log-softmax, and in training their gradient.
+    `high`: float32 copies at most: logits and log-softmax, and in training their gradient.
     """
     replicated = layout.vocab_emb_dp or model.vocab_size % layout.model_parallel != 0
     parts = 1 if replicated else layout.model_parallel
@@ -265,12 +254,8 @@ def scoring(
 ) -> RoleMemory:
     """Return the memory of the reference, which is never trained.
 
-    Args:
-        model: the model.
-        layout: its parallel_config.
-        tokens: tokens of one batch on one card, cut by context_parallel already.
-        held: elements of weights on a card of each pipeline stage.
-        dtype: of the weights.
+    `tokens`: of one batch on one card, cut by context_parallel already; `held`: elements of weights on a card
+    of each pipeline stage.
     """
     stages = [[weights(count, dtype), working_set(model, layout, tokens)] for count in held]
     stages[-1].append(logits(model, layout, tokens, 2))

@@ -68,21 +68,12 @@ def full_box(shape: Sequence[int]) -> Box:
 
 
 def slice_shape(box: Box) -> tuple[int, ...]:
-    """Return the shape of a box without steps."""
-    return tuple(extent.stop - extent.start for extent in box)
+    """Return the shape of a box."""
+    return tuple(len(range(extent.start, extent.stop, extent.step or 1)) for extent in box)
 
 
 def slice_of(layout: TensorLayout, shape: Sequence[int], rank: int, name: str = "tensor") -> Box:
-    """Return the part of a full tensor that `rank` holds.
-
-    Args:
-        layout: the tensor's layout.
-        shape: the full tensor's shape.
-        rank: global rank; its pipeline stage is rank // cards per stage.
-        name: for messages.
-
-    Returns:
-        One slice per dimension, with explicit start and stop.
+    """Return the part of a full tensor of `shape` that the global rank holds; `name` is for messages.
 
     Raises:
         InputError: a dimension is not divisible by its number of slices, or the numbers of dimensions differ.

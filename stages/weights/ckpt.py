@@ -39,10 +39,7 @@ Rows = tuple[int, int, int]
 def build_ckpt(
     tensors: Sequence[tuple[str, str, Sequence[int]]],
 ) -> tuple[list[tuple[int, bytes]], list[list[Rows]], int]:
-    """Lay tensors out one after the other.
-
-    Args:
-        tensors: (name, dtype code, shape) in the file's order.
+    """Lay tensors (name, dtype code, shape) out one after the other.
 
     Returns:
         The pieces of protobuf framing as (offset, bytes), each tensor's parts, and the file's size.

@@ -25,13 +25,9 @@ def write_files(
     dtype: Dtype | None,
     progress: Progress | None = None,
 ) -> None:
-    """Write parts of tensors to weight files; every source byte is read once.
+    """Write parts of full tensors to weight files, casting floating ones; read every source byte once.
 
-    Args:
-        tensors: parameter name -> full tensor.
-        files: file (.safetensors or .ckpt) -> the tensors that it gets and the part of each.
-        dtype: cast floating tensors; None keeps them.
-        progress: called with bytes.
+    `files`: file (.safetensors or .ckpt) -> the tensors that it gets and the part of each.
 
     Raises:
         InputError: a source ends early, or the disk is full.
@@ -73,22 +69,13 @@ def as_source(tensors: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def write_complete(
-    tensors: Mapping[str, Tensor],
-    number_of: Mapping[str, int],
-    out: Path,
-    dtype: Dtype | None = None,
-    file_format: Format = "safetensors",
-    progress: Progress | None = None,
-) -> None:
+    tensors: Mapping[str, Tensor], number_of: Mapping[str, int], out: Path, dtype: Dtype | None = None,
+    file_format: Format = "safetensors", progress: Progress | None = None,
+) -> None:  # fmt: skip
     """Write full tensors as model-0000k-of-0000n.safetensors and param_name_map.json, or as one model.ckpt.
 
-    Args:
-        tensors: parameter name -> full tensor.
-        number_of: file number of each, from 0; see `by_size` and `as_source`.
-        out: an existing directory.
-        dtype: cast floating tensors; None keeps them.
-        file_format: safetensors or ckpt.
-        progress: called with bytes.
+    `number_of`: file number of each tensor, from 0 (see `by_size` and `as_source`); `out`: an existing
+    directory.
 
     Raises:
         InputError: a source ends early or the disk is full.
@@ -112,12 +99,7 @@ def merge_directory(
 ) -> None:
     """Merge rank_K directories into one complete mindformers checkpoint; `out` appears when complete.
 
-    Args:
-        source: directory with rank_0, rank_1, … as split or mindrlhf writes them (its prefixes are removed).
-        strategy: their merged strategy file, or the directory of all ranks' files.
-        out: new directory: numbered safetensors files and param_name_map.json.
-        dtype: cast floating tensors; None keeps them.
-        progress: called with bytes.
+    `source`: directory with rank_0, rank_1, … as split or mindrlhf writes them (its prefixes are removed).
 
     Raises:
         InputError: a rank, slice or stage is missing, or shapes don't fit.

@@ -50,25 +50,13 @@ def _report_untrained(stored: Iterable[str], shape: Shape) -> None:
 
 
 def convert(
-    source: Path,
-    out: Path,
-    shape: Shape,
-    qkv_concat: bool,
-    dtype: Dtype | None,
-    file_format: Format = "safetensors",
-    progress: Progress | None = None,
-) -> None:
-    """Write a Hugging Face directory's weights under mindformers' names.
+    source: Path, out: Path, shape: Shape, qkv_concat: bool, dtype: Dtype | None,
+    file_format: Format = "safetensors", progress: Progress | None = None,
+) -> None:  # fmt: skip
+    """Write a Hugging Face directory's weights under mindformers' names; a tied model gets no lm_head.weight.
 
-    Args:
-        source: Hugging Face directory.
-        out: an existing directory; gets as many safetensors files as the source has, and
-            param_name_map.json. A tied model gets no lm_head.weight.
-        shape: the model that the weights must fit.
-        qkv_concat: fuse q/k/v and gate/up as mindformers does.
-        dtype: cast floating tensors; None keeps them.
-        file_format: safetensors, or ckpt (one model.ckpt).
-        progress: called with bytes.
+    `out`: an existing directory, which gets as many safetensors files as the source and param_name_map.json,
+    or one model.ckpt.
 
     Raises:
         InputError: naming file and tensor.
@@ -80,13 +68,9 @@ def convert(
 
 
 def convert_directory(
-    source: Path,
-    out: Path,
-    qkv_concat: bool,
-    dtype: Dtype | None,
-    progress: Progress | None = None,
+    source: Path, out: Path, qkv_concat: bool, dtype: Dtype | None, progress: Progress | None = None,
     file_format: Format = "safetensors",
-) -> None:
+) -> None:  # fmt: skip
     """Convert a Hugging Face directory of the shape in its config.json; `out` appears when complete."""
     shape = read_shape(source)
     if qkv_concat and not family_of(shape).fuses:
@@ -97,12 +81,7 @@ def convert_directory(
 
 
 def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[str, Tensor], Dtype | None]:
-    """Return the tensors that a convert artifact stands for, and the cast that is still to be applied.
-
-    Args:
-        artifact: what the convert stage wrote.
-        source: the Hugging Face directory that it was made from.
-        model: the model config that both were checked against.
+    """Return the tensors of a convert artifact made from `source`, and the cast that is still to be applied.
 
     Raises:
         InputError: the name map does not fit model or source.
@@ -110,15 +89,11 @@ def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[st
     file = artifact / NAME_MAP
     if not file.is_file():
         return {name: as_tensor(stored) for name, stored in open_directory(artifact).items()}, None
-    dtype, names = _read_name_map(file)
-    if names != name_map(model, is_fused(names)):
-        raise InputError(file, None, "the name map belongs to another model", "run convert again")
-    return renamed(open_directory(source), model, source, is_fused(names)), dtype
-
-
-def _read_name_map(file: Path) -> tuple[Dtype | None, dict[str, tuple[str, ...]]]:
     remedy = "run convert again"
     values = read_object(file, remedy)
     with understood(file, "a name map", remedy):
         names = {str(name): tuple(map(str, parts)) for name, parts in values["tensors"].items()}
-        return values["dtype"], names
+        dtype = values["dtype"]
+    if names != name_map(model, is_fused(names)):
+        raise InputError(file, None, "the name map belongs to another model", remedy)
+    return renamed(open_directory(source), model, source, is_fused(names)), dtype

@@ -64,41 +64,19 @@ def f32_from_bf16(bits: Array) -> Array:
 
 
 def cast(raw: Array, source: str, target: str) -> Array:
-    """Cast raw elements (see `raw_dtype`) of one floating type to another.
-
-    Args:
-        raw: unsigned integers holding elements of type `source`, any shape.
-        source: safetensors code.
-        target: safetensors code.
-
-    Returns:
-        Unsigned integers holding elements of type `target`, same shape. Types other than F32, BF16
-        and F16 are returned unchanged.
-    """
+    """Cast raw elements (see `raw_dtype`) from one floating type to another; other types stay as they are."""
     if source == target or source not in FLOATS:
         return raw
-    values = as_float32(raw, source)
+    values = decode(raw, source)
     if target == "BF16":
         return bf16_from_f32(values)
-    return _f16_from_f32(values) if target == "F16" else np.asarray(values.view(np.uint32))
-
-
-def _f16_from_f32(values: Array) -> Array:
     with np.errstate(over="ignore"):  # beyond 65504 becomes infinity, as in every framework
-        return np.asarray(values.astype(np.float16).view(np.uint16))
-
-
-def as_float32(raw: Array, source: str) -> Array:
-    """Return the float32 values of raw F32, BF16 or F16 elements, same shape."""
-    if source == "BF16":
-        return f32_from_bf16(raw)
-    if source == "F16":
-        return np.asarray(np.ascontiguousarray(raw).view(np.float16).astype(np.float32))
-    return np.asarray(np.ascontiguousarray(raw).view(np.float32))
+        return np.asarray(values.astype(NUMPY[target], copy=False).view(raw_dtype(target)))
 
 
 def decode(raw: Array, code: str) -> Array:
-    """Raw elements as numbers: floats as float32, other types as themselves (F8: raw bytes)."""
-    if code in FLOATS:
-        return as_float32(raw, code)
-    return np.asarray(np.ascontiguousarray(raw).view(NUMPY.get(code, "u1")))
+    """Return raw elements as numbers: floats as float32, other types as themselves (F8: raw bytes)."""
+    if code == "BF16":
+        return f32_from_bf16(raw)
+    values = np.ascontiguousarray(raw).view(NUMPY.get(code, "u1"))
+    return np.asarray(values.astype(np.float32) if code == "F16" else values)

@@ -29,13 +29,9 @@ Placed = tuple[OutputFile, StoredTensor]
 
 
 def export(
-    tensors: Mapping[str, Tensor],
-    reference: Path,
-    out: Path,
-    shape: Shape,
-    dtype: Dtype | None,
+    tensors: Mapping[str, Tensor], reference: Path, out: Path, shape: Shape, dtype: Dtype | None,
     progress: Progress | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write mindformers parameters as a Hugging Face directory.
 
     Args:
@@ -43,7 +39,7 @@ def export(
         reference: Hugging Face directory of the same model: gives file names, the tensors of each file,
             dtypes, config, tokenizer and everything else that is not a weight.
         out: an existing directory.
-        shape: the model's shape.
+        shape: of the model.
         dtype: storage dtype of floating tensors; None: as in the reference.
         progress: called with bytes.
 
@@ -80,12 +76,9 @@ def export_directory(
 
 
 def _check(
-    tensors: Mapping[str, Tensor],
-    weights: Mapping[str, Weight],
-    stored: Mapping[str, StoredTensor],
-    shape: Shape,
-    reference: Path,
-) -> None:
+    tensors: Mapping[str, Tensor], weights: Mapping[str, Weight], stored: Mapping[str, StoredTensor],
+    shape: Shape, reference: Path,
+) -> None:  # fmt: skip
     """Check that the parameters, the model and the reference fit each other."""
     # MindSpore checkpoints of tied models may contain the head that convert_weight.py duplicated, and
     # trainers save counters (mindrlhf's epoch_num and step_num).
@@ -113,12 +106,9 @@ def _check(
 
 
 def _moves(
-    tensors: Mapping[str, Tensor],
-    weights: Mapping[str, Weight],
-    placed: Mapping[str, Placed],
-    shape: Shape,
+    tensors: Mapping[str, Tensor], weights: Mapping[str, Weight], placed: Mapping[str, Placed], shape: Shape,
     dtype: Dtype | None,
-) -> list[Move]:
+) -> list[Move]:  # fmt: skip
     """Return the moves to each file's tensors: from the parameters, or else from the reference."""
     moves: list[Move] = []
     of_part: dict[str, Tensor] = {}
@@ -129,23 +119,17 @@ def _moves(
         moves.append(Move(tensors[name], _targets(weight, tensors[name], parts, dtype), code))
     repeated = family_of(shape).repeated(shape)
     for name in placed.keys() - of_part.keys():
-        stored, original = placed[name][1], repeated.get(name)
+        (file, stored), original = placed[name], repeated.get(name)
         tensor = as_tensor(stored)
         if original is not None and same_data(stored, placed[original][1]):
             tensor = of_part[original]
-        moves.append(Move(tensor, (_target(tensor, placed[name]),), storage_code(stored.dtype, dtype)))
+        target = Target(file, file.offset(name), full_box(tensor.shape))
+        moves.append(Move(tensor, (target,), storage_code(stored.dtype, dtype)))
     return moves
-
-
-def _target(tensor: Tensor, destination: Placed) -> Target:
-    file, stored = destination
-    return Target(file, file.offset(stored.name), full_box(tensor.shape))
 
 
 def _targets(weight: Weight, tensor: Tensor, parts: list[Placed], dtype: Dtype | None) -> tuple[Target, ...]:
     """Return the destinations of a parameter's rows; interleaved rows are listed one by one."""
-    if weight.arrange is None and not weight.stacked:
-        return (_target(tensor, parts[0]),)
     tail = full_box(tensor.shape[1:])
     targets = []
     for run in weight.rows:

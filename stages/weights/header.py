@@ -54,8 +54,7 @@ def read_header(file: Path) -> Header:
     """Read and check one file's header.
 
     Raises:
-        InputError: the file is not safetensors, is truncated, or its tensors do not cover its data exactly
-            once; the message names the file and, where the library does, the tensor.
+        InputError: the file is not safetensors, or its tensors do not cover its data exactly once.
     """
     if file.suffix in (".bin", ".pt", ".pth", ".pkl"):
         remedy = "save it as safetensors: AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)"
@@ -90,11 +89,7 @@ def read_header(file: Path) -> Header:
 def build_header(
     tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Mapping[str, str] | None = None
 ) -> tuple[bytes, list[int], int]:
-    """Lay tensors out one after the other.
-
-    Args:
-        tensors: (name, dtype code, shape) in the file's order.
-        metadata: texts for __metadata__; None leaves it out.
+    """Lay tensors (name, dtype code, shape) out one after the other.
 
     Returns:
         The file's first bytes, each tensor's offset from the start of the file, and the file's size.

@@ -14,7 +14,7 @@ from stages.models.family import Weight
 from stages.models.hf_config import described
 from stages.weights.dtypes import FLOATS, storage_code
 from stages.weights.header import StoredTensor
-from stages.weights.sources import Piece, Tensor, as_tensor
+from stages.weights.sources import Piece, Tensor
 from stages.weights.transfer import same_data
 
 
@@ -53,11 +53,7 @@ def renamed(
 ) -> dict[str, Tensor]:
     """Return a Hugging Face checkpoint's tensors as mindformers parameters, without copying.
 
-    Args:
-        stored: Hugging Face names -> tensors on disk.
-        shape: the model that they must fit.
-        source: directory, for messages.
-        qkv_concat: fuse q/k/v and gate/up.
+    `source`: their directory, for messages.
 
     Raises:
         InputError: a tensor is missing, left over or has the wrong shape.
@@ -115,8 +111,6 @@ def _check(
 
 def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
     """Return a parameter and the position of its rows in the tensors that it consists of."""
-    if weight.arrange is None and len(parts) == 1 and not weight.stacked:
-        return as_tensor(parts[0], weight.name)
     remedy = "give weights of one dtype" if weight.stacked else "set qkv_concat=false"
     dtype = one_dtype(weight, parts, None, remedy)
     tail = tuple(slice(0, size) for size in weight.shape[1:])

@@ -32,11 +32,9 @@ class OutputFile:
     """One safetensors or .ckpt file being written. `pwrite` is safe from several threads."""
 
     def __init__(
-        self,
-        path: Path,
-        tensors: Sequence[tuple[str, str, Sequence[int]]],
+        self, path: Path, tensors: Sequence[tuple[str, str, Sequence[int]]],
         metadata: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Create the file at its full size with everything but the tensors' data.
 
         Args:
@@ -93,10 +91,10 @@ class OutputFile:
 
 
 def check_space(files: Sequence[OutputFile]) -> None:
-    """Fail before hours of copying if the disk cannot hold files of one directory tree.
+    """Refuse, before hours of copying, files of one directory tree that the disk cannot hold.
 
     Raises:
-        InputError: fewer bytes are free than the files take.
+        InputError: naming the bytes needed and free.
     """
     needed = sum(file.size for file in files)
     if files and needed > shutil.disk_usage(files[0].path.parent).free:
@@ -112,13 +110,10 @@ def disk_full(path: Path, needed: int) -> InputError:
 
 @contextmanager
 def complete_directory(target: Path) -> Iterator[Path]:
-    """Create a directory that appears only when it is completely written.
+    """Yield a hidden sibling of `target`, which is renamed to it on success and removed on an exception.
 
     As with cp, nothing is synced to the disk: this withstands a kill, not a power failure. The remains of a
     killed attempt are removed by the next one with the same target.
-
-    Yields:
-        A hidden sibling of `target`; on success it is renamed to `target`, on an exception it is removed.
 
     Raises:
         InputError: `target` exists and is not an empty directory, or another process is writing it.

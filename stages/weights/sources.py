@@ -46,11 +46,11 @@ class Tensor:
     """Stored with shape ()."""
 
 
-def as_tensor(stored: StoredTensor, name: str | None = None) -> Tensor:
-    """Return a tensor that one stored tensor contains completely, optionally under another name."""
+def as_tensor(stored: StoredTensor) -> Tensor:
+    """Return a tensor that one stored tensor contains completely."""
     shape = stored.shape or (1,)
     piece = Piece(stored, full_box(shape))
-    return Tensor(name or stored.name, stored.dtype, shape, (piece,), scalar=not stored.shape)
+    return Tensor(stored.name, stored.dtype, shape, (piece,), scalar=not stored.shape)
 
 
 def read_file(file: Path) -> Header:
@@ -59,9 +59,18 @@ def read_file(file: Path) -> Header:
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """Return the weight files of a directory: safetensors, or MindSpore's older format if there are none."""
+    """Return the weight files of a directory: safetensors, or MindSpore's older format if there are none.
+
+    Raises:
+        InputError: there are none.
+    """
     files = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.ckpt"))
-    return files if directory.is_dir() else []
+    if files:
+        return files
+    for pickle in sorted([*directory.glob("*.bin"), *directory.glob("*.pt"), *directory.glob("*.pth")]):
+        read_header(pickle)  # raises, because pickles are refused
+    rule = "holds no *.safetensors and no *.ckpt"
+    raise InputError(directory, None, rule, "give a directory with complete weights")
 
 
 def open_directory(path: Path) -> dict[str, StoredTensor]:
@@ -87,12 +96,6 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
     files = _weight_files(path)
     if len(files) > 1 and (path / PARAM_MAP_NAME).is_file():
         return _indexed(path / PARAM_MAP_NAME)
-    if not files:
-        pickles = sorted([*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
-        if pickles:
-            read_header(pickles[0])  # raises, because pickles are refused
-        rule = "holds no *.safetensors and no *.ckpt"
-        raise InputError(path, None, rule, "give a directory with safetensors")
     return _join_headers(map(read_file, files))
 
 
@@ -160,9 +163,6 @@ def rank_directories(root: Path) -> dict[int, Path]:
 def open_rank(directory: Path) -> Header:
     """Return one rank's tensors by plain name, from its only file or MindSpore's newest checkpoint."""
     files = _weight_files(directory)
-    if not files:
-        rule = "holds no *.safetensors and no *.ckpt"
-        raise InputError(directory, None, rule, "give complete rank directories")
     file = files[0]
     if len(files) > 1:
         steps = {file: match for file in files if (match := _STEP_FILE.fullmatch(file.name))}

@@ -32,21 +32,17 @@ def run(context: Context) -> None:
 
 
 def split(
-    tensors: Mapping[str, Tensor],
-    strategies: Mapping[Path, Strategy],
-    ranks: Collection[int] | None,
-    dtype: Dtype | None,
-    file_format: Format = "safetensors",
-    progress: Progress | None = None,
-) -> None:
+    tensors: Mapping[str, Tensor], strategies: Mapping[Path, Strategy], ranks: Collection[int] | None,
+    dtype: Dtype | None, file_format: Format = "safetensors", progress: Progress | None = None,
+) -> None:  # fmt: skip
     """Cut full tensors for the ranks of one or more strategies; every source byte is read once.
 
     Args:
-        tensors: parameter name -> full tensor (mindformers names).
-        strategies: directory that gets rank_K/model.safetensors -> strategy.
+        tensors: mindformers' parameter name -> full tensor.
+        strategies: directory that gets rank_K/model.{file_format} -> strategy.
         ranks: only these ranks (one node's share); None: all.
         dtype: cast floating tensors; None keeps them.
-        file_format: safetensors (rank_K/model.safetensors) or ckpt (rank_K/model.ckpt).
+        file_format: safetensors or ckpt.
         progress: called with bytes.
 
     Raises:
@@ -71,44 +67,32 @@ def _ranks(ranks: Collection[int] | None, strategy: Strategy, root: Path) -> Seq
 
 
 def split_directory(
-    source: Path,
-    strategy: Path,
-    out: Path,
-    ranks: Collection[int] | None = None,
-    dtype: Dtype | None = None,
-    progress: Progress | None = None,
-    file_format: Format = "safetensors",
-) -> None:
-    """Split a checkpoint directory; `out` appears when complete.
+    source: Path, strategy: Path, out: Path, ranks: Collection[int] | None = None,
+    dtype: Dtype | None = None, progress: Progress | None = None, file_format: Format = "safetensors",
+) -> None:  # fmt: skip
+    """Split a complete checkpoint, under mindformers' or Hugging Face's names; `out` appears when complete.
 
     Raises:
         InputError: naming file and tensor.
     """
-    layouts = read_strategy(strategy)
-    tensors = open_complete(source, layouts)
+    layouts, stored = read_strategy(strategy), open_directory(source)
+    if HF_NORM in stored:
+        directory = source if source.is_dir() else source.parent
+        tensors = renamed(stored, read_shape(directory), directory, is_fused(layouts.tensors))
+    else:
+        tensors = {name: as_tensor(tensor) for name, tensor in stored.items()}
     with complete_directory(out) as directory:
         split(tensors, {directory: layouts}, ranks, dtype, file_format, progress=progress)
 
 
 def reshard_directory(
-    source: Path,
-    source_strategy: Path,
-    target_strategy: Path,
-    out: Path,
-    ranks: Collection[int] | None = None,
-    progress: Progress | None = None,
+    source: Path, source_strategy: Path, target_strategy: Path, out: Path,
+    ranks: Collection[int] | None = None, progress: Progress | None = None,
     file_format: Format = "safetensors",
-) -> None:
+) -> None:  # fmt: skip
     """Reshard rank_K directories; no full copy is written in between. `out` appears when complete.
 
-    Args:
-        source: directory with rank_0, rank_1, …
-        source_strategy: strategy file or directory of `source`.
-        target_strategy: strategy file or directory of the result.
-        out: new directory with rank_K/model.safetensors.
-        ranks: only these ranks of the result; None: all.
-        progress: called with bytes.
-        file_format: safetensors or ckpt.
+    `ranks`: only these ranks of the result; None: all.
 
     Raises:
         InputError: a slice is missing, or tensors and strategies don't fit each other.
@@ -116,13 +100,3 @@ def reshard_directory(
     tensors, target = open_ranks(source, read_strategy(source_strategy)), read_strategy(target_strategy)
     with complete_directory(out) as directory:
         split(tensors, {directory: target}, ranks, None, file_format, progress=progress)
-
-
-def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:
-    """Open a complete checkpoint under mindformers' names, fused if the strategy lists fused parameters."""
-    stored = open_directory(source)
-    if HF_NORM not in stored:
-        return {name: as_tensor(tensor) for name, tensor in stored.items()}
-    directory = source if source.is_dir() else source.parent
-    shape = read_shape(directory)
-    return renamed(stored, shape, directory, is_fused(strategy.tensors))

@@ -29,11 +29,7 @@ def load(path: Path) -> dict[str, Array]:
 
 
 def merge_ranks(rank_root: Path, strategy: Path) -> dict[str, Array]:
-    """Load full tensors from rank_K directories; floats as float32.
-
-    Args:
-        rank_root: the directory that holds rank_0, rank_1, …
-        strategy: merged strategy file, or the directory of strategy files, of the same role.
+    """Load full tensors from the rank_K directories in `rank_root` by their strategy; floats as float32.
 
     Raises:
         InputError: a slice is missing, has a wrong shape, or the strategy does not fit.
@@ -43,13 +39,7 @@ def merge_ranks(rank_root: Path, strategy: Path) -> dict[str, Array]:
 
 
 def write_ranks(full: Mapping[str, Array], strategy: Path, out_root: Path, dtype: Dtype | None) -> None:
-    """Cut full tensors and write out_root/rank_K/model.safetensors for every rank of the strategy.
-
-    Args:
-        full: parameter name -> full array. Floating arrays are cast to `dtype` (None: not cast).
-        strategy: merged strategy file, or the directory of strategy files.
-        out_root: directory that gets the rank_K directories.
-        dtype: storage dtype.
+    """Cut full tensors and write out_root/rank_K/model.safetensors for every rank, as `write_rank` does.
 
     Raises:
         InputError: weights and strategy list different tensors, one does not divide, or the disk is full.

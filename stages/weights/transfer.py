@@ -19,17 +19,16 @@ from typing import Any
 import numpy as np
 
 from stages.base.errors import InputError
+from stages.models.tensor_layout import slice_shape
 from stages.weights.dtypes import ITEM_BYTES, Array, cast, decode, raw_dtype
 from stages.weights.header import StoredTensor
 from stages.weights.outputs import Target
 from stages.weights.sources import Tensor
 
 Progress = Callable[[int, int], None]
-"""Told (bytes done, bytes in total)."""
-
+"""Called with (bytes done, bytes in total)."""
 THREADS = min(4, os.cpu_count() or 1)
-"""Chunks in flight where the caller does not say; more do not make a disk faster."""
-
+"""Chunks in flight; more do not make a disk faster."""
 CHUNK_BYTES = 4 * 2**20  # of one tensor's rows; larger chunks leave the processor's cache
 
 
@@ -45,20 +44,11 @@ class Move:
     @property
     def written_bytes(self) -> int:
         """Bytes that the targets take together."""
-        elements = sum(math.prod(_length(extent) for extent in target.box) for target in self.targets)
-        return elements * ITEM_BYTES[self.dtype]
+        return sum(math.prod(slice_shape(target.box)) for target in self.targets) * ITEM_BYTES[self.dtype]
 
 
-def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress | None = None) -> int:
-    """Carry out all moves.
-
-    Args:
-        moves: what goes where.
-        threads: chunks in flight.
-        progress: called with (bytes written, bytes in total), from any thread, never concurrently.
-
-    Returns:
-        Bytes written.
+def transfer(moves: Sequence[Move], progress: Progress | None = None) -> None:
+    """Carry out all moves; `progress` is called from any thread, never concurrently.
 
     Raises:
         InputError: a source file ended early, or the disk is full.
@@ -74,29 +64,27 @@ def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress |
 
     def work() -> None:
         nonlocal done
-        scratch = _Scratch()
-        with _Descriptors() as descriptors:
+        with _Reader() as reader:
             while (chunk := next_chunk()) is not None:
-                written = _carry(*chunk, descriptors, scratch)
+                written = _carry(*chunk, reader)
                 with lock:
                     done += written
                     if progress is not None:
                         progress(done, total)
 
-    with ThreadPoolExecutor(threads) as pool:  # waits for all threads: none may write to closed files
+    with ThreadPoolExecutor(THREADS) as pool:  # waits for all threads: none may write to closed files
         try:
-            for future in as_completed([pool.submit(work) for _ in range(threads)]):
+            for future in as_completed([pool.submit(work) for _ in range(THREADS)]):
                 future.result()
         finally:
             stopped.set()  # after an error or Ctrl-C, too
-    return done
 
 
 def read_tensor(tensor: Tensor) -> Array:
     """Read a complete tensor into memory in its stored shape; floats become float32."""
     raw = np.empty(tensor.shape, raw_dtype(tensor.dtype))
-    with _Descriptors() as descriptors:
-        _gather(tensor, 0, tensor.shape[0], raw, descriptors, _Scratch())
+    with _Reader() as reader:
+        _gather(tensor, 0, tensor.shape[0], raw, reader)
     return decode(raw, tensor.dtype).reshape(() if tensor.scalar else tensor.shape)
 
 
@@ -104,21 +92,22 @@ def same_data(first: StoredTensor, second: StoredTensor) -> bool:
     """Return True if two tensors on disk have the same dtype, shape and bytes."""
     if (first.dtype, first.shape) != (second.dtype, second.shape):
         return False
-    with _Descriptors() as descriptors:
+    with _Reader() as reader:
         for start in range(0, first.nbytes, CHUNK_BYTES):
             chunks = [np.empty(min(CHUNK_BYTES, first.nbytes - start), np.uint8) for _ in range(2)]
             for stored, chunk in zip((first, second), chunks, strict=True):
-                descriptors.read(stored, start, chunk)
+                reader.read(stored, start, chunk)
             if not np.array_equal(chunks[0], chunks[1]):
                 return False
     return True
 
 
-class _Descriptors:
-    """Open source files of one thread."""
+class _Reader:
+    """Open source files of one thread, and its buffers: fresh ones would fault in their pages each time."""
 
     def __init__(self) -> None:
         self._open: dict[Path, int] = {}
+        self._buffers: dict[str, Array] = {}
 
     def read(self, stored: StoredTensor, start: int, into: Array) -> None:
         """Fill the contiguous array `into` from byte `start` of the tensor's data."""
@@ -141,19 +130,12 @@ class _Descriptors:
                 raise InputError(f"{stored.file}: {stored.name}", None, "ended while being read", remedy)
             view, offset = view[count:], offset + count
 
-    def __enter__(self) -> _Descriptors:
+    def __enter__(self) -> _Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
         for descriptor in self._open.values():
             os.close(descriptor)
-
-
-class _Scratch:
-    """Buffers of one thread, kept between chunks: fresh ones would fault in their pages each time."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[str, Array] = {}
 
     def array(self, use: str, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """Return an uninitialised contiguous array; the next call with the same `use` overwrites it."""
@@ -165,7 +147,7 @@ class _Scratch:
 
 
 def _chunks(moves: Iterable[Move]) -> Iterator[tuple[Move, int, int]]:
-    """(move, first row, last row) such that each chunk is about CHUNK_BYTES."""
+    """Yield (move, first row, last row) in chunks of about CHUNK_BYTES."""
     for move in moves:
         shape = move.tensor.shape
         row_bytes = max(1, math.prod(shape[1:]) * ITEM_BYTES[move.tensor.dtype])
@@ -176,11 +158,11 @@ def _chunks(moves: Iterable[Move]) -> Iterator[tuple[Move, int, int]]:
                 yield move, first, last
 
 
-def _carry(move: Move, first: int, last: int, descriptors: _Descriptors, scratch: _Scratch) -> int:
-    """Move rows first:last of one tensor; returns bytes written."""
+def _carry(move: Move, first: int, last: int, reader: _Reader) -> int:
+    """Move rows first:last of one tensor; return the bytes written."""
     tensor = move.tensor
-    rows = scratch.array("rows", (last - first, *tensor.shape[1:]), raw_dtype(tensor.dtype))
-    _gather(tensor, first, last, rows, descriptors, scratch)
+    rows = reader.array("rows", (last - first, *tensor.shape[1:]), raw_dtype(tensor.dtype))
+    _gather(tensor, first, last, rows, reader)
     rows = cast(rows, tensor.dtype, move.dtype)
     written = 0
     for target in move.targets:
@@ -188,13 +170,10 @@ def _carry(move: Move, first: int, last: int, descriptors: _Descriptors, scratch
         if span is None:
             continue
         skipped, count, target_rows = span
-        region = (
-            slice(target_rows.start - first, target_rows.stop - first, target_rows.step),
-            *target.box[1:],
-        )
+        region = (target_rows, *target.box[1:])
         part = rows[region]
         if not part.flags.c_contiguous:
-            packed = scratch.array("part", part.shape, part.dtype)
+            packed = reader.array("part", part.shape, part.dtype)
             np.copyto(packed, part)
             part = packed
         target.file.pwrite(_bytes(part), target.offset + skipped * (part.nbytes // count))
@@ -207,9 +186,7 @@ def _bytes(array: Array) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
-def _gather(
-    tensor: Tensor, first: int, last: int, rows: Array, descriptors: _Descriptors, scratch: _Scratch
-) -> None:
+def _gather(tensor: Tensor, first: int, last: int, rows: Array, reader: _Reader) -> None:
     """Fill `rows` (rows first:last of the full tensor) from the tensor's pieces."""
     for piece in tensor.pieces:
         span = _rows_within(piece.box[0], first, last)
@@ -219,18 +196,17 @@ def _gather(
         inner = piece.stored.shape[1:]
         row_bytes = math.prod(inner) * rows.dtype.itemsize
         offset = (piece.row + source_row * piece.step) * row_bytes
-        target_rows = slice(target_rows.start - first, target_rows.stop - first, target_rows.step)
         if target_rows.step == piece.step == 1 and inner == tensor.shape[1:]:
-            descriptors.read(piece.stored, offset, rows[target_rows])
+            reader.read(piece.stored, offset, rows[target_rows])
             continue
-        part = scratch.array("piece", ((count - 1) * piece.step + 1, *inner), rows.dtype)
-        descriptors.read(piece.stored, offset, part)
+        part = reader.array("piece", ((count - 1) * piece.step + 1, *inner), rows.dtype)
+        reader.read(piece.stored, offset, part)
         region = (target_rows, *piece.box[1:])
         rows[region] = part[:: piece.step]
 
 
 def _rows_within(rows: slice, first: int, last: int) -> tuple[int, int, slice] | None:
-    """Return which of a piece's rows fall into first:last: (index of the first, count, their position)."""
+    """Return which of a piece's rows fall into first:last: index of the first, count, rows from `first`."""
     step = rows.step or 1
     skipped = max(0, -(-(first - rows.start) // step))
     begin = rows.start + skipped * step
@@ -238,8 +214,4 @@ def _rows_within(rows: slice, first: int, last: int) -> tuple[int, int, slice] |
     if begin >= end:
         return None
     count = -(-(end - begin) // step)
-    return skipped, count, slice(begin, begin + (count - 1) * step + 1, step)
-
-
-def _length(rows: slice) -> int:
-    return len(range(rows.start, rows.stop, rows.step or 1))
+    return skipped, count, slice(begin - first, begin - first + (count - 1) * step + 1, step)

@@ -6,12 +6,10 @@ Source: Yu et al. 2025, arXiv:2503.14476. Shapes: P groups, G completions of eac
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from stages.weights.dtypes import Array
 
 
 def divisor(mask: Array) -> Array:
@@ -19,9 +17,6 @@ def divisor(mask: Array) -> Array:
 
     Args:
         mask: 1 on the tokens that count [B, T], of all workers together.
-
-    Returns:
-        scalar.
     """
     result: Array = np.maximum(mask.sum(), 1)
     return result

@@ -6,13 +6,11 @@ Shapes: P prompts, G completions of each, B = P*G, T tokens.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from mindspore import Tensor, ops
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from stages.weights.dtypes import Array
 
 EPSILON = 1e-4  # added to the deviation, as in TRL's GRPOTrainer
 

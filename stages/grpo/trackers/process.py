@@ -45,24 +45,22 @@ class TrackerProcess:
 
     def has_stopped(self) -> bool:
         """Return True, after a warning, if the process has ended too early."""
-        if self._process.poll() is None:
-            return False
-        self._warn(f"has stopped (exit code {self._process.returncode})")
-        return True
+        code = self._process.poll()
+        if code is not None:
+            self._warn(f"has stopped (exit code {code})")
+        return code is not None
 
     def end(self) -> None:
         """Tell the process that no more rows follow."""
-        pipe = self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
-            if pipe is not None and not pipe.closed:
-                pipe.write(END)
-                pipe.close()
+        assert self._process.stdin is not None  # PIPE
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+            pipe.write(END)
 
     def wait(self, deadline: float) -> None:
         """Wait until the process has written its last rows, or kill it at `deadline` (monotonic, seconds)."""
         try:
-            if self._process.wait(max(0.0, deadline - time.monotonic())) != 0:
-                self._warn(f"has stopped (exit code {self._process.returncode})")
+            if code := self._process.wait(max(0.0, deadline - time.monotonic())):
+                self._warn(f"has stopped (exit code {code})")
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -68,17 +68,12 @@ def tensor_shapes(weights: Iterable[Weight]) -> dict[str, tuple[int, ...]]:
 
 def known() -> str:
     """Return the names of all families for messages."""
-    return _listed(family.title for family in FAMILIES.values())
+    return trained_by(lambda family: True)
 
 
 def trained_by(trains: Callable[[Family], bool]) -> str:
-    """Return the names of the families that an engine trains, for messages."""
-    return _listed(family.title for family in FAMILIES.values() if trains(family))
-
-
-def _listed(titles: Iterable[str]) -> str:
-    """Join names as "A, B and C"."""
-    *firsts, last = titles
+    """Return the names of the families that an engine trains, for messages: "A, B and C"."""
+    *firsts, last = (family.title for family in FAMILIES.values() if trains(family))
     return f"{', '.join(firsts)} and {last}" if firsts else last
 
 

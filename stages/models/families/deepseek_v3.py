@@ -61,12 +61,9 @@ mindrlhf's, wants."""
 def _experts(shape: Shape) -> Experts:
     extras = _extras(shape)
     return Experts(
-        extras.n_routed_experts,
-        extras.num_experts_per_tok,
-        extras.moe_intermediate_size,
-        extras.n_shared_experts,
-        extras.first_k_dense_replace,
-    )
+        extras.n_routed_experts, extras.num_experts_per_tok, extras.moe_intermediate_size,
+        extras.n_shared_experts, extras.first_k_dense_replace,
+    )  # fmt: skip
 
 
 def _second_next(shape: Shape) -> tuple[str, str]:
@@ -129,12 +126,8 @@ _HARMLESS = {
 def _hf_config(model: ModelFields) -> Values:
     extras = asdict(_extras(model))
     scaling = {"type": "yarn", **{key: extras.pop(name) for name, key in _ROPE.items()}}
-    return extras | {
-        "rope_scaling": scaling,
-        "attention_bias": False,
-        "scoring_func": "sigmoid",
-        "topk_method": "noaux_tc",
-    }
+    fixed = {"attention_bias": False, "scoring_func": "sigmoid", "topk_method": "noaux_tc"}
+    return extras | {"rope_scaling": scaling} | fixed
 
 
 def _heads(model: ModelFields) -> Heads:

@@ -11,13 +11,8 @@ import functools
 from stages.models.decoder import LLAMA, weights
 from stages.models.family import Family, TokenIds
 
-BEGIN_OF_TEXT, END_OF_TEXT, FINETUNE_RIGHT_PAD, END_OF_MESSAGE, END_OF_TURN = (
-    128000,
-    128001,
-    128004,
-    128008,
-    128009,
-)
+BEGIN_OF_TEXT, END_OF_TEXT, FINETUNE_RIGHT_PAD = 128000, 128001, 128004
+END_OF_MESSAGE, END_OF_TURN = 128008, 128009
 
 FAMILY = Family(
     name="llama3",

@@ -115,13 +115,9 @@ def _encode(stages: Mapping[int, Mapping[str, TensorLayout]], prefixed: bool) ->
         for stage, tensors in stages.items()
         for name, layout in tensors.items()
     ]
-    return b"".join(
-        [
-            encode_field(1, 1),  # current_stage, always 1
-            *(encode_field(2, operator) for operator in operators),
-            *(encode_field(3, parameter) for parameter in parameters),
-        ]
-    )
+    fields = [encode_field(2, operator) for operator in operators]
+    fields += [encode_field(3, parameter) for parameter in parameters]
+    return encode_field(1, 1) + b"".join(fields)  # current_stage, always 1
 
 
 def _encode_layout(layout: TensorLayout) -> bytes:
@@ -171,7 +167,11 @@ def _read(files: Sequence[Path], path: Path) -> Strategy:
     stages: dict[int, dict[str, TensorLayout]] = {}
     seen = set()  # the ranks of a stage have equal files
     for file in files:
-        content = _content(file)
+        try:
+            content = read_bytes(file)
+        except OSError as error:
+            remedy = "give a strategy file or directory"
+            raise InputError(file, None, f"cannot be read: {error.strerror}", remedy) from None
         if content in seen:
             continue
         seen.add(content)
@@ -192,14 +192,6 @@ def _read(files: Sequence[Path], path: Path) -> Strategy:
         rule = "parameters disagree on the number of cards per stage"
         raise InputError(path, sorted(cards), rule, "give the files of one run")
     return Strategy(tensors, len(stages), cards.pop())
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return read_bytes(file)
-    except OSError as error:
-        remedy = "give a strategy file or directory"
-        raise InputError(file, None, f"cannot be read: {error.strerror}", remedy) from None
 
 
 def _decode_file(content: bytes, file: Path) -> list[tuple[int, str, TensorLayout]]:

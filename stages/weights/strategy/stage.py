@@ -1,14 +1,12 @@
 """The strategy stage: MindSpore strategy files of all roles, from model and layout alone."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from stages.base.context import Context
 from stages.base.layout import ROLES, LayoutConfig, RoleLayout
 from stages.models.config import ModelConfig
 from stages.models.layouts import parameter_layouts, warnings, with_clones
-from stages.models.tensor_layout import TensorLayout
 from stages.weights.config import SplitConfig
 from stages.weights.strategy.files import MERGED_DIRECTORY, MERGED_NAME, encode, encode_merged
 
@@ -39,8 +37,8 @@ def write_strategy(
 
     Args:
         model: the model.
-        layout: the role's parallel_config.
-        out: directory to write to; made if missing. What an earlier layout of this role left there goes.
+        layout: of the role.
+        out: made if missing; files of an earlier layout of this role are removed.
         path: config path of `layout`, for messages.
         role: None: mindformers' names, out/ckpt_strategy_rank_R.ckpt and out/merged_ckpt_strategy.ckpt.
             A role: mindrlhf's, out/train_policy_strategy/strategy_R.ckpt and
@@ -51,7 +49,8 @@ def write_strategy(
         ConfigError: the layout does not fit the model.
     """
     prefix = "" if role is None else _MINDRLHF_PREFIX[role]
-    stages = [_prefixed(tensors, prefix) for tensors in parameter_layouts(model, layout, path)]
+    plain = parameter_layouts(model, layout, path)
+    stages = [with_clones({prefix + name: tensor for name, tensor in part.items()}) for part in plain]
     ranks, merged = out / "ckpt_strategy_rank_{}.ckpt", out / MERGED_NAME
     if role is not None:
         name = _MINDRLHF_NAME[role]
@@ -60,16 +59,11 @@ def write_strategy(
     for file in (ranks, merged):
         file.parent.mkdir(parents=True, exist_ok=True)
     merged.unlink(missing_ok=True)  # written last: until then there is no layout here
-    for left in ranks.parent.glob(ranks.name.format("*")):  # another layout's: readers take all that is there
-        if left.name.removeprefix(ranks.name.partition("{")[0]).partition(".")[0].isdecimal():
-            left.unlink()
+    for left in ranks.parent.glob(ranks.name.format("[0-9]*")):  # another layout's, which readers would take
+        left.unlink()
     cards = layout.cards // layout.pipeline_stage
     for stage, tensors in enumerate(stages):
         content = encode(tensors, stage)
         for rank in range(stage * cards, (stage + 1) * cards):
             ranks.with_name(ranks.name.format(rank)).write_bytes(content)
     merged.write_bytes(encode_merged(stages))
-
-
-def _prefixed(tensors: Mapping[str, TensorLayout], prefix: str) -> dict[str, TensorLayout]:
-    return with_clones({prefix + name: layout for name, layout in tensors.items()})

@@ -28,10 +28,8 @@ def strategies(root, cards):
     return out
 
 
-def opened(root, cards=1, rank=0, keep=2, barrier=lambda: None, warn=print, **more):
-    return Checkpoints(
-        root / "checkpoints", rank, cards, keep, strategies(root, cards), barrier, warn, **more
-    )
+def opened(root, cards=1, rank=0, keep=2, warn=print, **more):
+    return Checkpoints(root / "checkpoints", rank, cards, keep, strategies(root, cards), warn, **more)
 
 
 def sets(step, strategy, rank=0):

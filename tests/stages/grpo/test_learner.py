@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from mindspore import ops
 
-from stages.grpo import model
 from stages.grpo.algorithm import grpo
 from stages.grpo.batch import Batch
 from stages.grpo.collectives import Groups
@@ -94,12 +93,6 @@ def test_padding_changes_nothing(learner, case, expected):
         array = getattr(case[0], name)
         wider[name] = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, WIDER)], constant_values=value)
     assert_same(updated(learner, replace(case[0], **wider), 1), expected)
-
-
-def test_probabilities_that_are_computed_again_change_nothing(case, expected, monkeypatch):
-    monkeypatch.setattr(model, "MOST_STORED", 0)
-    monkeypatch.setattr(model, "KeptProbabilities", lambda H, V: None)
-    assert_same(updated(make_learner(), case[0], 1), expected)
 
 
 def test_a_constant_added_to_a_group_s_rewards_changes_nothing(learner, case, expected):

@@ -10,12 +10,11 @@ from stages.base.layout import RoleLayout
 from stages.grpo.batch import Batch
 from stages.grpo.collectives import Gather
 from stages.grpo.learner import Objective
-from stages.grpo.logprobs import LogProbs
 from stages.grpo.loss import SupervisedLoss
 from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import fuse
-from stages.grpo.setup import RoleModel
+from stages.grpo.roles import LogProbs, RoleModel
 from tests.stages.grpo import small
 
 P, S, G, T = 3, 5, 2, 4

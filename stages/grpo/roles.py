@@ -1,0 +1,86 @@
+"""One role's model on this worker, and log-probabilities of completions under its weights.
+
+Shapes as in batch.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from mindspore import Tensor
+
+from stages.base.layout import RoleLayout
+from stages.grpo.batch import Batch
+from stages.grpo.collectives import Gather, Groups
+from stages.grpo.model import CausalLM
+from stages.grpo.packing import compiled
+from stages.grpo.parallel import Mesh
+from stages.grpo.parameters import parts
+from stages.models.config import ModelConfig
+from stages.weights.dtypes import Array
+from stages.weights.strategy.files import Strategy, read_strategy
+
+
+@dataclass(frozen=True)
+class RoleModel:
+    """One role's weights on this worker, with their layout."""
+
+    model: CausalLM
+    mesh: Mesh
+    strategy: Strategy
+    split: tuple[bool, ...]
+    """True for each parameter of which the cards of a model-parallel group hold different parts."""
+
+
+def build(
+    model: ModelConfig, layout: RoleLayout, strategy: Path, rank: int, groups: Groups, positions: int
+) -> RoleModel:
+    """Build a role's model with zero weights, sharded as the strategy files in the directory `strategy` say.
+
+    `positions`: longest prompt and completion together, in tokens.
+    """
+    mesh, layouts = Mesh.of(layout, rank), read_strategy(strategy)
+    # The tensors that a parameter is stacked from are split alike.
+    split = {
+        name: any(axis != -1 for axis in layouts.tensors[sources[0]].tensor_map)
+        for name, sources in parts(model).items()
+    }
+    network = CausalLM(
+        model, positions, mesh, groups.of(mesh.model_ranks),
+        split_embedding=split["embedding"], split_head=split.get("head", False),
+    )  # fmt: skip
+    return RoleModel(network, mesh, layouts, tuple(split[name] for name in network.names))
+
+
+class LogProbs:
+    """Log-probabilities of given completions under one role's weights."""
+
+    def __init__(self, role: RoleModel, layout: RoleLayout, temperature: float, world: Gather) -> None:
+        """Prepare the graph; `world` gathers over all workers."""
+        self.mesh, self.micro_batches, self.world = role.mesh, layout.micro_batch_num, world
+        model = role.model
+
+        def forward(*inputs: Tensor) -> Tensor:
+            return model(*inputs, temperature)[0]
+
+        self.forward = compiled(forward)
+
+    def __call__(self, batch: Batch) -> Array:
+        """Return log-probabilities [B, T] on every worker; each computes its own rows.
+
+        They are undefined on padding.
+        """
+        logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
+        P, G, T = logprobs_PGT.shape
+        for prompts in batch.micro_batches(self.mesh, self.micro_batches):
+            logprobs = self.forward(*batch.take(prompts).tensors())
+            logprobs_PGT[prompts] = logprobs.asnumpy().reshape(-1, G, T)
+        return gather_rows(self.world, self.mesh, logprobs_PGT[self.mesh.rows(P)]).reshape(-1, T)
+
+
+def gather_rows(world: Gather, mesh: Mesh, rows: Array) -> Array:
+    """Gather rows [n, ...] of the data-parallel workers, in order, to [data_parallel * n, ...] everywhere."""
+    per_rank = world.arrays(rows)[:: mesh.model_parallel]  # model-parallel workers all have the same rows
+    return per_rank.reshape(-1, *rows.shape[1:])
