@@ -19,12 +19,7 @@ from tests.processes import living
 
 pytestmark = pytest.mark.long  # in the default suite: tests/stages/engines/mindrlhf_one_stage
 HOME = DATA / "mindrlhf_one_stage_standin" / "2d0e84d"
-ONE_STAGE = [
-    *BASE,
-    "engine=mindrlhf_one_stage",
-    f"engine.mindrlhf_home={HOME}",
-    "tokenize.sft_length=200",
-]
+ONE_STAGE = [*BASE, "engine=mindrlhf_one_stage", f"engine.mindrlhf_home={HOME}", "tokenize.sft_length=200"]
 
 
 def standin(fault):

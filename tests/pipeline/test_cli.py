@@ -122,10 +122,7 @@ def test_the_weight_tools_round_trip(tmp_path, monkeypatch):
         np.testing.assert_array_equal(back[name], tensor)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "x", "3-1", "1,,2", "0-99999999999", "0-1048576", "9" * 5000],
-)
+@pytest.mark.parametrize("text", ["", "x", "3-1", "1,,2", "0-99999999999", "0-1048576", "9" * 5000])
 def test_invalid_or_excessive_ranks_are_refused(text, tmp_path, capsys):
     with pytest.raises(SystemExit) as exit:
         main(["weights", "split", "a", "b", str(tmp_path / "out"), "--ranks", text])
