@@ -1,10 +1,14 @@
-"""Launcher settings for tests."""
+"""Launcher settings for tests, and jobs that are started with them."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from launch.config import LauncherConfig
+from launch.nodes import run as nodes_run
+from launch.nodes.start import Start
 from pipeline.config.load import load
 
 SSH = """#!/bin/bash
@@ -17,13 +21,40 @@ NODE_ADDR=$1 exec bash -c "$2"
 
 
 def local_launcher(**changes: Any) -> LauncherConfig:
-    """conf/launcher/local.yaml, changed."""
+    """Return conf/launcher/local.yaml, changed."""
     return replace(load([]).launcher, **changes)
 
 
 def several(directory: Path, hosts: int) -> LauncherConfig:
+    """Return a launcher whose hosts are addresses of the loopback."""
     ssh = directory / "ssh"
     ssh.write_text(SSH)
     ssh.chmod(0o755)
-    addresses = tuple(f"127.0.0.{2 + number}" for number in range(hosts))
-    return local_launcher(name="ssh", hosts=addresses, ssh=(str(ssh),), cards_per_node=1, grace_s=8)
+    addresses = [f"127.0.0.{2 + number}" for number in range(hosts)]
+    return ssh_launcher(addresses, [str(ssh)], grace_s=8)
+
+
+def ssh_launcher(hosts: list[str], ssh: list[str], grace_s: float) -> LauncherConfig:
+    """Return a launcher with one card on each host."""
+    return local_launcher(name="ssh", hosts=tuple(hosts), ssh=tuple(ssh), cards_per_node=1, grace_s=grace_s)
+
+
+def make_start(directory: Path, source: str, *arguments: str, **changes: Any) -> Start:
+    """Write the Python program of a job; return its start, two workers of this interpreter."""
+    program = directory / "program.py"
+    program.write_text(source)
+    start = Start((str(program), *arguments), 2, sys.executable, {}, (), (), (), str(directory / "run"))
+    return replace(start, **changes)
+
+
+def run_job(
+    directory: Path, start: Start, launcher: LauncherConfig, on_poll: Callable[[], object] = lambda: None
+) -> Path:
+    """Run a job to its end; return the directory of its logs."""
+    logs = directory / "logs"
+    logs.mkdir(exist_ok=True)
+    nodes_run.run(
+        start, job=str(directory), directory=directory / "launch", logs=logs, launcher=launcher,
+        on_poll=on_poll, silent_s=lambda: 0.0, silence_timeout_s=None,
+    )  # fmt: skip
+    return logs

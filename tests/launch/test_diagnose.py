@@ -140,12 +140,6 @@ def test_healthy_logs_raise_no_alarm(case):
     assert result.first is None, result.lines()
 
 
-def test_the_failed_worker_is_distinguished_from_those_that_waited(tmp_path):
-    result = diagnose(restored(LOGS / "failed" / "npu_hccl_timeout", tmp_path / "logs"))
-    assert result.absent == (2,)
-    assert any("waited for: worker 2" in line for line in result.lines())
-
-
 def test_of_several_causes_the_earliest_counts(tmp_path):
     for rank, second in ((0, 5), (1, 2), (2, 9)):
         text = f"OSError: [Errno 28] No space left on device\n2026-01-01 10:00:0{second},000 - end\n"
@@ -159,7 +153,6 @@ def test_an_unknown_error_is_reported_as_unknown(tmp_path):
     result = diagnose(tmp_path)
     assert not result.known and result.first is not None
     assert (result.first.line, result.first.text) == (4, "KeyError: 'lr'")
-    assert result.lines()[0] == "diagnosis: not known; the first error is KeyError: 'lr'"
 
 
 def test_of_several_attempts_the_newest_is_read(tmp_path):
@@ -213,9 +206,8 @@ def test_the_end_of_a_log_of_gigabytes_is_read(tmp_path):
     assert abs(first.line - (lines + 1)) <= 1  # the cut may lie within a line
 
 
-@pytest.mark.parametrize("failure", failures(), ids=lambda failure: failure.name)
-def test_an_entry_can_be_shown(failure):
-    groups = set(re.compile(failure.pattern).groupindex)
-    used = set(re.findall(r"(?<!\{)\{(\w+)\}", failure.cause + failure.remedy))
-    assert used <= groups
-    assert failure is GRPOFLOW_ERROR or (failure.sign and failure.cause and failure.remedy)
+def test_every_entry_can_be_shown():
+    for failure in failures():
+        used = set(re.findall(r"(?<!\{)\{(\w+)\}", failure.cause + failure.remedy))
+        assert used <= set(re.compile(failure.pattern).groupindex), failure.name
+        assert failure is GRPOFLOW_ERROR or (failure.sign and failure.cause and failure.remedy)

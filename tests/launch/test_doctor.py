@@ -1,6 +1,5 @@
 """Each check on the real thing where this machine has it: interpreters, ports, disks, an HTTP server."""
 
-import re
 import socket
 import sys
 from importlib.metadata import version
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.machine import checks
+from launch.machine import checks, environment
 from launch.machine.memory import LIMITS, memory_bytes
 from stages.engines.mindrlhf import engine as mindrlhf
 
@@ -36,20 +35,28 @@ def test_versions_of_another_interpreter():
 @pytest.mark.parametrize(
     ("name", "have", "status"),
     [
-        ("mindspore", "2.7.0", "ok"),
-        ("safetensors", "0.8.0", "problem"),
-        ("urllib3", "1.26.20", "ok"),
-        ("vllm", "0.8.4.dev0+g296c657.d20250704.empty", "ok"),
-        ("numpy", None, "problem"),
-        ("vllm-mindspore", "0.5.1", "problem"),
-        ("mindstudio-probe", None, "problem"),
+        ("mindspore", "2.7.0", "ok"), ("vllm", "0.8.4.dev0+g296c657.d20250704.empty", "ok"),
+        ("safetensors", "0.8.0", "problem"), ("numpy", None, "problem"),
     ],
-)
-def test_windows(name, have, status):
+)  # fmt: skip
+def test_versions_of_an_engines_packages_are_checked(name, have, status):
     known = [item for item in mindrlhf.KNOWN.packages + mindrlhf.VLLM if item[0] == name]
     [check] = checks.packages(known, {name: have}.get, "python")
     assert check.status == status
     assert (name in check.remedy) == (status == "problem")
+
+
+PINNED = {"mindspore": "2.7.0", "numpy": "1.26.4", "safetensors": "0.7.0"}
+
+
+@pytest.mark.parametrize(
+    ("package", "version"),
+    [("mindspore", None), ("mindspore", "2.9.0"), ("numpy", "2.1.0"), ("safetensors", "0.8.0")],
+)
+def test_a_version_that_breaks_this_process_is_reported(package, version):
+    assert environment.problems(PINNED.get) == []
+    (problem,) = environment.problems({**PINNED, package: version}.get)
+    assert problem.startswith(package) and "pip install" in problem
 
 
 def test_the_engines_python_is_not_grpoflows(tmp_path, monkeypatch):
@@ -65,17 +72,14 @@ def test_cards_are_counted(tmp_path):
     for name in ("davinci0", "davinci11", "davinci_manager"):
         (tmp_path / name).touch()
     assert checks.cards(2, tmp_path).status == "ok"
-    assert (
-        checks.cards(3, tmp_path).found == "2 Ascend cards" and checks.cards(3, tmp_path).status == "problem"
-    )
+    assert checks.cards(3, tmp_path).status == "problem"
 
 
 def test_a_port_in_use_is_a_problem():
     assert checks.port(None).status == "ok"
     with socket.create_server(("127.0.0.1", 0)) as server:
         check = checks.port(server.getsockname()[1])
-    assert check.status == "problem"
-    assert re.search(r"launcher.master_port=\d+: cannot be bound .* null", check.remedy)
+    assert check.status == "problem" and "launcher.master_port=" in check.remedy
 
 
 INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\narch=aarch64\n"
@@ -83,16 +87,7 @@ INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\n
 
 @pytest.mark.parametrize(
     ("version", "status"),
-    [
-        ("8.2.RC1", "ok"),
-        ("8.1.RC1", "ok"),
-        ("8.0.0", "problem"),
-        ("8.0.RC3", "problem"),
-        ("7.0.1", "problem"),
-        ("8.3.RC1", "unknown"),
-        ("8.5.0", "unknown"),
-        ("none", "unknown"),
-    ],
+    [("8.1.RC1", "ok"), ("8.0.RC3", "problem"), ("8.3.RC1", "unknown"), ("none", "unknown")],
 )
 def test_cann_is_read_from_its_installers_file(tmp_path, version, status):
     window = mindrlhf.KNOWN.cann
@@ -108,14 +103,7 @@ def test_cann_is_read_from_its_installers_file(tmp_path, version, status):
 
 @pytest.mark.parametrize(
     ("version", "status"),
-    [
-        ("24.1.rc3", "ok"),
-        ("25.0.rc1.1", "ok"),
-        ("25.2.0", "ok"),
-        ("23.0.6", "problem"),
-        ("24.0.1", "problem"),
-        ("unnamed", "unknown"),
-    ],
+    [("24.1.rc3", "ok"), ("25.2.0", "ok"), ("24.0.1", "problem"), ("unnamed", "unknown")],
 )
 def test_the_driver_is_read_from_its_version_file(tmp_path, version, status):
     window = mindrlhf.KNOWN.driver

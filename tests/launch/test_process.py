@@ -125,15 +125,6 @@ def test_different_jobs_are_not_ended(tmp_path):
         second.wait()
 
 
-def test_a_process_that_cannot_be_killed_is_reported(monkeypatch):
-    """A device or a network file system that does not answer keeps it."""
-    monkeypatch.setattr(tree, "UNKILLABLE_S", 0.0)
-    monkeypatch.setattr(tree, "_processes_of", lambda *_: [SimpleNamespace(pid=7)])
-    monkeypatch.setattr(tree, "_signal", lambda *_, **__: None)
-    with pytest.raises(LaunchError, match="processes 7 do not end"):
-        tree.end_job("job", grace_s=0.0)
-
-
 def test_tail_survives_bytes_that_are_not_text(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"\xff\xfe broken\n" + b"x" * 100_000 + b"\nlast\n")

@@ -17,10 +17,10 @@ import pytest
 
 from launch.errors import ProcessFailed
 from launch.nodes import run as nodes_run
-from launch.nodes.start import Ray, Start
+from launch.nodes.start import Ray
 from launch.process.tree import JOB_VARIABLE, end_job
 from tests.launch.cluster import cluster
-from tests.launch.launchers import local_launcher, several
+from tests.launch.launchers import local_launcher, make_start, run_job, several, ssh_launcher
 from tests.launch.namespaces import machines
 from tests.processes import living, wait_until
 
@@ -52,21 +52,15 @@ while done < steps:
 
 
 def start(directory, npus, steps=3, address=None):
-    program = directory / "program.py"
-    program.write_text(PROGRAM)
-    single = Start(
-        program=(str(program), str(directory / "counter"), str(npus), str(steps)), workers=npus,
-        python=sys.executable, env={}, python_path=(), env_scripts=(), container=(),
-        directory=str(directory / "run"),
-    )  # fmt: skip
-    return replace(single, ray=Ray(address, None, OPTIONS, 120.0))
+    ray = Ray(address, None, OPTIONS, 120.0)
+    counter = str(directory / "counter")
+    return make_start(directory, PROGRAM, counter, str(npus), str(steps), workers=npus, ray=ray)
 
 
 def run(directory, begun, settings, poll=lambda: None):
     """Run to the end; what the program said. Asserts that nothing of the run is left, however it ended."""
-    logs, sessions = directory / "logs", set()
-    logs.mkdir(exist_ok=True)
-    (logs / "worker_0.log").unlink(missing_ok=True)
+    log, sessions = directory / "logs" / "worker_0.log", set()
+    log.unlink(missing_ok=True)
 
     def look():
         if not sessions:  # Ray's workers overwrite their environment, but stay in the session
@@ -74,14 +68,11 @@ def run(directory, begun, settings, poll=lambda: None):
         poll()
 
     try:
-        nodes_run.run(
-            begun, job=str(directory), directory=directory / "launch", logs=logs, launcher=settings,
-            on_poll=look, silent_s=lambda: 0.0, silence_timeout_s=None,
-        )  # fmt: skip
+        run_job(directory, begun, settings, look)
     finally:
         assert sessions
         wait_until(lambda: not in_sessions(sessions), 20)
-    return (logs / "worker_0.log").read_text()
+    return log.read_text()
 
 
 def in_sessions(sessions):
@@ -200,9 +191,7 @@ def two(tmp_path_factory):
 @pytest.mark.nodes
 @pytest.mark.long
 def test_machines_connect_over_ssh_and_a_lost_machine_is_named(two, tmp_path):
-    settings = local_launcher(
-        name="ssh", hosts=tuple(two.addresses), ssh=tuple(two.ssh), cards_per_node=1, grace_s=8
-    )
+    settings = ssh_launcher(two.addresses, two.ssh, grace_s=8)
 
     def cut():
         if counted(tmp_path) >= 3 and not (tmp_path / "cut").exists():

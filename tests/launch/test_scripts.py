@@ -13,7 +13,7 @@ from launch.nodes import run as nodes_run
 from launch.nodes.scripts import Node, script
 from launch.nodes.start import Start
 from launch.process.job import engine_environment
-from tests.launch.launchers import local_launcher
+from tests.launch.launchers import local_launcher, run_job
 from tests.processes import wait_until
 
 LOCAL = local_launcher()
@@ -62,13 +62,7 @@ def test_variables_of_the_users_shell_do_not_reach_a_script(start, tmp_path, mon
     """Containers and other launchers set some of them."""
     for name in ("MASTER_ADDR", "MASTER_PORT", "LOG_DIR", "SHARED", "HEARTBEAT_S"):
         monkeypatch.setenv(name, "/elsewhere")
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    nodes_run.run(
-        start, job=str(tmp_path), directory=tmp_path / "launch", logs=logs,
-        launcher=local_launcher(master_port=4242), on_poll=lambda: None, silent_s=lambda: 0.0,
-        silence_timeout_s=None,
-    )  # fmt: skip
+    logs = run_job(tmp_path, start, local_launcher(master_port=4242))
     output = (logs / "start.log").read_text()
     assert "<--master_addr=127.0.0.1>" in output and "<--master_port=4242>" in output
     assert f"<--log_dir={logs}>" in output

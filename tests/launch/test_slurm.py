@@ -1,17 +1,15 @@
 """Batch scripts through a real Slurm, and what they say."""
 
 import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launch.errors import LaunchError, ProcessFailed
-from launch.nodes import run as nodes_run
 from launch.nodes import slurm
-from launch.nodes.start import Start
 from tests.launch.cluster import cluster
-from tests.launch.launchers import local_launcher
+from tests.launch.launchers import local_launcher, make_start, run_job
 from tests.processes import wait_until
 
 WORKER = """
@@ -34,22 +32,11 @@ def running(tmp_path_factory):
 
 
 def run(directory, *arguments, on_poll=lambda: None, **changes):
-    worker, decides = directory / "worker.py", directory / "decides.py"
-    worker.write_text(WORKER)
+    decides = directory / "decides.py"
     decides.write_text(f"import os, sys; sys.exit(0 if os.path.exists({str(directory / 'saved')!r}) else 3)")
-    begun = Start(
-        program=(str(worker), *arguments), workers=2, python=sys.executable, env={},
-        python_path=(), env_scripts=(), container=(), directory=str(directory / "run"),
-        resumable=(str(decides),), again=(str(worker), "again"),
-    )  # fmt: skip
-    logs = directory / "logs"
-    logs.mkdir()
-    nodes_run.run(
-        begun, job=str(directory), directory=directory / "launch", logs=logs,
-        launcher=local_launcher(name="slurm", grace_s=3, **changes),
-        on_poll=on_poll, silent_s=lambda: 0.0, silence_timeout_s=None,
-    )  # fmt: skip
-    return logs
+    start = make_start(directory, WORKER, *arguments, resumable=(str(decides),))
+    start = replace(start, again=(start.program[0], "again"))
+    return run_job(directory, start, local_launcher(name="slurm", grace_s=3, **changes), on_poll)
 
 
 def jobs():
