@@ -62,8 +62,7 @@ def _all(kills: Sequence[tuple[str, float]], root: Path, ready: Path) -> tuple[i
         path = root / f"{what}-{number}"
         path.mkdir()
         try:
-            chain = what == "chain"
-            hit = crash.chain_trial(ready, path, share) if chain else crash.trial(ready, path, what, share)
+            hit = crash.trial(ready, path, None if what == "chain" else what, share)
             shutil.rmtree(path)
             during, outcome = during + hit, "ok"
         except AssertionError:

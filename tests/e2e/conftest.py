@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from pipeline.plan.explain import explain
 from pipeline.run.run import prepare_plan
+from tests.processes import living
 
 CHEAP = [
     "model.hidden_size=32",
@@ -74,11 +75,15 @@ def command(store, *overrides):
     return luigi(store, *CHEAP, *overrides)
 
 
+def finish(line, directory, timeout=500):
+    """Run a command to its end."""
+    done = subprocess.run(line, capture_output=True, text=True, timeout=timeout, cwd=directory)
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
 def run_plain(store, *overrides, task="RunGRPO"):
     """Run without the cheap settings."""
-    line = luigi(store, *overrides, task=task)
-    done = subprocess.run(line, capture_output=True, text=True, timeout=500, cwd=store.parent)
-    return Finished(done.returncode, done.stdout, done.stderr)
+    return finish(luigi(store, *overrides, task=task), store.parent)
 
 
 def run(store, *overrides):
@@ -145,13 +150,15 @@ def mindrlhf_prepared(tmp_path_factory):
     from tests.e2e import mindrlhf, outside
 
     def build(store):
-        done = mindrlhf.run(store, mindrlhf.standin("die@0:1"), *outside.surrounded(store.parent))
+        done = mindrlhf.run(store, outside.standin("die@0:1"), *outside.surrounded(store.parent))
+        assert not living(store) and not list(store.glob("grpo/*/manifest.json"))
         for left in (".logs", ".work"):  # the state of the second worker is random
             shutil.rmtree(store / left, ignore_errors=True)
         return done
 
     store, ended = once(tmp_path_factory, "mindrlhf", build)
-    assert ended.exit_code == 1 and "out of memory, said worker 1" in ended.stderr, ended.stderr
+    assert ended.exit_code == 1, ended.stderr
+    assert "out of memory, said worker 1" in ended.stderr and "worker_1.log" in ended.stderr
     return store
 
 

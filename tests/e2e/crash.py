@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import time
@@ -57,45 +56,26 @@ def durations(store: Path) -> dict[str, float]:
     return results
 
 
-def trial(finished: Path, directory: Path, stage: str, share: float) -> bool:
-    """Kill `stage` after `share` of the time that it usually takes, in a copy of a finished store.
+def trial(finished: Path, directory: Path, stage: str | None, share: float) -> bool:
+    """Kill a stage after `share` of its usual time, and run again.
 
-    Check that all artifacts are intact afterwards, and that the next run builds only this stage.
+    Check that all artifacts are intact after the kill, and that the next run builds exactly what is missing.
 
-    Returns:
-        True if the kill came before the commit.
-    """
-    store = Path(shutil.copytree(finished, directory / "store", symlinks=True))
-    usual = durations(store)[stage]
-    shutil.rmtree(store / stage)
-    before = manifests(store)
-    process = start(store, stage)
-    time.sleep(share * usual)
-    kill_everything(process, store)
-    assert list(verify(Store(store), deep=True)) == []
-    again = run(store)
-    assert again.exit_code == 0, again.stderr
-    assert set(again.started) <= {stage}  # empty if the kill came after the commit
-    after = manifests(store)
-    assert {name: after[name] for name in before} == before
-    assert after.keys() == {*before, stage}
-    _nothing_left(store)
-    os.rename(directory / "store", directory / f"done-{stage}-{share:.3f}")
-    return bool(again.started)
-
-
-def chain_trial(finished: Path, directory: Path, share: float) -> bool:
-    """Kill a run that began with an empty store, after `share` of the usual time of all stages.
-
-    Check that all artifacts are intact afterwards, and that the next run repeats none of them.
+    Args:
+        finished: store of a finished run.
+        directory: empty directory.
+        stage: stage that is removed from a copy of the store; None to kill a run with an empty store.
+        share: share of the stage's, or of the run's, usual time.
 
     Returns:
         True if the kill came before the last commit.
     """
-    usual = durations(finished)
-    store = directory / "store"
-    process = start(store)
-    time.sleep(share * sum(usual.values()))
+    store, usual = directory / "store", durations(finished)
+    if stage is not None:
+        shutil.copytree(finished, store, symlinks=True)
+        shutil.rmtree(store / stage)
+    process = start(store, stage)
+    time.sleep(share * (sum(usual.values()) if stage is None else usual[stage]))
     kill_everything(process, store)
     assert list(verify(Store(store), deep=True)) == []
     before = manifests(store)
@@ -103,13 +83,7 @@ def chain_trial(finished: Path, directory: Path, share: float) -> bool:
     assert again.exit_code == 0, again.stderr
     assert set(again.started) == usual.keys() - before.keys()
     after = manifests(store)
-    assert {name: after[name] for name in before} == before
-    _nothing_left(store)
-    return bool(again.started)
-
-
-def _nothing_left(store: Path) -> None:
-    """Check that the store contains intact artifacts and no files of attempts."""
+    assert {name: after[name] for name in before} == before and after.keys() == usual.keys()
     assert list(verify(Store(store), deep=True)) == []
-    assert not list(store.glob("*/.building-*"))
-    assert not list(store.glob(".work/*"))
+    assert not list(store.glob("*/.building-*")) and not list(store.glob(".work/*"))
+    return bool(again.started)

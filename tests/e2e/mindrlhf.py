@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.e2e import outside
 from tests.e2e.conftest import Finished, luigi, run_plain
+from tests.e2e.outside import standin
 from tests.processes import wait_until
 
 HOME = outside.DATA / "mindrlhf_standin"
@@ -21,10 +22,6 @@ BASE = [
 
 def run(store: Path, *overrides: str) -> Finished:
     return run_plain(store, *BASE, *overrides)
-
-
-def standin(fault: str) -> str:
-    return f"+engine.env.STANDIN='{fault}'"
 
 
 def rows(store: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

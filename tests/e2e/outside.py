@@ -47,18 +47,16 @@ def result(store: Path, stage: str) -> dict:
 
 def weights_moved(store: Path, before: str = "fetch", after: str = "export") -> set[float]:
     """Return by how many steps of the mock trainer each weight of two models differs."""
-    return moved(artifact(store, before), artifact(store, after))
-
-
-def moved(before: Path, after: Path) -> set[float]:
-    """Return by how many steps of the mock trainer each weight of two directories differs."""
     from stages.weights.tensors import load
 
-    old, new = load(before), load(after)
+    old, new = (load(artifact(store, stage)) for stage in (before, after))
     assert old.keys() == new.keys()
-    return set(
-        np.round(np.concatenate([((new[name] - old[name]) * 2**10).ravel() for name in old]), 2).tolist()
-    )
+    return {step for name in old for step in np.round((new[name] - old[name]) * 2**10, 2).ravel().tolist()}
+
+
+def standin(fault: str, section: str = "engine") -> str:
+    """Return the override that lets a mock fail or hang."""
+    return f"+{section}.env.STANDIN='{fault}'"
 
 
 def surrounded(directory: Path, section: str = "engine") -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e import crash
-from tests.e2e.conftest import CHEAP, Finished
+from tests.e2e.conftest import CHEAP, Finished, finish
 
 CHEAPEST = [
     *CHEAP,
@@ -67,9 +67,7 @@ def command(store: Path, *overrides: str, cards: int | None = None) -> list[str]
 
 def run(store: Path, *overrides: str, cards: int | None = None) -> Finished:
     """Run a sweep."""
-    line = command(store, *overrides, cards=cards)
-    done = subprocess.run(line, capture_output=True, text=True, timeout=1200, cwd=store.parent)
-    return Finished(done.returncode, done.stdout, done.stderr)
+    return finish(command(store, *overrides, cards=cards), store.parent, timeout=1200)
 
 
 def started(stderr: str) -> Counter[str]:
@@ -168,7 +166,7 @@ def separate(directory: Path, grid: Grid) -> float:
         store.parent.mkdir(parents=True)
         line = [sys.executable, "-m", "pipeline", f"store={store}", *CHEAPEST, *overrides]
         began = time.monotonic()
-        subprocess.run(line, capture_output=True, text=True, check=True, cwd=store.parent)
+        assert finish(line, store.parent).exit_code == 0
         seconds += time.monotonic() - began
         shutil.rmtree(store.parent)
     return seconds

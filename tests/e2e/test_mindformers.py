@@ -14,8 +14,9 @@ from tests.e2e.outside import (
     kill_when,
     result,
     rows,
+    standin,
     weights_moved,
-)  # fmt: skip
+)
 from tests.processes import living
 
 ALPACA = [
@@ -41,10 +42,6 @@ def alpaca(tmp_path):
     return [f"sft_data.path={file}", "tokenize.sft_length=128", "tokenize.system_prompt=''"]
 
 
-def standin(fault):
-    return f"+mindformers.env.STANDIN='{fault}'"
-
-
 def test_a_killed_run_resumes_and_grpo_starts_from_its_result(tmp_path, alpaca):
     store, run = tmp_path / "store", [*MINDRLHF, *alpaca]
 
@@ -53,7 +50,7 @@ def test_a_killed_run_resumes_and_grpo_starts_from_its_result(tmp_path, alpaca):
         return [json.loads(file.read_text())["last_epoch"] for file in files] == [6, 6]
 
     line = f"step:[{1:5d}/{6:5d}], loss: "
-    kill_when(store, [*run, standin("hang@7")], "sft", line, 2, saved_step_6)
+    kill_when(store, [*run, standin("hang@7", "mindformers")], "sft", line, 2, saved_step_6)
     done = run_plain(store, *run, task="Export")  # what it is worth other tests ask
     assert done.exit_code == 0, done.stderr
     assert not living(store)

@@ -11,7 +11,7 @@ from tests.launch.cluster import cluster
 from tests.launch.namespaces import machines
 from tests.processes import living, wait_until
 
-pytestmark = [pytest.mark.nodes, pytest.mark.slow]
+pytestmark = [pytest.mark.nodes, pytest.mark.long]  # in the default suite: tests/launch/test_nodes.py
 MEET = "+engine.env.STANDIN_MEET=1"
 """Workers meet through MindSpore, as real ones do; it costs each an import."""
 
@@ -40,7 +40,6 @@ def check_resumed(store):
     assert not living(store)
 
 
-@pytest.mark.long  # in the default suite, a machine that is lost: tests/launch/test_nodes.py
 @pytest.mark.parametrize(("count", "overrides"), [(2, []), (4, ["layout=dp1_mp2_pp2", MEET])])
 def test_a_lost_machine_is_named_and_the_run_resumes(store, tmp_path_factory, count, overrides):
     with machines(count, tmp_path_factory.mktemp("machines")) as made:
@@ -61,7 +60,6 @@ def test_a_lost_machine_is_named_and_the_run_resumes(store, tmp_path_factory, co
     check_resumed(store)
 
 
-@pytest.mark.long
 def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(store, tmp_path_factory):
     logs = store.parent / "logs"
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
@@ -79,17 +77,7 @@ def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(store
     assert "run grpo train end" in (logs / "worker_0.log").read_text()
 
 
-def test_a_machine_that_does_not_share_the_store_is_refused(store, tmp_path_factory):
-    with machines(2, tmp_path_factory.mktemp("machines")) as made:
-        made.mount_separate_disk(1, store)
-        done = run(store, *on_machines(made))
-    assert done.exit_code == 2
-    assert f"launcher.hosts=10.77.0.2: {store}: must be one directory for all nodes" in done.stderr
-    assert not list(store.glob(".logs/grpo-*"))
-
-
 @pytest.mark.slurm
-@pytest.mark.long
 @pytest.mark.parametrize("requeue", [True, False])
 def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(store, tmp_path_factory, requeue):
     """The job resumes by itself when a node is available; with --no-requeue, when the command is repeated."""

@@ -1,7 +1,6 @@
 """engine=mindspeed_rl around stand-in checkouts (tests/data/mindspeed_rl_standin): real Ray, two NPUs."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.e2e.conftest import CHEAP, run_plain
-from tests.e2e.mindrlhf import rows, standin
-from tests.e2e.outside import SFT, artifact, sourced, surrounded
+from tests.e2e.outside import SFT, artifact, rows, sourced, standin, surrounded
 from tests.e2e.outside import weights_moved as outside_moved
 from tests.processes import living
 
@@ -43,54 +41,24 @@ def run(store, *overrides):
 
 def weights_moved(store, start="fetch"):
     """Return by how many units in the last place each weight of two exported models differs."""
-    return moved(artifact(store, start), artifact(store, "export"))
-
-
-def moved(old, new):
-    """The same of two directories."""
     from stages.weights.tensors import load
 
-    before, after = load(old), load(new)
+    before, after = (load(artifact(store, stage)) for stage in (start, "export"))
     assert before.keys() == after.keys()
-    result = set()
-    for name, value in before.items():
-        bits = (after[name].view(np.int32) - value.view(np.int32)).ravel()
-        result |= set(bits.tolist())
-    return result
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A store in which everything before grpo is done; grpo was ended by a dead worker in iteration 3."""
-    store = tmp_path_factory.mktemp("mindspeed_rl") / "store"
-    done = run(store, standin("die@3:1"))
-    assert done.exit_code == 1 and "out of memory, said worker 1" in done.stderr, done.stderr
-    assert not living(store)
-    assert not list(store.glob("grpo/*/manifest.json"))
-    return store
-
-
-@pytest.fixture
-def store(prepared, tmp_path):
-    return Path(shutil.copytree(prepared, tmp_path / "store", symlinks=True))
-
-
-def finished(store, *overrides):
-    """Run to the end, and look at all that comes home."""
-    done = run(store, *overrides)
-    assert done.exit_code == 0, done.stderr
-    assert not living(store)
-    assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
-    assert [row["reward"] for row in rows(store)] == [step / 8 for step in range(1, STEPS + 1)]
-    kl = [row["kl"] for row in rows(store)]  # the reference is the original, not what the run goes on from
-    assert kl == pytest.approx([step / 1000 for step in range(1, STEPS + 1)])
-    assert weights_moved(store) == {STEPS}
-    assert float(done.result["gain"]) == 0
-    return done
+    differences = [after[name].view(np.int32) - before[name].view(np.int32) for name in before]
+    return {bits for difference in differences for bits in difference.ravel().tolist()}
 
 
 def test_its_result_is_exported_and_evaluated_and_it_runs_in_its_container(tmp_path):
-    done = finished(tmp_path / "store", *surrounded(tmp_path))
+    store, steps = tmp_path / "store", range(1, STEPS + 1)
+    done = run(store, *surrounded(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    assert not living(store)
+    metrics = rows(store, "grpo")
+    assert [(row["step"], row["reward"]) for row in metrics] == [(step, step / 8) for step in steps]
+    # the reference is the original, not what the run goes on from
+    assert [row["kl"] for row in metrics] == pytest.approx([step / 1000 for step in steps])
+    assert weights_moved(store) == {STEPS} and float(done.result["gain"]) == 0
     assert Path(done.result["report"]).read_text().startswith("<!DOCTYPE html>")
     stages = ("convert", "export", "grpo", "tokenize")
     assert sorted(sourced(tmp_path)) == [(stage, "yes") for stage in stages]
@@ -100,8 +68,12 @@ def test_its_result_is_exported_and_evaluated_and_it_runs_in_its_container(tmp_p
 @pytest.mark.parametrize(
     ("window", "layout", "back"), [("window", "dp1_mp2_pp1", "mg2hg"), ("head", "dp1_mp2_pp2", "mg2hf")]
 )
-def test_both_windows_and_a_pipeline_come_home(store, window, layout, back):
+def test_both_windows_and_a_pipeline_come_home_after_a_failed_run(tmp_path, window, layout, back):
+    store = tmp_path / "store"
     home = [f"engine.mindspeed_rl_home={HOME / window}", f"layout={layout}"]
+    failed = run(store, *home, standin("die@3:1"))
+    assert failed.exit_code == 1 and "out of memory, said worker 1" in failed.stderr, failed.stderr
+    assert not living(store) and not list(store.glob("grpo/*/manifest.json"))
     done = run(store, *home, f"+engine.env.STANDIN_BACK={back}")
     assert done.exit_code == 0, done.stderr
     assert weights_moved(store) == {STEPS}

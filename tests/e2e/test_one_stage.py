@@ -5,25 +5,12 @@ import json
 import pytest
 
 from tests.e2e.conftest import run_plain
-from tests.e2e.outside import (
-    BASE,
-    DATA,
-    SFT,
-    STEPS,
-    artifact,
-    result,
-    rows,
-    weights_moved,
-)  # fmt: skip
+from tests.e2e.outside import BASE, DATA, SFT, STEPS, artifact, result, rows, standin, weights_moved
 from tests.processes import living
 
 pytestmark = pytest.mark.long  # in the default suite: tests/stages/engines/mindrlhf_one_stage
 HOME = DATA / "mindrlhf_one_stage_standin" / "2d0e84d"
 ONE_STAGE = [*BASE, "engine=mindrlhf_one_stage", f"engine.mindrlhf_home={HOME}", "tokenize.sft_length=200"]
-
-
-def standin(fault):
-    return f"+engine.env.STANDIN='{fault}'"
 
 
 def test_a_failed_run_begins_again_and_its_result_is_exported_and_evaluated(tmp_path):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from pipeline.cli import COMMANDS, main
+from pipeline.cli import COMMANDS, main, make_parsers
+from pipeline.cli.command import Bounded
 from pipeline.store import history
 from stages.weights.sources import rank_directories
 from tests.stages.weights.checkpoints import make_model, write_hf
@@ -27,44 +28,64 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_every_command_has_help_with_examples(capsys):
-    for command in (
-        *(name for name in COMMANDS if name != "weights"),
-        *(f"weights {tool}" for tool in TOOLS),
-    ):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = capsys.readouterr().out
+    assert [name for name in COMMANDS if f"\n  {name} " not in listed] == []
+    for command in (*(set(COMMANDS) - {"weights"}), *(f"weights {tool}" for tool in TOOLS)):
         with pytest.raises(SystemExit) as exit:
             main([*command.split(), "--help"])
         assert exit.value.code == 0
         assert f"grpoflow {command}" in capsys.readouterr().out.split("examples:")[1]
 
 
-def test_commands_import_neither_luigi_nor_numpy_at_start():
-    heavy = "('luigi', 'hydra', 'numpy', 'requests', 'modelscope_hub')"
-    names = ("run", "plan", "store", "runs", "pages", "logs")
-    modules = f"sys, {', '.join(f'pipeline.cli.{name}' for name in names)}"
-    code = f"import {modules}; print([m for m in {heavy} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
-
-
-def test_a_luigi_task_made_in_python_checks_keys():
-    code = "import pipeline; pipeline.RunGRPO(overrides='[\"train.betta=1\"]')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, "did you mean train.beta?" in done.stderr) == (2, True), done.stderr
-
-
 def test_help_and_version(capsys):
-    for words in (["--help"], ["help"]):
+    for words, begin in (
+        (["help"], "usage: grpoflow "),
+        (["help", "plan"], "usage: grpoflow plan "),
+        (["--version"], f"grpoflow {importlib.metadata.version('grpoflow')}\n"),
+    ):
         with pytest.raises(SystemExit) as exit:
             main(words)
-        assert exit.value.code == 0
-        text = capsys.readouterr().out
-        assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
-    with pytest.raises(SystemExit):
-        main(["help", "plan"])
-    assert capsys.readouterr().out.startswith("usage: grpoflow plan ")
-    with pytest.raises(SystemExit):
-        main(["--version"])
-    assert capsys.readouterr().out == f"grpoflow {importlib.metadata.version('grpoflow')}\n"
+        assert exit.value.code == 0 and capsys.readouterr().out.startswith(begin)
+
+
+def test_every_numeric_option_declares_bounds():
+    numeric = []
+    for name, command in make_parsers()[1].items():
+        for action in command._actions:
+            if isinstance(action.type, Bounded):
+                numeric.append(f"{name} {action.option_strings[-1]}")
+                for value in (action.type.least, action.type.most, action.default):
+                    assert value is None or action.type(str(value)) == value
+            else:
+                is_number = isinstance(action.default, (int, float)) and not isinstance(action.default, bool)
+                assert action.type not in (int, float) and not is_number, (name, action.option_strings)
+    assert {"gc --keep", "run --workers", "logs --worker", "ui --port", "sweep --cards"} <= {*numeric}
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("ui --port", ["nan", "inf", "1e999", "", "x", "1.5", "-1", "9" * 30]),
+        ("weights split a b out --ranks", ["", "x", "3-1", "1,,2", "0-99999999999", "0-1048576", "9" * 5000]),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused(words, values, capsys):
+    for value in values:
+        with pytest.raises(SystemExit) as exit:
+            main([*words.split()[:-1], f"{words.split()[-1]}={value}"])
+        assert exit.value.code == 2 and f"argument {words.split()[-1]}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "sweep"])
+@pytest.mark.parametrize("option", ["--only", "--until", "--force"])
+def test_an_empty_or_unknown_stage_name_is_refused(command, option, tmp_path, capsys):
+    for value in ("", ",", "tokenize,,split", "nosuch"):
+        plan = ["--plan"] if command == "sweep" else []
+        assert main([command, option, value, f"store={tmp_path / 'store'}", *plan]) == 2, value
+        assert option in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 def test_the_name_of_a_run_can_be_set_and_removed(tmp_path, capsys):
@@ -122,13 +143,6 @@ def test_the_weight_tools_round_trip(tmp_path, monkeypatch):
         np.testing.assert_array_equal(back[name], tensor)
 
 
-@pytest.mark.parametrize("text", ["", "x", "3-1", "1,,2", "0-99999999999", "0-1048576", "9" * 5000])
-def test_invalid_or_excessive_ranks_are_refused(text, tmp_path, capsys):
-    with pytest.raises(SystemExit) as exit:
-        main(["weights", "split", "a", "b", str(tmp_path / "out"), "--ranks", text])
-    assert exit.value.code == 2 and "argument --ranks: " in capsys.readouterr().err
-
-
 def test_an_output_that_cannot_be_written_is_reported(tmp_path, capsys):
     (tmp_path / "file").touch()
     tiny_hugging_face(tmp_path / "hf")
@@ -148,24 +162,19 @@ def test_strategy_removes_files_of_another_layout(tmp_path):
     }  # fmt: skip
 
 
+INTERRUPTED = """
+import sys, time, stages.weights.convert
+from pipeline.cli import main
+def slow(source, out, *more, **options):
+    (out / "model.safetensors").write_bytes(b"x" * 100000)
+    print("started", flush=True); time.sleep(60)
+stages.weights.convert.convert, stages.weights.convert.read_shape = slow, lambda _: None
+sys.exit(main(["weights", "convert", *sys.argv[1:]]))
+"""
+
+
 def test_an_interrupted_tool_removes_its_partial_output(tmp_path):
-    program = (
-        "import sys, time, stages.weights.convert\n"
-        "def slow(*_, **__):\n"
-        "    (_[1] / 'model.safetensors').write_bytes(b'x' * 100000)\n"
-        "    print('started', flush=True); time.sleep(60)\n"
-        "stages.weights.convert.convert, stages.weights.convert.read_shape = slow, lambda _: None\n"
-        "from pipeline.cli import main; sys.exit(main(sys.argv[1:]))\n"
-    )
-    line = [
-        sys.executable,
-        "-c",
-        program,
-        "weights",
-        "convert",
-        str(tmp_path),
-        str(tmp_path / "deep" / "out"),
-    ]
+    line = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(tmp_path / "deep" / "out")]
     tool = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert tool.stdout is not None and tool.stderr is not None
     assert tool.stdout.readline() == "started\n"
@@ -230,20 +239,19 @@ def test_tokenize_uses_the_token_ids_of_the_model_section(tmp_path, capsys):
     assert ids[0, -1] == 100_000
 
 
-@pytest.mark.parametrize("has_browser", [True, False])
-def test_report_opens_the_browser(tmp_path, monkeypatch, capsys, has_browser):
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or has_browser)
+def test_report_opens_the_browser(tmp_path, monkeypatch, capsys):
     store = tmp_path / "a store"
     page = store / "report" / "0123" / "index.html"
     page.parent.mkdir(parents=True)
     page.touch()
     history.record(store, "one", "started", overrides=[], config={}, artifacts={"report": "report/0123"})
-    assert main(["report", "one", f"store='{store}'"]) == 0
-    assert opened == []
-    assert main(["report", "one", "--open", f"store='{store}'"]) == (0 if has_browser else 1)
-    assert opened == [f"file://{tmp_path}/a%20store/report/0123/index.html"]
-    assert capsys.readouterr().out == f"{page}\n" * 2
+    opened: list[str] = []
+    for browser, code in ((opened.append, 1), (lambda address: not opened.append(address), 0)):
+        monkeypatch.setattr("webbrowser.open", browser)
+        assert main(["report", "one", f"store='{store}'"]) == 0
+        assert main(["report", "one", "--open", f"store='{store}'"]) == code
+    assert opened == [f"file://{tmp_path}/a%20store/report/0123/index.html"] * 2
+    assert capsys.readouterr().out == f"{page}\n" * 4
 
 
 def test_report_compares_runs(tmp_path, capsys):

@@ -1,3 +1,5 @@
+"""gc: what it retains, and when it refuses; tests/properties/test_store.py does the same at random."""
+
 import pytest
 
 from pipeline.cli import main
@@ -9,32 +11,31 @@ from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import commit
 
 
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path)
+
+
 def run(store, name, *stages):
-    """A run whose artifacts are named after it; the same name is the same artifacts."""
-    artifacts, paths = {}, {}
-    for stage in stages:
-        key = Key(stage, f"{sum(name.encode()):064x}"[::-1])
-        artifacts[stage] = str(key)
-        complete = store.problem(key) is None
-        paths[stage] = store.path(key) if complete else commit(store, key, {"file": "x" * 1000})
+    """Record a run whose artifacts are named after it; return their directories."""
+    keys = [Key(stage, f"{sum(name.encode()):064x}"[::-1]) for stage in stages]
+    artifacts = {key.stage: str(key) for key in keys}
     number = len(history.runs(store.root))
     history.record(store.root, f"{number:03}-{name}", "started", overrides=[], config={}, artifacts=artifacts)
-    return paths
+    return [commit(store, key, {"file": "x" * 1000}) for key in keys]
 
 
 def exists(paths):
-    states = {path.exists() for path in paths.values()}
-    assert len(states) == 1
-    return states.pop()
+    (state,) = {path.exists() for path in paths}
+    return state
 
 
-def test_pinned_named_and_live_runs_are_retained(tmp_path):
-    store = Store(tmp_path)
+def test_pinned_named_and_live_runs_are_retained(store):
     paths = [run(store, name, "grpo") for name in ("pinned", "named", "living", "gone", "new")]
-    ids = list(history.runs(tmp_path))
-    history.record(tmp_path, ids[0], "pinned")
-    history.record(tmp_path, ids[1], "named", name="paper")
-    held = leases.take(tmp_path, ids[2])
+    ids = list(history.runs(store.root))
+    history.record(store.root, ids[0], "pinned")
+    history.record(store.root, ids[1], "named", name="paper")
+    held = leases.take(store.root, ids[2])
     collect(store, keep=1, delete=True)
     assert [exists(path) for path in paths] == [True, True, True, False, True]
     held.release()
@@ -42,71 +43,60 @@ def test_pinned_named_and_live_runs_are_retained(tmp_path):
     assert [exists(path) for path in paths] == [True, True, False, False, True]
 
 
+@pytest.mark.parametrize("damage", [None, b"", b"\xff\x00" * 10_000])
+def test_gc_without_a_readable_history_removes_nothing(store, damage):
+    paths = [run(store, name, "fetch", "grpo") for name in ("one", "two")]
+    (store.root / ".quarantine" / "evidence").mkdir(parents=True)
+    file = store.root / history.FILE
+    file.unlink() if damage is None else file.write_bytes(damage)
+    for delete in (False, True):
+        with pytest.raises(StoreError, match="nothing is removed"):
+            collect(store, keep=0, delete=delete)
+    assert main(["gc", "--keep", "0", "--delete", f"store={store.root}"]) == 1
+    assert all(exists(path) for path in paths) and (store.root / ".quarantine" / "evidence").exists()
+
+
 def rewrite(store, keep_lines):
-    """Cut the history, as a bad copy or a careless editor does."""
+    """Cut the history, like a bad copy or a careless editor."""
     file = store.root / history.FILE
     file.write_text("".join(file.read_text().splitlines(keepends=True)[keep_lines]))
 
 
-@pytest.mark.parametrize("damage", ["absent", "empty", "garbage"])
-def test_gc_without_a_readable_history_removes_nothing(tmp_path, damage):
-    store = Store(tmp_path)
-    paths = [run(store, name, "fetch", "grpo") for name in ("pinned", "middle", "new")]
-    history.record(tmp_path, next(iter(history.runs(tmp_path))), "pinned")
-    (tmp_path / ".quarantine" / "evidence").mkdir(parents=True)
-    file = tmp_path / history.FILE
-    if damage == "absent":
-        file.unlink()
-    else:
-        file.write_bytes(b"\xff\x00" * 10_000 if damage == "garbage" else b"")
-    for delete in (False, True):
-        with pytest.raises(StoreError, match="nothing is removed"):
-            collect(store, keep=0, delete=delete)
-    assert all(exists(path) for path in paths) and (tmp_path / ".quarantine" / "evidence").exists()
-    assert main(["gc", "--keep", "0", "--delete", f"store={tmp_path}"]) == 1
-    assert all(exists(path) for path in paths)
-
-
-def test_gc_keeps_artifacts_of_unrecorded_runs(tmp_path, capsys):
-    store = Store(tmp_path)
+def test_gc_keeps_artifacts_of_unrecorded_runs(store, capsys):
     lost, old, new = (run(store, name, "fetch", "grpo") for name in ("lost", "old", "new"))
     rewrite(store, slice(1, None))
-    for location in (".work", ".logs"):
-        (tmp_path / location / f"grpo-{lost['grpo'].name}").mkdir(parents=True, exist_ok=True)
-    assert main(["gc", "--keep", "1", "--delete", f"store={tmp_path}"]) == 0
-    assert exists(lost) and exists(new) and not exists(old)
-    assert (tmp_path / ".work" / f"grpo-{lost['grpo'].name}").exists()
-    assert f"{lost['fetch']}" in capsys.readouterr().out
+    work = store.root / ".work" / f"grpo-{lost[1].name}"
+    work.mkdir(parents=True)
+    assert main(["gc", "--keep", "1", "--delete", f"store={store.root}"]) == 0
+    assert exists(lost) and exists(new) and not exists(old) and work.exists()
+    assert f"{lost[0]}" in capsys.readouterr().out
 
 
-def test_gc_refuses_if_a_live_run_is_not_recorded(tmp_path):
-    store = Store(tmp_path)
-    path = run(store, "one", "grpo")
-    held = leases.take(tmp_path, "20270101-000000-abcd")
+def test_gc_refuses_if_a_live_run_is_not_recorded(store):
+    paths = run(store, "one", "grpo")
+    held = leases.take(store.root, "20270101-000000-abcd")
     with pytest.raises(StoreError, match="20270101-000000-abcd is running"):
         collect(store, keep=0, delete=True)
-    assert exists(path)
+    assert exists(paths)
     held.release()
     collect(store, keep=0, delete=True)
-    assert not exists(path)
+    assert not exists(paths)
 
 
-def test_gc_keeps_artifacts_of_a_live_attempt_without_a_lease(tmp_path):
-    """An attempt holds a lock of its own: its artifacts stay even if no run has a lease."""
-    store = Store(tmp_path)
-    made = run(store, "building", "fetch")
-    key = Key("grpo", "b" * 64)
-    artifacts = {"fetch": f"fetch/{made['fetch'].name}", "grpo": str(key)}
-    history.record(tmp_path, "000-it", "started", overrides=[], config={}, artifacts=artifacts)
+def test_gc_keeps_artifacts_of_a_live_attempt_without_a_lease(store):
+    """An attempt holds a lock of its own."""
+    (made,), key = run(store, "building", "fetch"), Key("grpo", "b" * 64)
+    artifacts = {"fetch": f"fetch/{made.name}", "grpo": str(key)}
+    history.record(store.root, "000-it", "started", overrides=[], config={}, artifacts=artifacts)
     for number in range(3):
         run(store, f"newer{number}", "fetch")
     with attempt(store, key) as slot:
-        (slot.work / "checkpoint").write_text("hours")
-        (slot.logs / "log").write_text("lines")
+        for directory in (slot.work, slot.logs, slot.staging):
+            (directory / "file").write_text("hours")
         collect(store, keep=0, delete=True)
-        assert exists(made) and slot.staging.exists()
-        assert (slot.work / "checkpoint").exists() and (slot.logs / "log").exists()
+        assert made.exists()
+        assert exists([slot.work / "file", slot.logs / "file", slot.staging / "file"])
         rewrite(store, slice(1))
         with pytest.raises(StoreError, match=f"the run that builds {key.flat} now is not recorded"):
             collect(store, keep=0, delete=True)
-    assert exists(made)
+    assert made.exists()

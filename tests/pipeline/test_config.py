@@ -1,18 +1,52 @@
-"""Loading a configuration: derived values, strict types, and the overrides that a run publishes."""
+"""Loading a configuration: derived values, strict types, what a path implies, and published overrides."""
+
+import functools
+import json
 
 import pytest
 
-from pipeline.config.load import load
+from pipeline.config.load import derived_values, load
 from pipeline.errors import ConfigError
 from pipeline.run.origin import published
+from stages.fetch.builtin import write_config
 from tests.pipeline.plans import problem_of
+from tests.stages.weights.checkpoints import make_model
+
+CASES = [
+    ("train.steps=3", "train.warmup_steps", 3),
+    ("train.steps=80", "train.warmup_steps", 5),
+    ("sft.steps=4", "sft.warmup_steps", 4),
+    ("evaluate.num_samples=4", "evaluate.k", 4),
+    ("dataset.arith.min_addends=6", "dataset.arith.max_addends", 6),
+    ("train.beta=0.1", "train.validate_every", 0),
+    ("train.keep_best=true", "train.validate_every", 10),
+    ("train.patience=2", "train.validate_every", 10),
+    ("dataset.train_rows=100", "sft.check_prompts", 25),
+    ("dataset.train_rows=288", "sft.check_prompts", 256),
+    ("dataset.train_rows=287", "sft.check_prompts", 71),
+    ("dataset=openr1_math tokenize.compat=mindrlhf", "tokenize.chat_template", False),
+    ("dataset=openr1_math", "tokenize.chat_template", True),
+    ("model=qwen2_5_32b", "model.rms_norm_eps", 1e-6),
+    ("model=qwen2_5_32b model.variant=base", "model.rms_norm_eps", 1e-5),
+    ("cards=1", "layout.train.model_parallel", 1),
+    ("cards=3", "layout.train.data_parallel", 3),
+    ("cards=4", "layout.train.data_parallel", 2),
+    ("cards=4 layout.train.model_parallel=1", "layout.train.data_parallel", 4),
+    ("experiment=mindrlhf_one_stage_7b cards=16", "layout.train.data_parallel", 2),
+    ("layout.train.model_parallel=1", "layout.generate.data_parallel", 1),
+    ("layout.train.data_parallel=2", "layout.generate.data_parallel", 4),
+    ("layout.generate.model_parallel=2", "layout.generate.data_parallel", 1),
+    ("experiment=mindrlhf_deepseek_v3", "layout.reference.data_parallel", 4),
+    ("layout=dp2_mp4_pp2_cp3_ep5", "layout.train.context_parallel", 3),
+    ("layout=dp2_mp4_pp2_cp3_ep5", "layout.train.expert_parallel", 5),
+    ("experiment=mindrlhf_7b rollout.max_tokens=128 engine.max_model_len=640", "engine.max_num_seqs", 640),
+]
+"""Overrides, a key that they do not set, and its value."""
 
 
-@pytest.mark.parametrize(("tokens", "sequences"), [(1024, 1024), (640, 640)])
-def test_the_default_number_of_sequences_is_the_largest_that_fits(tokens, sequences):
-    overrides = ["experiment=mindrlhf_7b", "rollout.max_tokens=128", f"engine.max_model_len={tokens}"]
-    engine = load(overrides).engine
-    assert engine.name == "mindrlhf" and engine.max_num_seqs == sequences
+@pytest.mark.parametrize(("typed", "key", "value"), CASES)
+def test_a_default_follows_from_further_keys(typed, key, value):
+    assert functools.reduce(dict.__getitem__, key.split("."), derived_values(typed.split())) == value
 
 
 @pytest.mark.parametrize(
@@ -92,3 +126,60 @@ def test_published_overrides_contain_no_paths_or_machines():
     config = load(["engine=mindrlhf", "+engine.env.TOKEN=secret"]).plain()
     config["engine"]["epochs"], config["model"]["rope_scaling"] = 2, {"factor": 8}
     assert published([*private, *public], config) == public
+
+
+def test_a_path_is_sufficient_for_a_dataset(tmp_path):
+    for split in ("train", "test"):
+        rows = [json.dumps({"question": f"{i}?", "answer": f"#### {i}"}) for i in range(40)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
+    for path in (tmp_path, tmp_path / "train.jsonl"):
+        dataset = load([f"dataset.path={path}"]).dataset
+        assert (dataset.source, dataset.name, dataset.arith) == ("local", "local", None)
+        assert (dataset.train_rows, dataset.test_rows) == (None, None)
+    some = ["dataset.train_rows=35", "sft.batch_size=8"]
+    assert load([f"dataset.path={tmp_path}", *some]).dataset.train_rows == 35
+
+
+def test_files_at_a_hub_or_url_are_the_dataset():
+    files = "dataset.files={train: {name: %s, sha256: null}, test: null}"
+    hub = load(["dataset.hub={id: me/mine, revision: v1}", files % "x.jsonl"]).dataset
+    assert (hub.source, hub.name) == ("modelscope", "custom")
+    assert load([files % "'https://example.org/x.jsonl'"]).dataset.source == "url"
+
+
+SCALING = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+SCALING["original_max_position_embeddings"] = 32
+
+
+def model_path(root, **changes):
+    model = make_model(vocab_size=512, max_position_embeddings=4096, **changes)
+    write_config(model, {"bos": None, "eos": [1], "pad": 0}, root)
+    return f"model.path={root}"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_layers": 3},
+        {"family": "qwen3", "head_dim": 24, "tie_word_embeddings": True},
+        {"family": "llama3", "intermediate_size": 96},
+    ],
+)
+def test_family_and_shape_come_from_config_json(tmp_path, changes):
+    override, model = model_path(tmp_path, **changes), make_model(**changes)
+    config = load([override, "model.torch_dtype=float32"]).model
+    for key in ("family", "num_hidden_layers", "head_size", "intermediate_size", "tie_word_embeddings"):
+        assert getattr(config, key) == getattr(model, key)
+    assert (config.source, config.torch_dtype, config.max_position_embeddings) == ("local", "float32", 4096)
+    assert config.name == config.family
+
+
+def test_as_transformers_5_writes_it(tmp_path):
+    override = model_path(tmp_path, family="llama3")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["dtype"] = config.pop("torch_dtype")
+    config["rope_parameters"] = {"rope_type": "llama3", "rope_theta": config.pop("rope_theta"), **SCALING}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = load([override]).model
+    assert model.rope_scaling is not None and model.rope_scaling.factor == 8.0
+    assert (model.rope_theta, model.torch_dtype) == (1e4, "bfloat16")

@@ -29,10 +29,9 @@ def test_missing_parts_of_mindrlhf_are_listed_with_remedies(tmp_path, capsys, mo
     assert "engine.mindrlhf_home" in checks["mindrlhf"]["remedy"]
     assert checks["python"]["status"] == checks["mindspore"]["status"] == "ok"
     wrong = f"engine.mindformers_home={tmp_path}"
-    assert main(["doctor", *engine, wrong, "engine.use_vllm=0", f"store={tmp_path}"]) == 1
-    text = capsys.readouterr().out
-    assert "engine=mindrlhf: not ready" in text and "vllm" not in text
-    assert f"PROBLEM mindformers: {tmp_path}: " in text and "\n          engine.mindformers_home: " in text
+    assert main(["doctor", "--json", *engine, wrong, "engine.use_vllm=0", f"store={tmp_path}"]) == 1
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]["mindrlhf"]}
+    assert "vllm" not in checks and checks["mindformers"]["remedy"].startswith("engine.mindformers_home: ")
 
 
 def test_constraints_are_the_versions_that_are_checked(tmp_path, capsys):
@@ -71,11 +70,11 @@ def test_programs_of_slurm_and_of_a_container_are_checked(tmp_path, capsys, monk
 def test_mindformers_is_checked_if_it_trains_sft(tmp_path, capsys):
     home = Path(__file__).parents[1] / "data" / "mindformers_standin"
     overrides = [f"mindformers.home={home}", f"mindformers.python={sys.executable}", f"store={tmp_path}"]
-    assert main(["doctor", "engine.sft=mindformers", *overrides]) == 1  # no cards
-    text = capsys.readouterr().out
-    assert "engine=mindformers: not ready" in text
-    assert f"ok      mindformers: {home}: has run_mindformer.py" in text
-    assert "ok      mindspore: 2.7.0" in text
+    assert main(["doctor", "--json", "engine.sft=mindformers", *overrides]) == 1  # no cards
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["verdicts"]["mindformers"] == "not ready"
+    checks = {check["name"]: check["status"] for check in printed["checks"]["mindformers"]}
+    assert checks["mindformers"] == checks["mindspore"] == "ok"
 
 
 @pytest.mark.parametrize(

@@ -20,18 +20,14 @@ def grpoflow(tmp_path):
         typed = [command, "engine=toy", f"store={tmp_path / 'store'}", "layout=dp1_mp1_pp1", *arguments]
         typed += ["--config-dir", str(TOY / "conf")]
         path = os.pathsep.join([str(TOY), str(Path(__file__).parents[2])])
-        done = subprocess.run(
-            [sys.executable, "-m", "pipeline.cli", *typed],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-        )
+        line, environment = [sys.executable, "-m", "pipeline.cli", *typed], {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(line, env=environment, capture_output=True, text=True)
         return done.returncode, done.stdout, done.stderr
 
     return run
 
 
-def test_plan_has_its_stages_and_rules(grpoflow):
+def test_plan_doctor_and_render_know_it(grpoflow):
     code, out, _ = grpoflow("plan", "--json")
     states = {stage["stage"]: stage["state"] for stage in json.loads(out)["stages"]}
     assert code == 10 and states["grpo"] == "RUN" and states["convert"] == states["export"] == "SKIPPED"
@@ -39,9 +35,6 @@ def test_plan_has_its_stages_and_rules(grpoflow):
     assert code == 2 and "engine.steps=10" in err
     code, _, err = grpoflow("plan", "model=deepseek_v3")
     assert code == 2 and "engine=toy trains Qwen2 models" in err
-
-
-def test_doctor_and_dry_run_know_it(grpoflow):
     code, out, _ = grpoflow("run", "--render")
     assert code == 0 and "node_0.sh" in out
     _, out, _ = grpoflow("doctor", "--json")

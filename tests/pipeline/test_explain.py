@@ -1,5 +1,9 @@
+"""Reasons in a plan, and disk space."""
+
 import shutil
 from dataclasses import replace
+
+import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.explain import explain
@@ -15,84 +19,70 @@ def planned(*overrides):
     return plan(load(overrides), file_digest)
 
 
-def commit(spec, store):
-    commit_spec(store, spec, {"file": spec.name}, started=100.0, ended=107.5)
+@pytest.fixture
+def store(tmp_path):
+    """A store with the artifacts of two configurations."""
+    store = Store(tmp_path)
+    for overrides in (["train.beta=0.1", "train.steps=7"], []):
+        for spec in planned(*overrides).specs:
+            commit_spec(store, spec, {"file": spec.name}, started=100.0, ended=107.5)
+    return store
 
 
 def rows(plan, store):
     return {row.stage: row for row in explain(plan, store)}
 
 
-def test_reasons_name_the_key_that_changed(tmp_path):
-    store = Store(tmp_path)
-    for spec in planned().specs:
-        commit(spec, store)
+def test_reasons_name_the_key_that_changed_since_the_nearest_artifact(store):
     assert {row.state for row in rows(planned(), store).values()} == {"CACHED"}
     explained = rows(planned("train.beta=0.5"), store)
     assert explained["sft"].state == "CACHED"
-    old = load([]).train.beta
-    assert explained["grpo"].reason == f"train.beta {old} → 0.5"
+    assert explained["grpo"].reason == f"train.beta {load([]).train.beta} → 0.5"
     assert explained["grpo"].last_duration_s == 7.5
     assert explained["evaluate"].reason.startswith("input changed: ")
 
 
-def test_the_nearest_of_several_earlier_artifacts_explains(tmp_path):
-    store = Store(tmp_path)
-    for overrides in (["train.beta=0.1", "train.steps=7"], ["train.beta=0.2"]):
-        for spec in planned(*overrides).specs:
-            commit(spec, store)
-    assert rows(planned("train.beta=0.3"), store)["grpo"].reason == "train.beta 0.2 → 0.3"
-
-
 def test_a_new_code_version_is_a_reason(tmp_path):
-    store, current = Store(tmp_path), planned()
-    fetch = current.spec("fetch")
-    commit(replace(fetch, version=0, key=replace(fetch.key, fingerprint="00" * 32)), store)
-    assert rows(current, store)["fetch"].reason == "code version 0 → 1"
+    store, fetch = Store(tmp_path), planned().spec("fetch")
+    commit_spec(store, replace(fetch, version=0, key=replace(fetch.key, fingerprint="00" * 32)), {})
+    assert rows(planned(), store)["fetch"].reason == "code version 0 → 1"
 
 
-def test_damage_is_a_reason(tmp_path):
-    store, current = Store(tmp_path), planned()
-    for spec in current.specs:
-        commit(spec, store)
-    (store.path(current.spec("split").key) / "file").unlink()
-    explained = rows(current, store)
+def test_damage_is_a_reason(store):
+    (store.path(planned().spec("split").key) / "file").unlink()
+    explained = rows(planned(), store)
     assert explained["split"].reason == "output missing: file"
     assert [name for name, row in explained.items() if row.state == "RUN"] == ["split"]
 
 
-def test_a_full_disk_blocks_a_stage_and_everything_downstream(tmp_path, monkeypatch):
+@pytest.fixture
+def set_free_space(tmp_path, monkeypatch):
+    """Set the free bytes of every disk."""
     usage = shutil.disk_usage(tmp_path)
-    needed = planned().spec("split").stage.bytes_written
-    assert needed is not None and needed >= planned().config.model.weight_bytes
-    store = Store(tmp_path)
-    commit(planned().spec("fetch"), store)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
-    explained = rows(planned(), store)
-    assert explained["tokenize"].state == "RUN"
-    assert explained["split"].state == "BLOCKED"
-    assert "free space, or choose another store" in explained["split"].reason
-    assert explained["sft"].reason == "input blocked: split"
+    return lambda free: monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
 
 
-def test_files_of_an_interrupted_attempt_need_no_more_space(tmp_path, monkeypatch):
-    usage, store, spec = shutil.disk_usage(tmp_path), Store(tmp_path), planned().spec("grpo")
+def test_a_full_disk_blocks_a_stage_and_everything_downstream(tmp_path, set_free_space, capsys):
+    result, store = prepare_plan([f"store={tmp_path}"])
+    needed = result.spec("split").stage.bytes_written
+    assert needed is not None and needed >= result.config.model.weight_bytes
+    commit_spec(store, result.spec("fetch"), {})
+    set_free_space(needed - 1)
+    explained = rows(result, store)
+    states = [explained[name].state for name in ("tokenize", "split", "sft")]
+    assert states == ["RUN", "BLOCKED", "BLOCKED"] and explained["sft"].reason == "input blocked: split"
+    Run(result, store, [])
+    assert f"warning: {tmp_path}: " in capsys.readouterr().err
+
+
+def test_files_of_an_interrupted_attempt_need_no_more_space(tmp_path, set_free_space):
+    store, spec = Store(tmp_path), planned().spec("grpo")
     needed = spec.stage.bytes_written
     assert needed is not None
     checkpoint = store.work_dir(spec.key) / "checkpoints" / "step_000010"
     checkpoint.mkdir(parents=True)
     with (checkpoint / "weights").open("wb") as file:
         file.truncate(needed // 2)
-    for free, is_short in ((needed, False), (needed - needed // 2, False), (needed // 4, True)):
-        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: usage._replace(free=free))
+    for free, is_short in ((needed - needed // 2, False), (needed // 4, True)):
+        set_free_space(free)
         assert (disk_shortage(spec, store) is not None) == is_short
-
-
-def test_a_run_warns_at_its_start_of_a_stage_that_will_not_fit(tmp_path, monkeypatch, capsys):
-    overrides = [f"store={tmp_path}"]
-    result, store = prepare_plan(overrides)
-    usage, needed = shutil.disk_usage(tmp_path), result.spec("grpo").stage.bytes_written
-    assert needed is not None
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
-    Run(result, store, overrides)
-    assert f"warning: {tmp_path}: " in capsys.readouterr().err

@@ -37,29 +37,18 @@ def by_hand(model, cards):
     return result
 
 
-@pytest.mark.parametrize("cards", [1, 4, 6, 8, 16])
+@pytest.mark.parametrize("cards", [1, 6, 8, 16])
 @pytest.mark.parametrize("model", SHAPES)
-def test_the_valid_layouts_are_those_of_a_plain_search(model, cards):
+def test_the_valid_layouts_are_those_of_a_plain_search(model, cards, capsys):
     expected = by_hand(model, cards)
-    overrides = [f"model={model}", f"cards={cards}", *SAMPLES]
+    code = main(["layouts", "--json", f"model={model}", f"cards={cards}", *SAMPLES])
     if not expected:
-        with pytest.raises(ConfigError):
-            find(overrides)
+        assert code == 2
         return
-    choices, refused = find(overrides)
-    names = [choice.config.layout.name for choice in choices]
-    assert len(names) == len(set(names))
-    assert set(names) == expected
-    assert not expected & refused.keys()
-
-
-def test_json_has_the_valid_and_the_refused_layouts(capsys):
-    assert main(["layouts", "--json", "model=qwen2_5_7b", "cards=8", *SAMPLES]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert {layout["layout"] for layout in printed["layouts"]} == by_hand("qwen2_5_7b", 8)
-    assert printed["refused"]
-    times = [layout["relative_time"] for layout in printed["layouts"]]
-    assert times[0] == 1 and len(set(times)) > 1
+    names = [layout["layout"] for layout in printed["layouts"]]
+    assert len(names) == len(set(names)) and set(names) == expected
+    assert not expected & printed["refused"].keys()
 
 
 def test_only_an_explicit_layout_is_checked():

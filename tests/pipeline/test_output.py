@@ -15,14 +15,16 @@ from pipeline.store import history
 CONTROL = [chr(code) for code in (*range(0x09), 0x0B, 0x0C, 0x0D, *range(0x0E, 0x20), *range(0x7F, 0xA0))]
 BIDI = [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))]
 HOSTILE = "".join(CONTROL + BIDI)
-CLI = [sys.executable, "-m", "pipeline.cli"]
 ROOT = Path(__file__).parents[2]
 
 
-def run(arguments, **options):
-    """Run a command in its own process."""
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, **options}
-    return subprocess.run(arguments, timeout=300, **options)
+def run(store, *arguments):
+    """Run a command in its own process; return its exit code and stderr."""
+    cache = str(store.parent / "cache")
+    environment = {**os.environ, "GRPOFLOW_STORE": str(store), "XDG_CACHE_HOME": cache}
+    done = subprocess.run(arguments, capture_output=True, timeout=300, cwd=ROOT, env=environment)
+    assert b"Traceback" not in done.stderr
+    return done.returncode, done.stderr.decode()
 
 
 @pytest.fixture
@@ -88,17 +90,9 @@ def texts(value):
 @pytest.mark.parametrize("command", ["config", "runs", "--help"])
 @pytest.mark.parametrize("target", [">&-", ">/dev/full"])
 def test_an_unwritable_stdout_gives_a_single_message(command, target, root):
-    done = run(
-        ["sh", "-c", f'"$0" -m pipeline.cli {command} {target}', sys.executable], env=environment(root)
-    )
-    lines = done.stderr.decode().splitlines()
-    errors = [line for line in lines if line.startswith("error: ")]
-    assert done.returncode == 1 and "Traceback" not in done.stderr.decode()
-    assert errors and errors[-1].startswith("error: stdout: ") and len(errors) == 1
-
-
-def environment(root):
-    return {**os.environ, "GRPOFLOW_STORE": str(root), "XDG_CACHE_HOME": str(root / "cache")}
+    code, text = run(root, "sh", "-c", f'"$0" -m pipeline.cli {command} {target}', sys.executable)
+    errors = [line for line in text.splitlines() if line.startswith("error: ")]
+    assert code == 1 and len(errors) == 1 and errors[0].startswith("error: stdout: ")
 
 
 LUIGI = [str(Path(sys.executable).with_name("luigi")), "--module", "pipeline"]
@@ -115,8 +109,7 @@ LUIGI = [str(Path(sys.executable).with_name("luigi")), "--module", "pipeline"]
     ],
 )
 def test_luigi_s_command_line_refuses_with_a_single_message(arguments, message, tmp_path):
-    done = run([*LUIGI, *arguments], env=environment(tmp_path / "store"))
-    text = done.stderr.decode()
-    assert done.returncode == 2 and "Traceback" not in text and is_plain(text)
+    code, text = run(tmp_path / "store", *LUIGI, *arguments)
+    assert code == 2 and is_plain(text)
     assert text.startswith(f"error: {message}") and text.count("error: ") == 1
     assert not (tmp_path / "store" / "runs").exists()

@@ -1,3 +1,5 @@
+"""Sweeps: points, their plan, keys that all must share, and points that fail."""
+
 import json
 import os
 import resource
@@ -13,38 +15,42 @@ from pipeline.sweep.build import Sweep
 from pipeline.sweep.points import Point, expand
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def location(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def bad_data(tmp_path):
-    """A directory with a dataset that fetch_dataset refuses."""
-    (tmp_path / "bad").mkdir()
-    for name in ("train", "test"):
-        (tmp_path / "bad" / f"{name}.jsonl").write_text("not json\n")
-    return str(tmp_path / "bad")
+def nothing_runs(monkeypatch):
+    """Luigi builds nothing, and reports a failure."""
+    monkeypatch.setattr(tasks, "build", lambda *_, **__: False)
 
 
-def test_plan_counts_each_shared_artifact_once(location, capsys):
-    assert main(["sweep", "--plan", "-m", "store=s", "train.beta=0.0,0.1", "layout=dp2_mp1_pp1,tiny"]) == 0
-    lines = [line.split("\u2502") for line in capsys.readouterr().out.splitlines() if "\u2502" in line]
-    counts = {cells[1].strip(): cells[2].strip() for cells in lines}
-    assert (counts["tokenize"], counts["split"], counts["grpo"]) == ("1", "2", "4")
-    assert not (location / "s" / "grpo").exists()
+def plan_lines(capsys, *words, code=0):
+    assert main(["sweep", "--plan", "--json", *words]) == code
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_json_plan_has_a_line_per_point(location, capsys):
-    assert main(["sweep", "--plan", "--json", "store=s", "layout=dp1_mp3_pp1,tiny"]) == 0
-    refused, planned = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (refused["state"], refused["to_run"], refused["artifacts"]) == ("invalid", [], {})
-    assert "layout.train.model_parallel=3" in refused["message"]
-    assert planned["overrides"] == ["store=s", "layout=tiny"]
-    assert planned["to_run"] == list(planned["artifacts"]) and "grpo" in planned["to_run"]
+def points_of(location):
+    (written,) = location.glob("s/sweeps/*/sweep.json")
+    return written, json.loads(written.read_text())["points"]
+
+
+def test_plan_has_a_line_per_point_and_points_share_artifacts(location, capsys):
+    points = plan_lines(capsys, "store=s", "train.beta=0.0,0.1", "layout=dp2_mp1_pp1,tiny,dp1_mp3_pp1")
+    refused = [point for point in points if point["state"] == "invalid"]
+    assert len(points) == 6 and len(refused) == 2
+    assert all((point["to_run"], point["artifacts"]) == ([], {}) for point in refused)
+    assert "layout.train.model_parallel=3" in refused[0]["message"]
+    planned = [point for point in points if point not in refused]
+    assert planned[0]["overrides"] == ["store=s", "train.beta=0.0", "layout=dp2_mp1_pp1"]
+    assert all(point["to_run"] == list(point["artifacts"]) for point in planned)
+    counts = [
+        len({point["artifacts"][stage] for point in planned}) for stage in ("tokenize", "split", "grpo")
+    ]
+    assert counts == [1, 2, 4]
     assert main(["sweep", "--json", "store=s", "seed=0,1"]) == 2
-    assert "add --plan" in capsys.readouterr().err
     assert not (location / "s").exists()
 
 
@@ -58,54 +64,74 @@ def test_points_are_all_combinations_of_values():
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    "override",
     [
-        ("train.beta=interval(0,1)", "is not a list of values"),
-        ("hydra/sweeper=optuna", "setting of Hydra's own sweeps"),
-        ("hydra.sweeper.n_trials=3", "setting of Hydra's own sweeps"),
-        ("train.beta=[0,", "train.beta"),
-        ("launcher.sbatch=[--a=b]", "quote text inside the value"),
+        "train.beta=interval(0,1)", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "train.beta=[0,",
+        "launcher.sbatch=[--a=b]",
     ],
-)
-def test_what_is_no_list_of_points_is_refused(override, message, location, capsys):
+)  # fmt: skip
+def test_what_is_no_list_of_points_is_refused(override, capsys):
     assert main(["sweep", "seed=0,1", override]) == 2
-    assert message in capsys.readouterr().err
+    assert override.partition("=")[0] in capsys.readouterr().err
 
 
-def test_failed_points_have_messages(bad_data, location, capsys):
-    """A point that fails leaves the others alone, and the table says why."""
-    assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", "seed=0,1"]) == 1
-    (written,) = location.glob("store/sweeps/*/sweep.json")
-    points = json.loads(written.read_text())["points"]
+@pytest.mark.parametrize(
+    "override",
+    [
+        "store=a,b", "launcher.timeout_s=100,200", "fetch.endpoint=http://a,http://b", "remote.push=on,off",
+        "train.loggers=[],[wandb]", "reward.max_failures=1,2", "--config-dir own experiment=one,two",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("options", [[], ["--plan"]], ids=["run", "plan"])
+def test_keys_outside_fingerprints_cannot_be_swept(location, capsys, override, options):
+    """Points share artifacts, so the value of one point would win."""
+    (location / "own" / "experiment").mkdir(parents=True)
+    for name in ("one", "two"):
+        text = f"# @package _global_\nstore: {name}\nseed: {len(name)}\n"
+        (location / "own" / "experiment" / f"{name}.yaml").write_text(text)
+    assert main(["sweep", *options, *override.split()]) == 2
+    key = "store" if "experiment" in override else override.partition("=")[0]
+    assert f"error: {key}" in capsys.readouterr().err
+    assert not list(location.glob("*/sweeps")) and not list(location.glob("*/runs.jsonl"))
+
+
+def test_paths_of_different_files_can_be_swept(location, capsys):
+    for name in ("one", "two"):
+        (location / name).mkdir()
+        for split in ("train", "test"):
+            rows = [{"question": f"{name} {n} + 1 =", "answer": f"#### {n + 1}"} for n in range(4)]
+            (location / name / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    swept = f"dataset.path={location / 'one'},{location / 'two'}"
+    points = plan_lines(capsys, "dataset=gsm8k", swept, "--until", "fetch_dataset")
+    assert len({point["artifacts"]["fetch_dataset"] for point in points}) == 2
+
+
+def test_a_failed_point_leaves_the_others_alone_and_the_page_says_why(location):
+    for name in ("train", "test"):
+        (location / f"{name}.jsonl").write_text("not json\n")
+    assert main(["sweep", "store=s", "dataset=gsm8k", f"dataset.path={location}", "seed=0,1"]) == 1
+    written, points = points_of(location)
     assert [point["state"] for point in points] == ["failed", "failed"]
     assert all("fetch" in point["message"] for point in points)
-    page = written.with_name("index.html")
-    assert points[1]["message"] in page.read_text()
-    assert f"page {page}" in capsys.readouterr().out
+    assert points[1]["message"] in written.with_name("index.html").read_text()
 
 
-def test_point_that_cannot_start_is_left_out(location, monkeypatch, capsys):
-    started_runs = []
-
+def test_a_point_that_cannot_start_is_left_out(location, monkeypatch, nothing_runs, capsys):
     class Refusing(Run):
         def __init__(self, plan, *more):
             if plan.config.seed == 1:
                 raise LaunchError("no such package")
             super().__init__(plan, *more)
-            started_runs.append(self)
 
     monkeypatch.setattr("pipeline.sweep.build.Run", Refusing)
-    monkeypatch.setattr(tasks, "build", lambda *_, **__: False)
     assert main(["sweep", "store=s", "seed=0,1,2"]) == 1  # nothing was built of the others either
-    (written,) = location.glob("s/sweeps/*/sweep.json")
-    points = json.loads(written.read_text())["points"]
+    _, points = points_of(location)
     assert [point["state"] for point in points] == ["pending", "invalid", "pending"]
-    assert points[1]["message"] == "no such package" and len(started_runs) == 2
+    assert points[1]["message"] == "no such package"
     assert "left out seed=1: no such package" in capsys.readouterr().err
 
 
-def test_hundreds_of_points_need_few_open_files(location, monkeypatch):
-    monkeypatch.setattr(tasks, "build", lambda *_, **__: False)
+def test_hundreds_of_points_need_few_open_files(location, nothing_runs):
     first, _ = prepare_plan(["store=s"])
     sweep = Sweep(["store=s", "seed=0"])
     points = [Point(number, ["store=s", f"seed={number}"]) for number in range(300)]
@@ -118,30 +144,24 @@ def test_hundreds_of_points_need_few_open_files(location, monkeypatch):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert {point.message for point in points} == {""}
-    assert len(history.runs(location / "s")) == 300
-    assert {run.state for run in history.runs(location / "s").values()} == {"running"}
+    assert [run.state for run in history.runs(location / "s").values()] == ["running"] * 300
 
 
-SECRET_URL = "https://host/rows.jsonl?sig=SECRET"
-
-
-def test_no_secret_of_a_point_is_stored_or_shown(location, monkeypatch, capsys):
+def test_no_secret_of_a_point_is_stored_or_shown(location, nothing_runs, capsys):
     """Refused by its plan, by its run, or not at all."""
-    overrides = ["store=s", "+engine.env.PROXY='http://me:SECRET@proxy'", "engine=mindrlhf", "seed=0,1"]
-    monkeypatch.setattr(tasks, "build", lambda *_, **__: False)
-    for typed in ([f"reward.functions=[{SECRET_URL}]", "store=s", "seed=0,1"], overrides):
+    url, title = "https://host/rows.jsonl?sig=SECRET", "report.title='s3://KEY:SEC/RET-SECRET@b/y'"
+    proxy = ["+engine.env.PROXY='http://me:SECRET@proxy'", "engine=mindrlhf"]
+    for typed in ([f"reward.functions=[{url}]"], proxy):
         for options in ([], ["--plan"], ["--plan", "--json"]):
-            main(["sweep", *options, *typed])
-    run = Run(*prepare_plan(["store=s", "report.title='s3://KEY:SEC/RET-SECRET@b/y'"]),
-              ["store=s", "report.title='s3://KEY:SEC/RET-SECRET@b/y'"])  # fmt: skip
+            main(["sweep", *options, "store=s", "seed=0,1", *typed])
+    run = Run(*prepare_plan(["store=s", title]), ["store=s", title])
     run._report_failure("fetch", "cannot read https://user:SECRET@host/x")
     for words in (["runs"], ["runs", "--json"], ["show", "last"], ["show", "last", "--json"]):
         main([*words, "store=s"])
     main(["run", "remote=s3://KEY:SEC/RET-SECRET@b/y"])
-    main(["run", f"no.such.key={SECRET_URL}"])
+    main(["run", f"no.such.key={url}"])
     shown = capsys.readouterr()
-    assert "SECRET" not in shown.out
-    assert "SECRET" not in shown.err
+    assert "SECRET" not in shown.out + shown.err
     files = [file for file in location.rglob("*") if file.is_file()]
     assert {file.name for file in files} >= {"runs.jsonl"}
     assert [str(file) for file in files if b"SECRET" in file.read_bytes()] == []

@@ -1,3 +1,5 @@
+"""verify: damaged artifacts and checkpoints, and its JSON."""
+
 import errno
 import hashlib
 import json
@@ -19,33 +21,31 @@ from stages.base.files import file_digest
 from tests.pipeline.artifacts import commit, commit_spec
 
 KEY = Key("split", "ab" * 32)
+WEIGHTS = save({"weight": np.arange(2**15, dtype=np.float32)})
 
 
 @pytest.fixture
 def store(tmp_path):
     store = Store(tmp_path)
-    weights = save({"weight": np.arange(2**15, dtype=np.float32)})
-    commit(store, KEY, {"model.safetensors": weights, "notes": "some text"})
+    commit(store, KEY, {"model.safetensors": WEIGHTS, "notes": "some text"})
     for file in store.path(KEY).iterdir():
         file.chmod(0o644)
     return store
 
 
-def problems(store, deep):
+def problems(store, deep=False):
     return [finding.problem for finding in verify(store, deep)]
 
 
 def flip(file, offset):
-    with file.open("r+b") as stream:
-        stream.seek(offset)
-        byte = stream.read(1)
-        stream.seek(offset)
-        stream.write(bytes([byte[0] ^ 1]))
+    content = bytearray(file.read_bytes())
+    content[offset] ^= 1
+    file.write_bytes(content)
 
 
-def test_deep_verify_detects_a_flipped_bit_of_a_large_file(store):
+def test_only_deep_verify_detects_a_flipped_bit_of_a_large_file(store):
     flip(store.path(KEY) / "model.safetensors", 2**16)
-    assert problems(store, deep=False) == []
+    assert problems(store) == []
     assert problems(store, deep=True)[0].startswith("output corrupt: model.safetensors has sha256")
 
 
@@ -61,7 +61,7 @@ def test_deep_verify_detects_a_flipped_bit_of_a_large_file(store):
 )
 def test_shallow_verify_detects_damage(store, damage, shown):
     damage(store.path(KEY))
-    assert shown in problems(store, deep=False)[0]
+    assert shown in problems(store)[0]
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "notes"])
@@ -82,12 +82,12 @@ def test_an_unreadable_artifact_is_reported_and_not_moved(store, name, monkeypat
 
 
 def checkpoint(slot, step):
-    """One as the trainer writes it."""
+    """Write a checkpoint like the trainer's; return its weights."""
     path = slot / "checkpoints" / f"step_{step:06d}"
     weights = path / "weights" / "rank_0" / "model.safetensors"
     weights.parent.mkdir(parents=True)
-    weights.write_bytes(save({"weight": np.arange(2**15, dtype=np.float32)}))
-    entry = {"bytes": weights.stat().st_size, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
+    weights.write_bytes(WEIGHTS)
+    entry = {"bytes": len(WEIGHTS), "sha256": hashlib.sha256(WEIGHTS).hexdigest()}
     files = {weights.relative_to(path).as_posix(): entry}
     (path / "state.json").write_text(json.dumps({"step": step, "files": files}))
     return weights
@@ -96,40 +96,36 @@ def checkpoint(slot, step):
 def test_damaged_checkpoints_are_quarantined(store):
     key = Key("grpo", "cd" * 32)
     with attempt(store, key) as slot:
-        checkpoint(slot.work, 1)
-        weights = checkpoint(slot.work, 2)
-        flip(weights, 2**16)
+        first, second = checkpoint(slot.work, 1), checkpoint(slot.work, 2)
+        flip(second, 2**16)
         assert problems(store, deep=True) == []  # its trainer lives, and writes there
-    assert problems(store, deep=False) == []
+    assert problems(store) == []
     (finding,) = verify(store, deep=True)
-    assert finding.path == weights.parents[2]
+    assert finding.path == second.parents[2]
     assert finding.problem.startswith("checkpoint damaged: weights/rank_0/model.safetensors has sha256")
     moved = quarantine(store, finding)
     assert moved is not None and moved.name.startswith(f"{key.flat}-step_000002-")
     assert problems(store, deep=True) == []
-    weights = store.work_dir(key) / "checkpoints/step_000001/weights/rank_0/model.safetensors"
-    os.truncate(weights, 50)
-    assert problems(store, deep=False)[0].startswith("checkpoint damaged: weights/rank_0/model.safetensors")
+    os.truncate(first, 50)
+    assert problems(store)[0].startswith("checkpoint damaged: weights/rank_0/model.safetensors")
 
 
 def test_json_of_verify_and_gc_names_damage_and_garbage(tmp_path, capsys):
     artifacts = Store(tmp_path)
     for number in range(2):
-        config = load([f"store={tmp_path}", f"seed={number}"])
-        spec = plan(config, file_digest).spec("fetch_dataset")
+        spec = plan(load([f"seed={number}"]), file_digest).spec("fetch_dataset")
         commit_spec(artifacts, spec, {"file": "x"})
         started = {"overrides": [], "config": {}, "artifacts": {"fetch_dataset": str(spec.key)}}
         history.record(tmp_path, f"run{number}", "started", **started)
-    paths = sorted(str(path) for path in tmp_path.glob("fetch_dataset/*"))
-    assert len(paths) == 2
+    damaged, garbage = sorted(tmp_path.glob("fetch_dataset/*"))
 
     def printed(*words, code=0):
         assert main([*words, "--json", f"store={tmp_path}"]) == code
         return dict(json.loads(capsys.readouterr().out))
 
-    (Path(paths[0]) / "file").write_text("longer")
-    assert [finding["path"] for finding in printed("verify", code=1)["damaged"]] == [paths[0]]
+    (damaged / "file").write_text("longer")
+    assert [finding["path"] for finding in printed("verify", code=1)["damaged"]] == [str(damaged)]
     repaired = printed("verify", "--repair")["damaged"]
     assert Path(repaired[0]["moved_to"]).is_dir() and printed("verify")["damaged"] == []
-    garbage = printed("gc", "--keep", "0", "--delete")["garbage"]
-    assert paths[1] in [item["path"] for item in garbage] and not os.path.exists(paths[1])
+    listed = printed("gc", "--keep", "0", "--delete")["garbage"]
+    assert str(garbage) in [item["path"] for item in listed] and not garbage.exists()

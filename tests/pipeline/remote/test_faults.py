@@ -28,15 +28,14 @@ REPORTED = [
     ("a body that is shorter than it says", "."), ("wrong bytes", "refused"),
     ("an answer drop by drop", "."),
 ]  # fmt: skip
-
-
+SENT_UNCHANGED = ("wrong bytes", "a body that is shorter than it says", "an answer drop by drop")
+"""Faults of answers alone."""
 SILENT = ("an answer that does not come", "an answer drop by drop")
-QUICK = ("an answer that is cut", "wrong bytes", "expired credentials")
-"""The others are further variants."""
 
 
-def rows(table):
-    return [pytest.param(*row, marks=() if row[0] in QUICK else pytest.mark.long) for row in table]
+def rows(table, *quick):
+    """Return the rows of a table; the faults that are not `quick` are further variants."""
+    return [pytest.param(*row, marks=() if row[0] in quick else pytest.mark.long) for row in table]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +44,7 @@ def _credentials(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.parametrize(("kind", "tries"), rows(RECOVERS))
+@pytest.mark.parametrize(("kind", "tries"), rows(RECOVERS, "an answer that is cut", "wrong bytes"))
 def test_temporary_faults_are_retried(kind, tries, moto, tmp_path):
     fault = Fault(kind, tries)
     with proxy(moto, fault) as address:
@@ -56,11 +55,10 @@ def test_temporary_faults_are_retried(kind, tries, moto, tmp_path):
         push(team.remote, team.first, KEY)
         assert pull(team.remote, team.second, KEY)
     assert fault.spoiled > 10
-    print(f"{kind}: {fault.spoiled} requests spoiled, there and back all the same")
     assert contents(team.second.path(KEY)) == contents(team.first.path(KEY))
 
 
-@pytest.mark.parametrize(("kind", "reason"), rows(REPORTED))
+@pytest.mark.parametrize(("kind", "reason"), rows(REPORTED, "wrong bytes", "expired credentials"))
 def test_permanent_faults_are_reported_and_nothing_wrong_is_used(kind, reason, moto, tmp_path):
     url = f"s3://{servers.BUCKET}/{tmp_path.name}"
     team = team_at(url, tmp_path, moto)
@@ -68,11 +66,7 @@ def test_permanent_faults_are_reported_and_nothing_wrong_is_used(kind, reason, m
     fault = Fault(kind, ALWAYS)
     with proxy(moto, fault) as address:
         spoiled = Remote(url, address, timeout_s=0.3 if kind in SILENT else 20.0)
-        if kind not in (
-            "wrong bytes",
-            "a body that is shorter than it says",
-            "an answer drop by drop",
-        ):  # what is sent is left alone
+        if kind not in SENT_UNCHANGED:
             with pytest.raises(RemoteError, match=f"(?i){reason}") as output:
                 push(spoiled, team.first, KEY)
             assert not team.copies()
@@ -81,7 +75,6 @@ def test_permanent_faults_are_reported_and_nothing_wrong_is_used(kind, reason, m
         with pytest.raises(RemoteError, match=f"(?i){reason}") as output:
             pull(spoiled, team.second, KEY)
         assert not any(value in str(output.value) for value in servers.CREDENTIALS.values())
-    print(f"{kind}: {fault.spoiled} requests spoiled, and told")
     assert team.second.problem(KEY) == "never run"
     assert pull(team.remote, team.second, KEY)  # goes on with what is right of what came
     assert contents(team.second.path(KEY)) == contents(team.first.path(KEY))

@@ -43,6 +43,16 @@ def ran(team, *keys, end="finished"):
     return run
 
 
+@pytest.fixture
+def old_and_new(file_team):
+    """A remote with the artifact of a run, and that of the next day's run, both 100 days old."""
+    ran(file_team, KEY)
+    age(file_team, 1)
+    ran(file_team, NEWER)
+    age(file_team, 100)
+    return file_team
+
+
 def collected(team, keep=1, grace_days=14, delete=True):
     return [item.path for item in upkeep.collect(team.remote, keep, grace_days * DAY_S, delete)]
 
@@ -52,18 +62,13 @@ def is_there(team, key):
     return bool(copies) and not any(missing(team.remote, copy) for copy in copies)
 
 
-def test_old_unneeded_artifacts_are_removed(file_team):
-    ran(file_team, KEY)
-    age(file_team, 1)
-    ran(file_team, NEWER)
-    age(file_team, 12)
-    assert not collected(file_team)  # younger than two weeks
-    age(file_team, 1.5)
-    (path,) = collected(file_team, delete=False)
-    assert path.startswith(f"{KEY.stage}/{KEY.fingerprint}-") and is_there(file_team, KEY)  # only listed
-    assert collected(file_team) == [path]
-    assert not (file_team.root / path).exists() and is_there(file_team, NEWER)
-    assert not collected(file_team) and not list((file_team.root / ".tmp").iterdir())
+def test_old_unneeded_artifacts_are_removed(old_and_new):
+    assert not collected(old_and_new, grace_days=102)
+    (path,) = collected(old_and_new, grace_days=100.5, delete=False)
+    assert path.startswith(f"{KEY.stage}/{KEY.fingerprint}-") and is_there(old_and_new, KEY)  # only listed
+    assert collected(old_and_new) == [path]
+    assert not (old_and_new.root / path).exists() and is_there(old_and_new, NEWER)
+    assert not collected(old_and_new) and not list((old_and_new.root / ".tmp").iterdir())
 
 
 def test_gc_on_s3(moto, tmp_path, monkeypatch):
@@ -106,7 +111,7 @@ def test_only_the_remote_clock_decides(clock_s, file_team, monkeypatch):
     age(file_team, 20)
     real = time.time
     monkeypatch.setattr("time.time", lambda: real() + clock_s)
-    ran(file_team, NEWER)  # the newest, whatever its own clock says
+    ran(file_team, NEWER)
     assert len(collected(file_team)) == 1 and is_there(file_team, NEWER) and not is_there(file_team, KEY)
 
 
@@ -129,46 +134,36 @@ def test_unfinished_pushes_are_removed_after_the_grace_period(file_team, monkeyp
     assert push(file_team.remote, file_team.first, KEY) > 0 and is_there(file_team, KEY)
 
 
-@pytest.mark.parametrize("number", range(12))
-def test_a_push_during_a_gc_leaves_no_partial_artifact(number, file_team, monkeypatch):
-    """Reuse the artifact before the Nth request of a gc: it stays complete, or the next push restores it."""
-    assert len(interleave(number, collected, push_again, file_team, monkeypatch)) == 1
-    assert is_there(file_team, KEY) or not file_team.copies(KEY)
-    push_again(file_team)
-    (copy,) = file_team.copies(KEY)
-    assert contents(file_team.root / copy.path) == contents(file_team.first.path(KEY))
-
-
-@pytest.mark.parametrize("number", range(8))
-def test_gc_during_a_push_loses_nothing(number, file_team, monkeypatch):
-    interleave(number, push_again, collected, file_team, monkeypatch)
-    assert is_there(file_team, KEY)
-
-
 def push_again(team):
     """Push the old artifact."""
     push(Remote(team.remote.url), team.first, KEY)
 
 
-def interleave(number, outer, inner, file_team, monkeypatch):
-    """Run `inner` before request `number` of `outer`, on a remote with an old and a new artifact."""
-    ran(file_team, KEY)
-    age(file_team, 1)
-    ran(file_team, NEWER)
-    age(file_team, 100)
-    results, requests, real = [], 0, Remote._retry
+@pytest.mark.parametrize(
+    ("outer", "inner", "number"),
+    [(collected, push_again, n) for n in range(12)] + [(push_again, collected, n) for n in range(4)],
+)
+def test_a_push_and_a_gc_at_the_same_time_leave_no_partial_artifact(
+    outer, inner, number, old_and_new, monkeypatch
+):
+    """Do one before request `number` of the other: the artifact stays, or the next push restores it."""
+    requests, real = 0, Remote._retry
 
     def interleaved(remote, path, request):
         nonlocal requests
         requests += 1
         if requests == number + 1:
-            results.append(inner(file_team))
+            inner(old_and_new)
         return real(remote, path, request)
 
-    monkeypatch.setattr(Remote, "_retry", interleaved)
-    outer(file_team)
-    monkeypatch.setattr(Remote, "_retry", real)
-    return results
+    with monkeypatch.context() as patched:
+        patched.setattr(Remote, "_retry", interleaved)
+        outer(old_and_new)
+    assert requests > number
+    assert is_there(old_and_new, KEY) or (outer is collected and not old_and_new.copies(KEY))
+    push_again(old_and_new)
+    (copy,) = old_and_new.copies(KEY)
+    assert contents(old_and_new.root / copy.path) == contents(old_and_new.first.path(KEY))
 
 
 def test_gc_without_records_removes_nothing(file_team):
@@ -180,29 +175,28 @@ def test_gc_without_records_removes_nothing(file_team):
     assert is_there(file_team, KEY)
 
 
-def test_command_lists_before_deleting_and_respects_the_grace_period(file_team, capsys):
-    ran(file_team, KEY)
-    age(file_team, 1)
-    ran(file_team, NEWER)
-    age(file_team, 5)
-    where = [f"remote={file_team.remote.url}", f"store={file_team.first.root}", "--keep", "1"]
-    assert main(["gc", "--remote", "--delete", *where]) == 0 and is_there(file_team, KEY)
-    assert main(["gc", "--remote", "remote.grace_days=3", *where]) == 0 and is_there(file_team, KEY)
-    assert f"{KEY.fingerprint}" in capsys.readouterr().out
-    assert main(["gc", "--remote", "--delete", "remote.grace_days=3", *where]) == 0
-    assert not is_there(file_team, KEY) and is_there(file_team, NEWER)
+def test_command_lists_before_deleting_and_respects_the_grace_period(old_and_new, capsys):
+    where = [f"remote={old_and_new.remote.url}", f"store={old_and_new.first.root}", "--keep", "1"]
+
+    def gc(*words):
+        assert main(["gc", "--remote", *words, *where]) == 0
+        return is_there(old_and_new, KEY)
+
+    assert gc("--delete", "remote.grace_days=102") and gc()
+    assert KEY.fingerprint in capsys.readouterr().out
+    assert not gc("--delete") and is_there(old_and_new, NEWER)
     assert main(["gc", "--remote", "remote.grace_days=-1", *where]) == 2
 
 
 def test_runs_of_all_stores(file_team, capsys):
     first = ran(file_team, KEY)
     where = [f"remote={file_team.remote.url}", f"store={file_team.second.root}"]
-    reference = history.new_run_id()
-    history.record(file_team.second.root, reference, "started", overrides=["seed=9"], config={}, artifacts={})
-    records.publish(file_team.remote, file_team.second, reference)
-    assert main(["runs", "--remote", "--pin", first, "--name", f"{reference}=ours", *where]) == 0
+    second = history.new_run_id()
+    history.record(file_team.second.root, second, "started", overrides=["seed=9"], config={}, artifacts={})
+    records.publish(file_team.remote, file_team.second, second)
+    assert main(["runs", "--remote", "--pin", first, "--name", f"{second}=ours", *where]) == 0
     out = capsys.readouterr().out
-    assert re.search(rf"{first}.*pinned", out) and re.search(rf"{reference}.*seed=9.*ours", out)
+    assert re.search(rf"{first}.*pinned", out) and re.search(rf"{second}.*seed=9.*ours", out)
     assert history.runs(file_team.first.root)[first].pinned is False  # another store is not changed
 
 

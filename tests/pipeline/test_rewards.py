@@ -1,0 +1,112 @@
+"""Rewards before a run: what prompts request, and a trial of the user's functions."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.config.load import load
+from pipeline.errors import ConfigError
+from pipeline.plan.checks import reward_warnings
+from pipeline.plan.graph import plan
+from pipeline.run import reward_trial
+from pipeline.run.reward_trial import try_rewards
+from pipeline.run.run import prepare_plan
+from pipeline.store.store import Store
+from stages.base.files import file_digest
+
+FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"
+GSM8K = ["experiment=gsm8k_smoke", f"dataset.path={FIXTURE}"]
+BOX = 'tokenize.prompt_suffix="Answer in \\\\boxed{}."'
+FORMAT = [
+    "experiment=mindrlhf_7b", f"dataset.path={FIXTURE}", "model.path=/models/qwen",
+    "reward.functions=[qwen_accuracy,format]", "reward.weights=[1.0,1.0]",
+    'tokenize.prompt_suffix="\\n<think></think><answer>\\\\boxed{}</answer>"',
+]  # fmt: skip
+RL = ["engine=mindspeed_rl", "layout=dp2_mp2_pp2", "dataset=gsm8k", "model.max_position_embeddings=8192"]
+USER_REWARD = ["reward.functions=[mine:f]", "reward.weights=[1.0]"]
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warning"),
+    [
+        ([], None),
+        (GSM8K, None),
+        ([*GSM8K, "reward=boxed"], "reward.functions=qwen_accuracy: can't be earned"),
+        ([*GSM8K, "reward=boxed", BOX], None),
+        # mindrlhf rewards a text with its end token, which breaks the format
+        (FORMAT, "reward.functions=format: can't be earned: the token that ends"),
+        ([*FORMAT, "engine.tokenizer=file"], None),
+        ([*FORMAT, "model.variant=base"], None),
+        (RL, None),
+        ([*RL, "engine.prompt_type=qwen"], "engine.verifier_function=base_acc: can't be earned"),
+        (["dataset=gsm8k"], "reward.functions"),  # not fetched yet
+        # slow functions and the user's are not probed; a plan runs nothing of the user
+        (USER_REWARD, None),
+        (["reward.functions=[maths]", "reward.weights=[1.0]"], None),
+        (["reward=cosine", "reward.length.correct_by=maths"], None),
+    ],
+)
+def test_a_reward_that_prompts_do_not_request_is_a_warning(overrides, warning, directory):
+    (directory / "mine.py").write_text("raise AssertionError")
+    warnings = reward_warnings(plan(load(overrides), file_digest), Store(directory / "store"))
+    assert any(item.startswith(warning) for item in warnings) if warning else warnings == []
+
+
+def test_warnings_are_part_of_a_plan(directory, capsys):
+    arguments = ["plan", f"store={directory / 'store'}", *GSM8K, "reward=boxed"]
+    assert main([*arguments, "--json"]) == 10
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert main(arguments) == 10
+    assert "warning: " in capsys.readouterr().out and "boxed" in warning
+
+
+def tried(directory, source, *overrides):
+    (directory / "mine.py").write_text(source)
+    try_rewards(*prepare_plan([f"store={directory / 'store'}", *USER_REWARD, *overrides]))
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("def g(c, s): return [1.0]", "reward.functions=mine:f: can't be imported: AttributeError"),
+        ("import sys; sys.exit(0)", "can't be imported: SystemExit: 0 (mine.py:1)"),
+        ("def f(c, s): raise KeyError(s[0])", "failed for 24 of 24 trial answers"),
+        ("def f(c, s): return [1e39]", "returned 1e+39: times its weight"),
+        ("import os\ndef f(c, s): os._exit(3)", "was tried before anything else runs: "),
+    ],
+)
+def test_broken_reward_is_refused_before_the_run(directory, source, output):
+    with pytest.raises(ConfigError) as caught:
+        tried(directory, source)
+    assert output in str(caught.value)
+    assert not list(directory.glob("store/[!.]*"))
+
+
+def test_working_reward_is_tried_once(directory, monkeypatch, capsys):
+    source = "def f(c, s):\n    return [1.0 / len(c[0])]"
+    tried(directory, source)
+    assert "fails for a completion without any text: ZeroDivisionError" in capsys.readouterr().err
+    runs: list[object] = []
+    monkeypatch.setattr(reward_trial, "_score_samples", lambda *arguments: runs.append(arguments) or [])
+    for number, (text, *overrides) in enumerate([[source], [source + " + 0.0"], [source, "seed=1"]]):
+        tried(directory, text, *overrides)
+        assert len(runs) == number
+    tried(directory, source, "dataset=gsm8k")  # not fetched yet
+    try_rewards(*prepare_plan([f"store={directory / 'store'}"]))  # no function of the user
+    assert len(runs) == 2
+
+
+def test_allowed_reward_failures(directory):
+    tried(directory, "def f(c, s): return [1 / ('boxed' in c[0])]", "reward.max_failures=20")
+    with pytest.raises(ConfigError, match="failed for all 24 trial answers"):
+        tried(directory, "def f(c, s): return 1 / 0", "reward.max_failures=20")

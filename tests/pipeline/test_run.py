@@ -1,0 +1,186 @@
+"""Runs in this process: requested stages, rebuilding, Luigi's tasks, and a parent that is killed."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+
+import luigi
+import pytest
+
+import pipeline
+from pipeline.cli import main
+from pipeline.errors import ConfigError, StageFailed, StoreError
+from pipeline.plan.target import Target
+from pipeline.run import build as building
+from pipeline.run.run import Run, first_digest, prepare_plan
+from pipeline.store import history
+from pipeline.store.store import Store
+from stages.base.graph import Stage
+from tests.pipeline.artifacts import commit_spec
+from tests.processes import living, wait_until
+
+GRAPH = [
+    Stage("fetch", ()),
+    Stage("data", ()),
+    Stage("strategy", (), skipped="no layout"),
+    Stage("tokenize", (), {"a": "fetch", "b": "data"}),
+    Stage("split", (), {"a": "fetch"}),
+    Stage("grpo", (), {"weights": "split", "data": "tokenize"}),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_digests():
+    """Clear the digests that earlier runs of this process have read."""
+    first_digest.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("target", "stages"),
+    [
+        (Target(), "fetch data tokenize split grpo"),
+        (Target("split"), "fetch data tokenize split"),
+        (Target(only=("split",)), "fetch split"),
+        (Target(only=("split", "data")), "fetch data split"),
+        (Target("tokenize", force=("fetch",)), "fetch data tokenize"),
+    ],
+)
+def test_until_follows_the_order_and_only_the_inputs(target, stages):
+    assert target.requested(GRAPH) == set(stages.split())
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "stage"),
+    [
+        (Target("spilt"), "--until", "spilt"),
+        (Target("strategy"), "--until", "strategy"),
+        (Target("split", ("grpo",)), "--until", "split"),
+        (Target("split", force=("grpo",)), "--force", "grpo"),
+        (Target(only=("split",), force=("data",)), "--force", "data"),
+    ],
+)
+def test_unknown_skipped_and_contradictory_stages_are_refused(target, option, stage):
+    with pytest.raises(ConfigError) as error:
+        target.requested(GRAPH)
+    (problem,) = error.value.problems
+    assert (problem.path, problem.value) == (option, stage) and problem.remedy
+
+
+@pytest.fixture
+def complete(tmp_path):
+    """A store with an artifact for each stage of the default plan."""
+    store = Store(tmp_path)
+    for spec in prepare_plan([f"store={tmp_path}"])[0].specs:
+        rows = {"files": {name: {"records": 9_999} for name in ("train", "sft")}}
+        commit_spec(store, spec, {"result.json": json.dumps(rows)} if spec.name == "tokenize" else {})
+    return store
+
+
+def test_plan_has_the_requested_stages_and_rebuilds_everything_downstream(complete, capsys):
+    store = f"store={complete.root}"
+
+    def rows(*arguments):
+        main(["plan", "--json", *arguments, store])
+        stages = json.loads(capsys.readouterr().out)["stages"]
+        return {row["stage"]: (row["state"], row["reason"]) for row in stages}
+
+    assert list(rows("--only", "tokenize")) == ["fetch", "fetch_dataset", "tokenize"]
+    assert list(rows("--until", "convert")) == ["fetch", "fetch_dataset", "convert"]
+    shown = rows("--force", "grpo")
+    rebuilt = {name for name, row in shown.items() if row == ("RUN", "rebuilt (--force)")}
+    assert rebuilt == {"grpo", "evaluate", "export", "report"}
+    cached = {name for name, (state, _) in shown.items() if state == "CACHED"}
+    assert cached == {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft"}
+    assert main(["plan", "--until", "sft", "sft.enabled=false", store]) == 2
+    assert main(["plan", store]) == 0  # planning rebuilds nothing
+
+
+def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(complete, capsys):
+    store = complete.root
+    (artifact,) = (store / "strategy").iterdir()
+    manifest = (artifact / "manifest.json").read_bytes()
+    assert main(["run", "--only", "strategy", "--force", "strategy", f"store={store}"]) == 0
+    shown, (run,) = capsys.readouterr(), history.runs(store).values()
+    assert shown.out.endswith(f"\ndone run={run.id} strategy={artifact}\n")
+    note = "note: split, sft, grpo, evaluate, export, report: built from the replaced artifact of strategy"
+    assert f"{note}; rebuild with --force split\n" in shown.err
+    assert (artifact / "manifest.json").read_bytes() != manifest
+    (moved,) = (store / ".quarantine").iterdir()
+    assert (moved / "manifest.json").read_bytes() == manifest
+    assert main(["plan", "--only", "strategy", f"store={store}"]) == 0
+
+
+def test_a_rebuild_that_fails_loses_nothing(complete, tmp_path, monkeypatch):
+    def fails(*_):
+        raise StageFailed("strategy", "exit code 1", tmp_path / "log", [])
+
+    monkeypatch.setattr(building, "build", fails)
+    overrides = [f"store={tmp_path}"]
+    planned, _ = prepare_plan(overrides, target=Target(force=("strategy",)))
+    with pytest.raises(StageFailed):
+        Run(planned, complete, overrides).build("strategy")
+    after, _ = prepare_plan(overrides)
+    assert after.specs == planned.specs
+    assert all(complete.problem(spec.key) is None for spec in after.specs)
+
+
+def task(family, *overrides):
+    made: luigi.Task = getattr(pipeline, family)(overrides=json.dumps(overrides))
+    return made
+
+
+def stage_tasks(*overrides):
+    return {made.stage: made for made in task("RunGRPO", *overrides).deps()}
+
+
+def test_runs_with_the_same_fingerprint_share_a_task(tmp_path):
+    store = f"store={tmp_path}"
+    first, same, second = (stage_tasks(store, more) for more in ("seed=0", "evaluate.k=2", "seed=1"))
+    assert first["split"].task_id == same["split"].task_id != second["split"].task_id
+    assert first["evaluate"].task_id != same["evaluate"].task_id
+    assert len(first["split"].fingerprint) == 16
+
+
+def test_training_stages_occupy_cards(tmp_path):
+    luigi.configuration.get_config().set("resources", "cards", "0")
+    used = {name: made.resources for name, made in stage_tasks(f"store={tmp_path}").items()}
+    expected = {"sft": {"cards": 1}, "grpo": {"cards": 2}, "evaluate": {"cards": 1}}
+    assert {name: cards for name, cards in used.items() if cards} == expected
+    assert luigi.configuration.get_config().get("resources", "cards") == "2"
+
+
+def test_a_task_of_a_stage_builds_it_with_its_inputs_only(tmp_path, capsys):
+    made = task("Strategy", f"store={tmp_path}", "layout=dp2_mp1_pp1")
+    assert luigi.build([made], local_scheduler=True, log_level="ERROR")
+    (record,) = history.runs(tmp_path).values()
+    assert record.state == "finished" and list(record.artifacts) == ["strategy"]
+    assert capsys.readouterr().out.endswith(f"strategy={tmp_path / record.artifacts['strategy']}\n")
+    assert not (tmp_path / "split").exists()
+
+
+def test_a_failure_after_the_last_stage_is_reported(tmp_path, capsys, monkeypatch):
+    """Luigi's message is suppressed, and the stages have nothing to report."""
+    monkeypatch.setattr(Run, "report", lambda run: (_ for _ in ()).throw(StoreError("runs.jsonl: full")))
+    assert main(["run", "--only", "strategy", f"store={tmp_path}"]) == 1
+    assert "error: runs.jsonl: full" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "run --workers 2", "sweep --cards 2"])
+def test_a_stage_ends_with_its_parent(tmp_path, command):
+    """kill -9 of `run` or `sweep` alone; the stage waits for a server that never answers."""
+    store = tmp_path / "store"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/rows.jsonl"
+        line = [sys.executable, "-m", "pipeline.cli", *command.split(), "--only", "fetch_dataset"]
+        line += [f"store={store}", "dataset=gsm8k", "dataset.source=url", "dataset.hub=null"]
+        line += [f"dataset.files.{split}.name={address}" for split in ("train", "test")]
+        line += ["layout=dp1_mp1_pp1"]
+        process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: living(store), 120, process, lambda: process.communicate(timeout=30)[1])
+        time.sleep(1)  # until the stage has begun to wait
+        assert living(store)
+        process.kill()
+        process.wait()
+        wait_until(lambda: not living(store), 60, describe=lambda: f"still running: {living(store)}")
