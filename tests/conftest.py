@@ -36,6 +36,7 @@ def pytest_configure(config):
     if str(PACED) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(PACED), *filter(None, paths)])
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.pop("COLUMNS", None)  # output has its default width
     common = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
     settings.register_profile("fast", max_examples=15, derandomize=True, **common)
     settings.register_profile("thorough", max_examples=1000, **common)
@@ -69,12 +70,6 @@ def pytest_collection_modifyitems(items):
         return not MACHINES.search(file), not LONGEST.search(file), file in shared
 
     items.sort(key=rank)
-
-
-@pytest.fixture(autouse=True)
-def no_columns(monkeypatch):
-    """Remove COLUMNS, so that output has its default width."""
-    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 def pytest_runtest_teardown():

@@ -12,7 +12,6 @@ from pathlib import Path
 from tests.benchmarks.figures import Figure, at_least, at_most, write
 from tests.e2e import sweeping
 
-GRID = sweeping.Grid(seeds=(0, 1, 2), learning_rates=(0.0001, 0.0002, 0.0003, 0.0004))
 RATIO_TARGET, KILLS_TARGET = 0.5, 5
 
 
@@ -26,15 +25,15 @@ def main(arguments: list[str]) -> bool:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     root = Path(tempfile.mkdtemp(prefix="sweep-"))
-    separate = sweeping.separate(root, GRID)
+    separate = sweeping.separate(root)
     print(f"separate: {separate:.1f} s", flush=True)
-    complete = sweeping.shared_sweep(root, GRID, options.cards)
+    complete = sweeping.shared_sweep(root, options.cards)
     print(f"one sweep: {complete:.1f} s", flush=True)
     chance, failed = random.Random(options.seed), 0
     try:
         if options.kills:
             killed = root / "killed"
-            finished = sweeping.killed_trial(killed, GRID, complete, options.kills, chance, options.cards)
+            finished = sweeping.killed_trial(killed, complete, options.kills, chance, options.cards)
             print(f"finished artifacts at each kill: {finished}", flush=True)
     except AssertionError:  # the store stays for inspection
         traceback.print_exc()
@@ -47,7 +46,7 @@ def main(arguments: list[str]) -> bool:
             at_most("wall_ratio", complete / separate, RATIO_TARGET),
             Figure("sweep_s", complete, "s"),
             Figure("separate_runs_s", separate, "s"),
-            Figure("stages_of_the_sweep", GRID.expected().total(), "stages"),
+            Figure("stages_of_the_sweep", sweeping.EXPECTED.total(), "stages"),
             at_least("kills", options.kills, KILLS_TARGET, "kills"),
             at_most("killed_sweeps_that_repeated_or_lost_work", failed, 0, "sweeps"),
         ],

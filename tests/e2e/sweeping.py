@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,35 +27,15 @@ CHEAPEST = [
     "sft.steps=400",  # about half of a point's time is spent in shared stages
     "sft.check_every=200",
 ]
-PER_PREFIX = frozenset({"fetch", "fetch_dataset", "convert", "tokenize", "split", "sft"})
-"""Stages that points of the same seed share; strategy is shared by all, the others belong to one point."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Points = seeds x learning rates: as many distinct prefixes as there are seeds."""
-
-    seeds: tuple[int, ...]
-    learning_rates: tuple[float, ...]
-
-    @property
-    def overrides(self) -> list[str]:
-        """Return the overrides in Hydra's form."""
-        rates = ",".join(map(str, self.learning_rates))
-        return [f"seed={','.join(map(str, self.seeds))}", f"train.learning_rate={rates}"]
-
-    @property
-    def points(self) -> list[list[str]]:
-        """Overrides of each point."""
-        pairs = itertools.product(self.seeds, self.learning_rates)
-        return [[f"seed={seed}", f"train.learning_rate={rate}"] for seed, rate in pairs]
-
-    def expected(self) -> Counter[str]:
-        """Return how often each stage must run."""
-        counts = Counter(dict.fromkeys(PER_PREFIX, len(self.seeds)))
-        counts.update(dict.fromkeys(("grpo", "evaluate", "export", "report"), len(self.points)))
-        counts["strategy"] = 1
-        return counts
+SEEDS, LEARNING_RATES = (0, 1, 2), (0.0001, 0.0002, 0.0003, 0.0004)
+POINTS = [[f"seed={seed}", f"train.learning_rate={rate}"] for seed in SEEDS for rate in LEARNING_RATES]
+SWEPT = [f"seed={','.join(map(str, SEEDS))}", f"train.learning_rate={','.join(map(str, LEARNING_RATES))}"]
+EXPECTED = Counter(
+    {"strategy": 1}
+    | dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize", "split", "sft"), len(SEEDS))
+    | dict.fromkeys(("grpo", "evaluate", "export", "report"), len(POINTS))
+)
+"""How often each stage must run: points of the same seed share the stages before grpo, all share strategy."""
 
 
 def command(store: Path, *overrides: str, cards: int | None = None) -> list[str]:
@@ -107,7 +86,7 @@ def busiest(store: Path) -> int:
 
 
 def killed_trial(
-    directory: Path, grid: Grid, duration_s: float, kills: int, chance: random.Random, cards: int
+    directory: Path, duration_s: float, kills: int, chance: random.Random, cards: int
 ) -> list[int]:
     """Kill a sweep `kills` times at random moments, then let it end.
 
@@ -116,7 +95,6 @@ def killed_trial(
 
     Args:
         directory: an empty directory.
-        grid: the points.
         duration_s: duration of an undisturbed sweep.
         kills: number of kills.
         chance: source of the random moments.
@@ -127,7 +105,7 @@ def killed_trial(
     """
     store, errors = directory / "store", directory / "stderr"
     store.parent.mkdir(parents=True, exist_ok=True)
-    line = command(store, *CHEAPEST, *grid.overrides, cards=cards)
+    line = command(store, *CHEAPEST, *SWEPT, cards=cards)
     result: list[int] = []
     before: dict[str, tuple[int, float]] = {}
     for _ in range(kills):
@@ -139,13 +117,13 @@ def killed_trial(
         assert list(verify(Store(store), deep=True)) == []
         before = _nothing_repeated(store, before)
         result.append(len(before))
-    done = run(store, *CHEAPEST, *grid.overrides, cards=cards)
+    done = run(store, *CHEAPEST, *SWEPT, cards=cards)
     assert done.exit_code == 0, done.stderr
-    assert sum(started(done.stderr).values()) == grid.expected().total() - result[-1]
+    assert sum(started(done.stderr).values()) == EXPECTED.total() - result[-1]
     _nothing_repeated(store, before)
     assert {point["state"] for point in points(store)} == {"finished"}
-    assert len(points(store)) == len(grid.points)
-    assert count(store) == grid.expected()
+    assert len(points(store)) == len(POINTS)
+    assert count(store) == EXPECTED
     assert list(verify(Store(store), deep=True)) == []
     shutil.rmtree(directory)
     return result
@@ -158,10 +136,10 @@ def _nothing_repeated(store: Path, before: dict[str, tuple[int, float]]) -> dict
     return now
 
 
-def separate(directory: Path, grid: Grid) -> float:
+def separate(directory: Path) -> float:
     """Return the seconds of the points as separate runs, one after the other, each with an empty store."""
     seconds = 0.0
-    for number, overrides in enumerate(grid.points):
+    for number, overrides in enumerate(POINTS):
         store = directory / f"alone{number}" / "store"
         store.parent.mkdir(parents=True)
         line = [sys.executable, "-m", "pipeline", f"store={store}", *CHEAPEST, *overrides]
@@ -172,15 +150,15 @@ def separate(directory: Path, grid: Grid) -> float:
     return seconds
 
 
-def shared_sweep(directory: Path, grid: Grid, cards: int) -> float:
+def shared_sweep(directory: Path, cards: int) -> float:
     """Return the seconds of one sweep with an empty store; each shared stage must run once."""
     store = directory / "whole" / "store"
     store.parent.mkdir(parents=True)
     began = time.monotonic()
-    done = run(store, *CHEAPEST, *grid.overrides, cards=cards)
+    done = run(store, *CHEAPEST, *SWEPT, cards=cards)
     seconds = time.monotonic() - began
     assert done.exit_code == 0, done.stderr
-    assert count(store) == started(done.stderr) == grid.expected()
+    assert count(store) == started(done.stderr) == EXPECTED
     assert busiest(store) == cards  # never more than the machine has, and all of them at some time
     shutil.rmtree(store.parent)
     return seconds

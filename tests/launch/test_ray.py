@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -116,16 +115,6 @@ def foreign(tmp_path_factory):
         reference.terminate()
         reference.wait(20)
         subprocess.run(["rm", "-rf", f"/tmp/ray-foreign-{os.getpid()}"], check=True)
-
-
-@pytest.mark.long
-def test_two_nodes_run_a_program_and_leave_nothing(foreign, tmp_path):
-    message = run(tmp_path, start(tmp_path, 2), several(tmp_path, 2))
-    assert "ray: 2 of 2 NPUs are registered\n" in message
-    assert "cards at ['127.0.0.2', '127.0.0.3']" in message
-    settings = json.loads((tmp_path / "launch/ray.json").read_text())
-    assert not Path(settings["directory"]).exists()
-    assert list((tmp_path / "logs" / "ray_127.0.0.2").glob("raylet.out.txt"))
 
 
 @pytest.mark.long

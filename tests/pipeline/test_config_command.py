@@ -29,13 +29,6 @@ def test_the_printed_configuration_can_be_read_again(tmp_path, overrides):
     assert len(read) < 25  # the choices and the values that differ from them
 
 
-def test_derived_values_are_derived_again_when_an_override_changes_their_source(tmp_path):
-    saved = tmp_path / "saved.yaml"
-    saved.write_text(file.text(["layout=dp2_mp1_pp1"], load(["layout=dp2_mp1_pp1"]).plain()))
-    typed = ["layout=dp1_mp1_pp1"]
-    assert load([*file.read(saved, typed, None), *typed]).cards == 1
-
-
 def test_typed_overrides_replace_the_files_values_with_all_that_they_imply(tmp_path):
     saved = tmp_path / "mine.yaml"
     saved.write_text(

@@ -53,25 +53,24 @@ def test_the_number_of_prompts_in_a_remedy_resolves_the_problem():
     assert checked == 5
 
 
-NOT_INSTALLED = {
-    "reward.maths": (("reward.functions=[maths]", "reward.weights=[1.0]"), "pip install math-verify"),
-    "train.installed_logger": (("train.loggers=[wandb]",), "pip install 'grpoflow[loggers]'"),
-}
-
-
-BY_LENGTH = ("reward=cosine", "reward.length.correct_by=maths")
+NOT_INSTALLED = {"reward.maths": "pip install math-verify", "train.installed_logger": "pip install 'grpoflow"}
 
 
 @pytest.mark.parametrize(
-    ("row", "overrides", "remedy"),
-    [(row, *case) for row, case in NOT_INSTALLED.items()]
-    + [("reward.maths", BY_LENGTH, "pip install math-verify")],
+    ("row", "overrides"),
+    [
+        ("reward.maths", "reward.functions=[maths] reward.weights=[1.0]"),
+        ("reward.maths", "reward=cosine reward.length.correct_by=maths"),
+        ("train.installed_logger", "train.loggers=[wandb]"),
+    ],
 )
-def test_a_missing_package_is_named(row, overrides, remedy, monkeypatch):
-    for installed, broken in ((object(), []), (None, [(row, remedy)])):
+def test_a_missing_package_is_named(row, overrides, monkeypatch):
+    for installed in (object(), None):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, installed=installed: installed)
         problems.cache_clear()
-        assert [(problem.id, problem.remedy) for problem in problems(overrides)] == broken
+        matching = [problem.remedy for problem in problems(tuple(overrides.split())) if problem.id == row]
+        assert len(matching) == (installed is None)
+        assert all(remedy.startswith(NOT_INSTALLED[row]) for remedy in matching)
     problems.cache_clear()
 
 
@@ -82,11 +81,7 @@ def test_a_tokenizer_without_endoftext_is_refused(tmp_path):
     assert [problem.id for problem in matching] == ["mindrlhf_generation.endoftext"]
 
 
-def test_every_rule_has_a_case_and_a_source():
+def test_every_rule_has_a_case_a_source_and_a_sentence():
     tested = {*(case[0] for case in CASES), *NOT_INSTALLED, "mindrlhf_generation.endoftext"}
     assert tested == set(rows())
-    assert [row.id for row in rows().values() if not row.source] == []
-
-
-def test_every_rule_has_a_sentence():
-    assert [row.id for row in rows().values() if not row.text] == []
+    assert [row.id for row in rows().values() if not (row.source and row.text)] == []

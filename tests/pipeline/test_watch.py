@@ -26,10 +26,9 @@ def start(store, run=RUN):
     history.record(store, run, "started", overrides=[], config={}, artifacts=artifacts)
 
 
-def made(store, stage, ended, **files):
-    commit(
-        Store(store), Key(stage, DIGITS * 4), {"result.json": "{}", **files}, started=ended - 8, ended=ended
-    )
+def made(store, stage, ended, metrics=""):
+    files = {"result.json": "{}", "metrics.jsonl": metrics}
+    commit(Store(store), Key(stage, DIGITS * 4), files, started=ended - 8, ended=ended)
 
 
 def training(store):
@@ -62,12 +61,7 @@ def store(tmp_path):
     root = tmp_path / "store"
     made(root, "fetch", time.time() - 500)
     start(root)
-    made(
-        root,
-        "sft",
-        time.time() + 1,
-        **{"metrics.jsonl": '{"step": 1, "accuracy_check": 0.25}\n{"step": 2}\n'},
-    )
+    made(root, "sft", time.time() + 1, '{"step": 1, "accuracy_check": 0.25}\n{"step": 2}\n')
     training(root)
     return root
 

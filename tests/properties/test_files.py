@@ -67,14 +67,12 @@ def limits():
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_valid_files_are_read(name, tmp_path):
-    FORMATS[name].read(make(name, tmp_path)[0])
-
-
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("name", FORMATS)
 def test_changed_files_are_read_or_refused(name):
+    with tempfile.TemporaryDirectory() as parent:
+        FORMATS[name].read(make(name, Path(parent))[0])  # as written, they are valid
+
     @settings(max_examples=max(6, settings().max_examples // 8))
     @given(st.integers(0, 2**32))
     def check(seed):
@@ -94,8 +92,6 @@ def test_changed_files_are_read_or_refused(name):
 @pytest.mark.parametrize("replacement", REPLACEMENTS)
 @pytest.mark.parametrize("name", FORMATS)
 def test_replaced_files_are_refused(name, replacement, tmp_path):
-    _, files = make(name, tmp_path)
-    for file in files[:: max(1, len(files) // 3)]:
-        directory, _ = make(name, tmp_path)
-        replace(file, replacement)
-        check_reading(name, directory)
+    directory, files = make(name, tmp_path)
+    replace(Random(f"{name} {replacement}").choice(files), replacement)
+    check_reading(name, directory)

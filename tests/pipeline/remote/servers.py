@@ -9,12 +9,14 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from launch.process.job import find_port
+from tests.processes import wait_until
 
 SSHD = "/usr/sbin/sshd"
 BUCKET = "team"
@@ -25,25 +27,19 @@ CREDENTIALS = {
 
 
 def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+    return find_port("127.0.0.1", None)
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
-        assert process.poll() is None, "the server has ended"
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"nothing listens on port {port}")
+def is_listening(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextlib.contextmanager
 def started(command: list[str], port: int) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            wait_for(port, process)
+            wait_until(lambda: is_listening(port), 30, process)
             yield
         finally:
             process.kill()

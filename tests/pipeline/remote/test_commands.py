@@ -58,8 +58,6 @@ def test_run_of_another_store_is_pulled_by_name(settings):
     assert main(["pull", "baseline", *settings["theirs"]]) == 0
     reference = Store(store.root.with_name("theirs"))
     assert all(reference.problem(spec.key, deep=True) is None for spec in specs.values())
-    with pytest.raises(SystemExit):
-        main(["pull", "--nothing", *settings["theirs"]])
     assert main(["pull", "nothing", *settings["theirs"]]) == 2
 
 
@@ -85,12 +83,13 @@ def test_commands_without_a_remote_name_the_remedy(command, tmp_path, capsys, mo
 @pytest.mark.parametrize("key", ["remote", "remote.url", "remote.endpoint"])
 def test_password_in_an_address_is_refused_and_not_shown(key, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for address in (
+    secrets = (
         "s3://me:hush@bucket/x",
         "s3://hush@bucket",
         "https://x/y?token=hush",
         "file:///x,s3://a:hush@b",
-    ):
+    )
+    for address in secrets:
         assert main(["push", f"{key}={address}", f"store={tmp_path / 'store'}"]) == 2
     assert main(["push", f"{key}=s3://me:hush@bucket", "no.such.key=1"]) == 2
     assert main(["push", f"{key}=s3://me:hush@bucket", "[("]) == 2

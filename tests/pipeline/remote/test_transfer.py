@@ -130,11 +130,6 @@ def test_malicious_manifests_are_refused(name, rename, file_team, tmp_path):
     assert set(tmp_path.iterdir()) == before and not (file_team.second.root / "x").exists()
 
 
-def damage(team, copy):
-    file = team.root / copy.path / "large.bin"
-    file.write_bytes(bytes(file.stat().st_size))
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_two_pushers_with_different_bytes_keep_separate_copies(number, file_team):
     """A damaged copy is passed over for the other."""
@@ -143,7 +138,7 @@ def test_two_pushers_with_different_bytes_keep_separate_copies(number, file_team
         assert push(file_team.remote, store, KEY) >= LARGE
     copies = file_team.copies()
     assert len(copies) == 2
-    damage(file_team, copies[number])
+    (file_team.root / copies[number].path / "large.bin").write_bytes(bytes(LARGE))
     third = Store(file_team.first.root.with_name("third"))
     third.open()
     assert pull(file_team.remote, third, KEY) and third.problem(KEY, deep=True) is None
