@@ -1,7 +1,5 @@
 import os
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -11,39 +9,39 @@ from tests.e2e import crash, sweeping
 from tests.e2e.conftest import CHEAP
 from tests.processes import living, wait_until
 
-SWEPT = ["report.title=one,two", "export.dtype=float32,bfloat16"]
 
-
-def test_shared_stages_run_once_and_a_killed_sweep_continues(finished, tmp_path):
-    store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
-    for stage in ("export", "report"):
-        shutil.rmtree(store / stage)
-    errors = tmp_path / "stderr"
+def begin(store, *overrides, until):
+    """Start a sweep; return its process and its stderr when all texts in `until` are in it."""
+    errors = store.parent / "stderr"
     with errors.open("w") as stderr:
-        process = subprocess.Popen(
-            sweeping.command(store, *CHEAP, *SWEPT), stdout=subprocess.DEVNULL, stderr=stderr, text=True
-        )
-    _wait_for(process, errors, "report: started")
+        line = sweeping.command(store, *CHEAP, *overrides)
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
+    wait_until(lambda: all(text in errors.read_text() for text in until), 120, process, errors.read_text)
+    return process, errors
+
+
+def test_shared_stages_run_once_and_a_killed_sweep_continues(without):
+    store, swept = without("export", "report"), "report.title=one,two"
+    process, _ = begin(store, swept, until=["report: started"])
     crash.kill_everything(process, store)
     assert list(verify(Store(store), deep=True)) == []
     before = sweeping.artifacts(store)
 
-    again = sweeping.run(store, *CHEAP, *SWEPT)
+    again = sweeping.run(store, *CHEAP, swept)
     assert again.exit_code == 0, again.stderr
-    assert [point["state"] for point in sweeping.points(store)] == ["finished"] * 4
-    counted = sweeping.count(store)  # 2 exports for 4 points, and a report for each
+    assert [point["state"] for point in sweeping.points(store)] == ["finished"] * 2
+    counted = sweeping.count(store)
     assert sum(sweeping.started(again.stderr).values()) == counted.total() - len(before)
     assert any(name.startswith("export/") for name in before)
-    assert counted.pop("export") == 2 and counted.pop("report") == 4
-    assert set(counted.values()) == {1}  # 4 points share all the others
+    assert counted.pop("report") == 2 and set(counted.values()) == {1}  # the points share all others
     after = sweeping.artifacts(store)
     assert {name: after.get(name) for name in before} == before
     assert list(verify(Store(store), deep=True)) == []
 
-    nothing = sweeping.run(store, *CHEAP, *SWEPT)
+    nothing = sweeping.run(store, *CHEAP, swept)
     assert nothing.exit_code == 0
     assert not sweeping.started(nothing.stderr)
-    assert "4 points (4 finished)" in nothing.stdout
+    assert "2 points (2 finished)" in nothing.stdout
 
 
 REWARDS = """
@@ -90,15 +88,10 @@ def test_a_failed_point_stops_no_further_point_and_points_share_cards(swept):
     assert sweeping.busiest(store) == 1
 
 
-def test_signal_ends_all_points_without_tracebacks(finished, tmp_path):
-    store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
-    shutil.rmtree(store / "evaluate")
-    errors = tmp_path / "stderr"
-    with errors.open("w") as stderr:
-        line = sweeping.command(store, *CHEAP, "evaluate.sample_prompts=8,4", "cards=2")
-        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
-    _wait_for(process, errors, "[0] evaluate: started")
-    _wait_for(process, errors, "[1] evaluate: started")
+def test_signal_ends_all_points_without_tracebacks(without):
+    store = without("evaluate")
+    both = ["[0] evaluate: started", "[1] evaluate: started"]
+    process, errors = begin(store, "evaluate.sample_prompts=8,4", "cards=2", until=both)
     process.terminate()
     assert process.wait(timeout=30) == 143
     wait_until(
@@ -106,7 +99,3 @@ def test_signal_ends_all_points_without_tracebacks(finished, tmp_path):
         describe=lambda: f"{living(store)} {errors.read_text()}",
     )
     assert "Traceback" not in errors.read_text()
-
-
-def _wait_for(process, errors, text):
-    wait_until(lambda: text in errors.read_text(), 120, process, errors.read_text)

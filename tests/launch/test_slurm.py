@@ -80,7 +80,7 @@ def test_a_worker_that_fails_fails_the_run(running, tmp_path):
 @pytest.mark.slurm
 def test_a_run_that_is_stopped_cancels_its_job(running, tmp_path):
     with pytest.raises(LaunchError, match="not finished after"):
-        run(tmp_path, "stay", timeout_s=8.0)
+        run(tmp_path, "stay", timeout_s=6.0)
     wait_until(lambda: not jobs(), 40, describe=jobs)  # Slurm gives its processes time to end
 
 
