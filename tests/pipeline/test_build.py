@@ -1,17 +1,17 @@
 """What an artifact is checked for before it is built and before it is committed."""
 
+from pathlib import Path
+
 import pytest
 
-from launch.process.child import Outcome
 from pipeline.errors import StageFailed
 from pipeline.plan.explain import explain
-from pipeline.run import build as building
 from pipeline.run.build import build
 from pipeline.run.progress import Display
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
 from pipeline.store.verify import verify
-from tests.pipeline.artifacts import manifest_of
+from tests.pipeline.artifacts import manifest_of, replace_stages
 
 ROW = '{"question": "1+1?", "answer": "#### 2"}\n'
 FILES = ("train.jsonl", "test.jsonl", "result.json")
@@ -26,16 +26,15 @@ def data(tmp_path):
 
 @pytest.fixture
 def stage(monkeypatch):
-    """Let a function write the files of every stage."""
+    """Let every stage write the files of fetch_dataset, and call a function with its spec and logs."""
 
-    def replace(write):
-        def run(spec, store, slot, *ignored):
+    def replace(change):
+        def work(spec, logs):
             for name in FILES:
-                (slot.staging / name).write_text(ROW)
-            write(slot)
-            return Outcome(0.0, 1.0, 0.0)
+                (Path(spec["output"]) / name).write_text(ROW)
+            change(spec, logs)
 
-        monkeypatch.setattr(building, "_run", run)
+        replace_stages(monkeypatch, work)
 
     return replace
 
@@ -57,22 +56,22 @@ def test_file_changed_after_planning_is_not_read(data, text):
 
 def test_file_changed_while_it_is_read_prevents_the_commit(data, stage):
     _, store, _, build_it = planned(data)
-    stage(lambda slot: (data / "test.jsonl").write_text(ROW * 2))
+    stage(lambda *_: (data / "test.jsonl").write_text(ROW * 2))
     with pytest.raises(StageFailed, match=r"test\.jsonl has been changed"):
         build_it()
     assert not list(store.root.glob("fetch_dataset/*"))
     _, store, spec, build_it = planned(data)
-    stage(lambda slot: (data / "train.jsonl").touch())  # looked at again, and the same
+    stage(lambda *_: (data / "train.jsonl").touch())  # looked at again, and the same
     assert build_it() and store.problem(spec.key) is None
 
 
 def test_stage_without_its_result_fails(data, stage):
     _, store, spec, build_it = planned(data)
 
-    def incomplete(slot):
-        (slot.staging / "result.json").unlink()
-        (slot.logs / "stage.log").write_text("my last words\n")
-        (slot.work / "kept").touch()
+    def incomplete(spec, logs):
+        (Path(spec["output"]) / "result.json").unlink()
+        (logs / "stage.log").write_text("my last words\n")
+        (Path(spec["work"]) / "kept").touch()
 
     stage(incomplete)
     with pytest.raises(StageFailed, match=r"(?s)exit code 0, but without result\.json.*my last words"):
@@ -93,5 +92,5 @@ def test_artifact_without_a_required_file_is_rebuilt(data, stage, monkeypatch):
     assert finding.problem == "output missing: the stage ended without result.json"
     row = next(row for row in explain(plan, store) if row.stage == "fetch_dataset")
     assert (row.state, row.reason) == ("RUN", finding.problem)
-    stage(lambda slot: None)
+    stage(lambda *_: None)
     assert build_it() and list(verify(store, deep=True)) == []
