@@ -1,6 +1,5 @@
 """Commands in the documents work, and generated pages are complete."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -16,6 +15,7 @@ from pipeline.cli import main, make_parsers
 from pipeline.config.compose import flat
 from pipeline.config.load import load
 from pipeline.store import history
+from stages.fetch.builtin import write_config
 from tests.documents import FENCE, ROOT, all_commands, pages
 
 COMMANDS = all_commands()
@@ -31,18 +31,7 @@ def read(file):
 def directory(tmp_path):
     """A directory with the files that the commands name: a model, a dataset and a store with two runs."""
     (tmp_path / "HF_DIR").mkdir()
-    shape = load(["model=qwen2_5_7b"]).plain()["model"]
-    keys = (
-        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-        "num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "rope_theta", "tie_word_embeddings",
-        "torch_dtype",
-    )  # fmt: skip
-    config = {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        **{key: shape[key] for key in keys},
-    }
-    (tmp_path / "HF_DIR/config.json").write_text(json.dumps(config))
+    write_config(load(["model=qwen2_5_7b"]).model, {"bos": None, "eos": [1], "pad": 0}, tmp_path / "HF_DIR")
     (tmp_path / "HF_DIR/model.safetensors").write_bytes(save({}))
     (tmp_path / "GSM8K_DIR").symlink_to(ROOT / "tests/data/gsm8k")
     (tmp_path / "deepscaler.json").write_text('[{"problem": "1 + 1?", "answer": "2"}]')

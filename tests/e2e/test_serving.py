@@ -13,6 +13,5 @@ def test_an_exported_model_answers_as_evaluate_saw_it(copy):
     line = [sys.executable, "-m", "pipeline.cli", "serve-check", "last", f"store={copy}"]
     done = finish(line, copy)
     assert done.exit_code == 0, done.stdout + done.stderr
-    assert done.stdout.count("prompt  ") == 3
     equal, total = re.search(r"(\d+) of (\d+) answers equal", done.stdout).groups()
     assert equal == total != "0"

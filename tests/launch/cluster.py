@@ -7,14 +7,14 @@ import os
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from launch.process.job import find_port
 from tests.launch.namespaces import OUTSIDE, Machines
+from tests.processes import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 
@@ -106,10 +106,9 @@ def _states() -> set[str]:
     return set(shown.stdout.split())
 
 
-def _wait(condition: object, directory: Path, what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():  # type: ignore[operator]
-        if time.monotonic() > deadline:
-            logs = "\n".join(path.read_text(errors="replace")[-600:] for path in directory.glob("*.out"))
-            pytest.skip(f"{what} does not start here\n{logs}")
-        time.sleep(0.2)
+def _wait(condition: Callable[[], object], directory: Path, what: str) -> None:
+    try:
+        wait_until(condition, 30)
+    except AssertionError:
+        logs = "\n".join(path.read_text(errors="replace")[-600:] for path in directory.glob("*.out"))
+        pytest.skip(f"{what} does not start here\n{logs}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch.nodes import run as nodes_run
-from launch.nodes.scripts import Node, script
+from launch.nodes.scripts import script
 from launch.nodes.start import Start
 from launch.process.job import engine_environment
 from tests.launch.launchers import local_launcher, run_job
@@ -41,14 +41,19 @@ def start(tmp_path):
     )  # fmt: skip
 
 
+def text_of(start, logs, rank=0):
+    """Return the start script of a node; a node has 8 cards."""
+    nodes = nodes_run.nodes_of(start.workers, LOCAL)
+    return script(start, nodes[rank], nodes, logs)
+
+
 def run(text, *arguments, **variables):
     env = {"PATH": "/usr/bin:/bin", **variables}
     return subprocess.run(["bash", "-c", text, "node", *arguments], env=env, capture_output=True, text=True)
 
 
 def test_a_single_node_finds_a_port_and_quotes_everything(start, tmp_path):
-    node = Node(0, 2)
-    done = run(script(start, node, [node], tmp_path / "logs"), MASTER_PORT="4242", PYTHONPATH="/own")
+    done = run(text_of(start, tmp_path / "logs"), MASTER_PORT="4242", PYTHONPATH="/own")
     assert done.returncode == 0, done.stderr
     first, *arguments = done.stdout.splitlines()
     paths = f"{tmp_path}/rlhf:{tmp_path}/mf:/own"
@@ -69,9 +74,8 @@ def test_variables_of_the_users_shell_do_not_reach_a_script(start, tmp_path, mon
 
 
 def test_several_nodes_need_the_address_of_the_first(start, tmp_path):
-    nodes = nodes_run.nodes_of(20, LOCAL)
-    assert [node.workers for node in nodes] == [8, 8, 4]
-    text = script(replace(start, workers=20), nodes[2], nodes, tmp_path / "logs")
+    assert [node.workers for node in nodes_run.nodes_of(20, LOCAL)] == [8, 8, 4]
+    text = text_of(replace(start, workers=20), tmp_path / "logs", rank=2)
     assert "# Node 2 of 3: workers 16 to 19 of 20." in text
     refused = run(text)
     assert refused.returncode != 0 and "set MASTER_ADDR" in refused.stderr
@@ -80,8 +84,7 @@ def test_several_nodes_need_the_address_of_the_first(start, tmp_path):
 
 
 def test_the_first_node_refuses_a_port_in_use(start, tmp_path):
-    nodes = nodes_run.nodes_of(12, LOCAL)
-    first, second = (script(replace(start, workers=12), node, nodes, tmp_path / "logs") for node in nodes)
+    first, second = (text_of(replace(start, workers=12), tmp_path / "logs", rank) for rank in (0, 1))
     with socket.create_server(("127.0.0.1", 0)) as used:
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(used.getsockname()[1])}
         done = run(first, **address)
@@ -97,8 +100,7 @@ def test_every_start_decides_whether_to_resume(start, tmp_path):
     os.symlink(sys.executable, tmp_path / "venv/bin/python")
     again = (start.program[0], "--again")
     able = replace(start, resumable=(str(decides), "a b"), again=again)
-    node = Node(0, 2)
-    text = script(able, node, [node], tmp_path / "logs")
+    text = text_of(able, tmp_path / "logs")
     for code, goes_on in ((0, True), (3, False), (0, True)):
         decides.write_text(f"import sys; assert sys.argv[1:] == ['a b']; sys.exit({code})")
         done = run(text)
@@ -111,19 +113,18 @@ def test_every_start_decides_whether_to_resume(start, tmp_path):
 
 
 def test_a_later_start_moves_only_the_logs_of_its_workers(start, tmp_path):
-    logs, nodes = tmp_path / "logs", nodes_run.nodes_of(12, LOCAL)
+    logs = tmp_path / "logs"
     logs.mkdir()
     for name in ("scheduler", "worker_7", "worker_8", "worker_11"):
         (logs / f"{name}.log").write_text(name)
-    done = run(script(replace(start, workers=12), nodes[1], nodes, logs), MASTER_ADDR="10.0.0.1")
+    done = run(text_of(replace(start, workers=12), logs, rank=1), MASTER_ADDR="10.0.0.1")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in logs.glob("*.log")) == ["scheduler.log", "worker_7.log"]
     assert [path.read_text() for path in sorted((logs / "earlier").iterdir())] == ["worker_11", "worker_8"]
 
 
 def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
-    node = Node(0, 2)
-    text = script(start, node, [node], tmp_path / "logs")
+    text = text_of(start, tmp_path / "logs")
     msrun = tmp_path / "venv/bin/msrun"
     quick = msrun.read_text()
     # a worker in a session of its own, as msrun's are
@@ -145,7 +146,7 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
     killed.wait()
     assert left()
     msrun.write_text(quick)
-    another = script(start, node, [node], tmp_path / "another" / "logs")  # in the same working directory
+    another = text_of(start, tmp_path / "another" / "logs")  # in the same working directory
     assert run(another).returncode == 0 and left()
     assert run(text).returncode == 0  # the next start ends them
     assert left() == []
@@ -160,9 +161,8 @@ def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").symlink_to(tmp_path / "elsewhere")
-    node = Node(0, 2)
     complete = replace(start, program=(start.program[0], f"--load={model}", f"--save={tmp_path}/to_be_made"))
-    text = script(complete, node, [node], tmp_path / "logs")
+    text = text_of(complete, tmp_path / "logs")
     (tmp_path / "rlhf").rmdir()
     for argument in ("check", ""):
         done = run(text, argument, HOSTNAME="n2")

@@ -53,8 +53,8 @@ def test_a_value_survives_hydras_grammar(value):
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ("train:\n  beta: 0.1\nsft:\n  steps: 3\ntrain:\n  steps: 4\n", "/my.yaml:5: train"),
-        ("train:\n  beta: 0.1\n  beta: 0.2\n", "/my.yaml:3: beta"),
+        ("train:\n  beta: 0.1\nsft:\n  steps: 3\ntrain:\n  steps: 4\n", "/my.yaml:5"),
+        ("train:\n  beta: 0.1\n  beta: 0.2\n", "/my.yaml:3"),
         ("train:\n", "train"),
         ("seed: 2020-01-01\n", "seed"),
         ("seed: !!python/object:os.system {}\n", "/my.yaml:1"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import cli
+from pipeline import cli, engines
 from pipeline.config.load import load
 from pipeline.engines.program import next_logs
 from pipeline.plan.graph import plan
@@ -26,7 +26,7 @@ MINDRLHF = ["engine=mindrlhf", "layout=dp1_mp2_pp2"]
 
 
 def notes(*overrides):
-    return plan(load(overrides), file_digest).notes
+    return engines.notes(load(overrides))
 
 
 @pytest.mark.parametrize("form", list(SKIPPED))

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 
 from pipeline.cli import main
-from pipeline.cli.rehearse import REPORT, lock
+from pipeline.cli.rehearse import REPORT
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.run import signals
+from pipeline.store.leases import locked
 from stages.base.errors import InputError
 from stages.engines import local
 from stages.engines.rehearsal import Proof
@@ -103,7 +104,7 @@ def test_what_cannot_be_rehearsed_is_refused_with_the_reason(rehearsed, capsys, 
 def test_a_second_rehearsal_of_the_same_plan_does_not_disturb_the_first(rehearsed, capsys):
     code, path = rehearsed(LOST)
     assert code == 1
-    with lock(path):
+    with locked(path / "lock", path):
         assert rehearsed(LOST)[0] == 1
         assert "is being rehearsed by another process" in capsys.readouterr().err
         assert (path / "scratch" / "local" / "left").exists() and (path / REPORT).exists()

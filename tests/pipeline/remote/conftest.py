@@ -41,9 +41,11 @@ class Team:
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    """No pause before trying again."""
+def _credentials(monkeypatch):
+    """Credentials of the servers; no pause before a request is repeated."""
     monkeypatch.setattr(remote, "PAUSE_S", 0.0)
+    for name, value in servers.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +62,6 @@ def file_team(tmp_path):
 @pytest.fixture(params=["file", "moto", "rclone", "sftp"])
 def team(request, tmp_path, monkeypatch, moto):
     """The same on each kind of server."""
-    for name, value in servers.CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
     url = f"s3://{servers.BUCKET}/{tmp_path.name}"
     if request.param == "file":
         yield team_at(f"file://{tmp_path}/remote", tmp_path)
