@@ -14,11 +14,22 @@ def store(mindrlhf_store):
     return mindrlhf_store
 
 
-def test_a_run_that_hangs_is_ended(store):
-    done = run(store, standin("hang@3"), "engine.silence_timeout_s=3")
-    assert done.exit_code == 1
-    assert "hung: no worker wrote a line for 3 s" in done.stderr
+def check_resumed(store, step):
+    """Check a run that was ended after the checkpoint of `step`, and repeated."""
     assert not living(store)
+    assert result(store, "grpo")["resumed_from"] == [0, step]
+    assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
+    assert weights_moved(store) == {float(STEPS)}
+
+
+def test_a_run_that_hangs_is_ended_and_the_next_resumes(store):
+    hung = run(store, standin("hang@3"), "engine.silence_timeout_s=3")
+    assert hung.exit_code == 1
+    assert "hung: no worker wrote a line for 3 s" in hung.stderr
+    assert not living(store)
+    done = run(store)
+    assert done.exit_code == 0, done.stderr
+    check_resumed(store, 2)
 
 
 @pytest.mark.long  # rank directories in the default suite: test_mindrlhf_deepseek.py
@@ -31,12 +42,9 @@ def test_four_workers_with_rank_directories_are_killed_and_resume(store):
     assert len(living(store)) >= 4
     done = run(store, *four)
     assert done.exit_code == 0, done.stderr
-    assert not living(store)
-    assert result(store, "grpo")["resumed_from"] == [0, 6]
-    assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
+    check_resumed(store, 6)
     losses = [row["loss"] for row in rows(store)]  # the stand-in adds the rank to the loss that it logs
     assert losses == pytest.approx([1 / step + 3 for step in range(1, STEPS + 1)])
-    assert weights_moved(store) == {float(STEPS)}
 
 
 def test_the_scripts_of_a_dry_run_work_without_grpoflow(store):
