@@ -5,7 +5,6 @@ import fcntl
 import os
 
 import pytest
-from filelock import FileLock, Timeout
 
 from pipeline.store import leases
 
@@ -13,18 +12,6 @@ from pipeline.store import leases
 @pytest.fixture
 def file(tmp_path):
     return tmp_path / ".locks" / "it.lock"
-
-
-def test_lock_excludes_a_second_holder(file):
-    with leases.locked(file, file.parent):
-        with pytest.raises(leases.AlreadyLocked):
-            leases.locked(file, file.parent, wait=False)
-        with pytest.raises(Timeout):
-            FileLock(file).acquire(timeout=0)
-    with FileLock(file), pytest.raises(leases.AlreadyLocked):
-        leases.locked(file, file.parent, wait=False)
-    with leases.locked(file, file.parent, wait=False):
-        pass
 
 
 def test_without_flock_the_file_is_the_lock(file, monkeypatch):
