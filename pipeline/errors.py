@@ -6,6 +6,7 @@ import contextlib
 import enum
 import errno
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from stages.base.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = [
     "REPORTED", "ConfigError", "InputError", "NoResult", "NotComposed", "Problem", "RemoteError",
-    "StageError", "StageFailed", "StoreError", "check_working_directory", "store_errors",
+    "StageError", "StageFailed", "StoreError", "check_working_directory", "report", "store_errors",
 ]  # fmt: skip
 ELSEWHERE = "choose another store with store=DIR"
 
@@ -44,12 +45,7 @@ class StoreError(Exception):
 
 @contextlib.contextmanager
 def store_errors(where: Path, elsewhere: str = ELSEWHERE) -> Iterator[None]:
-    """Raise failed system calls of the code inside, which uses files below `where`, as StoreError.
-
-    Args:
-        where: the store or another directory.
-        elsewhere: remedy if it cannot be used.
-    """
+    """Raise failed system calls of the code inside, which uses files below `where`, as StoreError."""
     try:
         yield
     except OSError as error:
@@ -100,12 +96,14 @@ REPORTED = (StageError, LaunchError, StoreError, StageFailed)
 """Exceptions that a command reports as one message and an exit code."""
 
 
-def check_working_directory() -> None:
-    """Check that the working directory exists.
+def report(error: Exception) -> None:
+    """Print an error on stderr, with a line for each problem of a configuration."""
+    for message in error.problems if isinstance(error, ConfigError) else [error]:
+        print(f"error: {message}", file=sys.stderr, flush=True)
 
-    Raises:
-        ConfigError: it was deleted.
-    """
+
+def check_working_directory() -> None:
+    """Raise ConfigError if the working directory was deleted."""
     try:
         os.getcwd()
     except OSError as error:

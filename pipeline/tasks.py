@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,16 @@ from luigi.configuration import get_config
 from luigi.execution_summary import LuigiStatusCode
 from luigi.rpc import RPCError
 
-from pipeline.errors import REPORTED, ConfigError, Exit, Problem
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem, check_working_directory, report
 from pipeline.plan.target import Target
 from pipeline.run import signals
-from pipeline.run.run import Run, begin, exit_if_invalid
+from pipeline.run.run import Run, begin
 from pipeline.store.store import DIGITS
 from pipeline.terminal import install_streams
 from stages.catalog import STAGES
 
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 QUOTING = """for example --overrides 'seed=1 train.beta=0.02' or '["seed=1"]'"""
-CONFIG_DIR = "directory with your own config groups"
-UNTIL = "stop after this stage"
 ONLY = "run only these stages (separated by commas) and everything upstream of them"
 FORCE = "rebuild these stages (separated by commas) and everything downstream"
 RETURN_CODES = (
@@ -147,9 +146,20 @@ class RunTask(luigi.Task):
         try:
             self._run.report()
         except REPORTED as error:  # Luigi's own message about it is suppressed
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            report(error)
             raise
         self._is_reported = True
+
+
+@contextlib.contextmanager
+def _exit_if_invalid() -> Iterator[None]:
+    """Print reported errors of the code inside, and end the process with exit code 2."""
+    try:
+        yield
+    except REPORTED as error:
+        install_streams()
+        report(error)
+        sys.exit(Exit.INVALID)
 
 
 class OverridesParameter(luigi.Parameter):
@@ -161,7 +171,7 @@ class OverridesParameter(luigi.Parameter):
     def parse(self, text: str) -> str:
         """Return canonical JSON of `text`; end the process if it is malformed."""
         stripped = text.strip()
-        with exit_if_invalid():
+        with _exit_if_invalid():
             try:
                 parsed = json.loads(stripped) if stripped.startswith("[") else shlex.split(stripped)
             except ValueError as error:
@@ -185,8 +195,10 @@ class RunGRPO(RunTask):
     """
 
     overrides: str = OverridesParameter(default="[]", description=OVERRIDES)
-    config_dir: str | None = luigi.OptionalParameter(default=None, description=CONFIG_DIR)
-    until: str | None = luigi.OptionalParameter(default=None, description=UNTIL)
+    config_dir: str | None = luigi.OptionalParameter(
+        default=None, description="directory with your own config groups"
+    )
+    until: str | None = luigi.OptionalParameter(default=None, description="stop after this stage")
     only: str | None = luigi.OptionalParameter(default=None, description=ONLY)
     force: str | None = luigi.OptionalParameter(default=None, description=FORCE)
     run_id = ""  # no parameter here: a new run begins
@@ -205,10 +217,13 @@ class RunGRPO(RunTask):
         """Begin the run of these parameters and return its id; end the process if they are invalid."""
         if CmdlineParser.get_instance() is not None:
             install_streams()
-        with exit_if_invalid():
+        signals.install()
+        with _exit_if_invalid():
+            check_working_directory()
             only, force = ([names] if names else [] for names in (self.only, self.force))
             target = Target.parse(self.until, only, force)
-        run = begin(json.loads(self.overrides), Path(self.config_dir) if self.config_dir else None, target)
+            directory = Path(self.config_dir) if self.config_dir else None
+            run = begin(json.loads(self.overrides), directory, target)
         _register(run, run.plan.config.cards)
         return run.id
 

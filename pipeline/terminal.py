@@ -36,20 +36,12 @@ class RawStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write text unchanged.
-
-        Raises:
-            BrokenPipeError: the reader has closed the pipe.
-        """
+        """Write text unchanged; raise BrokenPipeError if the reader has closed the pipe."""
         self._attempt(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush the buffer.
-
-        Raises:
-            BrokenPipeError: the reader has closed the pipe.
-        """
+        """Flush the buffer; raise BrokenPipeError if the reader has closed the pipe."""
         self._attempt(self._stream.flush)
 
     def _attempt(self, action: Callable[[], object]) -> None:
@@ -75,11 +67,7 @@ class PlainStream:
         return getattr(self.raw, name)
 
     def write(self, text: str) -> int:
-        """Write the text without control characters.
-
-        Raises:
-            BrokenPipeError: the reader has closed the pipe.
-        """
+        """Write the text without control characters."""
         self.raw.write(neutral(text))
         return len(text)
 

@@ -71,12 +71,9 @@ def interpreter(configured: str | None) -> str | None:
 
 
 def versions(python: str, packages: Sequence[str], python_path: str = "") -> Mapping[str, str | None] | None:
-    """Return versions of distributions in another interpreter, or None if it does not answer.
+    """Return versions of `python` and of distributions in another interpreter, or None if it does not answer.
 
-    Args:
-        python: the interpreter; its version is in the result under the key "python".
-        packages: names of distributions; those that are not installed have the version None.
-        python_path: PYTHONPATH of the query.
+    Distributions that are not installed have the version None. `python_path` is the PYTHONPATH of the query.
     """
     environment = engine_environment(os.environ) | ({"PYTHONPATH": python_path} if python_path else {})
     command = [python, "-c", _VERSIONS, *packages]
@@ -109,13 +106,7 @@ def python_version(version: str) -> Check:
 
 
 def cann(window: Window, root: Path = ASCEND, home: str | None = None) -> Check:
-    """Check CANN's version in the file that its installer writes.
-
-    Args:
-        window: versions that the engine works with.
-        root: default directory of the installation.
-        home: ASCEND_HOME_PATH, which set_env.sh sets.
-    """
+    """Check CANN's version in the file that its installer writes; `home` is ASCEND_HOME_PATH (set_env.sh)."""
     homes = [Path(home)] if home else [root / name for name in ("ascend-toolkit/latest", "latest", "cann")]
     files = [file for home in homes for file in sorted(home.glob("*-linux/ascend_toolkit_install.info"))]
     if not files:

@@ -64,11 +64,7 @@ def check(
 ) -> list[tuple[str, str]]:
     """Return what the nodes are missing as pairs of node and problem (see launch.nodes.scripts.CHECK).
 
-    Args:
-        ssh: the ssh command.
-        hosts: the nodes.
-        scripts: script of each node, run with the argument `check`.
-        shared: a directory that all nodes must see and that can be written here.
+    Each node runs its script with the argument `check`. All must see the directory `shared`.
     """
     marker = shared / f".shared-{secrets.token_hex(8)}"
     marker.touch()

@@ -78,11 +78,7 @@ class Node:
         self.ray: subprocess.Popen[bytes] | None = None
 
     def start_ray(self) -> None:
-        """Create the directory, start Ray and wait until its node is registered.
-
-        Raises:
-            Failed: the directory belongs to another user, or Ray does not start.
-        """
+        """Create the directory, start Ray and wait until its node is registered."""
         self.saved.mkdir(exist_ok=True)
         if self.owner.exists():  # left by a killed run
             shutil.rmtree(self.directory)

@@ -93,19 +93,9 @@ def run(
 ) -> child.Outcome:
     """Run a program to its end, on one or several machines.
 
-    Args:
-        start: program and environment.
-        job: name of the job, see launch.process.child.
-        directory: receives the start scripts.
-        logs: receives start.log and the workers' logs: msrun's worker_K.log; with Ray worker_0.log, with the
-            output of the program and of its workers.
-        launcher: machines, time limits and ports.
-        on_poll: called ten times a second.
-        silent_s: seconds since a worker last wrote a line.
-        silence_timeout_s: seconds of silence after which the run counts as hung; None for never.
-
-    Raises:
-        LaunchError: the run could not start, failed, took too long or hung.
+    `directory` receives the start scripts, `logs` start.log and the workers' logs: msrun's worker_K.log; with
+    Ray worker_0.log, with the output of the program and of its workers. `silent_s` returns the seconds since
+    a worker last wrote a line; the run counts as hung after `silence_timeout_s`. See launch.process.child.
     """
     write(start, launcher, directory, logs)
 
@@ -164,11 +154,7 @@ def missing(
 ) -> list[tuple[str, str]]:
     """Check machines of launcher=ssh; return pairs of machine and problem.
 
-    Args:
-        ssh: the ssh command.
-        hosts: the machines.
-        paths: files and programs that each machine must have.
-        store: a directory that all must share; it may not exist yet.
+    Each must have the files and programs `paths`, and share the directory `store`, which may not exist yet.
     """
     if not hosts:
         return []

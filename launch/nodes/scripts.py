@@ -123,16 +123,8 @@ def wrap(
     """Return a node's script that prepares environment, addresses, logs and directory and runs a command.
 
     With the argument `check` it only checks the node. It may be started again after any end. MASTER_ADDR,
-    MASTER_PORT and LOG_DIR in its environment override its defaults; the launcher also sets HEARTBEAT_S.
-
-    Args:
-        start: program and environment.
-        node: node of the script.
-        nodes: all nodes.
-        logs: default of LOG_DIR.
-        port: default of MASTER_PORT for several nodes.
-        command: line of bash that starts the workers.
-        before: lines of bash that run before it.
+    MASTER_PORT and LOG_DIR in its environment override its defaults, `port` (for several nodes) and `logs`;
+    the launcher also sets HEARTBEAT_S. `command` and the lines `before` it are bash.
     """
     several = len(nodes) > 1
     first = sum(each.workers for each in nodes[: node.rank])

@@ -41,12 +41,7 @@ def batch_script(
 ) -> str:
     """Return a batch script with one task per node; the workers connect to the first node.
 
-    Args:
-        nodes: number of nodes.
-        directory: directory of node_K.sh.
-        logs: receives the logs of msrun and of Slurm.
-        launcher: port, and more #SBATCH options, for example --partition=npu.
-        requeue: let Slurm start the job again after preemption or a lost node; the scripts resume the run.
+    With `requeue` Slurm starts the job again after preemption or a lost node; the scripts resume the run.
     """
     script = f"exec bash {shlex.quote(str(directory))}/node_$SLURM_NODEID.sh"
     lines = [

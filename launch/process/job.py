@@ -25,16 +25,9 @@ def run(
 ) -> child.Outcome:
     """Run `python PROGRAM` to its end: directly for one worker, under msrun for several.
 
-    Args:
-        program: arguments of the interpreter, for example ["-m", "stages", "grpo", "spec.json"].
-        workers: number of processes; msrun gives each its rank.
-        job: name of the job, see launch.process.child.
-        log_dir: receives stage.log and, with several workers, scheduler.log and worker_K.log.
-        launcher: addresses, ports and time limits.
-        on_poll: called ten times a second.
-
-    Raises:
-        LaunchError: the job could not start, failed, or took too long.
+    `program` are the interpreter's arguments, for example ["-m", "stages", "grpo", "spec.json"]; `job` and
+    `on_poll` are as in launch.process.child. `log_dir` receives stage.log and, with several workers,
+    scheduler.log and worker_K.log. Raise LaunchError if the job cannot start, fails, or takes too long.
     """
     python, address, command = Path(sys.executable), launcher.master_addr, [sys.executable, *program]
     if workers > 1:
@@ -57,11 +50,7 @@ def run(
 def msrun(
     program: Sequence[str], *, python: Path, workers: int, master_addr: str, master_port: int, log_dir: Path
 ) -> list[str]:
-    """Return the msrun command that starts `program` (arguments of python) once per worker.
-
-    Raises:
-        LaunchError: msrun is not installed next to the interpreter.
-    """
+    """Return the msrun command that starts `program` (arguments of python) once per worker."""
     path = shutil.which("msrun", path=str(python.parent))
     if path is None:
         raise LaunchError(f"{python.parent}/msrun: not found; install mindspore 2.7.0 into that environment")
@@ -86,11 +75,7 @@ def msrun_environment(python: Path, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_port(address: str, port: int | None) -> int:
-    """Return `port`, or any free one, after checking that it can be bound at `address`.
-
-    Raises:
-        LaunchError: the port is in use, or the address is not this machine's.
-    """
+    """Return `port`, or any free one; raise LaunchError if it cannot be bound at `address`."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -37,11 +37,7 @@ def end_job(job: str, grace_s: float) -> list[int]:
 
 
 def end_processes(variable: str, value: str, grace_s: float = 0.0) -> list[int]:
-    """End the processes with an environment variable, as `end_job` does.
-
-    Raises:
-        LaunchError: a process does not end although it was killed.
-    """
+    """End the processes with an environment variable; raise LaunchError if one survives SIGKILL."""
     running = _processes_of(variable, value)
     ended = [process.pid for process in running]
     if running and grace_s > 0:

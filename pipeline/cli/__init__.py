@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.cli.command import OVERRIDES, Commands, read_configuration
-from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory
+from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory, report
 from pipeline.run import signals
 from pipeline.terminal import has_lost_reader, install_streams, report_lost_output
 from stages.catalog import STAGES
@@ -67,13 +67,9 @@ def _run(arguments: list[str]) -> int:
         signals.install()
         read_configuration(options)
         return int(options.action(options))
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return Exit.INVALID
     except REPORTED as error:
-        print(f"error: {error}", file=sys.stderr)
-        return Exit.FAILED
+        report(error)
+        return Exit.INVALID if isinstance(error, ConfigError) else Exit.FAILED
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

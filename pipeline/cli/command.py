@@ -7,7 +7,6 @@ import re
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.load import load
@@ -24,24 +23,17 @@ groups: model layout dataset fetch tokenize reward engine rollout sft train eval
   remote experiment"""
 
 
-@dataclass(frozen=True)
-class Bounded:
-    """Type of a numeric option: a whole number within bounds."""
+def bounded(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return the type of a numeric option: a whole number within bounds."""
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
 
-    least: int
-    most: int | None = None
-
-    def __call__(self, text: str) -> int:
-        """Parse a number.
-
-        Raises:
-            ArgumentTypeError: the text is not a whole number, or is out of bounds.
-        """
+    def parse(text: str) -> int:
         number = int(text) if re.fullmatch(r"-?\d{1,18}", text) else None
-        if number is None or number < self.least or (self.most is not None and number > self.most):
-            bounds = f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
+        if number is None or number < least or (most is not None and number > most):
             raise argparse.ArgumentTypeError(f"{text}: must be a whole number {bounds}")
         return number
+
+    return parse
 
 
 class Commands:
@@ -60,14 +52,7 @@ class Commands:
     def add(
         self, name: str, action: Callable[[Namespace], int], help: str, *examples: str
     ) -> argparse.ArgumentParser:
-        """Add a command's parser.
-
-        Args:
-            name: name of the command.
-            action: function that executes the command and returns the exit code.
-            help: one line, starting with a lower-case letter, without a full stop.
-            examples: arguments of example command lines.
-        """
+        """Add a command; `help` is one line in lower case, `examples` are arguments of example commands."""
         command = f"  {self._program} {name}"
         lines = "".join(f"{command} {example}\n" for example in examples)
         parser = self._parsers.add_parser(

@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from launch.diagnose.diagnosis import diagnose as diagnosis_of
-from pipeline.cli.command import Bounded, Commands, add_json, add_run, store_of
+from pipeline.cli.command import Commands, add_json, add_run, bounded, store_of
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.attempt import find_log, last_written, newest_attempt, worker_logs
@@ -34,7 +34,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("stage", metavar="STAGE", nargs="?", help="a stage of the run")
     parser.add_argument(
         "--worker",
-        type=Bounded(0),
+        type=bounded(0),
         metavar="N",
         help="number of the worker (default: 0 if there are any)",
     )
@@ -69,12 +69,7 @@ def logs(options: Namespace) -> int:
 
 
 def find(root: Path, record: Record, stage: str | None, worker: int | None) -> Path:
-    """Return the log of a stage and worker; None for the defaults.
-
-    Raises:
-        ConfigError: the run has no such stage.
-        StoreError: there is no such log.
-    """
+    """Return the log of a stage and worker (None: the defaults); raise an error if there is none."""
     name = stage or _last_stage(root, record)
     artifact = record.artifact(name)
     directory = newest_attempt(root, artifact)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.cli.command import Bounded, Commands, add_json, add_run, store_of
+from pipeline.cli.command import Commands, add_json, add_run, bounded, store_of
 from pipeline.errors import ConfigError, Exit, Problem, StoreError, store_errors
 from pipeline.store import history
 from pipeline.store.history import Record
@@ -28,7 +28,7 @@ def register(commands: Commands) -> None:
 
     pages = "show runs, their live reports and sweeps in a browser; listens on loopback only"
     parser = commands.add("ui", ui, pages, "--port 0")
-    parser.add_argument("--port", type=Bounded(0, 65535), default=8082, metavar="N", help="0: any free port")
+    parser.add_argument("--port", type=bounded(0, 65535), default=8082, metavar="N", help="0: any free port")
 
     parser = commands.add("watch", watch, "show the progress of a run until it ends", "last --once")
     parser.add_argument("--once", action="store_true", help="show the current state and exit")
@@ -57,12 +57,7 @@ def report(options: Namespace) -> int:
 
 
 def _compare(root: Path, records: Sequence[Record]) -> Path:
-    """Write the page that compares runs to STORE/comparisons.
-
-    Raises:
-        ConfigError: there are too many runs, or only one.
-        StoreError: the page cannot be written.
-    """
+    """Write the page that compares runs to STORE/comparisons; return its path."""
     from pipeline.sweep.build import replace_file  # imported late: pages take 0.3 s to import
     from stages.report.compare import MAX_RUNS, ComparedRun, render
 

@@ -1,13 +1,11 @@
 """`grpoflow rehearse`: a run of an external engine's code on the CPU, with a small model."""
 
-import json
 import shutil
 import sys
 import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from pipeline.plan.graph import Plan
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.run.run import prepare_plan
 from pipeline.store.leases import AlreadyLocked, locked
-from pipeline.store.store import DIGITS, Key, Store
+from pipeline.store.store import DIGITS
 from pipeline.terminal import Table, as_json, console
 from stages.engines.rehearsal import Proof
 
@@ -38,11 +36,7 @@ def register(commands: Commands) -> None:
 
 
 def rehearse(options: Namespace) -> int:
-    """Rehearse a run.
-
-    Raises:
-        ConfigError: the configuration is invalid, or cannot be rehearsed on this machine.
-    """
+    """Rehearse a run; raise ConfigError if it cannot be rehearsed on this machine."""
     began = time.monotonic()
     plan, store = prepare_plan(options.overrides, options.config_dir, weights=False)
     parts = rehearsal.of(plan.config)
@@ -50,8 +44,13 @@ def rehearse(options: Namespace) -> int:
     if refused:
         raise ConfigError(refused)
     store.open()
-    directory = _directory(store, plan.spec("grpo").key)
-    with lock(directory):
+    directory = store.root / ".rehearsals" / plan.spec("grpo").key.fingerprint[:DIGITS]
+    try:
+        lock = locked(directory / "lock", directory, wait=False)
+    except AlreadyLocked:
+        message = f"{directory}: is being rehearsed by another process; wait until it has ended"
+        raise StoreError(message) from None
+    with lock:
         scratch = directory / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
         (directory / REPORT).unlink(missing_ok=True)
@@ -68,9 +67,7 @@ def rehearse(options: Namespace) -> int:
             "proofs": [asdict(proof) for proof in proofs],
         }
         with store_errors(directory):
-            part = directory / f"{REPORT}.part"
-            part.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            part.replace(directory / REPORT)
+            (directory / REPORT).write_text(as_json(result) + "\n", encoding="ascii")
         if passed:
             shutil.rmtree(scratch, ignore_errors=True)
     if options.json:
@@ -94,24 +91,6 @@ def _proofs(parts: Mapping[str, rehearsal.Rehearsal], plan: Plan, scratch: Path)
         except REPORTED as error:
             yield Proof("it runs to the end", "failed", str(error))
             return
-
-
-def _directory(store: Store, trained: Key) -> Path:
-    """Return the directory of the rehearsal of a run, which is named by its grpo artifact."""
-    return store.root / ".rehearsals" / trained.fingerprint[:DIGITS]
-
-
-def lock(directory: Path) -> AbstractContextManager[object]:
-    """Lock a rehearsal's directory.
-
-    Raises:
-        StoreError: another process holds the lock, or the directory cannot be written.
-    """
-    try:
-        return locked(directory / "lock", directory, wait=False)
-    except AlreadyLocked:
-        message = f"{directory}: is being rehearsed by another process; wait until it has ended"
-        raise StoreError(message) from None
 
 
 def has_passed(proofs: Sequence[Proof]) -> bool:

@@ -88,11 +88,8 @@ def pull_(options: Namespace) -> int:
 def _copied(options: Namespace, artifact: Key | str, state: str, size: int = 0) -> dict[str, Any]:
     """Print what happened to an artifact, unless the output is JSON, and return its entry in that.
 
-    Args:
-        options: options of the command.
-        artifact: its key, or its stage and the first 16 digits of its fingerprint.
-        state: pushed, pulled, there (was on the remote), here (was in the store) or absent (from the remote).
-        size: number of bytes that were copied.
+    The state is pushed, pulled, there (was on the remote), here (was in the store) or absent (not on the
+    remote).
     """
     if not options.json:
         print(f"{artifact}: {f'{shown_bytes(size)} ' if size else 'is '}{state}")
@@ -155,11 +152,7 @@ def _local_keys(store: Store) -> list[Key]:
 def _choose(
     options: Namespace, runs: Mapping[str, history.Record], known: Iterable[Key]
 ) -> tuple[list[Key], list[str]]:
-    """Return the artifacts that the arguments name, and those of runs that are not among `known`.
-
-    Raises:
-        ConfigError: an argument is neither a stage nor a run.
-    """
+    """Return the artifacts that the arguments name, and those of runs that are not among `known`."""
     planned = _planned(options) if set(options.words) & set(STAGES) else []
     chosen: list[Key] = []
     unknown: list[str] = []

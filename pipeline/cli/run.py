@@ -2,8 +2,8 @@
 
 from argparse import Namespace
 
-from pipeline.cli.command import Bounded, Commands, add_target, target_of
-from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.cli.command import Commands, add_target, bounded, target_of
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem, StoreError, report
 from pipeline.run.run import begin, prepare_plan
 from pipeline.store.attempt import is_held
 
@@ -21,7 +21,7 @@ def register(commands: Commands) -> None:
     add_target(parser)
     parser.add_argument(
         "--workers",
-        type=Bounded(1, 256),
+        type=bounded(1, 256),
         default=1,
         metavar="N",
         help="stages that may run at the same time",
@@ -40,8 +40,9 @@ def run(options: Namespace) -> int:
         return render(options)
     try:
         begun = begin(options.overrides, options.config_dir, target_of(options))
-    except SystemExit as exit:  # Luigi's command needs it; this one ends by itself
-        return int(exit.code or 0)
+    except REPORTED as error:
+        report(error)
+        return Exit.INVALID  # also if this machine cannot build what is missing: nothing was started
     if not begun.missing():
         begun.report()  # Luigi would do nothing else, and importing it would double the time
         return Exit.DONE

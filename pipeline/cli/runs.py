@@ -82,11 +82,7 @@ def runs(options: Namespace) -> int:
 
 
 def _parse_name(text: str) -> tuple[str, str]:
-    """Return run and name of --name RUN=NAME.
-
-    Raises:
-        ConfigError: the form is wrong, or commands would take the name for the newest run or an override.
-    """
+    """Return run and name of --name RUN=NAME; raise ConfigError if it is malformed."""
     selector, sign, name = text.partition("=")
     if not sign:
         rule = "must be RUN=NAME, or RUN= to remove the name"

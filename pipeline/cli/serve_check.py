@@ -5,7 +5,7 @@ import json
 import math
 from argparse import Namespace
 
-from pipeline.cli.command import Bounded, Commands, add_run, store_of
+from pipeline.cli.command import Commands, add_run, bounded, store_of
 from pipeline.config.load import derived_values
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
@@ -30,7 +30,7 @@ def register(commands: Commands) -> None:
     )
     add_run(parser, "last")
     parser.add_argument(
-        "--prompts", type=Bounded(1), metavar="N", help="the first N of evaluate's (default: all)"
+        "--prompts", type=bounded(1), metavar="N", help="the first N of evaluate's (default: all)"
     )
     parser.add_argument("--program", choices=("transformers", "vllm"), default="transformers")
 

@@ -4,7 +4,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.cli.command import Bounded, Commands, add_json, store_of
+from pipeline.cli.command import Commands, add_json, bounded, store_of
 from pipeline.config.load import load
 from pipeline.errors import Exit
 from pipeline.store import collect
@@ -32,7 +32,7 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument(
         "--keep",
-        type=Bounded(0),
+        type=bounded(0),
         default=5,
         metavar="N",
         help="newest runs to retain (default 5)",

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from pipeline.cli.command import Bounded, Commands, add_json, add_target, target_of
+from pipeline.cli.command import Commands, add_json, add_target, bounded, target_of
 from pipeline.errors import ConfigError, Problem
 from pipeline.sweep.build import Sweep
 
@@ -23,7 +23,7 @@ def register(commands: Commands) -> None:
     add_json(parser, "with --plan, a line per point")
     parser.add_argument(
         "--cards",
-        type=Bounded(1, 1 << 20),
+        type=bounded(1, 1 << 20),
         metavar="N",
         help="cards of this machine (default: largest point)",
     )

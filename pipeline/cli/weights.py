@@ -147,11 +147,7 @@ def run_tool(name: str, options: Namespace) -> int:
 
 
 def parse_ranks(text: str) -> list[int]:
-    """Parse ranks such as `0-7` or `0,2,5-7`.
-
-    Raises:
-        ArgumentTypeError: the text has another form or names too many ranks.
-    """
+    """Parse ranks such as `0-7` or `0,2,5-7`."""
     ranks: list[int] = []
     for part in text.split(","):
         match = RANKS.fullmatch(part)

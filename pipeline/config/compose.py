@@ -38,17 +38,10 @@ LAYOUTS = "grpoflow://layouts"
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """Compose conf/config.yaml with `overrides`, or return the cached result.
+    """Compose conf/config.yaml with Hydra's overrides into plain dicts, lists and scalars.
 
     Results are cached because importing Hydra takes longer than a run with nothing to do. The cache's key
-    covers everything that composition reads.
-
-    Args:
-        overrides: Hydra's grammar: `train.beta=0.02`, `model=qwen2_5_7b`, `+a=1`, `~b`.
-        config_dir: directory with the user's config groups, which add choices to the built-in ones.
-
-    Returns:
-        The resolved configuration as plain dicts, lists and scalars.
+    covers everything that composition reads. The groups in `config_dir` add choices to the built-in ones.
 
     Raises:
         NotComposed: an override is malformed, or names a choice or a key that does not exist.

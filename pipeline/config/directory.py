@@ -58,11 +58,7 @@ def _complete_dataset(dataset: dict[str, Any], typed: AbstractSet[str]) -> dict[
 
 
 def section(directory: Path, path: str, remedy: str) -> dict[str, Any]:
-    """Return the model section's keys from a directory's config.json, without token ids.
-
-    Raises:
-        ConfigError: there is no config.json, its family is unknown, or one of its keys is not supported.
-    """
+    """Return the model section's keys from a directory's config.json, or raise ConfigError."""
     try:
         config = read_json(directory / "config.json")
         if not isinstance(config, dict):

@@ -13,11 +13,7 @@ EXAMPLE = '["--a=b","c d"]'
 
 @functools.lru_cache(maxsize=1024)
 def parse(text: str) -> Any:
-    """Parse an override.
-
-    Raises:
-        NotComposed: it does not follow the grammar.
-    """
+    """Parse an override; raise NotComposed if it does not follow the grammar."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

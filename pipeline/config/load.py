@@ -22,15 +22,7 @@ from stages.fetch.sources import choose_source
 
 
 def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
-    """Compose, derive, type and check a configuration.
-
-    Args:
-        overrides: Hydra overrides.
-        config_dir: directory with the user's config groups.
-
-    Raises:
-        ConfigError: the configuration is invalid; lists all problems.
-    """
+    """Compose, derive, type and check a configuration; raise ConfigError with all its problems."""
     values = derived_values(overrides, config_dir)
     config = _with_absolute_checkouts(read(Config, values))
     if problems := rules.check(config):
@@ -50,11 +42,7 @@ def _with_absolute_checkouts(config: Config) -> Config:
 
 
 def derived_values(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """Return the composed configuration with derived values as plain data, without checking it.
-
-    Raises:
-        ConfigError: the configuration cannot be composed.
-    """
+    """Return the composed configuration with derived values as plain data, without checking it."""
     values = compose(overrides, config_dir)
     return derive(complete(values, overrides))
 

@@ -24,11 +24,7 @@ SLURM = ("sbatch", "squeue", "scancel", "scontrol")
 def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: int) -> Iterator[Problem]:
     """Yield a problem for each missing node, and for each file that a node is missing.
 
-    Args:
-        config: the run's configuration.
-        chosen: all engines of the run.
-        engine: the engine whose programs are started.
-        workers: number of cards that it occupies.
+    `engine` starts its programs on `workers` cards; `chosen` are all engines of the run.
     """
     settings, section, launcher = engine.settings(config), engine.settings_section, config.launcher
     joins_cluster = getattr(settings, "ray_address", None) is not None  # only its first node gets a script

@@ -37,11 +37,7 @@ def command(spec: StageSpec, store: Store) -> list[str]:
 def run(
     spec: StageSpec, slot: Attempt, launcher: LauncherConfig, stage: StageProcess, on_poll: Callable[[], None]
 ) -> Outcome:
-    """Prepare the program's files, run and watch it, and collect its results.
-
-    Raises:
-        LaunchError: one of these steps failed.
-    """
+    """Prepare the program's files, run and watch it, and collect its results."""
     module = _module(spec)
     work, logs = slot.work, next_logs(slot.logs)
     logs.mkdir()
@@ -80,11 +76,9 @@ def next_logs(directory: Path) -> Path:
 
 
 def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
-    """Write what `run` would start: the programs' files and one script per node. Starts nothing.
+    """Write what `run` would start: the programs' files and one script per node.
 
-    Returns:
-        The scripts, and True if all their inputs are in the store; the scripts contain the future paths of
-        those that are not.
+    Return the scripts, and True if all their inputs are in the store; otherwise they contain future paths.
     """
     written, complete = [], True
     for spec in (spec for spec in plan.requested if spec.stage.program is not None):

@@ -27,12 +27,9 @@ LOCAL = ("local", "local")
 
 
 def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
-    """Check everything that a stage of the plan would refuse.
+    """Raise ConfigError with all that a stage of the plan would refuse.
 
     A run repeats this after tokenize, because only then the number of rows is known.
-
-    Raises:
-        ConfigError: a stage would refuse its inputs; lists all problems.
     """
     complete = {spec.name: store.path(spec.key) for spec in plan.requested if store.problem(spec.key) is None}
     planned = Planned(

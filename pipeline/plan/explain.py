@@ -54,11 +54,8 @@ def explain(
 ) -> list[Row]:
     """Return one row per requested stage, in order.
 
-    Args:
-        plan: the plan.
-        store: the local store.
-        environment: reasons why this machine can run no stage.
-        remote: stage that need not be built here -> reason, and bytes that are pulled.
+    `environment` has reasons why this machine can run no stage. `remote` maps a stage that need not be built
+    here to the reason, and the bytes that are pulled.
     """
     rows: list[Row] = []
     running: set[str] = set()

@@ -157,12 +157,7 @@ def _sources(config: Config) -> tuple[Stage, ...]:
 
 
 def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
-    """Fingerprint every stage of a run.
-
-    Args:
-        config: the checked configuration.
-        digest: SHA-256 of a user's file.
-        target: requested stages; None for all.
+    """Fingerprint every stage of a run; `digest` returns the SHA-256 of a user's file.
 
     Raises:
         ConfigError: a user's file cannot be read, or `target` names a stage that this graph does not build.

@@ -59,11 +59,7 @@ class Key:
 
 
 def explain(path: str, config: Config) -> Key:
-    """Describe a key.
-
-    Raises:
-        ConfigError: the key does not exist.
-    """
+    """Describe a key; raise ConfigError if it does not exist."""
     owner, hint, value, markers = _walk(path, config)
     section, name = path.partition(".")[0], path.rpartition(".")[2]
     fingerprinted = not any(isinstance(marker, NotInIdentity) for marker in markers)

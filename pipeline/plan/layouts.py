@@ -63,15 +63,9 @@ class Choice:
 def find(
     overrides: Sequence[str], config_dir: Path | None = None
 ) -> tuple[list[Choice], dict[str, list[Problem]]]:
-    """Find all layouts of `cards` cards.
+    """Return the valid layouts, best first, and the problems of every other layout by its name.
 
-    Args:
-        overrides: Hydra overrides. Defaults are engine=mindrlhf, layout=named and cards=8; an explicit layout
-            is the only one checked.
-        config_dir: directory with the user's config groups.
-
-    Returns:
-        The valid layouts, best first, and the problems of every other layout by its name.
+    The defaults are engine=mindrlhf, layout=named and cards=8; an explicit layout is the only one checked.
 
     Raises:
         ConfigError: no layout is valid; has the problems of the one with the fewest.

@@ -45,15 +45,9 @@ def write_spec(
     output: Path | None = None,
     work: Path | None = None,
 ) -> list[str]:
-    """Write the spec of an entry point of `stages`; return the interpreter's arguments.
+    """Write spec.json for a stage, or a function outside the graph; return the interpreter's arguments.
 
-    Args:
-        directory: directory for spec.json and progress.jsonl.
-        entry: the stage, or a function outside the graph.
-        config: sections of the configuration.
-        inputs: input name -> directory.
-        output: directory for the artifact; default: `directory`.
-        work: directory for checkpoints; default: `directory`.
+    Checkpoints are written to `work` and the artifact to `output`; both are `directory` by default.
     """
     values = {"stage": entry, "config": config, "inputs": {name: str(path) for name, path in inputs.items()}}
     values |= {"output": str(output or directory), "work": str(work or directory)}

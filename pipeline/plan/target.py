@@ -23,11 +23,7 @@ class Target:
 
     @classmethod
     def parse(cls, until: str | None, only: Sequence[str], force: Sequence[str]) -> Target:
-        """Return the target of options that may be repeated and contain several names separated by commas.
-
-        Raises:
-            ConfigError: a name is empty.
-        """
+        """Return the target of options that may be repeated and contain several names separated by commas."""
         if until is not None:
             stage_names("--until", [until])
         return cls(until, stage_names("--only", only), stage_names("--force", force))
@@ -78,11 +74,7 @@ ALL_STAGES = Target()
 
 
 def stage_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the stage names of an option's values, which are separated by commas.
-
-    Raises:
-        ConfigError: a name is empty, for example the value of an unset shell variable.
-    """
+    """Return the stage names of an option's values, which are separated by commas; refuse empty ones."""
     for text in texts:
         if not all(name.strip() for name in text.split(",")):
             remedy = f"name a stage, or leave out {option}"

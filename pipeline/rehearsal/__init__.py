@@ -32,11 +32,7 @@ class Rehearsal(Protocol):
 
 
 def of(config: Config) -> dict[str, Rehearsal]:
-    """Return the rehearsals of a run, by name and in order.
-
-    Raises:
-        ConfigError: an engine of the run cannot be rehearsed.
-    """
+    """Return the rehearsals of a run, by name and in order; raise ConfigError if an engine has none."""
     modules = {}
     for engine in engines.parts(config):
         if engine.unrehearsed:

@@ -38,11 +38,7 @@ class Scratch:
         self.store.open()
 
     def plan(self, values: dict[str, Any]) -> Plan:
-        """Return the plan of a complete plain configuration (Config.plain()).
-
-        Raises:
-            ConfigError: the configuration breaks rules.
-        """
+        """Return the plan of a complete plain configuration (Config.plain())."""
         launcher = {**values["launcher"], **LOCAL}
         config = read(Config, {**values, "store": str(self.store.root), "launcher": launcher})
         if problems := list(rules.check(config)):
@@ -50,11 +46,7 @@ class Scratch:
         return plan(config, cached_digest)
 
     def write_model(self, run: Plan, small: dict[str, Any]) -> None:
-        """Write a random model of a small configuration with the run's tokenizer and vocabulary.
-
-        Raises:
-            InputError: the tokenizer is not supported, or has more ids than the vocabulary.
-        """
+        """Write a random model of a small configuration with the run's tokenizer and vocabulary."""
         model, tokenizer = read(ModelConfig, small["model"], "model"), tokenizer_directory(run)
         assert tokenizer is not None and model.path is not None  # refusals; shrink
         output = Path(model.path)
@@ -66,13 +58,7 @@ class Scratch:
     def build(self, plan: Plan, stage: str, **inputs: str) -> Path:
         """Build a stage unless its artifact exists; return the artifact's path.
 
-        Args:
-            plan: the plan that contains the stage.
-            stage: name of the stage.
-            inputs: input name -> stage whose artifact replaces the one in the plan.
-
-        Raises:
-            StageFailed: the stage failed.
+        `inputs` maps names of inputs to stages whose artifacts replace those in the plan.
         """
         spec = plan.spec(stage)
         replaced = {name: plan.spec(source).key for name, source in inputs.items()}
@@ -95,11 +81,7 @@ class Scratch:
         )
 
     def run_entry(self, plan: Plan, entry: str, inputs: Mapping[str, str], output: Path) -> None:
-        """Run a function of stages.__main__ outside the graph in a separate process.
-
-        Raises:
-            StageFailed: the stage failed.
-        """
+        """Run a function of stages.__main__ outside the graph in a separate process."""
         output.mkdir()
         paths = {name: self.store.path(plan.spec(stage).key) for name, stage in inputs.items()}
         command = write_spec(output, entry, plan.config.plain(), paths)
@@ -109,18 +91,9 @@ class Scratch:
             raise StageFailed(entry, f"exit code {error.exit_code}", error.log, error.tail) from error
 
     def kill(self, plan: Plan, stage: str, find: Callable[[Path], T | None]) -> T | None:
-        """Start a stage and kill its processes (SIGKILL) as soon as `find` returns a result.
+        """Start a stage and kill its processes (SIGKILL) as soon as `find` returns a result; return that.
 
-        Args:
-            plan: the plan that contains the stage.
-            stage: name of the stage.
-            find: function of the stage's work directory, called ten times a second.
-
-        Returns:
-            The result, or None if the stage had finished before.
-
-        Raises:
-            StageFailed: the stage failed by itself.
+        `find` gets the stage's work directory, ten times a second. Return None if the stage ended first.
         """
         killer = Killer(self.store.work_dir(plan.spec(stage).key), find)
         try:

@@ -44,19 +44,11 @@ def build(
     replaces: str | None = None,
     views: Callable[[StageSpec, Path], Mapping[str, Path]] | None = None,
 ) -> bool:
-    """Run a stage and commit its artifact, unless another process did so in the meantime.
+    """Run a stage and commit its artifact; return False if another process did so in the meantime.
 
-    Args:
-        spec: the stage.
-        store: store with its inputs, and for its artifact.
-        launcher: configuration for starting its processes.
-        display: display of its progress.
-        run: id of the run, whose record in the history the model card and the report show; empty: none.
-        replaces: manifest digest of an existing artifact to rebuild; None: an existing artifact is used.
-        views: downloads the required files of remote-only inputs below a directory; input stage -> directory.
-
-    Returns:
-        True if the stage ran here; False if another process built the artifact in the meantime.
+    The model card and the report show the record of `run` in the history. `replaces` is the manifest digest
+    of an existing artifact to rebuild. `views` downloads the required files of remote-only inputs below a
+    directory, and returns input stage -> directory.
 
     Raises:
         StageFailed: the stage failed, or ended without a required file; nothing is committed, and checkpoints
@@ -96,8 +88,7 @@ def build(
 def _check_inputs(spec: StageSpec, store: Store, downloaded: Mapping[str, Path]) -> None:
     """Compare the digests of all input files, which the stage reads anyway, with their manifests.
 
-    Raises:
-        StageFailed: an input is damaged; it is moved to quarantine, so that the next run rebuilds it.
+    A damaged input is moved to quarantine, so that the next run rebuilds it; this run fails.
     """
     for name, key in spec.inputs.items():
         problem = None if key.stage in downloaded else store.problem(key, deep=True)
@@ -109,11 +100,7 @@ def _check_inputs(spec: StageSpec, store: Store, downloaded: Mapping[str, Path])
 
 
 def _check_external(spec: StageSpec, store: Store) -> None:
-    """Check that the user's files still have the digests in the fingerprint.
-
-    Raises:
-        StageFailed: a file was changed or removed.
-    """
+    """Raise StageFailed if the user's files do not have the digests in the fingerprint any more."""
     for path, planned in spec.external.items():
         try:
             is_same = cached_digest(Path(path)) == planned

@@ -25,10 +25,7 @@ SECTIONS = ("dataset", "tokenize", "reward", "seed")
 def try_rewards(plan: Plan, store: Store) -> None:
     """Run the user's reward functions on a few completions, unless the same code passed on the same data.
 
-    Do nothing if the dataset is not available yet.
-
-    Raises:
-        ConfigError: a function can't be imported, or fails.
+    Do nothing if the dataset is not available yet; raise ConfigError if a function fails.
     """
     if all(name in BUILTIN for name in plan.config.reward.functions):
         return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +13,18 @@ from launch.machine import environment
 from pipeline import engines
 from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
-from pipeline.errors import REPORTED, ConfigError, Exit, RemoteError, StoreError, check_working_directory
+from pipeline.errors import REPORTED, ConfigError, RemoteError, StoreError
 from pipeline.fingerprint import cached_digest
 from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
-from pipeline.run import notify, signals, summary
+from pipeline.run import notify, summary
 from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
 from pipeline.store.store import Key, Store
-from pipeline.terminal import console, install_streams
+from pipeline.terminal import console
 from stages.base.redact import redact
 
 if TYPE_CHECKING:
@@ -40,17 +39,8 @@ def prepare_plan(
 ) -> tuple[Plan, Store]:
     """Compose and check the configuration, and plan; write nothing but the digest cache.
 
-    Args:
-        overrides: Hydra overrides.
-        config_dir: directory with the user's config groups.
-        weights: require weights in model.path; False: config.json and tokenizer are enough.
-        target: requested stages; None: the entire graph.
-
-    Returns:
-        The plan, and the configured store, which may not exist yet.
-
-    Raises:
-        ConfigError: the configuration is invalid.
+    Without `weights`, config.json and tokenizer in model.path are enough. The store may not exist yet. Raise
+    ConfigError if the configuration is invalid.
     """
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
@@ -68,26 +58,10 @@ def first_digest(root: Path, key: Key) -> str | None:
     return Store(root).manifest_digest(key)
 
 
-@contextlib.contextmanager
-def exit_if_invalid() -> Iterator[None]:
-    """Print reported errors of the code inside, and end the process with exit code 2."""
-    try:
-        yield
-    except REPORTED as error:
-        install_streams()
-        for message in error.problems if isinstance(error, ConfigError) else [error]:
-            print(f"error: {message}", file=sys.stderr)
-        sys.exit(Exit.INVALID)
-
-
 def begin(overrides: Sequence[str], config_dir: Path | None, target: Target) -> Run:
-    """Compose, plan and begin a run; end the process on invalid input."""
-    signals.install()
-    with exit_if_invalid():
-        check_working_directory()
-        planned, store = prepare_plan(overrides, config_dir, target=target)
-        run = Run(planned, store, overrides, config_dir=config_dir)
-    return run
+    """Compose, plan and begin a run; raise an error in REPORTED if it is invalid."""
+    planned, store = prepare_plan(overrides, config_dir, target=target)
+    return Run(planned, store, overrides, config_dir=config_dir)
 
 
 class Run:
@@ -104,13 +78,8 @@ class Run:
     ) -> None:
         """Check that this machine can run `plan`, and record the start of the run.
 
-        Args:
-            plan: the graph and its requested stages.
-            store: the artifact store.
-            overrides: overrides to record in the history.
-            label: prefix of progress lines of a sweep point; empty for a single run.
-            connections: connections of the sweep, to which this run adds its own.
-            config_dir: directory with the user's config groups, to record in the history.
+        `overrides` and `config_dir` are recorded. A sweep point has a `label`, the prefix of its progress
+        lines, and shares the `connections` of the sweep, to which it adds its own.
 
         Raises:
             LaunchError, ConfigError: this machine cannot build what is missing.
@@ -146,11 +115,7 @@ class Run:
                 self._record_start(overrides, lease)
 
     def _check_machine(self, to_build: Sequence[StageSpec], label: str) -> None:
-        """Check that this machine can build stages, and print the plan's warnings.
-
-        Raises:
-            LaunchError, ConfigError: a requirement is missing, or a reward function fails.
-        """
+        """Raise an error if this machine cannot build the stages; print the plan's warnings."""
         plan = self.plan
         if problems := environment.problems():
             raise LaunchError("\n".join(problems))

@@ -70,14 +70,9 @@ class Sharing:
     def __init__(
         self, plan: Plan, missing: Sequence[StageSpec], store: Store, display: Display, connection: Connection
     ) -> None:
-        """Find the artifacts that the remote has.
+        """Find the artifacts that the remote has among the `missing` stages of a plan.
 
-        Args:
-            plan: the run's plan.
-            missing: its stages without artifacts in the store.
-            store: the local store.
-            display: display of the run; the points of a sweep (with a label) pull all artifacts.
-            connection: connection to the remote.
+        The points of a sweep, whose display has a label, pull all of them completely.
         """
         self.connection, self._remote = connection, connection.remote
         self._store, self._display = store, display

@@ -34,11 +34,6 @@ class Garbage:
 def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
     """Return the directories that no retained run needs, and remove them if `delete` is True.
 
-    Args:
-        store: the store.
-        keep: number of newest runs to retain; runs with the same artifacts count once.
-        delete: remove the directories.
-
     Raises:
         StoreError: the history is incomplete (nothing is removed then), or the store cannot be read or
             written.

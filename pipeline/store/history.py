@@ -82,21 +82,13 @@ class Record:
         return "" if self.ended is None else duration(self.ended - self.started)
 
     def artifact(self, stage: str) -> str:
-        """Return STAGE/FIRST-16-DIGITS of a stage.
-
-        Raises:
-            ConfigError: the run has no such stage.
-        """
+        """Return STAGE/FIRST-16-DIGITS of a stage; raise ConfigError if the run does not have it."""
         if stage not in self.artifacts:
             raise ConfigError([Problem("RUN", self.id, f"has no stage {stage}", "see `grpoflow show RUN`")])
         return self.artifacts[stage]
 
     def section(self, name: str) -> dict[str, Any]:
-        """Return a section of the run's configuration.
-
-        Raises:
-            ConfigError: the record does not contain the section.
-        """
+        """Return a section of the run's configuration; raise ConfigError if the record does not have it."""
         values = self.config.get(name)
         if not isinstance(values, dict):
             rule = f"its record in {FILE} holds no section {name}"
@@ -158,17 +150,9 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(5).hex()}"
 
 
-def record(store: Path, run: str, event: str, **values: Any) -> float:
-    """Append an event, with secrets redacted, in a single write, so that lines of processes do not mix.
-
-    Returns:
-        The event's Unix time, seconds.
-
-    Raises:
-        StoreError: the history cannot be written.
-    """
-    now = time.time()
-    line = json.dumps({"run": run, "event": event, "time_s": now, **redacted(values)})
+def record(store: Path, run: str, event: str, **values: Any) -> None:
+    """Append an event, with secrets redacted, in a single write, so that lines of processes do not mix."""
+    line = json.dumps({"run": run, "event": event, "time_s": time.time(), **redacted(values)})
     with store_errors(store / FILE):
         descriptor = os.open(store / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o664)
         try:
@@ -179,15 +163,10 @@ def record(store: Path, run: str, event: str, **values: Any) -> float:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(store / FILE))
         finally:
             os.close(descriptor)
-    return now
 
 
 def runs(store: Path) -> dict[str, Record]:
-    """Return all runs by id, oldest first; truncated and malformed lines are ignored.
-
-    Raises:
-        StoreError: the history exists but cannot be read.
-    """
+    """Return all runs by id, oldest first; truncated and malformed lines are ignored."""
     records = parse(read_lines(store))
     unfinished = [run for run in records.values() if run.state == "died"]
     leased = {lease: is_leased(store, lease) for lease in {run.lease for run in unfinished}}
@@ -197,11 +176,7 @@ def runs(store: Path) -> dict[str, Record]:
 
 
 def read_lines(store: Path) -> list[str]:
-    """Return the lines of a store's history; none if there is no history.
-
-    Raises:
-        StoreError: the history exists but cannot be read.
-    """
+    """Return the lines of a store's history; none if there is no history."""
     try:
         return read_bytes(store / FILE).decode("utf-8", "replace").split("\n")
     except FileNotFoundError:
@@ -249,24 +224,14 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
 
 
 def find(store: Path, selector: str) -> Record:
-    """Return a run of a store by id, unique prefix of an id, name, or `last`.
-
-    Raises:
-        ConfigError: no run or several runs match.
-    """
+    """Return a run of a store by id, unique prefix of an id, name, or `last` (see `select`)."""
     return select(runs(store), selector, str(store))
 
 
 def select(known: Mapping[str, Record], selector: str, where: str = "the history") -> Record:
     """Return the run among `known` with this id, unique prefix of an id or name, or the `last` run.
 
-    Args:
-        known: runs by id, oldest first.
-        selector: id, prefix, name or `last`.
-        where: where the runs come from, for error messages.
-
-    Raises:
-        ConfigError: no run or several runs match, or the selector is empty.
+    Raise ConfigError if no run or several runs match.
     """
     if not selector:
         remedy = "give an id, the beginning of one, a name, or last"

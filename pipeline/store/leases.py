@@ -30,16 +30,10 @@ class AlreadyLocked(Exception):
 def locked(
     file: Path, store: Path, wait: bool = True, patience_s: float = 0.0
 ) -> AcquireReturnProxy[BaseFileLock]:
-    """Acquire a lock; the end of a `with` statement releases it.
-
-    Args:
-        file: the lock file; created if it is missing, and never removed.
-        store: the store's directory, for error messages.
-        wait: wait until the lock is free.
-        patience_s: longest time to wait if `wait` is False.
+    """Acquire a lock; the end of a `with` statement releases it. The file is created, and never removed.
 
     Raises:
-        AlreadyLocked: another process holds the lock.
+        AlreadyLocked: another process holds the lock, for `patience_s` if `wait` is False.
         StoreError: the store cannot be written.
     """
     from filelock import FileLock, Timeout  # the import takes 60 ms, and most commands need no lock

@@ -78,11 +78,7 @@ class Manifest:
 
     @classmethod
     def read(cls, file: Path) -> Manifest:
-        """Read a manifest and check its format.
-
-        Raises:
-            StoreError: the file is missing or malformed.
-        """
+        """Read a manifest; raise StoreError if it is missing or malformed."""
         try:
             return cls.from_json(read_json(file))
         except FileNotFoundError as error:
@@ -92,11 +88,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, values: Any) -> Manifest:
-        """Create a manifest from its JSON value.
-
-        Raises:
-            ValueError: the value is malformed.
-        """
+        """Create a manifest from its JSON value; raise ValueError if it is malformed."""
         try:
             manifest = read(cls, values)
         except (ConfigError, RecursionError) as error:
@@ -113,11 +105,7 @@ class Manifest:
 
 
 def manifest_damage(error: StoreError, where: Path) -> str:
-    """Return the damage that an error of reading a manifest shows.
-
-    Raises:
-        StoreError: it shows none (see `unreadable`).
-    """
+    """Return the damage that an error of reading a manifest shows; raise StoreError if it shows none."""
     if isinstance(error.__cause__, OSError):
         unreadable(error.__cause__, where)
     return str(error)
@@ -130,11 +118,7 @@ class Store:
         self.root = root.absolute()
 
     def open(self) -> None:
-        """Create the store's directory and check that it is writable.
-
-        Raises:
-            StoreError: it cannot be created or written.
-        """
+        """Create the store's directory; raise StoreError if it cannot be written."""
         with store_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             probe = self.root / f".probe-{os.urandom(4).hex()}"
@@ -165,10 +149,8 @@ class Store:
     def problem(self, key: Key, deep: bool = False) -> str | None:
         """Return None if the artifact is complete, otherwise a description of the problem.
 
-        Args:
-            key: the artifact.
-            deep: compare every file's digest; otherwise names, sizes and the digests of small files
-                (results, configurations and indices).
+        Compared are names, sizes and the digests of small files (results, configurations, indices); with
+        `deep` all digests.
 
         Raises:
             StoreError: the artifact cannot be read for a reason that says nothing about its content,
@@ -196,11 +178,7 @@ class Store:
         return None
 
     def manifest(self, key: Key) -> Manifest:
-        """Read an artifact's manifest.
-
-        Raises:
-            StoreError: it is missing, malformed, or belongs to another fingerprint.
-        """
+        """Read an artifact's manifest; raise StoreError if it is missing, malformed or another artifact's."""
         file = self.path(key) / MANIFEST
         manifest = Manifest.read(file)
         if manifest.fingerprint != key.fingerprint or manifest.stage != key.stage:
@@ -276,11 +254,7 @@ class Store:
         return final
 
     def quarantine(self, key: Key) -> Path | None:
-        """Move an artifact to quarantine, where it stays until `gc --delete`.
-
-        Returns:
-            Its new path; None if it does not exist.
-        """
+        """Move an artifact to quarantine until `gc --delete`; return its new path, or None if absent."""
         return self.quarantine_path(self.path(key), key.flat)
 
     def quarantine_path(self, path: Path, name: str) -> Path | None:

@@ -32,10 +32,7 @@ def verify(
 ) -> Iterator[Finding]:
     """Yield the findings about all artifacts, then those about checkpoints of unfinished attempts.
 
-    Args:
-        store: the store.
-        deep: compare the digests of all files; otherwise sizes, and digests of small files.
-        on_artifact: callback before each check, for progress.
+    With `deep` the digests of all files are compared; otherwise sizes, and digests of small files.
     """
     for path in artifacts(store):
         on_artifact(path)
@@ -79,11 +76,7 @@ def quarantine(store: Store, finding: Finding) -> Path | None:
 
 
 def _problem(store: Store, path: Path, deep: bool) -> str | None:
-    """Return what is wrong with an artifact, or None.
-
-    Raises:
-        StoreError: it cannot be read for a reason that says nothing about its content.
-    """
+    """Return what is wrong with an artifact, or None; raise StoreError if it cannot be read."""
     try:
         manifest = Manifest.read(path / MANIFEST)
     except StoreError as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.sections import RemoteConfig
-from pipeline.errors import REPORTED, ConfigError, Exit, NotComposed, store_errors
+from pipeline.errors import REPORTED, Exit, NotComposed, store_errors
 from pipeline.fingerprint import canonical
 from pipeline.plan import checks
 from pipeline.plan.graph import Plan
@@ -60,11 +60,7 @@ class Sweep:
     ) -> None:
         """Plan the points, and print the warnings and the reasons of points that are left out.
 
-        Args:
-            overrides: Hydra overrides, of which some have several values.
-            config_dir: directory with the user's config groups.
-            target: requested stages of each point.
-            cards: number of cards of this machine; None for as many as the largest point needs.
+        `cards` is the number of cards of this machine; None for as many as the largest point needs.
 
         Raises:
             ConfigError: a point cannot be composed, or points differ in a key that they must share.
@@ -142,7 +138,7 @@ class Sweep:
         except NotComposed:
             raise
         except REPORTED as error:
-            point.state, point.message = "invalid", message_of(error)
+            point.state, point.message = "invalid", "; ".join(str(error).splitlines())
             return None
         needed = plan.config.cards
         if self._cards is not None and needed > self._cards:
@@ -171,7 +167,7 @@ class Sweep:
             plan, label = self._plans[point.number], f"[{point.number}] "
             run = Run(plan, self._store, point.overrides, label, connections, self._config_dir)
         except REPORTED as error:
-            point.state, point.message = "invalid", message_of(error)
+            point.state, point.message = "invalid", "; ".join(str(error).splitlines())
         else:
             self._runs[point.number], point.run = run, run.id
 
@@ -226,11 +222,6 @@ class Sweep:
         print(f"sweep {self.id}: {len(points)} points ({counts})")
         print(f"table {directory / 'table.csv'}")
         print(f"page {directory / 'index.html'}")
-
-
-def message_of(error: Exception) -> str:
-    """Return the problems of an error in one line."""
-    return "; ".join(map(str, error.problems)) if isinstance(error, ConfigError) else str(error)
 
 
 def replace_file(file: Path, text: str) -> None:

@@ -11,14 +11,7 @@ from stages.report.artifacts import Run
 
 
 def page(values: Mapping[str, Any], points: Sequence[Point], store: Path, config_dir: Path | None) -> str:
-    """Return the page as HTML.
-
-    Args:
-        values: content of sweep.json.
-        points: its points.
-        store: the store's directory.
-        config_dir: directory with the user's config groups.
-    """
+    """Return the page as HTML; `values` is the content of sweep.json."""
     keys = varied(points)
     named = dict.fromkeys(name for point in points for name in point.artifacts.values())
     artifacts = Run.load({name: store / name for name in named if (store / name).is_dir()})

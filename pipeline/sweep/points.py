@@ -168,11 +168,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def check_shared_keys(plans: Iterable[Plan]) -> None:
-    """Compare each plan's configuration with the first one that has the same artifacts.
-
-    Raises:
-        ConfigError: a key outside the fingerprints has different values.
-    """
+    """Raise ConfigError if plans with the same artifacts differ in a key outside the fingerprints."""
     configs: dict[tuple[str, ...], Config] = {}
     keys: set[str] = set()
     for plan in plans:

@@ -88,11 +88,7 @@ def _equal(value: str, token: str) -> bool:
 
 
 def listen(root: Path, access: Access, port: int) -> ThreadingHTTPServer:
-    """Listen on a port of 127.0.0.1 (0: any free one).
-
-    Raises:
-        ConfigError: the port cannot be used.
-    """
+    """Listen on a port of 127.0.0.1 (0: any free one); raise ConfigError if it cannot be used."""
     handler: Any = functools.partial(Pages, root=root, access=access)
     try:
         return ThreadingHTTPServer((LOOPBACK, port), handler)

@@ -20,17 +20,11 @@ PUSHES = 3
 """A push whose files are deleted by gc meanwhile starts again, this often at most."""
 
 
-def push(remote: Remote, store: Store, key: Key, on_size: OnSize = lambda size: None) -> int:
-    """Copy an artifact to the remote, without the files that are there already.
+def push(remote: Remote, store: Store, key: Key) -> int:
+    """Copy an artifact to the remote, without the files that are there already; return the bytes sent.
 
     The manifest is written in any case, last, which makes the artifact too young for any gc that lists it
     later. The files are then checked once more, because a gc may have been deleting them.
-
-    Returns:
-        Bytes of the files that were sent.
-
-    Raises:
-        StoreError: the artifact is not what was committed.
     """
     copy, content = from_store(store, key)
     files, sent = copy.manifest.files, 0
@@ -46,7 +40,7 @@ def push(remote: Remote, store: Store, key: Key, on_size: OnSize = lambda size: 
 
     for _ in range(PUSHES):
         names = [name for name in missing(remote, copy) if name != MANIFEST]
-        sent += sum(remote.map(upload, names, on_size))
+        sent += sum(remote.map(upload, names))
         remote.write(f"{copy.path}/{MANIFEST}", content)
         if not missing(remote, copy):
             return sent
@@ -62,12 +56,8 @@ def pull(
 ) -> bool:
     """Copy an artifact into the store and commit it; files of an interrupted pull are reused.
 
-    Returns:
-        True if it was pulled; False if the store has it already or the remote does not.
-
-    Raises:
-        Refused: all copies of the remote are damaged or malicious.
-        StoreError: the store cannot be written.
+    Return False if the store has it already or the remote does not. Raise Refused if all copies of the remote
+    are damaged or malicious.
     """
     with store.lock(key, on_wait):
         if store.problem(key) is None:
@@ -103,9 +93,7 @@ def download(
 ) -> None:
     """Write files of a copy into a directory, where only files with the manifest's digests appear.
 
-    Raises:
-        Refused: the remote sends other bytes, twice.
-        StoreError: the directory cannot be written.
+    Raise Refused if the remote sends other bytes, twice.
     """
     parts = directory.with_name(f"{directory.name}.parts")
 
