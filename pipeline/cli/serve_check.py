@@ -12,14 +12,12 @@ from pipeline.store import history
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
 from stages.grpo.config import RolloutConfig
-from stages.report.text import neutral, shorten
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import are_right
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import ground_truth
 
 READS = ("export", "evaluate", "fetch_dataset", "tokenize")
-SHOWN = 3  # held-out prompts that are printed with their answers
 
 
 def register(commands: Commands) -> None:
@@ -63,8 +61,6 @@ def serve(options: Namespace) -> int:
     except Exception as error:  # another program's errors are of any kind
         cause = f"{type(error).__name__}: {error}"
         raise StoreError(f"{inputs['export']}: does not serve: {cause}") from error
-    for row, answer in list(zip(rows, answers, strict=True))[:SHOWN]:
-        print(f"prompt  {_shown(row.prompt)}\nanswer  {_shown(answer)}")
     lines = (inputs["evaluate"] / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     equal = [json.loads(line)["after"] == answer for line, answer in zip(lines, answers, strict=False)]
     solutions = [ground_truth(row, dataset, tokenize) for row in rows]
@@ -86,7 +82,3 @@ def differs(right: int, total: int, expected: float) -> bool:
     """
     share = (expected * total + 2) / (total + 4)
     return abs(right / total - expected) > 2 * math.sqrt(share * (1 - share) / (total + 4))
-
-
-def _shown(text: str) -> str:
-    return neutral(shorten(text.strip(), 300)).replace("\n", " ⏎ ")

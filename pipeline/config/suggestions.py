@@ -70,10 +70,15 @@ def for_choice(group: str, value: str, choices: Sequence[str]) -> str:
         return f"a directory is remote=file://{Path(value).expanduser().absolute()}"
     if group == "reward" and value in BUILTIN:
         return f"a reward function is reward.functions=[{value}]"
-    known = f"known: {', '.join(choices)}"
     if group in ("model", "dataset") and "/" in value:
         directory = f"a directory is {group}.path=DIR"
         hub = f"; a repository of the hub is {group}=NAME {group}.hub.id={value}"
-        return f"{directory}{hub if group == 'model' else ''}; {known}"
-    near = difflib.get_close_matches(value.lower().replace(".", "_").replace("-", "_"), choices, n=1)
-    return f"did you mean {group}={near[0]}? {known}" if near else known
+        return f"{directory}{hub if group == 'model' else ''}; known: {', '.join(choices)}"
+    return nearest(value.lower().replace(".", "_").replace("-", "_"), choices, f"{group}=")
+
+
+def nearest(value: str, choices: Sequence[str], prefix: str = "") -> str:
+    """Return all choices as a remedy, and the nearest one if there is any."""
+    near = difflib.get_close_matches(value, choices, n=1)
+    known = f"known: {', '.join(choices)}"
+    return f"did you mean {prefix}{near[0]}? {known}" if near else known

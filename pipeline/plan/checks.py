@@ -4,12 +4,14 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from launch.errors import LaunchError
+from launch.machine import environment
 from launch.machine.memory import memory_bytes
 from pipeline import engines
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
 from pipeline.plan import checkouts
-from pipeline.plan.graph import Plan
+from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages.catalog import STAGES
 from stages.fetch.config import source_warnings
@@ -57,6 +59,15 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
                 problems += checkouts.problems(engine, plan.config)
     if problems:
         raise ConfigError(problems)
+
+
+def check_machine(plan: Plan, to_build: Sequence[StageSpec]) -> None:
+    """Raise an error if this machine cannot build stages; `plan` and `run --render` do without this."""
+    if problems := environment.problems():
+        raise LaunchError("\n".join(problems))
+    starts_engine = any(spec.stage.program is not None for spec in to_build)
+    if starts_engine and (missing := list(engines.needs(plan.config))):
+        raise ConfigError(missing)
 
 
 def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:

@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import dataclasses
-import difflib
 import functools
 import inspect
 import re
@@ -17,7 +16,7 @@ from typing import Any
 from annotated_types import Ge, Gt, Le, Lt
 
 from pipeline import engines
-from pipeline.config import rules
+from pipeline.config import rules, suggestions
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
@@ -129,9 +128,7 @@ def _walk(path: str, config: Config) -> tuple[Any, Any, Any, list[Any]]:
         inner = _dataclass(hint, value)
         if inner is None or step not in field_types(inner):
             known = [*flat(config.plain()), *field_types(Config)]
-            near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
-            remedy = f"did you mean {near[0]}?" if near else "see `grpoflow config`"
-            raise ConfigError([Problem("--explain", path, "unknown key", remedy)])
+            raise ConfigError([Problem("--explain", path, "unknown key", suggestions.for_key(path, known))])
         owner, hint = inner, field_types(inner)[step]
         value = None if value is None else getattr(value, step)
         if typing.get_origin(hint) is typing.Annotated:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.config import suggestions
 from pipeline.errors import ConfigError, Problem
 from stages.base.graph import Stage
 
@@ -85,8 +85,6 @@ def stage_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
 def _unknown(option: str, name: str, graph: Sequence[Stage]) -> Problem | None:
     names = [stage.name for stage in graph]
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        known = f"known: {', '.join(names)}"
-        return Problem(option, name, "no such stage", f"did you mean {near[0]}? {known}" if near else known)
+        return Problem(option, name, "no such stage", suggestions.nearest(name, names))
     why = graph[names.index(name)].skipped
     return None if why is None else Problem(option, name, f"is left out of this run: {why}", "name another")

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.errors import LaunchError
-from launch.machine import environment
-from pipeline import engines
 from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
-from pipeline.errors import REPORTED, ConfigError, RemoteError, StoreError
+from pipeline.errors import REPORTED, RemoteError, StoreError
 from pipeline.fingerprint import cached_digest
 from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec, plan
@@ -105,7 +102,10 @@ class Run:
             copies = {*self.sharing.remote_only, *self.sharing.to_pull}
             to_build = [spec for spec in missing if spec.name not in copies]
         if to_build:
-            self._check_machine(to_build, label)
+            checks.check_machine(plan, to_build)
+            if not label:  # a sweep prints the warnings of all points itself, once each
+                self._warn(to_build)
+            try_rewards(plan, store)
         store.open()
         if not missing and not label and not leases.is_locked(store.root / leases.RUNS_LOCK):
             self._record_start(overrides, self.id)  # ends at once, so it needs no lease
@@ -114,21 +114,13 @@ class Run:
                 lease, self._lock = leases.share(store.root, self.id)
                 self._record_start(overrides, lease)
 
-    def _check_machine(self, to_build: Sequence[StageSpec], label: str) -> None:
-        """Raise an error if this machine cannot build the stages; print the plan's warnings."""
-        plan = self.plan
-        if problems := environment.problems():
-            raise LaunchError("\n".join(problems))
-        starts_engine = any(spec.stage.program is not None for spec in to_build)
-        if starts_engine and (missing := list(engines.needs(plan.config))):
-            raise ConfigError(missing)
-        if not label:  # a sweep prints the warnings of all points itself, once each
-            for note in plan.notes:
-                print(f"note: {note}", file=sys.stderr, flush=True)
-            shortages = filter(None, (disk_shortage(spec, self.store) for spec in to_build))
-            for warning in (*checks.warnings(plan, self.store), *shortages):
-                print(f"warning: {warning}", file=sys.stderr, flush=True)
-        try_rewards(plan, self.store)
+    def _warn(self, to_build: Sequence[StageSpec]) -> None:
+        """Print the plan's notes and warnings."""
+        for note in self.plan.notes:
+            print(f"note: {note}", file=sys.stderr, flush=True)
+        shortages = filter(None, (disk_shortage(spec, self.store) for spec in to_build))
+        for warning in (*checks.warnings(self.plan, self.store), *shortages):
+            print(f"warning: {warning}", file=sys.stderr, flush=True)
 
     def _record_start(self, overrides: Sequence[str], lease: str) -> None:
         """Write the start of the run to the history."""
