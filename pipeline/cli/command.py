@@ -6,11 +6,9 @@ import argparse
 import re
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pipeline.config.load import load
-from pipeline.errors import store_errors
 from pipeline.plan.target import Target
 from pipeline.store.store import Store
 
@@ -134,11 +132,6 @@ def read_configuration(options: Namespace) -> None:
 def target_of(options: Namespace) -> Target:
     """Return the stages that the options request."""
     return Target.parse(options.until, options.only, options.force)
-
-
-def output_errors(out: Path) -> AbstractContextManager[None]:
-    """Return a context manager that reports failed system calls of a tool that writes to a directory."""
-    return store_errors(out, "choose another directory")
 
 
 def store_of(options: Namespace) -> Store:

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pipeline import engines
-from pipeline.cli.command import Commands, output_errors
+from pipeline.cli.command import Commands
 from pipeline.config.load import derived_values
-from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.errors import ConfigError, Exit, Problem, store_errors
 from pipeline.terminal import as_json
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
@@ -50,7 +50,7 @@ def tokenize(options: Namespace) -> int:
     # Token ids of the section apply. Its shape does not: the default model is not the tokenizer's.
     model = replace(read(ModelConfig, values["model"], "model"), vocab_size=sys.maxsize)
     encoder = make_encoder(options.tokenizer, model, dataset, config)
-    with output_errors(options.out):
+    with store_errors(options.out, "choose another directory"):
         cards = tokenize_path(encoder, options.input, options.out, sft=options.sft)
     print(as_json(cards, default=asdict))
     return Exit.DONE

@@ -18,7 +18,6 @@ from stages.catalog import STAGES
 
 POLL_S = 0.3
 MAX_BYTES = 1 << 26
-DECODER = codecs.getincrementaldecoder("utf-8")
 
 
 def register(commands: Commands) -> None:
@@ -88,7 +87,8 @@ class Printer:
     def __init__(self) -> None:
         self._file: Path | None = None
         self._end = 0
-        self._decoder = DECODER("replace")  # a character may arrive in two parts
+        # a character may arrive in two parts
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def show(self, file: Path) -> None:
         """Print the new part of a log; a log that differs from the last one is printed from its start."""

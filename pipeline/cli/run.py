@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+from pipeline import engines
 from pipeline.cli.command import Commands, add_target, bounded, target_of
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem, StoreError, report
 from pipeline.run.run import begin, prepare_plan
@@ -67,7 +68,7 @@ def render(options: Namespace) -> int:
         if is_held(work):  # start.json records the results that exist before the program starts
             raise StoreError(f"{work}: a run uses these files now, and --render would replace them; wait")
     scripts, ready = program.write_files(planned, store)
-    for note in planned.notes:
+    for note in engines.notes(planned.config):
         print(f"note: {note}")
     if not ready:
         print("note: its inputs are not in the store yet; `grpoflow run` makes them before the engine starts")

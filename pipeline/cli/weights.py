@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from pipeline.cli.command import Commands, output_errors
+from pipeline.cli.command import Commands
 from pipeline.config.load import derived_values
-from pipeline.errors import Exit
+from pipeline.errors import Exit, store_errors
 from pipeline.terminal import console
 from stages.base.files import shown_bytes
 from stages.base.layout import ROLES, RoleLayout
@@ -125,7 +125,7 @@ def strategy(options: Namespace) -> int:
     for warning in warnings(model, layout):
         print(f"warning: {path}: {warning}", file=sys.stderr)
     role = options.role if options.names == "mindrlhf" else None
-    with output_errors(options.out):
+    with store_errors(options.out, "choose another directory"):
         write_strategy(model, layout, options.out, path, role)
     print(f"{options.out}: strategy files of {layout.cards} ranks, {layout.name}")
     return Exit.DONE
@@ -138,7 +138,7 @@ def run_tool(name: str, options: Namespace) -> int:
     arguments = {key: getattr(options, key) for key in (*tool.paths, *tool.options)}
     if text := unused_index(arguments.get("reference", options.source)):
         print(f"warning: {text}", file=sys.stderr)
-    with output_errors(options.out), _progress(name) as progress:
+    with store_errors(options.out, "choose another directory"), _progress(name) as progress:
         function(**arguments, progress=progress)
     files = [file for file in options.out.rglob("*") if file.is_file()]
     size = shown_bytes(sum(file.stat().st_size for file in files))

@@ -60,11 +60,11 @@ def needs(config: Config) -> Iterator[Problem]:
             yield from machines.problems(config, chosen(config), engine, cards)
 
 
-def notes(config: Config) -> tuple[str, ...]:
-    """Return the notes that a plan shows below its stages."""
+def notes(config: Config) -> list[str]:
+    """Return the notes that are shown below a plan's stages."""
     lines = [note for engine in chosen(config)[::-1] for note in engine.all_notes(config)]
     if config.launcher.name == "local":  # nothing to share between nodes
-        return tuple(lines)
+        return lines
     from pipeline.engines import machines
 
-    return (*lines, *machines.notes(config, chosen(config)))
+    return [*lines, *machines.notes(config, chosen(config))]

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from pipeline import engines
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.plan.graph import Plan, StageSpec
@@ -107,7 +108,7 @@ def as_json(
         "stages": stages,
         "memory": [role.to_json() for role in memory],
         "warnings": list(warnings),
-        "notes": list(plan.notes),
+        "notes": engines.notes(plan.config),
     }
 
 
@@ -141,7 +142,7 @@ def show(
         console.print(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
     for warning in warnings:
         console.print(f"warning: {warning}", markup=False)
-    for note in plan.notes:
+    for note in engines.notes(config):
         console.print(f"note: {note}")
 
 

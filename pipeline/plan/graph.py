@@ -53,8 +53,6 @@ class Plan:
     specs: tuple[StageSpec, ...]
     skipped: Mapping[str, str]
     """Stage -> reason why it is left out."""
-    notes: tuple[str, ...] = ()
-    """Notes that a plan shows below its stages."""
     target: Target = ALL_STAGES
     names: frozenset[str] | None = None
     """Names of the requested stages; None for all."""
@@ -187,7 +185,7 @@ def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
             {f"{index}:{path.name}": external[str(path)] for index, path in enumerate(stage.external)},
         )
         specs[stage.name] = StageSpec(stage, Key(stage.name, digits), version, part, inputs, external)
-    return Plan(config, tuple(specs.values()), skipped, engines.notes(config), target, requested)
+    return Plan(config, tuple(specs.values()), skipped, target, requested)
 
 
 def downstream(names: Iterable[str], graph: Sequence[Stage]) -> frozenset[str]:
