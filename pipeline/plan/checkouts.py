@@ -69,12 +69,11 @@ def _files(engine: Engine, config: Config) -> Iterator[Problem]:
         program = getattr(settings, key, None)
         if program is None or ("/" not in program and settings.env_scripts):  # a script may set PATH
             continue
-        problem = None
-        if (path := shutil.which(program)) is None:
-            problem = "is no program that can be executed here", "give an interpreter's path"
-        elif key == "python":
-            problem = _missing_packages(path, engine.imports, settings.env.get("PYTHONPATH", ""))
-        if problem is not None:
+        path, search = shutil.which(program), settings.env.get("PYTHONPATH", "")
+        if path is None:
+            rule = "is no program that can be executed here"
+            yield Problem(f"{section}.{key}", program, rule, "give an interpreter's path")
+        elif key == "python" and (problem := _missing_packages(path, engine.imports, search)):
             yield Problem(f"{section}.{key}", program, *problem)
     for number, script in enumerate(settings.env_scripts):
         if not Path(script).is_file():
