@@ -66,6 +66,7 @@ def cached_digest(path: Path) -> str:
     """Return the SHA-256 of a user's file, which is cached by path, inode, size, mtime and ctime.
 
     Programs cannot set ctime, so a file that was edited and had its mtime restored is hashed again.
+    Raise ConfigError if the file cannot be read.
     """
     try:
         state = file_state(path.stat())

@@ -78,7 +78,7 @@ class Node:
         self.ray: subprocess.Popen[bytes] | None = None
 
     def start_ray(self) -> None:
-        """Create the directory, start Ray and wait until its node is registered."""
+        """Create the directory, start Ray, wait until its node is registered; raise Failed if it is not."""
         self.saved.mkdir(exist_ok=True)
         if self.owner.exists():  # left by a killed run
             shutil.rmtree(self.directory)

@@ -96,6 +96,9 @@ def run(
     `directory` receives the start scripts, `logs` start.log and the workers' logs: msrun's worker_K.log; with
     Ray worker_0.log, with the output of the program and of its workers. `silent_s` returns the seconds since
     a worker last wrote a line; the run counts as hung after `silence_timeout_s`. See launch.process.child.
+
+    Raises:
+        LaunchError: the run could not start, failed, took too long or hung.
     """
     write(start, launcher, directory, logs)
 

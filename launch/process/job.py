@@ -50,7 +50,11 @@ def run(
 def msrun(
     program: Sequence[str], *, python: Path, workers: int, master_addr: str, master_port: int, log_dir: Path
 ) -> list[str]:
-    """Return the msrun command that starts `program` (arguments of python) once per worker."""
+    """Return the msrun command that starts `program` (python's arguments) once per worker.
+
+    Raises:
+        LaunchError: msrun is not installed next to the interpreter.
+    """
     path = shutil.which("msrun", path=str(python.parent))
     if path is None:
         raise LaunchError(f"{python.parent}/msrun: not found; install mindspore 2.7.0 into that environment")

@@ -147,7 +147,7 @@ def run_tool(name: str, options: Namespace) -> int:
 
 
 def parse_ranks(text: str) -> list[int]:
-    """Parse ranks such as `0-7` or `0,2,5-7`."""
+    """Parse ranks such as `0-7` or `0,2,5-7`; raise ArgumentTypeError for other texts."""
     ranks: list[int] = []
     for part in text.split(","):
         match = RANKS.fullmatch(part)

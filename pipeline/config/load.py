@@ -42,7 +42,11 @@ def _with_absolute_checkouts(config: Config) -> Config:
 
 
 def derived_values(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """Return the composed configuration with derived values as plain data, without checking it."""
+    """Return the composed configuration with derived values as plain data, without checking it.
+
+    Raises:
+        ConfigError: the configuration cannot be composed.
+    """
     values = compose(overrides, config_dir)
     return derive(complete(values, overrides))
 

@@ -37,7 +37,11 @@ def command(spec: StageSpec, store: Store) -> list[str]:
 def run(
     spec: StageSpec, slot: Attempt, launcher: LauncherConfig, stage: StageProcess, on_poll: Callable[[], None]
 ) -> Outcome:
-    """Prepare the program's files, run and watch it, and collect its results."""
+    """Prepare the program's files, run and watch it, and collect its results.
+
+    Raises:
+        LaunchError: one of these steps failed.
+    """
     module = _module(spec)
     work, logs = slot.work, next_logs(slot.logs)
     logs.mkdir()

@@ -23,7 +23,11 @@ class Target:
 
     @classmethod
     def parse(cls, until: str | None, only: Sequence[str], force: Sequence[str]) -> Target:
-        """Return the target of options that may be repeated and contain several names separated by commas."""
+        """Return the target of options that may be repeated and contain several names separated by commas.
+
+        Raises:
+            ConfigError: a name is empty.
+        """
         if until is not None:
             stage_names("--until", [until])
         return cls(until, stage_names("--only", only), stage_names("--force", force))

@@ -56,7 +56,7 @@ class Scratch:
         write_model(model, tokenizer_files.ending_ids(output), run.config.seed, output)
 
     def build(self, plan: Plan, stage: str, **inputs: str) -> Path:
-        """Build a stage unless its artifact exists; return the artifact's path.
+        """Build a stage unless its artifact exists; return its path. Raise StageFailed if it fails.
 
         `inputs` maps names of inputs to stages whose artifacts replace those in the plan.
         """
@@ -81,7 +81,7 @@ class Scratch:
         )
 
     def run_entry(self, plan: Plan, entry: str, inputs: Mapping[str, str], output: Path) -> None:
-        """Run a function of stages.__main__ outside the graph in a separate process."""
+        """Run a function of stages.__main__ outside the graph in a process; raise StageFailed if it fails."""
         output.mkdir()
         paths = {name: self.store.path(plan.spec(stage).key) for name, stage in inputs.items()}
         command = write_spec(output, entry, plan.config.plain(), paths)
@@ -94,6 +94,7 @@ class Scratch:
         """Start a stage and kill its processes (SIGKILL) as soon as `find` returns a result; return that.
 
         `find` gets the stage's work directory, ten times a second. Return None if the stage ended first.
+        Raise StageFailed if it failed by itself.
         """
         killer = Killer(self.store.work_dir(plan.spec(stage).key), find)
         try:

@@ -44,7 +44,11 @@ def sentence(values: Mapping[str, Any]) -> str:
 
 
 def body(values: Mapping[str, Any]) -> Any:
-    """Return the posted JSON: all values and `text`, or GRPOFLOW_WEBHOOK_BODY with {text} replaced."""
+    """Return the posted JSON: all values and `text`, or GRPOFLOW_WEBHOOK_BODY with {text} replaced.
+
+    Raises:
+        ValueError: GRPOFLOW_WEBHOOK_BODY is not valid JSON.
+    """
     text, template = sentence(values), os.environ.get(BODY)
     if template is None:
         return {"text": text, **values}

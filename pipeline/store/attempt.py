@@ -44,7 +44,11 @@ class Attempt:
 
 @contextlib.contextmanager
 def attempt(store: Store, key: Key) -> Iterator[Attempt]:
-    """Hold a slot; its checkpoints are kept afterwards unless `done` was called."""
+    """Hold a slot; its checkpoints are kept afterwards unless `done` was called.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
     suffix, lock = _lock_slot(store, key)
     with lock:
         slot = Attempt(

@@ -151,7 +151,11 @@ def new_run_id() -> str:
 
 
 def record(store: Path, run: str, event: str, **values: Any) -> None:
-    """Append an event, with secrets redacted, in a single write, so that lines of processes do not mix."""
+    """Append an event, with secrets redacted, in a single write, so that lines of processes do not mix.
+
+    Raises:
+        StoreError: the history cannot be written.
+    """
     line = json.dumps({"run": run, "event": event, "time_s": time.time(), **redacted(values)})
     with store_errors(store / FILE):
         descriptor = os.open(store / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o664)
@@ -166,7 +170,11 @@ def record(store: Path, run: str, event: str, **values: Any) -> None:
 
 
 def runs(store: Path) -> dict[str, Record]:
-    """Return all runs by id, oldest first; truncated and malformed lines are ignored."""
+    """Return all runs by id, oldest first; truncated and malformed lines are ignored.
+
+    Raises:
+        StoreError: the history exists but cannot be read.
+    """
     records = parse(read_lines(store))
     unfinished = [run for run in records.values() if run.state == "died"]
     leased = {lease: is_leased(store, lease) for lease in {run.lease for run in unfinished}}
@@ -224,7 +232,11 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
 
 
 def find(store: Path, selector: str) -> Record:
-    """Return a run of a store by id, unique prefix of an id, name, or `last` (see `select`)."""
+    """Return a run of a store by id, unique prefix of an id, name, or `last` (see `select`).
+
+    Raises:
+        ConfigError: no run or several runs match.
+    """
     return select(runs(store), selector, str(store))
 
 

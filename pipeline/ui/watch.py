@@ -48,6 +48,7 @@ def choose(store: Path, run_id: str | None) -> Record:
     """Return the run with this id; without one the newest live run, else the newest run.
 
     The runs of a sweep are all live from its start, so runs with a running stage are preferred.
+    Raise ConfigError if no run or several runs match.
     """
     if run_id is not None:
         return history.find(store, run_id)

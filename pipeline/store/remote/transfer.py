@@ -25,6 +25,7 @@ def push(remote: Remote, store: Store, key: Key) -> int:
 
     The manifest is written in any case, last, which makes the artifact too young for any gc that lists it
     later. The files are then checked once more, because a gc may have been deleting them.
+    Raise StoreError if the artifact is not what was committed.
     """
     copy, content = from_store(store, key)
     files, sent = copy.manifest.files, 0
