@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from pipeline.cli.command import Commands, add_configuration, add_json
 from pipeline.config import file
+from pipeline.config.grammar import key_of
 from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.errors import Exit
@@ -56,11 +57,7 @@ def config(options: Namespace) -> int:
 
 def _explain(options: Namespace, loaded: Config) -> int:
     key = keys.explain(options.explain, loaded)
-    chosen = [
-        override
-        for override in options.overrides
-        if options.explain != override.lstrip("+~").partition("=")[0]
-    ]
+    chosen = [override for override in options.overrides if key_of(override) != options.explain]
     default = keys.explain(options.explain, load(chosen, options.config_dir)).value
     if options.json:
         print(as_json({**asdict(key), "default": default}))

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline.cache import recall, remember
 from pipeline.config import suggestions
-from pipeline.config.grammar import parse, word
+from pipeline.config.grammar import key_of, parse, word
 from pipeline.config.resolvers import RESOLVERS
 from pipeline.config.sections import quote_address, remote_problems
 from pipeline.errors import NotComposed, Problem
@@ -138,9 +138,8 @@ def _unused_files(config_dir: Path) -> Iterator[Problem]:
 def label_problems(overrides: Sequence[str]) -> Iterator[Problem]:
     """Yield a problem for each override of a label."""
     for override in overrides:
-        key, _, value = override.lstrip("+~").partition("=")
-        if key in LABELS:
-            group, value = key.partition(".")[0], value.strip("'\"")
+        if (key := key_of(override)) in LABELS:
+            group, value = key.partition(".")[0], override.partition("=")[2].strip("'\"")
             rule = f"is the label of the chosen {group} and cannot be changed"
             yield Problem(key, value or None, rule, f"use {group}={value or 'CHOICE'}")
 
@@ -185,7 +184,7 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
     """Return Hydra's message of several lines as a Problem."""
     if unknown := re.search(r"Could not override '([^']+)'", message):
         key = unknown.group(1)
-        value = next((o.partition("=")[2] for o in overrides if o.lstrip("+~").startswith(f"{key}=")), None)
+        value = next((o.partition("=")[2] for o in overrides if key_of(o) == key), None)
         choices = [override for override in overrides if re.fullmatch(r"[a-z_]+=[\w-]+", override)]
         known = flat(compose([choice for choice in choices if not choice.startswith(f"{key}=")], config_dir))
         return Problem(key, value, "unknown key", suggestions.for_key(key, known))

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from pipeline.config.compose import LABELS, VALUE, compose, flat
-from pipeline.config.grammar import word
+from pipeline.config.grammar import key_of, word
 from pipeline.config.load import derived_values
 from pipeline.errors import ConfigError, Problem
 from stages.report.text import neutral
@@ -59,11 +59,11 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
             overrides.append(f"{'' if key in defaults else '++'}{key}={word(value)}")
     actual = flat(derived_values(overrides, config_dir)) if derived else {}
     overrides += [f"{key}={word(value)}" for key, value in derived.items() if value != actual.get(key)]
-    keys = [_key(override) for override in typed]
+    keys = [key_of(override) for override in typed]
     return [
         override
         for override in overrides
-        if not any(f"{_key(override)}.".startswith(f"{key}.") for key in keys)
+        if not any(f"{key_of(override)}.".startswith(f"{key}.") for key in keys)
     ]
 
 
@@ -80,7 +80,3 @@ def _load(file: Path) -> Any:
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())
         raise ConfigError([Problem("--config", str(file), f"cannot be read: {reason}", FORM)]) from error
-
-
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]

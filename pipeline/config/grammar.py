@@ -27,6 +27,11 @@ def parse(text: str) -> Any:
         raise NotComposed([Problem(key, redact(value), "does not follow Hydra's grammar", remedy)]) from error
 
 
+def key_of(override: str) -> str:
+    """Return the key of an override, without the sign of an addition or a deletion."""
+    return override.lstrip("+~").partition("=")[0]
+
+
 def word(value: Any) -> str:
     """Return a value in the grammar; dates and other types of YAML become text."""
     if isinstance(value, dict):

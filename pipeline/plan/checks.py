@@ -22,8 +22,6 @@ from stages.tokenize import counts
 from stages.tokenize.config import unused_texts
 from stages.weights.index import unused_index
 
-SLOW = "maths"
-"""Reward function that takes seconds to import, so it is not probed."""
 LOCAL = ("local", "local")
 """Engine and supervised training of a run without outside programs."""
 
@@ -91,13 +89,13 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
 def reward_warnings(plan: Plan, store: Store) -> list[str]:
     """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet.
 
-    Only fast checks are made: built-in text functions, on rows that are available.
+    Only fast checks are made: built-in text functions (`maths` takes seconds to import), on available rows.
     """
     config, reward = plan.config, plan.config.reward
     engine = engines.get(config.engine.name)
     if engine.reward_problems is not None:
         return [str(problem) for problem in engine.reward_problems(config.engine)]
-    if uses(reward, SLOW) or any(name not in BUILTIN for name in reward.functions):
+    if uses(reward, "maths") or any(name not in BUILTIN for name in reward.functions):
         return []
     problems = _probe(plan, store)
     if problems is not None:

@@ -27,7 +27,7 @@ from stages.models.families import RULES as FAMILY
 
 UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
 """Suffix of a key's name -> unit."""
-BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
+BOUNDS = {Ge: ("at least", "ge"), Gt: ("above", "gt"), Le: ("at most", "le"), Lt: ("below", "lt")}
 TYPE_NAMES = {
     int: "whole number",
     float: "number",
@@ -95,9 +95,9 @@ def describe(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         bounds = [
-            f"{words} {_number(marker)}"
+            f"{words} {getattr(marker, attribute)}"
             for marker in hint.__metadata__
-            for kind, words in BOUNDS.items()
+            for kind, (words, attribute) in BOUNDS.items()
             if isinstance(marker, kind)
         ]
         return ", ".join([describe(arguments[0]), *bounds])
@@ -110,12 +110,6 @@ def describe(hint: Any) -> str:
     if origin is not None:
         return f"mapping of names to {describe(arguments[-1])}"
     return TYPE_NAMES.get(hint, "section")
-
-
-def _number(bound: Any) -> Any:
-    """Return the number of a bound such as Ge(0)."""
-    (number,) = dataclasses.asdict(bound).values()
-    return number
 
 
 def _walk(path: str, config: Config) -> tuple[Any, Any, Any, list[Any]]:

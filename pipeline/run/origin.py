@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.config.compose import flat
+from pipeline.config.grammar import key_of
 from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.plan.graph import StageSpec
@@ -32,12 +33,11 @@ def facts(spec: StageSpec, store: Store, run: str) -> dict[str, Any]:
 def published(overrides: list[str], config: Mapping[str, Any]) -> list[str]:
     """Return the overrides of a run that are part of fingerprints, so without paths and machine settings."""
     keys = [*flat(identity(Config, config)), "experiment"]
-
-    def is_identity(override: str) -> bool:
-        typed = override.lstrip("+~").partition("=")[0]
-        return any(f"{key}.".startswith(f"{typed}.") for key in keys)
-
-    return [override for override in overrides if is_identity(override)]
+    return [
+        override
+        for override in overrides
+        if any(f"{key}.".startswith(f"{key_of(override)}.") for key in keys)
+    ]
 
 
 def origin(root: Path, record: Record, page: Path) -> dict[str, Any]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from filelock import AcquireReturnProxy, BaseFileLock
 
 MODE = 0o664
-FOREVER = -1.0
 RUNS_LOCK = Path(".locks", "runs.lock")
 
 
@@ -41,7 +40,7 @@ def locked(
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock: BaseFileLock = FileLock(file, mode=MODE, thread_local=False)
-        return lock.acquire(timeout=FOREVER if wait else patience_s)
+        return lock.acquire(timeout=-1.0 if wait else patience_s)
     except Timeout:
         raise AlreadyLocked(file) from None
     except OSError as error:
