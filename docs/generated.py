@@ -22,12 +22,12 @@ from pipeline.engines import MODULES
 from pipeline.plan.keys import Key, explain
 from stages.base.errors import as_override
 from stages.base.identity import field_types
+from stages.engines.mindformers.finetune_yaml import fields as mindformers_fields
 from stages.engines.mindformers.job import Job as MindformersJob
-from stages.engines.mindformers.upstream import fields as mindformers_fields
+from stages.engines.mindrlhf.files import fields as mindrlhf_fields
 from stages.engines.mindrlhf.job import Job as MindrlhfJob
-from stages.engines.mindrlhf.upstream import fields as mindrlhf_fields
 from stages.engines.mindspeed_rl.job import Job as MindspeedRlJob
-from stages.engines.mindspeed_rl.upstream import fields as mindspeed_rl_fields
+from stages.engines.mindspeed_rl.train_yaml import fields as mindspeed_rl_fields
 from stages.engines.upstream import Field, Upstream
 
 ENGINES = {

@@ -41,7 +41,7 @@ def test_every_contract_of_every_engine_is_there():
 @pytest.mark.parametrize("contract", MINDSPEED_RL)
 def test_mindspeed_rl_gets_the_versions_that_doctor_checks(contract):
     pins = columns()[contract]
-    requested = {name: expected for name, expected, _ in mindspeed_rl.known(contract).packages}
+    requested = {name: expected for name, expected, _ in mindspeed_rl.ENGINE.known[contract].packages}
     assert [name for name in PINNED if pins[name] not in SpecifierSet(requested[name])] == []
     variables = runtime_env(job_of(*SEVEN, f"engine.contract={contract}"))["env_vars"]
     assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]

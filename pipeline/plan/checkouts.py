@@ -11,7 +11,7 @@ from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from stages.base import identity
 from stages.engines.declaration import Checkout, Engine
-from stages.engines.mindformers.checkout import fits
+from stages.engines.programs import fits
 
 
 def check(checkout: Checkout, home: str | None, have: str | None = None) -> Check:

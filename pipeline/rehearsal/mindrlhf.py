@@ -100,11 +100,10 @@ def _tokenized(planned: Plan, stages: Scratch) -> Path:
 
 def _checkpoint(planned: Plan, work: Path) -> list[int] | None:
     """Return epoch and step of the newest complete checkpoint after KILLED_AFTER steps."""
-    parts = Job.from_run(planned.config).checkpoint_parts
-    newest = checkpoints.newest(work / "checkpoints", planned.config.cards, parts)
-    if newest is None or newest[0] < Moment(0, KILLED_AFTER):
+    newest = checkpoints.newest(work / "checkpoints", planned.config.cards)
+    if newest is None or newest < Moment(0, KILLED_AFTER):
         return None
-    return [newest[0].epoch, newest[0].step]
+    return [newest.epoch, newest.step]
 
 
 def _accepted(planned: Plan) -> Proof:

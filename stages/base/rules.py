@@ -67,7 +67,7 @@ class Rules(Generic[T]):
             name: start of the rows' ids.
             source: source of rows that do not name one.
         """
-        self._name, self._source = name, source
+        self.name, self._source = name, source
         self._rows: dict[str, Row] = {}
         self._entries: list[Row | tuple[Rules[Any], Callable[[T], Any]]] = []
 
@@ -99,10 +99,10 @@ class Rules(Generic[T]):
         """
         name = name or _STEP.findall(path)[-1]
         if name in self._rows or not set(unless) <= set(self._rows):
-            raise ValueError(f"{self._name}.{name}: duplicate name, or unless names no earlier row")
+            raise ValueError(f"{self.name}.{name}: duplicate name, or unless names no earlier row")
         items = each if each is None or callable(each) else lambda subject, items=tuple(each): items
         text, source = (text or test.__doc__ or "").partition("\n")[0].rstrip("."), source or self._source
-        row = Row(f"{self._name}.{name}", path, test, source, text, items, when, value, unless)
+        row = Row(f"{self.name}.{name}", path, test, source, text, items, when, value, unless)
         self._rows[name] = row
         self._entries.append(row)
 

@@ -1,4 +1,4 @@
-"""Copies of model directories for engines, which write into the directories that they load.
+"""Copies of model directories for engines, which write into them, and import of those that they wrote.
 
 mindrlhf writes param_name_map.json next to the weights (utils.py, convert_index_json_total and
 load_safetensors), and through an existing link. Weights are only read and become links; all else is
@@ -10,22 +10,27 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.models.config import Dtype, ModelConfig
+from stages.weights.config import ExportConfig
+from stages.weights.dtypes import FLOATS
+from stages.weights.export import export
 from stages.weights.header import read_header
 from stages.weights.index import INDEX_NAME
-from stages.weights.sources import PARAM_MAP_NAME
+from stages.weights.names import renamed
+from stages.weights.progress import to_context
+from stages.weights.sources import PARAM_MAP_NAME, open_directory
+from stages.weights.transfer import read_tensor
 
 WEIGHTS = (".safetensors", ".ckpt", ".pt")
 PRODUCT_FILES = ("manifest.json", "result.json", PARAM_MAP_NAME)
 
 
 def copy_model(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> None:
-    """Replace `target` by links to the weights of a model directory and copies of its other files.
-
-    Args:
-        source: model directory, also one of rank directories; it does not change.
-        target: the copy.
-        linked: suffixes of files that the engine only reads; () if it changes every file.
+    """Replace `target` by links to the `linked` files of a model directory and copies of its other files.
 
     Raises:
         InputError: `source` contains no weights.
@@ -57,3 +62,21 @@ def add_index(directory: Path) -> None:
     weight_map = {name: file for file, tensors in headers.items() for name in tensors}
     content = {"metadata": {"total_size": total}, "weight_map": weight_map}
     index.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def import_converted(context: Context, directory: Path, default_dtype: Dtype | None) -> None:
+    """Check names, shapes and numbers, and write the weights with the fetched model's files and names.
+
+    Without export.dtype floating tensors get `default_dtype`; None stands for the fetched model's.
+
+    Raises:
+        InputError: a tensor is missing or left over, has the wrong shape, or contains NaN or infinity.
+    """
+    model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
+    tensors = renamed(open_directory(directory), model, directory)
+    for name, tensor in tensors.items():
+        if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
+            where = f"{directory}: {name}"
+            raise InputError(where, None, "contains numbers that are not finite", "train again")
+    dtype, progress = config.dtype or default_dtype, to_context(context, "export")
+    export(tensors, context.inputs["fetch"], context.output, model, dtype, progress=progress)

@@ -47,7 +47,7 @@ _SHOWN = {"reward": "reward", "completion_length": "length", "loss": "loss"}
 
 
 class Module(Protocol):
-    """Functions of a module whose stage is computed by an external program."""
+    """Functions of a module whose stage is computed by an external program; they raise InputError."""
 
     __name__: str
 
@@ -55,22 +55,13 @@ class Module(Protocol):
         """Return the files and the start of a run that begins; writes nothing. `inputs` need not exist."""
 
     def prepare(self, context: Context) -> None:
-        """Write everything that the program reads into the work directory, and start.json.
-
-        Raises:
-            ConfigError: a rule is broken.
-            InputError: an input is missing or incomplete.
-        """
+        """Write everything that the program reads into the work directory, and start.json."""
 
     def watch(self, config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
         """Return a watcher for the logs in `logs`; it writes metrics to `work`."""
 
     def collect(self, context: Context) -> None:
-        """Check that the program finished its work, and import the results into the artifact.
-
-        Raises:
-            InputError: a result is missing or incomplete.
-        """
+        """Check that the program finished its work, and import the results into the artifact."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +85,12 @@ def make_start(
     work: Path,
     env: Mapping[str, str],
     checkouts: Iterable[str | None],
-    **options: Any,
+    **more: Any,
 ) -> Start:
     """Return how to start a program with the interpreter, environment and container of its settings.
 
-    Args:
-        settings: section of the engine.
-        program: Python program and its arguments.
-        work: work directory; the program runs in its subdirectory run/.
-        env: variables; those of the settings override them.
-        checkouts: directories for PYTHONPATH.
-        options: more fields of Start.
+    It runs in the subdirectory run/ of `work`. Variables of the settings override `env`; `more` are other
+    fields of Start.
     """
     return Start(
         program=tuple(map(str, program)),
@@ -114,19 +100,19 @@ def make_start(
         env_scripts=settings.env_scripts,
         container=settings.container,
         directory=str(work / "run"),
-        **options,
+        **more,
     )
 
 
-def write_start(work: Path, rendered: Rendered, results: Path | None = None, **record: Any) -> None:
-    """Write a run's files and start.json.
+def options(named: Mapping[str, object]) -> list[str]:
+    """Return arguments of a program: --NAME VALUE."""
+    return [text for name, value in named.items() for text in (f"--{name}", str(value))]
 
-    Args:
-        work: work directory.
-        rendered: the files and the start.
-        results: directory of the program's results; the files in it now are recorded, so that `is_new` can
-            tell them from results of this run.
-        record: more values for `collect`.
+
+def write_start(work: Path, rendered: Rendered, results: Path | None = None, **record: Any) -> None:
+    """Write a run's files, and start.json with `record` for `collect`.
+
+    The files that are in `results` now are recorded, so that `is_new` can tell them from results of this run.
     """
     (work / "run").mkdir(parents=True, exist_ok=True)
     rendered.write(work)
@@ -194,12 +180,7 @@ def import_ranks(files: Sequence[Path], output: Path) -> None:
 def import_run(context: Context, resumed_from: Any, checkpoint: str, contract: str, **more: Any) -> None:
     """Import metrics, completions and rendered files of a grpo run into the artifact, and write its result.
 
-    Args:
-        context: of the stage.
-        resumed_from: checkpoint from which the run resumed; None if it began.
-        checkpoint: name of the final checkpoint.
-        contract: contract of the program.
-        more: other values of the result.
+    It names the checkpoint from which the run resumed (None if it began) and the final one.
     """
     from stages.grpo.trackers.tensorboard import TensorBoard  # imports tensorboardX, which planning need not
 

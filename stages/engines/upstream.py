@@ -82,8 +82,8 @@ class Upstream:
             return "is a group of keys", f"set one of its keys: {', '.join(below)}"
         if any(start in self.open for start in _starts(path)):
             return None
-        if near := self._nearest(path):
-            return "unknown key", f"did you mean {near}?"
+        if near := difflib.get_close_matches(path, self.fields, 1, 0.7):
+            return "unknown key", f"did you mean {near[0]}?"
         known = next(below for start in (*_starts(path), "") if (below := self._names_below(start)))
         return "unknown key", f"known: {', '.join(known)}"
 
@@ -92,13 +92,6 @@ class Upstream:
         start = f"{path}." if path else ""
         names = (name.removeprefix(start) for name in self.fields if name.startswith(start))
         return list(dict.fromkeys(name.partition(".")[0] for name in names))
-
-    def _nearest(self, path: str) -> str | None:
-        """Return the known path that is most similar to `path` and ends in a similar name."""
-        names = {name.rpartition(".")[2] for name in self.fields}
-        similar = difflib.get_close_matches(path.rpartition(".")[2], names, n=3, cutoff=0.7)
-        options = [name for name in self.fields if name.rpartition(".")[2] in similar]
-        return max(options, key=lambda name: difflib.SequenceMatcher(None, path, name).ratio(), default=None)
 
 
 @functools.cache

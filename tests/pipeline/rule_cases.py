@@ -8,7 +8,7 @@ them, the base configuration is the passing one.
 
 import re
 
-from stages.engines.plain_grpo import PLAIN
+from stages.engines.tables import PLAIN
 
 MINDRLHF = ("engine=mindrlhf", "model.path=/models/qwen")
 MINDSPEED_RL = ("engine=mindspeed_rl", "model=qwen2_5_7b", "model.path=/models/qwen", "layout=dp2_mp2_pp2")

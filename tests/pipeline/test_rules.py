@@ -46,8 +46,8 @@ def test_the_number_of_prompts_in_a_remedy_resolves_the_problem():
     checked = 0
     for row, breaking, _ in CASES:
         for problem in problems(breaking):
-            number = re.match(r"use prompts_per_step=(\d+),", problem.remedy)
-            if problem.id == row and number:
+            number = re.fullmatch(r"use (\d+)", problem.remedy)
+            if problem.id == row and row.endswith((".updates", ".reference_batches")) and number:
                 assert problems((*breaking, f"train.prompts_per_step={number[1]}")) == (), breaking
                 checked += 1
     assert checked == 5

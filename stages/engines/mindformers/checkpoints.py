@@ -6,7 +6,7 @@ meta.json without truncating it (utils.py, record_last_ckpt_to_json): after 0_18
 It is restored from file names.
 
 A copy of this file next to the start scripts decides at every start whether the run resumes
-(`python checkpoints.py DIRECTORY WORKERS [reference-moves]`). It needs Python 3.9 and nothing else, and the
+(`python checkpoints.py DIRECTORY WORKERS`). It needs Python 3.9 and nothing else, and the
 scripts of several nodes may run it at once.
 """
 
@@ -23,14 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref", "checkpoint": "sft"}
-PartGroup = tuple[str, ...]
-"""Parts that must come from the same moment."""
-MINDRLHF: tuple[PartGroup, ...] = (("train", "optimizer"), ("ref",))
-"""Parts of a run whose reference never changes, so that any complete one serves."""
-MOVING_REFERENCE: tuple[PartGroup, ...] = (("train", "optimizer", "ref"),)
-"""Parts of a run whose reference follows the policy (train.ref_model_sync_steps)."""
-REFERENCE_MOVES = "reference-moves"
-"""Third argument of a run whose reference follows the policy."""
+MINDRLHF = ("train", "optimizer", "ref")
+"""Parts of mindrlhf's checkpoints; it saves all of them every train.checkpoint_every steps."""
 RESUMED = "resumed.json"
 """File in the checkpoints' directory with the [epoch, step] from which the latest start resumed, or null."""
 _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>\d+)\.safetensors")
@@ -79,7 +73,7 @@ def file(root: Path, part: str, rank: int, moment: Moment) -> Path:
     return root / part / f"rank_{rank}" / f"{PREFIXES[part]}_rank_{rank}-{moment}.safetensors"
 
 
-def prepare_resume(root: Path, workers: int, parts: Sequence[PartGroup] = MINDRLHF) -> Moment | None:
+def prepare_resume(root: Path, workers: int, parts: Sequence[str] = MINDRLHF) -> Moment | None:
     """Find the newest moment from which a run can resume, and make every meta.json point to it.
 
     Files of later moments, incomplete on some rank, are removed: mindformers would choose by time stamp.
@@ -87,30 +81,23 @@ def prepare_resume(root: Path, workers: int, parts: Sequence[PartGroup] = MINDRL
     Returns:
         The moment, or None if the run must begin.
     """
-    moments = newest(root, workers, parts)
-    if moments is None:
+    moment = newest(root, workers, parts)
+    if moment is None:
         return None
-    for part_group, moment in zip(parts, moments):  # noqa: B905 (strict= came with Python 3.10)
-        for part, rank in itertools.product(part_group, range(workers)):
-            target = file(root, part, rank, moment)
-            for path in target.parent.glob("*.safetensors"):
-                found = _moment(path, part)
-                if found is None or found > moment:
-                    path.unlink(missing_ok=True)
-            meta = {"last_epoch": moment.epoch, "last_step": moment.step, "last_ckpt_file": target.name}
-            _write(target.with_name("meta.json"), meta)
-    return moments[0]
+    for part, rank in itertools.product(parts, range(workers)):
+        target = file(root, part, rank, moment)
+        for path in target.parent.glob("*.safetensors"):
+            found = _moment(path, part)
+            if found is None or found > moment:
+                path.unlink(missing_ok=True)
+        meta = {"last_epoch": moment.epoch, "last_step": moment.step, "last_ckpt_file": target.name}
+        _write(target.with_name("meta.json"), meta)
+    return moment
 
 
-def newest(root: Path, workers: int, parts: Sequence[PartGroup] = MINDRLHF) -> list[Moment] | None:
-    """Return the newest moment of each group of parts; None if a group has no checkpoint."""
-    latest = []
-    for part_group in parts:
-        common = set.intersection(*(set(moments(root, part, workers)) for part in part_group))
-        if not common:
-            return None
-        latest.append(max(common))
-    return latest
+def newest(root: Path, workers: int, parts: Sequence[str] = MINDRLHF) -> Moment | None:
+    """Return the newest moment of which all parts are complete."""
+    return max(set.intersection(*(set(moments(root, part, workers)) for part in parts)), default=None)
 
 
 def _write(path: Path, content: object) -> None:
@@ -137,8 +124,7 @@ def _is_complete(path: Path) -> bool:
 def main(arguments: list[str]) -> int:
     """Prepare the checkpoints; return 0 if the run resumes, 3 if it begins."""
     root = Path(arguments[0])
-    parts = MOVING_REFERENCE if arguments[2:] == [REFERENCE_MOVES] else MINDRLHF
-    moment = prepare_resume(root, int(arguments[1]), parts)
+    moment = prepare_resume(root, int(arguments[1]))
     root.mkdir(parents=True, exist_ok=True)
     _write(root / RESUMED, None if moment is None else [moment.epoch, moment.step])
     print("begins" if moment is None else f"resumes from checkpoint {moment}", flush=True)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from stages import catalog
 from stages.base.graph import Program, Stage
-from stages.engines import upstream as added_keys
+from stages.engines import upstream
 from stages.engines.declaration import Engine
-from stages.engines.mindformers import upstream
 from stages.engines.mindformers.checkout import KNOWN, checkout
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.rules import RULES, trains
@@ -46,14 +45,19 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 
 def derive(values: dict[str, Any]) -> None:
-    """Turn off the embedded trainer's sft, so that split writes all roles, and move keys of mindformers."""
+    """Turn off the embedded trainer's sft, so that split writes all roles; move engine.upstream.train."""
     values["sft"]["enabled"] = False
-    upstream.move(values)
+    keys = values["engine"].get("upstream")
+    if isinstance(keys, dict) and "train" in keys:
+        below = values["mindformers"]["upstream"]
+        values["mindformers"]["upstream"] = upstream.merged(below, {"train": keys.pop("train")})
+        if values["engine"]["name"] == "local":
+            del values["engine"]["upstream"]  # it has no other program
 
 
 def notes(run: Sections) -> Iterator[str]:
     """Yield notes for the plan."""
-    yield from added_keys.notes("mindformers", run.mindformers.upstream)
+    yield from upstream.notes("mindformers", run.mindformers.upstream)
     if run.engine.name == "local":  # other engines yield these notes themselves
         layout = run.layout.train
         yield from (f"layout.train: {text}" for text in warnings(run.model, layout))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.engines import job
+from stages.engines.layout_rules import sequence_parts
 from stages.engines.mindformers.config import MindformersConfig
 
 
@@ -17,6 +18,16 @@ class Job(job.Job):
     def parallel(self) -> bool:
         """True if mindformers uses several cards."""
         return self.layout.train.cards > 1
+
+    @property
+    def is_piped(self) -> bool:
+        """True if several cards compute one after the other."""
+        return self.layout.train.pipeline_stage > 1
+
+    @property
+    def sequence_parts(self) -> int:
+        """Parts into which a row is cut."""
+        return sequence_parts(self.layout.train)
 
     @property
     def examples_at_once(self) -> int:

@@ -18,12 +18,7 @@ _FIRST = re.compile(NUMBER)
 
 
 def read_step(line: str, tokens: int) -> tuple[Row, int] | None:
-    """Return the metrics in a line that reports a step, and the number of all steps; None for other lines.
-
-    Args:
-        line: line of a worker's log.
-        tokens: tokens of one update, padding included.
-    """
+    """Return the metrics in a line that reports a step of `tokens` tokens, and the number of all steps."""
     match = _STEP.search(line)
     if match is None:
         return None

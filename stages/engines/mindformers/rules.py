@@ -1,51 +1,30 @@
 """Rules of a supervised run of mindformers; rules of every engine are in pipeline/config/rules.py."""
 
-from stages.base.rules import Broken, Rules, at_most, be, multiple_of
+from pathlib import Path
+
+from stages.base.rules import Broken, Rules
 from stages.engines import upstream
-from stages.engines.layout_rules import MINDFORMERS, Laid, sequence_parts
+from stages.engines.layout_rules import MINDFORMERS, Laid
+from stages.engines.mindformers.finetune_yaml import fields
 from stages.engines.mindformers.job import Job
-from stages.engines.mindformers.upstream import fields
+from stages.engines.tables import add_rules
 from stages.models.families import Trained, family_of, head_dim, rope_scaling, trained_by
 from stages.models.family import Family
 
 RULES = Rules[Job]("mindformers")
-RULES.must(
-    "mindformers.batch_size",
-    multiple_of(lambda job: job.examples_at_once, "data_parallel x mindformers.examples_per_card"),
-    "base_trainer.py, _check_global_batch_size_for_auto_parallel",
-)
+add_rules(RULES, Path(__file__).with_name("rules.yaml"))
+RULES.include(MINDFORMERS, lambda job: Laid(job.model, {"train": job.layout.train}))
+upstream.add_rule(RULES, "mindformers", fields, "tools/register/template.py")
 
 
 @RULES.row("mindformers.batch_size", "MindSpore's cell_wrapper.py, PipelineCell", unless=("batch_size",))
 def _filled(job: Job) -> Broken:
     """Require at least as many micro-batches as pipeline stages."""
-    stages = job.layout.train.pipeline_stage
+    stages, examples = job.layout.train.pipeline_stage, job.examples_at_once
     if job.micro_batches >= stages:
         return None
-    rule = (
-        f"at least pipeline_stage={stages} micro-batches of {job.examples_at_once} examples fill the pipeline"
-    )
-    return rule, f"use {stages * job.examples_at_once}"
-
-
-RULES.include(MINDFORMERS, lambda job: Laid(job.model, {"train": job.layout.train}))
-RULES.must(
-    "layout.train.vocab_emb_dp",
-    be(False, "mindformers sets it so in a pipeline"),
-    "core/parallel_config.py",
-    when=lambda job: job.layout.train.pipeline_stage > 1,
-)
-RULES.must(
-    "tokenize.sft_length",
-    multiple_of(
-        lambda job: sequence_parts(job.layout.train),
-        why="rows are cut over context_parallel and use_seq_parallel's cards",
-    ),
-    "ours: MindSpore cuts evenly",
-)
-RULES.must(
-    "tokenize.sft_length", at_most("model.max_position_embeddings"), "ours: trained so", name="positions"
-)
+    rule = f"at least pipeline_stage={stages} micro-batches of {examples} examples fill the pipeline"
+    return rule, f"use {stages * examples}"
 
 
 def trains(family: Family) -> bool:
@@ -70,11 +49,3 @@ for _rule in (head_dim, rope_scaling):
         "models/llama/llama_config.py",
         text=_rule.__doc__,
     )
-RULES.must(
-    "tokenize.compat",
-    be("none", "with engine.sft=mindformers: its ids of answers are not Qwen2.5's"),
-    "rlhf_data.py",
-)
-
-
-upstream.add_rule(RULES, "mindformers", fields, "tools/register/template.py")

@@ -17,12 +17,11 @@ from stages.engines.job import load_job
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkout import MAIN
 from stages.engines.mindformers.checkpoints import Moment
-from stages.engines.mindformers.finetune_yaml import finetune
+from stages.engines.mindformers.finetune_yaml import added, finetune
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.logs import FINISHED, read_step
 from stages.engines.mindformers.rules import RULES
-from stages.engines.mindformers.upstream import added
-from stages.engines.outside import Rendered, Report, StepWatcher, dump, make_start
+from stages.engines.outside import Rendered, Report, StepWatcher, dump, make_start, options
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.tokenize.counts import count_records
@@ -74,7 +73,7 @@ def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:
         "output_dir": paths.output,
         "seed": job.seed,
     }
-    return [part for name, value in named.items() for part in (f"--{name}", str(value))]
+    return options(named)
 
 
 def prepare(context: Context) -> None:
@@ -132,7 +131,7 @@ def _move_checkpoint(paths: Paths, cards: int) -> Moment | None:
     Returns:
         The moment of the checkpoint, or None if every rank has none.
     """
-    parts = [(PART,)]
+    parts = [PART]
     previous, new = paths.resume / PART, paths.output / PART
     if checkpoints.prepare_resume(paths.output, cards, parts) is not None:
         shutil.rmtree(previous, ignore_errors=True)
@@ -192,14 +191,7 @@ def collect(context: Context) -> None:
 def final_checkpoint(
     started: Mapping[str, Any], last_line: str, root: Path, part: str, workers: int
 ) -> Moment:
-    """Return the moment of the final checkpoint of a run that finished.
-
-    Args:
-        started: content of start.json.
-        last_line: what worker 0 logs when it has finished.
-        root: directory of the parts.
-        part: part with the weights.
-        workers: number of ranks.
+    """Return the moment of the final checkpoint of a run, whose worker 0 logs `last_line` at its end.
 
     Raises:
         InputError: the line is missing, or no complete checkpoint is newer than the start.

@@ -5,8 +5,8 @@ Source: mindrlhf at 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and
 examples/grpo/qwen_grpo_tutorial/main.py.
 """
 
-import ast
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from stages.base.errors import ConfigError, Problem
 from stages.engines import programs
 from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.config import VERSIONS, Version
+from stages.engines.upstream import leaves
 from stages.models.families.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 from stages.models.family import Mindrlhf
 
@@ -54,24 +55,6 @@ def read(home: str, file: str | Path, remedy: str = "") -> str:
 
 
 def unknown_keys(home: str, rendered: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a grpo_config.yaml that the dataclasses of a checkout do not declare."""
-    tree = ast.parse((Path(home) / CONFIGS).read_text(encoding="utf-8"))
-    fields = {
-        node.name.lower(): {
-            item.target.id
-            for item in node.body
-            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
-        }
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
-    }
-
-    def unknown(section: str, values: Mapping[str, Any]) -> Iterator[str]:
-        known = fields.get(section.rpartition(".")[2].replace("_", ""), set())  # rl_config: class RLConfig
-        for key, value in values.items():
-            if key not in known:
-                yield f"{section}.{key}"
-            elif isinstance(value, dict):
-                yield from unknown(f"{section}.{key}", value)
-
-    return [name for section, values in rendered.items() for name in unknown(section, values)]
+    """Return the keys of a grpo_config.yaml that no dataclass of a checkout declares."""
+    declared = set(re.findall(r"\b(\w+)\s*:", read(home, CONFIGS)))
+    return [path for path, _ in leaves(rendered) if path.rpartition(".")[2] not in declared]

@@ -12,14 +12,16 @@ from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules
 from stages.engines import local
-from stages.engines.declaration import Checkout, Engine, Known, Load, Window
-from stages.engines.mindformers.checkout import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
+from stages.engines.declaration import Checkout, Engine, Load
+from stages.engines.mindformers.checkout import checkout
 from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf import memory as cards
 from stages.engines.mindrlhf import notes as reading
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.engines.mindrlhf.rules import RULES
+from stages.engines.programs import VERSIONS as PROGRAMS
+from stages.engines.programs import known, windows
 from stages.engines.sizes import growth, rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo.config import decay_corrections
@@ -41,13 +43,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 
 def graph(run: Sections, form: str, foreign: bool) -> tuple[Stage, ...]:
-    """Return the graph after fetch.
-
-    Args:
-        run: the configuration.
-        form: form of the initial weights, as in engine.load_ckpt_format.
-        foreign: True if the user converted the weights with mindformers.
-    """
+    """Return the graph after fetch for initial weights in a form, which mindformers wrote if `foreign`."""
     huggingface, ranked = form == "hf_safetensors", form == "ckpt"
     size, ranks = run.model.weight_bytes, rank_bytes(run)
     reads = f"engine.load_ckpt_format={form}: mindrlhf"
@@ -148,21 +144,8 @@ def step_load(job: MindrlhfJob) -> Load:
     return Load(tokens, job.updates_per_step, cards.device_bytes(job))
 
 
-VLLM: tuple[Window, ...] = (
-    ("vllm", ">=0.8.4.dev0,<0.9", "the version that vllm-mindspore 0.3.0 is made for"),
-    ("vllm-mindspore", "==0.3.0", "the version that mindrlhf's users pin"),
-    ("urllib3", "<2", "2.x has no DEFAULT_CIPHERS: the import of vLLM fails"),
-)
-KNOWN = Known(
-    (
-        ("mindspore", "==2.7.0", "the version that mindrlhf's users pin"),
-        NUMPY,
-        SAFETENSORS,
-        ("mindstudio-probe", "", "msprobe: without it mindformers ends with: save not found"),
-    ),
-    CANN,
-    DRIVER,
-)
+VLLM = windows(PROGRAMS, "vllm")
+KNOWN = known("mindrlhf", "machine")
 ENGINE = Engine(
     name="mindrlhf",
     trains=lambda family: family.mindrlhf is not None,

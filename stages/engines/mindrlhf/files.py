@@ -2,14 +2,16 @@
 
 fields/grpo_config.yaml is the template of the first; values that it calls derived are computed here.
 Source of the model files: mindformers 051d65f; mindrlhf e8a8fc1, model_configs. Tutorials for experts have a
-form of their own.
+form of their own. `engine.upstream` adds keys: grpo_config.SECTION.KEY and model.ROLE.KEY.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.base.layout import RoleLayout
+from stages.base.layout import Role
 from stages.engines.mindformers.checkpoints import checkpoints_to_keep
+from stages.engines.mindformers.finetune_yaml import FIELDS as MINDFORMERS_FIELDS
 from stages.engines.mindformers.model_sections import (
     parallel_config,
     predicting,
@@ -17,22 +19,55 @@ from stages.engines.mindformers.model_sections import (
     sampling,
     training,
 )
-from stages.engines.mindrlhf import upstream
 from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.vocabulary import ENDOFTEXT_TEXT
 from stages.engines.template import fill
+from stages.engines.upstream import Upstream, load
 from stages.models.families import network_of
 
 Values = dict[str, Any]
-PROCESSORS = upstream.FIELDS / "processors.yaml"
+FIELDS = Path(__file__).with_name("fields")
+TEMPLATE = FIELDS / "grpo_config.yaml"
 CONFIG, RESUME_CONFIG = "grpo_config.yaml", "grpo_config_resume.yaml"
+FILES: dict[Role, str] = {
+    "train": "finetune.yaml",
+    "reference": "reference.yaml",
+    "generate": "predict.yaml",
+}
+"""Role -> its model file."""
+CLASSES = {"LlamaForCausalLM": "LlamaConfig", "DeepseekV3ForCausalLM": "DeepseekV3Config"}
+"""Network -> class of its model_config."""
+
+
+def fields(job: Job) -> Upstream:
+    """Return the fields of the files of a run."""
+    cls = CLASSES[network_of(job.model).arch["type"]]
+    models = [(f"model.{role}.model.model_config", MINDFORMERS_FIELDS / f"{cls}.yaml", "") for role in FILES]
+    if job.tutorial.experts is not None:
+        models += [(f"model.{role}", MINDFORMERS_FIELDS / "template.yaml", "moe_config") for role in FILES]
+    config = ("grpo_config", FIELDS / f"{job.version}.yaml", "")
+    return load(FIELDS / "keys.yaml", config, *models, templates=(("grpo_config", TEMPLATE),))
+
+
+def added(job: Job, file: str) -> Mapping[str, Any]:
+    """Return the added keys of one rendered file."""
+    groups = job.engine.upstream
+    role = next((role for role, name in FILES.items() if name == file), None)
+    keys: Mapping[str, Any] = groups.get("model", {}).get(role, {}) if role else groups.get("grpo_config", {})
+    return keys
+
+
+def all_configs(job: Job, paths: Paths, resume: bool) -> dict[str, Values]:
+    """Return the content of every YAML file by name."""
+    models = {file: _model_file(job, role, paths) for role, file in FILES.items()}
+    return {CONFIG: grpo_config(job, paths, resume), **models}
 
 
 def grpo_config(job: Job, paths: Paths, resume: bool) -> Values:
     """Return all sections of grpo_config.yaml, with the keys that the version of mindrlhf knows."""
-    fields = upstream.fields(job)
+    known = fields(job)
     derived = _derived(job, paths, resume)
-    return fill(upstream.TEMPLATE, job, paths, derived, lambda path: fields.knows(f"grpo_config.{path}"))
+    return fill(TEMPLATE, job, paths, derived, lambda path: known.knows(f"grpo_config.{path}"))
 
 
 def _derived(job: Job, paths: Paths, resume: bool) -> Values:
@@ -65,49 +100,31 @@ def tokenizer_path(job: Job, paths: Paths) -> Path:
     return paths.tokenizer / "tokenizer.json" if is_file else paths.tokenizer
 
 
-def all_configs(job: Job, paths: Paths, resume: bool) -> dict[str, Values]:
-    """Return the content of every YAML file by name."""
-    return {
-        CONFIG: grpo_config(job, paths, resume),
-        "finetune.yaml": _training_role(job, job.layout.train, paths),
-        "reference.yaml": _training_role(job, job.layout.reference, paths),
-        "predict.yaml": _predict(job, paths),
-    }
-
-
-def _training_role(job: Job, layout: RoleLayout, paths: Paths) -> Values:
-    config, experts = training(job.model, layout, job.seq_length), job.tutorial.experts
-    if experts is not None:
-        return {"run_mode": "train", **_model(job, config), "moe_config": experts(job.model, True)}
-    config |= {"do_sample": False, "compute_in_2d": True}
-    return {"run_mode": "finetune", **_model(job, config), **_run(job, layout, paths)}
-
-
-def _predict(job: Job, paths: Paths) -> Values:
-    layout, experts, blocks = job.layout.generate, job.tutorial.experts, network_of(job.model).num_blocks
-    sampled = sampling(job.rollout, job.engine.block_size, blocks)
-    model = _model(job, predicting(job.model, layout, job.seq_length, sampled))
+def _model_file(job: Job, role: Role, paths: Paths) -> Values:
+    """Return mindformers' configuration of one role."""
+    layout, experts, network = job.layout.role(role), job.tutorial.experts, network_of(job.model)
+    generates = role == "generate"
+    if generates:
+        sampled = sampling(job.rollout, job.engine.block_size, network.num_blocks)
+        config = predicting(job.model, layout, job.seq_length, sampled)
+    else:
+        config = training(job.model, layout, job.seq_length)
+    model = {"model_config": config, "arch": dict(network.arch)}
     if experts is None:
-        return {"run_mode": "predict", **model, **_run(job, layout, paths)}
-    return {
-        "run_mode": "predict",
-        "load_ckpt_format": "safetensors",
-        **model,
-        "moe_config": experts(job.model, False),
-        "processor": _processor(job, paths),
-    }
-
-
-def _model(job: Job, config: Values) -> Values:
-    return {"model": {"model_config": config, "arch": dict(network_of(job.model).arch)}}
-
-
-def _run(job: Job, layout: RoleLayout, paths: Paths) -> Values:
-    return {
-        "parallel_config": parallel_config(layout),
-        "recompute_config": recompute_config(job.model, layout),
-        "processor": _processor(job, paths),
-    }
+        if not generates:
+            config |= {"do_sample": False, "compute_in_2d": True}
+        return {
+            "run_mode": "predict" if generates else "finetune",
+            "model": model,
+            "parallel_config": parallel_config(layout),
+            "recompute_config": recompute_config(job.model, layout),
+            "processor": _processor(job, paths),
+        }
+    content = {"model": model, "moe_config": experts(job.model, not generates)}
+    if not generates:
+        return {"run_mode": "train", **content}
+    content["processor"] = _processor(job, paths)
+    return {"run_mode": "predict", "load_ckpt_format": "safetensors", **content}
 
 
 def _processor(job: Job, paths: Paths) -> Values:
@@ -117,5 +134,5 @@ def _processor(job: Job, paths: Paths) -> Values:
     tokens = tokens or dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT)
     if kind == "qwen" and job.model.variant == "instruct":
         tokens["eos"] = "<|im_end|>"
-    processor: Values = fill(PROCESSORS, job, paths, tokens)[kind]
+    processor: Values = fill(FIELDS / "processors.yaml", job, paths, tokens)[kind]
     return processor

@@ -1,12 +1,13 @@
 """Configuration of a mindrlhf run, and numbers derived from it."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.layout import ROLES, Role
 from stages.engines.job import GrpoJob, RunPaths, padded_row_length
-from stages.engines.mindformers import checkpoints
+from stages.engines.layout_rules import sequence_parts
 from stages.engines.mindrlhf.config import MindrlhfEngine, MindrlhfSettings, Version
 from stages.models.families import family_of
 from stages.models.family import Mindrlhf
@@ -70,6 +71,26 @@ class MindrlhfJob(GrpoJob):
         return self.engine.batch_size * train.data_parallel * micro
 
     @property
+    def sequence_parts(self) -> int:
+        """Number that every role's parts of a sequence divide."""
+        return math.lcm(*(sequence_parts(self.layout.role(role)) for role in self.roles))
+
+    @property
+    def prompts_per_update(self) -> int:
+        """Prompts whose completions fill generated batches and updates."""
+        return self.prompts_that_fill(self.rows_per_update)
+
+    @property
+    def fills_batches(self) -> bool:
+        """True if prompts_per_step is valid, so that the rows of a step are known."""
+        return self.train.prompts_per_step % self.batch == 0
+
+    def prompts_that_fill(self, rows: int) -> int:
+        """Return the fewest prompts that fill generated batches, and whose completions fill `rows`."""
+        samples = self.pack_num * rows
+        return math.lcm(self.batch, samples // math.gcd(samples, self.rollout.num_generations))
+
+    @property
     def updates_per_step(self) -> int:
         """Optimizer updates of one step."""
         return max(1, self.packs // self.rows_per_update) * self.train.num_iterations
@@ -86,12 +107,6 @@ class Job(MindrlhfJob):
         """The contract, which is resolved before a stage runs."""
         assert self.engine.contract != "auto"
         return self.engine.contract
-
-    @property
-    def checkpoint_parts(self) -> Sequence[checkpoints.PartGroup]:
-        """Parts of a checkpoint, in groups that must come from the same moment."""
-        moves = self.train.ref_model_sync_steps > 0
-        return checkpoints.MOVING_REFERENCE if moves else checkpoints.MINDRLHF
 
     @property
     def tutorial(self) -> Mindrlhf:
@@ -112,9 +127,24 @@ class Job(MindrlhfJob):
         return self.engine.pack_num
 
     @property
+    def generated_length(self) -> int:
+        """Longest prompt and completion."""
+        return self.tokenize.max_prompt_length + self.rollout.max_tokens
+
+    @property
     def sample_length(self) -> int:
         """Longest sample: prompt, completion and one end token (pack_grouped_data)."""
-        return self.tokenize.max_prompt_length + self.rollout.max_tokens + 1
+        return self.generated_length + 1
+
+    @property
+    def rows_per_reference_batch(self) -> int:
+        """Rows of one forward pass of the reference."""
+        return self.engine.ref_model_batch_size * self.layout.reference.data_parallel
+
+    @property
+    def prompts_per_reference_batch(self) -> int:
+        """Prompts whose completions fill generated batches and those of the reference."""
+        return self.prompts_that_fill(self.rows_per_reference_batch)
 
     @property
     def shortest_row(self) -> int:

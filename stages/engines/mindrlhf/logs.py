@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from stages.base.follow import Follower
+from stages.engines.mindrlhf.files import FIELDS
 from stages.engines.mindrlhf.job import Job
-from stages.engines.mindrlhf.upstream import FIELDS
 from stages.engines.outside import NUMBER, Report, Row, StepWatcher
 
 FINISHED = "run grpo train end"

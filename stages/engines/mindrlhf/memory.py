@@ -138,6 +138,10 @@ def reshard(
         roles: name, layout and dtype of each role whose weights are held.
         place: where they are held.
     """
+    item = ITEM_BYTES[model.param_init_type]
+    largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
+    formula = f"at most the largest, whole, twice: 2 x {largest:,} elements x {item}; estimate"
+    transit = Term("one parameter in transit", 0, 2 * largest * item, formula)
     elements = {name: memory.elements(model, layout) for name, layout, _ in roles}
     stages, count = [], max(map(len, elements.values()))
     for stage in range(count):
@@ -145,13 +149,5 @@ def reshard(
         for name, _, dtype in roles:
             held = elements[name][stage * len(elements[name]) // count].held
             terms.append(replace(memory.sized(f"{name} weights", held, dtype), place=place))
-        stages.append([*terms, _in_transit(model)])
+        stages.append([*terms, transit])
     return memory.largest("reshard", stages)
-
-
-def _in_transit(model: ModelConfig) -> Term:
-    """Return the memory of one parameter that is copied between the roles' cards."""
-    item = ITEM_BYTES[model.param_init_type]
-    largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
-    formula = f"at most the largest, whole, twice: 2 x {largest:,} elements x {item}; estimate"
-    return Term("one parameter in transit", 0, 2 * largest * item, formula)

@@ -1,45 +1,98 @@
 """Rules of engine=mindrlhf: what mindrlhf asserts, and what it does not check and then gets silently wrong.
 
 Sources are files of mindrlhf e8a8fc1; 0cd087455 and each family's tutorial behave the same unless a rule says
-otherwise. Rules of every engine (heads, card counts) are in pipeline/config/rules.py, rules that hold for the
-one-stage script, too, in common_rules.py, rules of generation in generation_rules.py.
+otherwise. Rules of every engine (heads, card counts) are in pipeline/config/rules.py.
 """
 
 import math
 from pathlib import Path
 
-from stages.base.rules import Broken, Rules, at_least, be, divide
+from stages.base.rules import Broken, Rules
 from stages.engines import upstream
-from stages.engines.mindrlhf import common_rules, contract, generation_rules
-from stages.engines.mindrlhf.files import grpo_config
-from stages.engines.mindrlhf.job import SHORTEST_ROW, Job, Paths
-from stages.engines.mindrlhf.upstream import fields
+from stages.engines.layout_rules import MINDFORMERS, Laid
+from stages.engines.mindrlhf import contract, vocabulary
+from stages.engines.mindrlhf.files import fields, grpo_config
+from stages.engines.mindrlhf.job import Job, MindrlhfJob, Paths
+from stages.engines.tables import LOSS, add_rules, plain
 from stages.models.families import family_of
 
 HEADER = "Assistant:"
 """Text in a prompt after which mindrlhf's kk_reward looks for <think> and <answer>."""
+TABLE = Path(__file__).with_name("rules.yaml")
+COMMON = Rules[MindrlhfJob]("mindrlhf_common")
+"""Rules that also hold for the one-stage script."""
+GENERATION = Rules[Job]("mindrlhf_generation")
 RULES = Rules[Job]("mindrlhf")
 
+COMMON.include(MINDFORMERS, lambda job: Laid(job.model, {role: job.layout.role(role) for role in job.roles}))
+add_rules(COMMON, TABLE)
+plain(
+    COMMON,
+    "mindrlhf",
+    {
+        "grpo_models.py": f"loss_type {LOSS}",
+        "grpo_trainer.py": "scale_advantages resample_rounds validate_every lora_rank max_kl",
+        "train_worker.py; grpo_one_stage.py": "resume_from loggers",
+    },
+)
+add_rules(GENERATION, TABLE)
 
-@RULES.row("engine.use_vllm", "infer_worker.py: vLLM loads safetensors only")
-def _ckpt_without_vllm(job: Job) -> Broken:
-    """Refuse vLLM with engine.load_ckpt_format=ckpt, which it cannot load."""
-    if job.engine.load_ckpt_format != "ckpt" or not job.engine.use_vllm:
+
+@GENERATION.row("engine.use_vllm", "infer_worker.py:358; mindformers text_generator.py:814")
+def _same_seed(job: Job) -> Broken:
+    """Require replicas or vLLM, so that the completions of a prompt differ."""
+    if job.engine.use_vllm or job.distinct_completions > 1:
         return None
-    return (
-        "must be 0 with engine.load_ckpt_format=ckpt",
-        "use hf_safetensors or ms_safetensors; or engine.use_vllm=0 with layout.generate.data_parallel of at "
-        "least 2",
+    most = job.rollout.num_generations
+    rule = (
+        f"never learns with layout.generate.data_parallel=1: each of the {most} completions of a prompt is "
+        "sampled with one seed, its replica's, so that all are equal and advantages 0"
     )
+    apart = f"layout.generate.data_parallel between 2 and {most} (with as many cards)"
+    return rule, f"use {apart}{'' if job.engine.load_ckpt_format == 'ckpt' else ', or engine.use_vllm=1'}"
+
+
+@GENERATION.row("engine.tokenizer", "qwen2_5_tokenizer.py, ENDOFTEXTID")
+def _constants_of_qwen(job: Job) -> Broken:
+    """Require engine.tokenizer=file for a vocabulary other than Qwen2.5's."""
+    if job.engine.tokenizer != "qwen" or vocabulary.tokenizer_of(vars(job.model)) != "file":
+        return None
+    rule = (
+        f"must be file for a vocabulary other than Qwen2.5's: {job.model.token_ids.pad} for <|endoftext|> "
+        "and more are constants of mindrlhf's own class, with which samples are padded, and an id that it "
+        "does not know ends the run with an IndexError"
+    )
+    return rule, "leave it auto"
+
+
+# A builtin model's vocabulary is trained in fetch; the stage reads the ids from its tokenizer.
+@GENERATION.row("model.path", "ours: a token that mindrlhf adds to the vocabulary has no row in the weights")
+def _endoftext(job: Job) -> Broken:
+    """Require a tokenizer that knows <|endoftext|>."""
+    known = not job.reads_tokenizer_json or vocabulary.has_endoftext(vars(job.model))
+    if known or job.model.source == "builtin":
+        return None
+    rule = "its tokenizer must know <|endoftext|>, with which samples are padded"
+    return rule, "use a model of Qwen's families"
+
+
+@GENERATION.row("model.{}_token_id", "ours: config.json has no more", each=("bos", "pad", "eos"))
+def _usual_token_id(job: Job, name: str) -> Broken:
+    """Require the family's usual token ids to be below model.vocab_size."""
+    model, usual = job.model, getattr(job.model.token_ids, name)
+    if model.source == "builtin" or getattr(model, f"{name}_token_id") is not None:
+        return None  # ids in the configuration are checked for every engine
+    beyond = [index for index in (usual if name == "eos" else (usual,)) if index >= model.vocab_size]
+    rule, remedy = f"must be below vocab_size={model.vocab_size}", "give the tokenizer's own id"
+    return (rule, remedy, beyond[0]) if beyond else None
 
 
 @RULES.row("engine.load_ckpt_format", "ours: stages/models")
 def _known_weights(job: Job) -> Broken:
     """Refuse engine.load_ckpt_format=ckpt for families whose weights cannot be converted to it."""
-    family = family_of(job.model)
     if job.engine.load_ckpt_format != "ckpt" or not job.tutorial.converts:
         return None
-    rule = f"must not be ckpt for {family.title}, whose weights nothing here converts"
+    rule = f"must not be ckpt for {family_of(job.model).title}, whose weights nothing here converts"
     return rule, "use ms_safetensors with weights that mindformers' own convert_weight.py made"
 
 
@@ -53,40 +106,9 @@ def _contract_of_tutorial(job: Job) -> Broken:
     return f"must be {accepted} for {title}, whose program is {job.tutorial.main}", f"check out {accepted}"
 
 
-RULES.include(common_rules.RULES, lambda job: job)
-# Assumptions of resharding's numbering of the generation's cards:
-RULES.must(
-    "layout.generate.model_parallel",
-    divide("layout.train.model_parallel", why="engine.enable_reshard_optimizer=true cuts no finer"),
-    "reshard_optimizer.py, source tp and destination tp",
-    name="reshard_model_parallel",
-    when=lambda job: job.engine.enable_reshard_optimizer,
-)
-RULES.must(
-    "layout.generate.context_parallel",
-    be(
-        lambda job: job.layout.train.context_parallel,
-        "layout.train's with engine.enable_reshard_optimizer=true, which counts cards without it",
-        "use layout.train's, or set engine.enable_reshard_optimizer=false",
-    ),
-    "reshard_optimizer.py, world_size",
-    name="reshard_context_parallel",
-    when=lambda job: job.engine.enable_reshard_optimizer,
-)
-RULES.include(generation_rules.RULES, lambda job: job)
-
-
-def _reference_batch(job: Job) -> int:
-    return job.engine.ref_model_batch_size * job.layout.reference.data_parallel
-
-
-@RULES.row("engine.pack_num", "grpo_models.py:207")
-def _masked_samples(job: Job) -> Broken:
-    """Require engine.pack_num=1 if the network does not separate packed samples."""
-    if job.engine.pack_num == 1 or job.tutorial.masks_samples:
-        return None
-    reason = "its network does not know where a sample ends, so that packed samples see each other"
-    return f"must be 1 for {family_of(job.model).title}: {reason}", "set it to 1"
+RULES.include(COMMON, lambda job: job)
+RULES.include(GENERATION, lambda job: job)
+add_rules(RULES, TABLE)
 
 
 @RULES.row(
@@ -97,7 +119,7 @@ def _masked_samples(job: Job) -> Broken:
 def _whole_packs(job: Job) -> Broken:
     """Require that engine.pack_num of the longest samples fit into a sequence, if packs fill batches."""
     packed = job.engine.pack_num * job.sample_length
-    filled = math.lcm(job.rows_per_update, _reference_batch(job))
+    filled = math.lcm(job.rows_per_update, job.rows_per_reference_batch)
     if not packed > job.seq_length >= job.sample_length or filled == 1:
         return None
     rule = (
@@ -105,42 +127,6 @@ def _whole_packs(job: Job) -> Broken:
         "varies from step to step, and those that fill no batch are dropped, or keep log-probabilities of 0"
     )
     return rule, f"leave it null, use at least {packed}, or lower engine.pack_num", job.seq_length
-
-
-RULES.must(
-    "engine.pack_num",
-    divide(lambda job: job.samples, "the {} samples of a step"),
-    "grpo_experience_maker.py, create_pack_group",
-    when=common_rules.fills_batches,
-)
-RULES.must(
-    "train.prompts_per_step",
-    common_rules.multiple_of_rows(
-        _reference_batch,
-        "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel): the tail's "
-        "log-probabilities stay 0",
-    ),
-    "ref_worker.py, compute_ref_log_probs",
-    name="reference_batches",
-    when=common_rules.fills_batches,
-)
-RULES.must(
-    "engine.seq_length",
-    at_least(
-        lambda job: job.shortest_row,
-        why="rows that hold several samples take a compressed mask of that size, and mindformers refuses "
-        "shorter ones",
-        remedy=f"leave it null, or set it to {SHORTEST_ROW}: shorter samples are padded",
-    ),
-    "modules/transformer/transformer.py:1261",
-    name="compressed_mask",
-    value=lambda job: job.seq_length,
-)
-RULES.must(
-    "train.checkpoint_every",
-    at_least(1, remedy="set it to the steps between checkpoints"),
-    "grpo_trainer.py, save_ckpt_interval",
-)
 
 
 @RULES.row("train.{}", "mindrlhf/utils/utils.py, LearningRate", each=("schedule", "final_share"))
@@ -155,17 +141,6 @@ def _falling_rate(job: Job, key: str) -> Broken:
         "use train.schedule=linear with train.final_share=0.99 and a large train.steps for a rate that "
         "hardly falls",
     )
-
-
-RULES.must(
-    "engine.full_monitor",
-    be(
-        False,
-        "e8a8fc1 reads old_log_ratio from GRPOModel, which has none, and fails in the first update; "
-        "0cd087455 has no such key. Neither logs KL and clip share",
-    ),
-    "grpo_models.py:377; 0cd087455: grpo_configs.py",
-)
 
 
 @RULES.row(

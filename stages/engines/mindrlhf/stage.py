@@ -16,7 +16,9 @@ from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.stage import final_checkpoint
 from stages.engines.mindrlhf.files import (
     CONFIG,
+    FIELDS,
     RESUME_CONFIG,
+    added,
     all_configs,
     grpo_config,
     tokenizer_path,
@@ -25,7 +27,6 @@ from stages.engines.mindrlhf.files import (
 from stages.engines.mindrlhf.job import Job, MindrlhfJob, Paths
 from stages.engines.mindrlhf.logs import FINISHED, Watcher
 from stages.engines.mindrlhf.rules import RULES
-from stages.engines.mindrlhf.upstream import FIELDS, added
 from stages.engines.model_directory import add_index, copy_model
 from stages.engines.outside import (
     Rendered,
@@ -71,7 +72,6 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     """Return the files of a run and how to start it, for the first time or after any end."""
     home = job.engine.mindrlhf_home or HOME_UNKNOWN
     main, workers = Path(home) / job.tutorial.main, job.layout.train.cards
-    moves = (checkpoints.REFERENCE_MOVES,) if job.train.ref_model_sync_steps else ()
     start = make_start(
         job.engine,
         (main, *arguments(job, paths, resume=False)),
@@ -79,7 +79,7 @@ def rendered(job: Job, paths: Paths) -> Rendered:
         env=environment(job, paths),
         checkouts=(home, job.engine.mindformers_home, job.engine.msadapter_home),
         workers=workers,
-        resumable=(str(paths.configs / "checkpoints.py"), str(paths.checkpoints), str(workers), *moves),
+        resumable=(str(paths.configs / "checkpoints.py"), str(paths.checkpoints), str(workers)),
         again=(str(main), *arguments(job, resumed(paths), resume=True)),
     )
     configs = all_configs(job, paths, resume=False)
@@ -165,8 +165,8 @@ def prepare(context: Context) -> None:
     check_truths(job, context.inputs["tokenize"], context.inputs["fetch"])
     paths = copy_inputs(job, context)
     write_start(context.work, rendered(job, paths), paths.checkpoints)
-    moments = checkpoints.newest(paths.checkpoints, job.layout.train.cards, job.checkpoint_parts)
-    context.progress(0, 1, "begins" if moments is None else f"resumes from checkpoint {moments[0]}", "")
+    moment = checkpoints.newest(paths.checkpoints, job.layout.train.cards)
+    context.progress(0, 1, "begins" if moment is None else f"resumes from checkpoint {moment}", "")
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:

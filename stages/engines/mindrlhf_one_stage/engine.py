@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stages.base.graph import Program, Stage
-from stages.engines.declaration import Checkout, Engine, Known
-from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
+from stages.engines.declaration import Checkout, Engine
+from stages.engines.mindformers.checkout import checkout
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf_one_stage import variant
 from stages.engines.mindrlhf_one_stage.config import CONTRACT
 from stages.engines.mindrlhf_one_stage.variant import Job
+from stages.engines.programs import known
 from stages.engines.sizes import growth, rank_bytes
 from stages.models.memory import warnings
 
@@ -43,11 +44,6 @@ def derive(values: dict[str, Any]) -> None:
     values["split"] |= {"format": "ckpt", "roles": ["train", "generate"]}
 
 
-KNOWN = Known(
-    (("mindspore", ">=2.5", "mindrlhf's README of March 2025 names r2.5"), NUMPY, SAFETENSORS),
-    ("cann", ">=8.0,<8.3", "MindSpore 2.4.10 goes with 8.0.0, 2.7.0 with 8.2.RC1"),
-    ("driver", ">=24.1", "CANN 8.0.0 goes with driver 24.1.0"),
-)
 ENGINE = Engine(
     name="mindrlhf_one_stage",
     trains=lambda family: family.name == "qwen2",
@@ -63,7 +59,7 @@ ENGINE = Engine(
             window=">=1.4.0b1",  # what that branch called itself
         ),
     ),
-    known={CONTRACT: KNOWN},
+    known={CONTRACT: known("one_stage", "machine_one_stage")},
     imports=("mindspore",),
     unrehearsed="grpo_one_stage.py needs mindformers' dev branch of March 2025, for which no replacement of"
     " Ascend operators is known",

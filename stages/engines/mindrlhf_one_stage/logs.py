@@ -35,11 +35,8 @@ class LogReader:
         if _BEGIN.search(line):
             self.step += 1
             self._row, self._updates = {"step": self.step, "step_s": 0.0}, []
-        elif self._row is not None:
-            return self._read_in_step(self._row, line)
-        return None
-
-    def _read_in_step(self, row: Row, line: str) -> tuple[Row, int] | None:
+        if (row := self._row) is None:
+            return None
         for name, pattern in _VALUES.items():
             if match := pattern.search(line):
                 row[name] = float(match[1])

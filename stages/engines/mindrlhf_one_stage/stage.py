@@ -55,7 +55,7 @@ def rendered(job: Job, paths: Paths) -> Rendered:
         variables["MINDFORMERS_PATH"] = engine.mindformers_home
     start = outside.make_start(
         engine,
-        (paths.configs / "entry.py", script, values, *arguments(content)),
+        (paths.configs / "entry.py", script, values, *outside.options(content["arguments"])),
         paths.root,
         env=variables,
         checkouts=(home, engine.mindformers_home),
@@ -95,11 +95,6 @@ def files(job: Job, paths: Paths) -> dict[str, dict[str, Any]]:
         "recompute": recompute_config(job.model, job.layout.train),
     }
     return fill(TEMPLATE, job, paths, derived)
-
-
-def arguments(content: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of grpo_one_stage.py from the result of `files`."""
-    return [part for name, value in content["arguments"].items() for part in (f"--{name}", str(value))]
 
 
 def prepare(context: Context) -> None:

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
 from stages.base.layout import Role
-from stages.base.rules import Broken, Rules, at_least, be
+from stages.base.rules import Broken, Rules
 from stages.engines.mindformers.checkout import ARGUMENT
-from stages.engines.mindrlhf import common_rules
 from stages.engines.mindrlhf.contract import read
 from stages.engines.mindrlhf.job import MindrlhfJob
 from stages.engines.mindrlhf.memory import block_cache, reshard, train
-from stages.engines.mindrlhf.notes import common_notes
+from stages.engines.mindrlhf.notes import add_layouts
+from stages.engines.mindrlhf.rules import COMMON
 from stages.engines.mindrlhf_one_stage.config import CONTRACT, OneStageEngine
+from stages.engines.tables import add_rules
 from stages.engines.template import entries
 from stages.models import memory
 from stages.models.memory import RoleMemory
@@ -62,6 +63,11 @@ class Job(MindrlhfJob):
         """Roles with checkpoints of their own; the reference has the layout of the generation."""
         return ("train", "generate")
 
+    @property
+    def blocks(self) -> int:
+        """Blocks of the generation's cache that are used at once."""
+        return self.engine.chunk_size * -(-self.seq_length // self.engine.block_size)
+
     def steps(self, prompts: int) -> int:
         """Return the number of steps of the complete run.
 
@@ -71,36 +77,8 @@ class Job(MindrlhfJob):
 
 
 RULES = Rules[Job]("mindrlhf_one_stage")
-RULES.include(common_rules.RULES, lambda job: job)
-RULES.must(
-    "cards",
-    at_least(
-        2, why="get_rank() and cut checkpoints need use_parallel", remedy="choose a layout of several cards"
-    ),
-    "grpo_one_stage.py",
-    value=lambda job: job.layout.train.cards,
-)
-RULES.must(
-    "layout.{}.enable_parallel_optimizer",
-    be(False, "the generation's YAML alone decides"),
-    "grpo_one_stage.py, build_context",
-    each=lambda job: job.roles,
-)
-RULES.must(
-    "engine.num_blocks",
-    at_least(
-        lambda job: job.engine.chunk_size * -(-job.seq_length // job.engine.block_size),
-        why="what chunk_size sequences take",
-    ),
-    "mindformers block_tables.py",
-)
-for _path, _required, _why, _source in (
-    ("train.schedule", "cosine", "its rate falls as a cosine", "utils/utils.py, LearningRate"),
-    ("train.num_iterations", 1, "it trains once on each step's completions", "grpo_one_stage.py"),
-    ("train.weight_decay", 0.1, "it always decays by 0.1", "utils/configs.py, set_weight_decay"),
-    ("rollout.min_p", None, "mindformers' generation knows no min_p", "generation_config.py"),
-):
-    RULES.must(_path, be(_required, _why), _source)
+RULES.include(COMMON, lambda job: job)
+add_rules(RULES, Path(__file__).with_name("rules.yaml"))
 
 
 @RULES.row("train.final_share", "utils/utils.py, LearningRate")
@@ -121,14 +99,8 @@ def _its_rewards(job: Job) -> Broken:
 
 
 def notes(job: Job) -> Iterator[str]:
-    """Yield notes for the plan about behaviour that no rule forbids."""
-    yield from common_notes(job, job.num_rollouts)
-    yield "it saves weights once, at its end: a run that is stopped begins anew"
-    yield "its reference is laid out as layout.generate; layout.reference is not used"
-    yield (
-        "its tokenizer has Qwen2.5's special ids as constants (qwen2_tokenizer.py, ENDOFTEXTID): a model "
-        "with another vocabulary is trained with wrong padding, or ends with an IndexError"
-    )
+    """Return notes for the plan about behaviour that no rule forbids."""
+    return add_layouts(job, dict.fromkeys(("steps_of_script", "saves_once", "reference", "qwen_ids"), True))
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:

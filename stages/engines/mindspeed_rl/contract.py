@@ -14,7 +14,6 @@ from typing import Any
 from stages.base.errors import ConfigError, Problem
 from stages.engines import programs
 from stages.engines.mindspeed_rl.config import VERSIONS, Version
-from stages.engines.programs import mismatch, program_in
 
 TRAIN = Path("cli/train_grpo.py")
 PREPROCESS = Path("cli/preprocess_data.py")
@@ -42,7 +41,7 @@ def version_of_checkout(home: str | None) -> Version:
         return VERSIONS[0]
     files = (TRAIN, PREPROCESS, TEMPLATES, MEGATRON_CONFIG, RL_CONFIG)
     if missing := [str(file) for file in files if not (Path(home) / file).is_file()]:
-        rule = mismatch(home, "Ascend/MindSpeed-RL", f"it has no {' and no '.join(missing)}")
+        rule = f"must be a checkout of Ascend/MindSpeed-RL: it has no {' and no '.join(missing)}"
         raise _refused(home, rule, "clone it and give its directory")
     if "ai_framework" not in read(home, MEGATRON_CONFIG):
         raise _refused(home, f"has no MindSpore back end: no ai_framework in {MEGATRON_CONFIG}")
@@ -71,12 +70,11 @@ def check_converter(home: str) -> str:
     """Check that a directory is a checkout of MindSpeed-LLM with its converter.
 
     Raises:
-        ConfigError: it is another program's checkout, or has no converter.
+        ConfigError: it has no converter.
     """
-    if (Path(home) / LLM_CONVERT).is_file() and program_in(home) in (None, "MindSpeed-LLM"):
+    if (Path(home) / LLM_CONVERT).is_file():
         return f"has {LLM_CONVERT}"
-    fault = f"it has no {LLM_CONVERT}, which was removed from Ascend/MindSpeed-LLM on 2026-08-03"
-    rule = mismatch(home, "Ascend/MindSpeed-LLM", fault)
+    rule = f"must be a checkout of Ascend/MindSpeed-LLM: it has no {LLM_CONVERT}, removed on 2026-08-03"
     raise ConfigError([Problem("engine.mindspeed_llm_home", home, rule, _LLM_REMEDY)])
 
 

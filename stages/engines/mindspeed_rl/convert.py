@@ -14,7 +14,7 @@ from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT
 from stages.engines.mindspeed_rl.job import engine_of, home_of, layer_list
 from stages.engines.model_directory import copy_model
-from stages.engines.outside import Rendered, Report, Watcher, make_start, write_start
+from stages.engines.outside import Rendered, Report, Watcher, make_start, options, write_start
 from stages.models.config import Dtype, ModelConfig
 from stages.models.families import family_of
 
@@ -38,7 +38,7 @@ def converter(config: Mapping[str, Any], target: Literal["mg", "hf"], paths: Map
     layout = read(LayoutConfig, config["layout"], "layout").train
     family, older, back = family_of(model).converter, engine.contract == "667a547", target == "hf"
     assert family is not None  # stages.models.families.RULES
-    options = {
+    model_type = {
         "model-type": "GPT",
         "model-type-hf": family.model_type,
         "load-model-type": "mg" if back else "hf",
@@ -50,7 +50,7 @@ def converter(config: Mapping[str, Any], target: Literal["mg", "hf"], paths: Map
     layers = layer_list(model, layout)
     if layers and not (back and older):
         more["num-layer-list"] = layers
-    arguments = ("--use-mcore-models", *_as_arguments(options), *family.options, *_as_arguments(more))
+    arguments = ("--use-mcore-models", *options(model_type), *family.options, *options(more))
     home = home_of(engine, "mindspeed_rl" if older else "mindspeed_llm")
     environment = {**engine.env, "CUDA_DEVICE_MAX_CONNECTIONS": "1", **engine.convert_env}
     settings = replace(engine, python=engine.convert_python or engine.python, env=environment)
@@ -58,10 +58,6 @@ def converter(config: Mapping[str, Any], target: Literal["mg", "hf"], paths: Map
     return replace(
         make_start(settings, (program, *arguments), Path(home), {}, [home], workers=0), directory=home
     )
-
-
-def _as_arguments(options: Mapping[str, object]) -> list[str]:
-    return [text for name, value in options.items() for text in (f"--{name}", str(value))]
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:

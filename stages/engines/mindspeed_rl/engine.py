@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,13 @@ from stages import catalog
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text
-from stages.engines.declaration import Checkout, Engine, Known, Load
-from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
+from stages.engines import tables, upstream
+from stages.engines.declaration import Checkout, Engine, Load
 from stages.engines.mindspeed_rl import contract, memory, rules, verifiers
 from stages.engines.mindspeed_rl.config import VERSIONS, MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
-from stages.engines.mindspeed_rl.notes import notes
-from stages.engines.mindspeed_rl.upstream import FIELDS
-from stages.engines.programs import windows
+from stages.engines.mindspeed_rl.train_yaml import FIELDS
+from stages.engines.programs import known
 from stages.fetch.config import licence_files
 from stages.grpo.config import EvaluateConfig
 from stages.models.memory import warnings
@@ -94,6 +94,22 @@ def derive(values: dict[str, Any]) -> None:
         engine["contract"] = contract.version_of_checkout(engine["mindspeed_rl_home"])
 
 
+def notes(job: Job) -> Iterator[str]:
+    """Yield notes about the checkout, the layout of the reference, the loss and the learning rate."""
+    engine, train = job.engine, job.train
+    home = engine.mindspeed_rl_home
+    if home is not None and (defect := contract.broken_port(home)):
+        yield f"engine.mindspeed_rl_home: {'; '.join(defect)}"
+    applies = {
+        "integrated": engine.use_integrated_worker,
+        "micro_batches": job.actor.micro_batch_num != job.actor.pipeline_stage,
+        "means": engine.micro_batch_size > 1,
+        "schedule": train.schedule != "constant" and job.decay_steps < train.steps,
+    }
+    yield from tables.notes(Path(__file__).with_name("notes.yaml"), job, applies)
+    yield from upstream.notes("engine", engine.upstream)
+
+
 def load(run: Sections) -> Load:
     """Return the work of one step and the memory of a card."""
     this, iterations = Job.from_run(run), run.train.num_iterations
@@ -110,13 +126,6 @@ def _all_but(
     )
 
 
-def known(version: str) -> Known:
-    """Return the versions that work with a contract, from fields/versions.yaml."""
-    mindspore, *others = windows(VERSIONS_FILE, version)
-    return Known((mindspore, NUMPY, SAFETENSORS, *others), *windows(VERSIONS_FILE, f"machine_{version}"))
-
-
-VERSIONS_FILE = FIELDS / "versions.yaml"
 ENGINE = Engine(
     name="mindspeed_rl",
     trains=lambda family: family.megatron is not None,
@@ -145,7 +154,7 @@ ENGINE = Engine(
             needed_by=("05a90d7",),
         ),
     ),
-    known={version: known(version) for version in VERSIONS},
+    known={version: known(version, f"machine_{version}", FIELDS / "versions.yaml") for version in VERSIONS},
     imports=("ray", "hydra-core", "transformers"),
     derive=derive,
     notes=lambda run: notes(Job.from_run(run)),

@@ -11,11 +11,10 @@ from typing import Any
 
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines.converted import import_converted
 from stages.engines.mindspeed_rl import convert
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.tokenize import encoder_of
-from stages.engines.model_directory import copy_model
+from stages.engines.model_directory import copy_model, import_converted
 from stages.engines.outside import Rendered, is_new, read_start, write_start
 from stages.export.stage import make_usable
 from stages.fetch.config import DatasetConfig

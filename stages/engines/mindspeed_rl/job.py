@@ -11,6 +11,7 @@ from stages.engines.job import RunPaths, padded_row_length
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.ray import RayJob
 from stages.models.config import ModelConfig
+from stages.models.families import family_of
 
 CONFIG_NAME = "train"
 """Name of the rendered YAML file, of the dataset and of the run, as it is passed to Hydra."""
@@ -32,6 +33,21 @@ class Job(RayJob):
     def cards_per_model(self) -> int:
         """Tensor x pipeline x context parallelism."""
         return self.actor.model_parallel * self.actor.pipeline_stage * self.actor.context_parallel
+
+    @property
+    def has_experts(self) -> bool:
+        """True if a layer has several feed-forward networks."""
+        return family_of(self.model).experts is not None
+
+    @property
+    def sequence_parts(self) -> int:
+        """Parts into which training cuts a sequence."""
+        return self.actor.context_parallel * self.actor.model_parallel
+
+    @property
+    def samples_per_replica(self) -> int:
+        """Completions of one step that a replica of the policy trains on."""
+        return self.samples // self.actor.data_parallel
 
     @property
     def reference_npus(self) -> int:

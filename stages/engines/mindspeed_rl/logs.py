@@ -15,7 +15,7 @@ import yaml
 
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job
-from stages.engines.mindspeed_rl.upstream import FIELDS
+from stages.engines.mindspeed_rl.train_yaml import FIELDS
 from stages.engines.outside import NUMBER, Report, Row, StepWatcher
 
 DRIVER_LOG = "worker_0.log"

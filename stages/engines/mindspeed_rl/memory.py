@@ -10,9 +10,9 @@ gradients, float32 master weights and moments).
 
 from dataclasses import replace
 
+from stages.base.layout import RoleLayout
 from stages.engines.mindspeed_rl.job import Job
 from stages.models import memory
-from stages.models.families import family_of
 from stages.models.memory import GIB, RoleMemory, Term
 
 _DTYPE = "bfloat16"
@@ -32,15 +32,19 @@ def device_bytes(job: Job) -> int:
     return job.engine.device_memory_gib * GIB
 
 
+def _plain(job: Job, layout: RoleLayout) -> RoleLayout:
+    """Return a layout with complete weights, each of whose experts is sharded, as in Megatron and vLLM."""
+    experts = layout.model_parallel if job.has_experts else layout.expert_parallel
+    return replace(layout, enable_parallel_optimizer=False, expert_parallel=experts)
+
+
 def _per_stage(job: Job) -> list[tuple[int, int]]:
     """Return the elements and layers on a card of each pipeline stage.
 
     Megatron keeps tied embeddings on the first and, as output layer, on the last stage
     (megatron/core/models/common/language_module/language_module.py, setup_embeddings_and_output_layer).
     """
-    model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
-    if family_of(model).experts is not None:  # Megatron shards each expert
-        layout = replace(layout, expert_parallel=layout.model_parallel)
+    model, layout = job.model, _plain(job, job.actor)
     sizes = [(element.held, element.layers) for element in memory.elements(model, layout, "layout.train")]
     if model.tie_word_embeddings and layout.pipeline_stage > 1:
         held, layers = sizes[-1]
@@ -49,11 +53,11 @@ def _per_stage(job: Job) -> list[tuple[int, int]]:
 
 
 def _train(job: Job) -> RoleMemory:
-    model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
+    model, layout = job.model, job.actor
     micro = job.engine.micro_batch_size
     tokens = micro * job.seq_length // layout.context_parallel
     batches = max(1, job.mini_batch_size * job.rollout.num_generations // (layout.data_parallel * micro))
-    shares = layout.data_parallel * layout.context_parallel if job.actor.enable_parallel_optimizer else 1
+    shares = layout.data_parallel * layout.context_parallel if layout.enable_parallel_optimizer else 1
     stages = []
     for stage, (held, layers) in enumerate(_per_stage(job)):
         state, in_flight = 12 * held // shares, min(batches, layout.pipeline_stage - stage)
@@ -75,15 +79,13 @@ def _train(job: Job) -> RoleMemory:
 
 
 def _reference(job: Job) -> RoleMemory:
-    model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
+    model, layout = job.model, job.actor
     tokens = job.forward_micro_batch_size * job.seq_length // layout.context_parallel
     return memory.scoring(model, layout, tokens, (held for held, _ in _per_stage(job)), _DTYPE)
 
 
 def _generate(job: Job) -> RoleMemory:
-    model, layout, engine = job.model, job.layout.generate, job.engine
-    if family_of(model).experts is not None:  # so does vLLM
-        layout = replace(layout, expert_parallel=layout.model_parallel)
+    model, layout, engine = job.model, _plain(job, job.layout.generate), job.engine
     weights = memory.weights(memory.elements(model, layout, "layout.generate")[0].gathered, _DTYPE)
     working = memory.working_set(model, layout, job.max_num_batched_tokens)
     per_token = memory.cache_bytes_per_token(model, layout, _DTYPE)

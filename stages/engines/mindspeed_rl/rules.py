@@ -6,21 +6,24 @@ Rules of all engines, such as heads and equal card counts, are in pipeline/confi
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
-from stages.base.layout import ROLES
-from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, hold, multiple_of
+from stages.base.rules import Broken, Rules, hold, some
 from stages.engines import layout_rules, upstream
 from stages.engines.layout_rules import Laid
-from stages.engines.mindspeed_rl import recipe
+from stages.engines.mindspeed_rl import contract, verifiers
 from stages.engines.mindspeed_rl.job import Job
-from stages.engines.mindspeed_rl.upstream import fields
+from stages.engines.mindspeed_rl.train_yaml import fields
+from stages.engines.tables import LOSS, add_rules, plain
 from stages.models.families import family_of
 from stages.rewards.config import RewardConfig
 
-_VALIDATE = "validate_config.py"
 _EVALUATED = {"functions": ["qwen_accuracy"], "weights": [1.0]}
 """Rewards of conf/engine/mindspeed_rl.yaml."""
+TABLE = Path(__file__).with_name("rules.yaml")
 RULES = Rules[Job]("mindspeed_rl")
+RECIPE = Rules[Job]("mindspeed_rl_recipe")
+"""Rules about keys that it would ignore silently, and about its own reward names."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,7 @@ class Placed:
 
 PLACED = Rules[Placed]("mindspeed_rl_machines")
 PLACED.include(RULES, lambda placed: placed.job)
-PLACED.must(
-    "train.prompts_per_step",
-    multiple_of(lambda placed: placed.nodes, "machines, each with a process that scores,"),
-    f"{_VALIDATE}: global_batch_size",
-    when=lambda placed: placed.job.engine.contract == "05a90d7" and not placed.job.reward_npus,
-    value=lambda placed: placed.job.train.prompts_per_step,
-)
+add_rules(PLACED, TABLE)
 
 
 @PLACED.row("reward.{}", "cli/train_grpo.py", each=_EVALUATED)
@@ -54,28 +51,16 @@ def _other_rewards(placed: Placed, key: str) -> Broken:
     return rule, "set engine.verifier_function and engine.verifier_weight instead"
 
 
-RULES.must("model.qkv_concat", be(False), "its convert_ckpt.py reads separate weights")
 RULES.must(
     "model.rope_theta",
     hold(lambda job: float(job.model.rope_theta).is_integer(), "must be an integer", "choose engine=local"),
     "megatron/training/arguments.py: --rotary-base",
 )
-RULES.must(
-    "layout.train.model_parallel",
-    divide("model.vocab_size", "vocab_size"),
-    "megatron/core/tensor_parallel/layers.py",
+add_rules(RULES, TABLE)
+RULES.include(
+    layout_rules.RULES,
+    lambda job: Laid(job.model, {"train": job.layout.train, "generate": job.layout.generate}),
 )
-for _path, _required, _key in (
-    ("engine.use_remove_padding", False, "remove_padding"),
-    ("layout.train.opt_offload", False, "swap_optimizer"),
-    ("layout.train.context_parallel", 1, "context_parallel_algo"),
-):
-    RULES.must(
-        _path,
-        be(_required, f"contract 667a547 has no {_key}, 05a90d7 does"),
-        "config_cls: megatron_config.py, rl_config.py",
-        when=lambda job: job.engine.contract == "667a547",
-    )
 
 
 @RULES.row("train.checkpoint_every", "grpo_trainer_hybrid.py, fit")
@@ -98,95 +83,19 @@ def _converter_of_family(job: Job) -> Broken:
     return f"must be {known} for {title}: other converters do not know it", f"set engine.contract={known}"
 
 
-RULES.must(
-    "layout.{}.expert_parallel",
-    be(
-        1,
-        "it changes the names of Megatron's checkpoints, which export does not read",
-        "raise model_parallel instead",
-    ),
-    "megatron/training/checkpointing.py, get_checkpoint_name",
-    name="whole_experts",
-    each=ROLES,
-    when=lambda job, role: family_of(job.model).experts is not None,
-)
-RULES.must(
-    "layout.generate.{}",
-    be(
-        1,
-        "generation is tensor and data parallel only",
-        "set it to 1 and raise model_parallel or data_parallel",
-    ),
-    f"{_VALIDATE}: pipeline_parallel for vllm",
-    name="generation_is_not_cut",
-    each=("pipeline_stage", "context_parallel"),
-)
-
-
-RULES.include(
-    layout_rules.RULES,
-    lambda job: Laid(job.model, {"train": job.layout.train, "generate": job.layout.generate}),
-)
-
-
 # Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange by default (a2c0733b9,
 # features_manager/context_parallel/ulysses_context_parallel.py; training/arguments.py).
 @RULES.row("layout.train.context_parallel", "MindSpeed's ulysses_context_parallel.py, validate_args")
 def _ulysses(job: Job) -> Broken:
     """Require that model_parallel x context_parallel divides the number of attention heads."""
     heads, cut = job.model.num_attention_heads, job.actor.context_parallel
-    split = job.actor.model_parallel * cut
-    if cut == 1 or heads % split == 0:
+    if cut == 1 or heads % job.sequence_parts == 0:
         return None
-    rule = f"model_parallel x context_parallel = {split} must divide num_attention_heads={heads}"
+    rule = f"model_parallel x context_parallel = {job.sequence_parts} must divide num_attention_heads={heads}"
     return rule, f"use {math.gcd(heads // job.actor.model_parallel, cut)}"
 
 
-RULES.must(
-    "layout.train.vocab_emb_dp",
-    be(False, "Megatron always splits the vocabulary"),
-    "megatron/core/tensor_parallel/layers.py",
-)
-RULES.must(
-    "layout.train.enable_parallel_optimizer",
-    be(True, "layout.train.opt_offload needs it"),
-    "docs/zh/features/swap_optimizer.md",
-    when=lambda job: job.actor.opt_offload,
-)
-RULES.must(
-    "engine.seq_length",
-    multiple_of(
-        lambda job: job.actor.context_parallel * job.actor.model_parallel,
-        why="layout.train splits a sequence into that many parts",
-        remedy="leave it null",
-    ),
-    "MindSpeed's ulysses_context_parallel.py; megatron/core/tensor_parallel/mappings.py",
-    value=lambda job: job.seq_length,
-)
-_SEPARATE = ("reference_npus", "reward_npus")
-RULES.must(
-    "engine.{}",
-    be(None, "integrated workers share their cards", "set engine.use_integrated_worker=false"),
-    _VALIDATE,
-    name="integrated",
-    each=_SEPARATE,
-    when=lambda job, key: job.engine.use_integrated_worker,
-)
-RULES.must(
-    "engine.{}",
-    multiple_of(
-        lambda job, key: job.cards_per_model,
-        "layout.train's model_parallel x pipeline_stage x context_parallel",
-    ),
-    f"{_VALIDATE}, _validate_resource",
-    name="whole_models",
-    each=_SEPARATE,
-    when=lambda job, key: getattr(job.engine, key) is not None,
-    unless=("integrated",),
-)
-
-
-@RULES.row("engine.{}", _VALIDATE, each=("reward_npus", "reward_load"))
+@RULES.row("engine.{}", "validate_config.py", each=("reward_npus", "reward_load"))
 def _reward_model(job: Job, key: str) -> Broken:
     """Require both reward_npus and reward_load for a reward model."""
     npus, weights = job.engine.reward_npus, job.engine.reward_load
@@ -197,11 +106,12 @@ def _reward_model(job: Job, key: str) -> Broken:
 
 def _replicas(job: Job) -> list[tuple[str, int]]:
     """Return name and number of the replicas of policy, reference and reward model."""
+    separate = (("reference_npus", job.reference_npus), ("reward_npus", job.reward_npus))
     return [
         ("layout.train.data_parallel", job.actor.data_parallel),
         *(
-            (f"replicas of engine.{name}", max(1, npus // job.cards_per_model))
-            for name, npus in (("reference_npus", job.reference_npus), ("reward_npus", job.reward_npus))
+            (f"replicas of engine.{key}", max(1, npus // job.cards_per_model))
+            for key, npus in separate
             if npus
         ),
     ]
@@ -209,7 +119,7 @@ def _replicas(job: Job) -> list[tuple[str, int]]:
 
 @RULES.row(
     "train.prompts_per_step",
-    f"{_VALIDATE}: global_batch_size",
+    "validate_config.py: global_batch_size",
     each=lambda job: [*_replicas(job), ("layout.generate.data_parallel", job.layout.generate.data_parallel)],
 )
 def _whole_replicas(job: Job, replica: tuple[str, int]) -> Broken:
@@ -220,7 +130,7 @@ def _whole_replicas(job: Job, replica: tuple[str, int]) -> Broken:
     return f"must be a multiple of {name} = {count}", f"use {-(-prompts // count) * count}"
 
 
-@RULES.row("engine.micro_batch_size", _VALIDATE, each=_replicas, unless=("whole_replicas",))
+@RULES.row("engine.micro_batch_size", "validate_config.py", each=_replicas, unless=("whole_replicas",))
 def _micro_batches(job: Job, replica: tuple[str, int]) -> Broken:
     """Require a divisor of the completions of a replica."""
     (name, count), micro = replica, job.engine.micro_batch_size
@@ -229,18 +139,6 @@ def _micro_batches(job: Job, replica: tuple[str, int]) -> Broken:
         return None
     rule = f"must divide the {completions} completions of a replica ({name})"
     return rule, f"use {math.gcd(completions, micro)}"
-
-
-RULES.must(
-    "engine.mini_batch_size",
-    divide(
-        "train.prompts_per_step",
-        why="the last update would have fewer completions, but the same weight",
-        remedy="leave it null",
-    ),
-    "base_training_engine.py, _split_batches",
-    value=lambda job: job.mini_batch_size,
-)
 
 
 @RULES.row("engine.mini_batch_size", "actor_hybrid_worker.py", unless=("mini_batch_size",))
@@ -257,46 +155,74 @@ def _mini_of_micro(job: Job) -> Broken:
     return rule, "leave it null, or lower engine.micro_batch_size", job.mini_batch_size
 
 
-RULES.must(
-    "engine.forward_micro_batch_size",
-    divide(
-        lambda job: job.samples // job.actor.data_parallel,
-        "the {} completions of one replica",
-        remedy="leave it null",
-    ),
-    "base_training_engine.py",
-    when=lambda job: job.engine.forward_micro_batch_size is not None,
+add_rules(RECIPE, TABLE)
+plain(
+    RECIPE,
+    "it",
+    {
+        "grpo_actor_loss_func.py": LOSS,
+        "grpo_trainer_hybrid.py, group_norm": "scale_advantages",
+        "grpo_trainer_hybrid.py": "validate_every lora_rank max_kl",
+        "cli/train_grpo.py": "resample_rounds",
+        "ours: stages/engines/mindspeed_rl/logs.py": "loggers",
+        "megatron/training/checkpointing.py": "resume_from",
+    },
 )
-RULES.must(
-    "engine.seq_length",
-    at_least(
-        lambda job: job.sample_length,
-        "tokenize.max_prompt_length + rollout.max_tokens",
-        remedy="leave it null, or shorten them",
-    ),
-    _VALIDATE,
-    name="longest_sample",
-    value=lambda job: job.seq_length,
+
+
+@RECIPE.row("train.warmup_steps", "megatron/core/optimizer_param_scheduler.py")
+def _warmup(job: Job) -> Broken:
+    """Check that the warm-up ends before the schedule does, which Megatron asserts."""
+    if job.warmup_fraction < 1:
+        return None
+    per_update = job.mini_batch_size * job.rollout.num_generations
+    units = job.train.steps * job.train.prompts_per_step
+    rule = (
+        f"is too long: each update takes {per_update} of the {units} units of MindSpeed-RL's schedule "
+        "(train.steps x train.prompts_per_step)"
+    )
+    return rule, f"use at most {(units - 1) // per_update}, or raise train.steps"
+
+
+@RECIPE.row(
+    "engine.verifier_function[{}]",
+    "rule_verifier.py, verifier",
+    each=lambda job: range(len(job.engine.verifier_function)),
 )
-RULES.must(
-    "engine.max_model_len",
-    at_least(lambda job: job.seq_length, "seq_length", remedy="leave it null"),
-    f"{_VALIDATE}: Sequence length exceeds vLLM",
-    value=lambda job: job.max_model_len,
+def _known_verifier(job: Job, index: int) -> Broken:
+    """Require a verifier function that MindSpeed-RL has."""
+    known = verifiers.known_verifiers(job.engine)
+    if verifiers.has_verifier(job.engine, job.engine.verifier_function[index]):
+        return None
+    rule = f"must be one of {', '.join(known)}: an unknown one is ignored and earns nothing"
+    return rule, "use math_verify_reward" if "math_verify_reward" in known else "use acc"
+
+
+RECIPE.must(
+    "engine.verifier_function",
+    some("verifier: without it every reward is 0", "set it to [acc]"),
+    "rule_verifier.py, verifier",
+    name="some_verifier",
 )
-RULES.must(
-    "engine.max_num_seqs",
-    at_most(lambda job: job.max_num_batched_tokens, "max_num_batched_tokens={}"),
-    "vllm config.py, SchedulerConfig",
-)
-RULES.must(
-    "engine.seq_length",
-    at_most(
-        "model.max_position_embeddings", remedy="shorten tokenize.max_prompt_length or rollout.max_tokens"
-    ),
-    "vllm config.py",
-    name="positions",
-    value=lambda job: max(job.seq_length, job.max_model_len),
-)
-RULES.include(recipe.RULES, lambda job: job)
+
+
+@RECIPE.row("engine.verifier_weight", "rule_verifier.py")
+def _weights(job: Job) -> Broken:
+    """Require one weight for each verifier function."""
+    count = len(job.engine.verifier_function)
+    if len(job.engine.verifier_weight) == count:
+        return None
+    return f"must have one weight for each of the {count} functions", f"set it to {[1.0] * count}"
+
+
+@RECIPE.row("engine.prompt_type", str(contract.TEMPLATES))
+def _prompt_type(job: Job) -> Broken:
+    """Require a prompt type that MindSpeed-RL has."""
+    known = verifiers.prompt_types(job.engine.mindspeed_rl_home)
+    if job.engine.prompt_type in known:
+        return None
+    return f"must be one of {', '.join(known)}", "use qwen_r1"
+
+
+RULES.include(RECIPE, lambda job: job)
 upstream.add_rule(RULES, "engine", fields, "mindspeed_rl/config_cls")

@@ -21,7 +21,7 @@ from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.reader import read
 from stages.engines.mindspeed_rl import contract, convert
 from stages.engines.mindspeed_rl.job import CONFIG_NAME, engine_of, home_of
-from stages.engines.mindspeed_rl.upstream import FIELDS
+from stages.engines.mindspeed_rl.train_yaml import FIELDS
 from stages.engines.outside import Rendered, dump, make_start, read_start, write_start
 from stages.engines.template import fill
 from stages.fetch.config import DatasetConfig
@@ -164,20 +164,18 @@ def sequences(index: Path) -> int:
     Raises:
         InputError: it is missing, no index, or truncated.
     """
-    remedy, values = "read preprocess_data.py's log", index.with_suffix(".bin")
+    values, begin = index.with_suffix(".bin"), len(_MAGIC) + _HEAD.size
     try:
         data, size = index.read_bytes(), values.stat().st_size
-    except OSError as error:
-        raise InputError(index, None, f"must be readable ({error.strerror})", remedy) from error
-    begin = len(_MAGIC) + _HEAD.size
-    if not data.startswith(_MAGIC) or len(data) < begin:
-        raise InputError(index, None, "is not an index of Megatron", remedy)
-    _, _, rows, documents = _HEAD.unpack_from(data, len(_MAGIC))
-    if len(data) != begin + rows * 12 + documents * 8:
-        raise InputError(index, None, f"is truncated: {rows} rows do not fit its {len(data)} bytes", remedy)
-    expected = 4 * sum(struct.unpack_from(f"<{rows}i", data, begin))
-    if expected != size:
-        raise InputError(values, size, f"must have {expected} bytes", remedy)
+        _, _, rows, documents = _HEAD.unpack_from(data, len(_MAGIC))
+        lengths = struct.unpack_from(f"<{rows}i", data, begin)
+    except (OSError, struct.error) as error:
+        rule = f"must be a readable, complete index ({error})"
+        raise InputError(index, None, rule, "read preprocess_data.py's log") from error
+    is_complete = data.startswith(_MAGIC) and len(data) == begin + rows * 12 + documents * 8
+    if not is_complete or size != 4 * sum(lengths):
+        rule = f"must be a complete index of the {size} bytes in {values.name}"
+        raise InputError(index, None, rule, "read preprocess_data.py's log")
     return int(rows)
 
 

@@ -15,8 +15,7 @@ from stages.engines.mindspeed_rl.job import CONFIG_NAME, Job, home_of, paths_of
 from stages.engines.mindspeed_rl.logs import DRIVER_LOG, TrainWatcher
 from stages.engines.mindspeed_rl.rules import RULES
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
-from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
-from stages.engines.mindspeed_rl.upstream import FIELDS
+from stages.engines.mindspeed_rl.train_yaml import FIELDS, runtime_env, train_config
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import (
     REMEDY,

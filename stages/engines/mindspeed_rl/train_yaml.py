@@ -4,18 +4,35 @@ Source: Ascend/MindSpeed-RL at 667a547 and 05a90d7, configs/grpo_qwen25_*.yaml, 
 configs/envs/runtime_env.yaml and mindspeed_rl/config_cls.
 """
 
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from stages.engines.mindspeed_rl.job import Job, Paths, layer_list
-from stages.engines.mindspeed_rl.upstream import FIELDS, SEPARATE, TEMPLATE
 from stages.engines.template import ABSENT, fill
+from stages.engines.upstream import Upstream, load
 from stages.models.families import family_of
 
 Values = dict[str, Any]
 _CPUS = 8
 """num_cpus_for_placement_group's default (rl_config.py)."""
+FIELDS = Path(__file__).with_name("fields")
+TEMPLATE = FIELDS / "train.yaml"
+SECTIONS = (
+    "megatron_training", "actor_config", "rl_config", "generate_config", "profiler_config.integrated",
+    "msprobe_config",
+)  # fmt: skip
+SEPARATE = ("ref_config", "reward_config")
+"""Sections that MindSpeed-RL refuses with integrated workers."""
+
+
+def fields(job: Job) -> Upstream:
+    """Return the fields of the training YAML, the keys of engine.upstream: SECTION.KEY."""
+    sections = (*SECTIONS, *(() if job.engine.use_integrated_worker else SEPARATE))
+    record = FIELDS / f"{job.engine.contract}.yaml"
+    records = (("", record, section) for section in sections)
+    return load(FIELDS / "keys.yaml", *records, templates=(("", TEMPLATE),))
 
 
 def train_config(job: Job, paths: Paths, resume: bool) -> Values:

@@ -13,8 +13,8 @@ from typing import Any
 
 from stages.base.context import Context
 from stages.base.reader import read
-from stages.engines.converted import import_converted
-from stages.engines.outside import Rendered, Report, Watcher, make_start, write_start
+from stages.engines.model_directory import import_converted
+from stages.engines.outside import Rendered, Report, Watcher, make_start, options, write_start
 from stages.engines.verl.checkpoints import ACTOR
 from stages.engines.verl.config import VerlEngine
 from stages.export.stage import make_usable
@@ -28,15 +28,13 @@ MERGED = "merged"
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
     """Return how to start the merger, which reads no rendered file."""
     engine = read(VerlEngine, config["engine"], "engine")
-    options = {
+    named = {
         "backend": BACKENDS[engine.strategy],
         "local_dir": inputs["grpo"] / ACTOR,
         "target_dir": work / MERGED,
     }
     command = [LORA_MERGER] if config["train"]["lora_rank"] else ["-m", "verl.model_merger"]
-    command.append("merge")
-    for name, value in options.items():
-        command += [f"--{name}", str(value)]
+    command += ["merge", *options(named)]
     return Rendered(make_start(engine, command, work, {"HF_HUB_OFFLINE": "1"}, (), workers=0))
 
 

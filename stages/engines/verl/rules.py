@@ -10,7 +10,7 @@ from stages.base.rules import Broken, Rules, at_most, be, divide, multiple_of
 from stages.engines import layout_rules
 from stages.engines import upstream as engine_upstream
 from stages.engines.layout_rules import Laid
-from stages.engines.plain_grpo import plain
+from stages.engines.tables import plain
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
 from stages.engines.verl.upstream import fields
 

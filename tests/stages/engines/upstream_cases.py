@@ -12,21 +12,21 @@ import yaml
 
 from pipeline.config.load import load
 from stages.base.rules import Rules
+from stages.engines.mindformers import finetune_yaml as mindformers_upstream
 from stages.engines.mindformers import rules as mindformers_rules
 from stages.engines.mindformers import stage as mindformers_stage
-from stages.engines.mindformers import upstream as mindformers_upstream
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job as MindformersJob
 from stages.engines.mindformers.job import Paths as MindformersPaths
+from stages.engines.mindrlhf import files as mindrlhf_upstream
 from stages.engines.mindrlhf import rules as mindrlhf_rules
 from stages.engines.mindrlhf import stage as mindrlhf_stage
-from stages.engines.mindrlhf import upstream as mindrlhf_upstream
 from stages.engines.mindrlhf.files import all_configs
 from stages.engines.mindrlhf.job import Job as MindrlhfJob
 from stages.engines.mindspeed_rl import job as mindspeed_rl_job
 from stages.engines.mindspeed_rl import rules as mindspeed_rl_rules
 from stages.engines.mindspeed_rl import train as mindspeed_rl_stage
-from stages.engines.mindspeed_rl import upstream as mindspeed_rl_upstream
+from stages.engines.mindspeed_rl import train_yaml as mindspeed_rl_upstream
 from stages.engines.mindspeed_rl.job import Job as MindspeedRlJob
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.upstream import Upstream, leaves

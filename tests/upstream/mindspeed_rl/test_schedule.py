@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.engines.mindspeed_rl.notes import notes
+from stages.engines.mindspeed_rl.engine import notes
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from tests.stages.engines.mindspeed_rl.jobs import job_of, paths
 from tests.upstream.programs import ask

@@ -33,15 +33,7 @@ def run(context: Context) -> None:
 def known_answers(
     records: Path, tokenizer: Path, reward: RewardConfig, eos: Sequence[int], pad: int
 ) -> list[Answer]:
-    """Return the prompt and its best completion for every row that mindrlhf will read.
-
-    Args:
-        records: train.mindrecord: prompt_ids, and pretrain_ids with the ground truth.
-        tokenizer: directory of the tokenizer.
-        reward: reward functions that choose the form of the answer.
-        eos: ids that end a completion; vLLM returns the one that ended it.
-        pad: fills rows up.
-    """
+    """Return prompt and best completion for every row of train.mindrecord; vLLM returns the ending token."""
     loaded = load(tokenizer)
     columns = read_columns(records, ["prompt_ids", "pretrain_ids"])
     pairs = []

@@ -19,7 +19,6 @@ from stages.engines.mindformers.checkpoints import Moment, moments, newest, prep
 from stages.engines.mindformers.stage import final_checkpoint
 from stages.engines.mindrlhf.files import grpo_config
 from stages.engines.mindrlhf.logs import FINISHED
-from stages.engines.mindrlhf.stage import rendered
 from stages.engines.model_directory import add_index, copy_model
 from stages.engines.outside import Rendered, read_start, write_start
 from stages.weights.header import read_header
@@ -75,24 +74,14 @@ def test_without_a_complete_checkpoint_the_run_begins(tmp_path):
     assert prepare_resume(tmp_path, 2) is None
 
 
-def test_a_reference_that_moves_must_be_of_the_same_moment(tmp_path):
+def test_the_reference_must_be_of_the_same_moment(tmp_path):
     save_all(tmp_path, "0_5")
     save_all(tmp_path, "0_10", ("train", "optimizer"))  # killed before all ranks had written the reference
     save(tmp_path, "ref", 0, "0_10")
-    assert newest(tmp_path, 2) == [Moment(0, 10), Moment(0, 5)]
-    assert checkpoints.main([str(tmp_path), "2", checkpoints.REFERENCE_MOVES]) == 0
+    assert checkpoints.main([str(tmp_path), "2"]) == 0
     assert json.loads((tmp_path / checkpoints.RESUMED).read_text()) == [0, 5]
-    assert newest(tmp_path, 2) == [Moment(0, 5), Moment(0, 5)]
-
-
-@pytest.mark.parametrize(
-    ("every", "expected", "parts"),
-    [(0, (), checkpoints.MINDRLHF), (4, (checkpoints.REFERENCE_MOVES,), checkpoints.MOVING_REFERENCE)],
-)
-def test_the_start_reports_whether_the_reference_moves(every, expected, parts):
-    moving = (f"train.ref_model_sync_steps={every}", "train.ref_model_mixup_alpha=1.0")
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2", *moving)
-    assert (rendered(job, paths(job)).start.resumable[3:], job.checkpoint_parts) == (expected, parts)
+    assert newest(tmp_path, 2) == Moment(0, 5)
+    assert not list(tmp_path.rglob("*-0_10.safetensors"))
 
 
 @pytest.mark.parametrize(("keep", "expected"), [(1, 2), (3, 3)])

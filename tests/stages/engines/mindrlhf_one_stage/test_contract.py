@@ -6,7 +6,7 @@ import pytest
 
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf_one_stage import variant
-from stages.engines.mindrlhf_one_stage.stage import arguments, files, rendered
+from stages.engines.mindrlhf_one_stage.stage import rendered
 from tests.stages.engines.mindrlhf_one_stage.jobs import HOME, PATHS, SEVEN, job_of
 
 
@@ -15,7 +15,7 @@ def test_the_checkout_is_recognised_and_gets_its_arguments():
     assert job.engine.contract == "2d0e84d"
     script = HOME / variant.ENTRY
     declared = script.read_text()
-    assert all(f'"{name}"' in declared for name in arguments(files(job, PATHS))[::2])
+    assert all(f'"{name}"' in declared for name in rendered(job, PATHS).start.program[3::2])
     assert rendered(job, PATHS).start.program[1] == str(script)
 
 

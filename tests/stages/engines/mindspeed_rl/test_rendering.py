@@ -8,7 +8,7 @@ import yaml
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from stages.engines.mindspeed_rl import train
-from stages.engines.mindspeed_rl.notes import notes
+from stages.engines.mindspeed_rl.engine import notes
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.outside import dump
 from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, job_of, paths

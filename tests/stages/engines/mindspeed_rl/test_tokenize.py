@@ -12,16 +12,8 @@ def test_rows_of_an_index_are_counted(tmp_path):
     assert sequences(tmp_path / "data.idx") == 3
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ("magic", "is not an index"),
-        ("index", "is truncated: 2 rows"),
-        ("tokens", "must have 16 bytes"),
-        ("absent", "must be readable"),
-    ],
-)
-def test_a_damaged_data_set_is_refused(tmp_path, damage, message):
+@pytest.mark.parametrize("damage", ["magic", "index", "tokens", "absent"])
+def test_a_damaged_data_set_is_refused(tmp_path, damage):
     write_index(tmp_path / "data", [[1, 2, 3], [4]])
     index, tokens = tmp_path / "data.idx", tmp_path / "data.bin"
     if damage == "magic":
@@ -32,5 +24,5 @@ def test_a_damaged_data_set_is_refused(tmp_path, damage, message):
         tokens.write_bytes(tokens.read_bytes()[:-4])
     else:
         tokens.unlink()
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="complete index"):
         sequences(index)

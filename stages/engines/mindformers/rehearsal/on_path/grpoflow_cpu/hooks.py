@@ -40,31 +40,29 @@ class Changed(MetaPathFinder):
 
 
 class Provided(MetaPathFinder, Loader):
-    """Provides the modules in MODULES of `source` (name -> content), which is imported when first needed.
+    """Provides every module below `roots`, with the attributes in vllm.NAMES and empty classes."""
 
-    Importing a module also imports its submodules, as vLLM does.
-    """
-
-    def __init__(self, source: str, *roots: str) -> None:
-        self.source, self.roots = source, roots
+    def __init__(self, *roots: str) -> None:
+        self.roots = roots
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Return a spec for a name in the table."""
-        if name.partition(".")[0] not in self.roots or name not in self._modules():
+        """Return a spec for any module below a root."""
+        if name.partition(".")[0] not in self.roots:
             return None
         return importlib.util.spec_from_loader(name, self, is_package=True)
 
     def exec_module(self, module: Any) -> None:
-        """Fill the module."""
-        modules = self._modules()
-        module.__dict__.update(modules[module.__name__])
-        for name in modules:
-            if name.rpartition(".")[0] == module.__name__:
-                importlib.import_module(name)
+        """Let the module find its attributes when they are read; those in lower case are submodules."""
+        names = importlib.import_module("grpoflow_cpu.vllm").NAMES
 
-    def _modules(self) -> Mapping[str, Mapping[str, Any]]:
-        modules: Mapping[str, Mapping[str, Any]] = importlib.import_module(self.source).MODULES
-        return modules
+        def attribute(name: str) -> Any:
+            if name.startswith("__"):  # Python's protocols must stay undefined
+                raise AttributeError(name)
+            if name in names or not name.islower():
+                return names.get(name, type(name, (), {}))
+            return importlib.import_module(f"{module.__name__}.{name}")
+
+        module.__getattr__ = attribute
 
 
 def install() -> None:
@@ -72,7 +70,7 @@ def install() -> None:
     from . import mindformers_cpu, mindrlhf_cpu, mindspore_cpu
 
     changes = {**mindspore_cpu.CHANGES, **mindformers_cpu.CHANGES, **mindrlhf_cpu.CHANGES}
-    sys.meta_path[:0] = [Changed(changes), Provided("grpoflow_cpu.vllm", "vllm", "vllm_mindspore")]
+    sys.meta_path[:0] = [Changed(changes), Provided("vllm", "vllm_mindspore")]
     version = importlib.metadata.version
 
     def version_of(distribution_name: str) -> str:
