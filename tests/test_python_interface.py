@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 import grpoflow
-from pipeline.run.run import prepare_plan
-from pipeline.store import history
-from tests.pipeline.artifacts import commit_spec
+from tests.pipeline.artifacts import complete
 
 DOCS = Path(__file__).parents[1] / "docs"
 METRICS = [{"step": step, "time_s": 0.0, "reward": step / 10} for step in (1, 2)]
@@ -21,27 +19,20 @@ COMPLETIONS = [
 
 @pytest.fixture
 def store(tmp_path):
-    """A store with one finished run."""
+    """A store with one finished run, which had nothing to do."""
     overrides = [f"store={tmp_path / 'store'}", "train.beta=0.02"]
-    planned, store = prepare_plan(overrides)
     lines = {"metrics.jsonl": METRICS, "completions.jsonl": COMPLETIONS}
     files = {name: "".join(json.dumps(row) + "\n" for row in rows) for name, rows in lines.items()}
-    records = {"files": {name: {"records": 9999} for name in ("train", "sft")}}
-    content = {"grpo": files, "tokenize": {"result.json": json.dumps(records)}}
-    for spec in planned.specs:
-        commit_spec(store, spec, content.get(spec.name, {}))
-    run = history.new_run_id()
-    artifacts = {spec.name: str(spec.key) for spec in planned.specs}
-    values = {"overrides": overrides[1:], "config": planned.config.plain(), "artifacts": artifacts}
-    history.record(store.root, run, "started", **values)
-    history.record(store.root, run, "finished", result={"gain": 0.25})
-    return grpoflow.open(store.root)
+    complete(overrides, files={"grpo": files})
+    grpoflow.run(overrides)
+    return grpoflow.open(tmp_path / "store")
 
 
 def test_a_run_has_its_configuration_metrics_samples_and_files(store):
     (run,) = store.runs()
     assert store.run("last").id == store.run(run.id[:12]).id == run.id
-    assert (run.state, run.overrides, run.result["gain"]) == ("finished", ["train.beta=0.02"], 0.25)
+    assert (run.state, run.result["gain"]) == ("finished", 0.5)
+    assert "train.beta=0.02" in run.overrides
     assert run.config["train"]["beta"] == 0.02
     assert run.metrics() == METRICS
     assert [row["text"] for row in run.samples(2)] == ["answer 2", "answer 2"]

@@ -129,16 +129,19 @@ def complete(
 ) -> tuple[list[str], list[int]]:
     """Return texts and lengths of decoder.G completions of each prompt; draws None: greedy."""
     P, G = decoder.P, decoder.G
-    texts, tokens = list[str](), list[int]()
+    texts, tokens = np.empty((len(prompts), G), object), np.empty((len(prompts), G), int)
     by_prompt = None if draws is None else draws.reshape(len(prompts), G, -1)
+    # A batch runs until its last completion ends. Short prompts, whose answers tend to be short, go together.
+    order = np.argsort(prompts.lengths, kind="stable")
     for start in range(0, len(prompts), P):
-        batch = np.arange(start, min(start + P, len(prompts)))
-        rows = np.resize(batch, P)  # the last is filled up: another shape would be compiled anew
+        subset = order[start : start + P]
+        rows = np.resize(subset, P)  # the last is filled up: another shape would be compiled anew
         uniform = None if by_prompt is None else by_prompt[rows].reshape(P * G, -1)
         done = decoder.generate(prompts.ids[rows], prompts.lengths[rows], uniform)
-        texts += vocabulary.texts(done.ids, done.lengths)[: len(batch) * G]
-        tokens += done.lengths[: len(batch) * G].tolist()
-    return texts, tokens
+        written = vocabulary.texts(done.ids, done.lengths)
+        texts[subset] = np.array(written, object).reshape(P, G)[: len(subset)]
+        tokens[subset] = done.lengths.reshape(P, G)[: len(subset)]
+    return texts.ravel().tolist(), tokens.ravel().tolist()
 
 
 def pass_at_k(right: NDArray[np.bool_], k: int) -> float:

@@ -8,19 +8,28 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from stages.base.errors import Problem
-from stages.base.layout import ROLES, Role
+from stages.base.layout import ROLES, LayoutConfig, Role
 from stages.base.rules import Broken, Rules, at_least, at_most, be, hold, indices, multiple_of, once
-from stages.grpo.config import EvaluateConfig, SftConfig, TrainConfig
+from stages.grpo.config import EvaluateConfig, RolloutConfig, SftConfig, TrainConfig
 
-if TYPE_CHECKING:
-    from stages.grpo.trainer import Job
-    from stages.sections import Sections
 
-    Training = Sections | Job
+class Training(Protocol):
     """A run, or the trainer's job."""
+
+    @property
+    def layout(self) -> LayoutConfig:
+        """Layouts of the train, generate and reference roles."""
+
+    @property
+    def rollout(self) -> RolloutConfig:
+        """Sampling settings of completions."""
+
+    @property
+    def train(self) -> TrainConfig:
+        """GRPO."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class Held:
     """Before any is held out (train), or what is left (sft)."""
 
 
-TRAIN: Rules[Training] = Rules("train", "ours: stages/grpo/trainer.py")
+TRAIN = Rules[Training]("train", "ours: stages/grpo/trainer.py")
 """Whatever the engine."""
 TRAIN.must("train.warmup_steps", at_most("train.steps"), "ours: stages/grpo/optimizer.py")
 TRAIN.must(
@@ -120,7 +129,7 @@ def _prompts(held: Held) -> Broken:
     return rule, remedy, train.validation_prompts
 
 
-TRAINER: Rules[Training] = Rules("trainer")
+TRAINER = Rules[Training]("trainer")
 """Rules of engine=local's grpo."""
 TRAINER.must("train.lora_rank", be(0, "engine=local trains all weights"), "ours: stages/grpo/model.py")
 TRAINER.must(

@@ -85,6 +85,9 @@ def test_every_machine_is_checked_for_missing_files(two, tmp_path):
     two.mount_separate_disk(1, home)
     output = nodes_run.missing(two.ssh, two.addresses, paths, store)
     assert output == [("10.77.0.2", f"{home}/checkout: must exist on every node, at the same path")]
+    two.mount_separate_disk(1, store)
+    ((host, what),) = nodes_run.missing(two.ssh, two.addresses, [], store)
+    assert host == "10.77.0.2" and what.startswith(f"{store}: must be one directory for all nodes")
     hosts, ssh = (two.addresses[0], "10.77.0.99"), (*two.ssh, "-o", "ConnectTimeout=2")
     ((host, what),) = nodes_run.missing(ssh, hosts, [], store)
     assert host == "10.77.0.99" and what.endswith("10.77.0.99 true` must work")

@@ -11,11 +11,18 @@ import pytest
 from safetensors.numpy import save
 
 from launch.process.child import Outcome
-from pipeline.plan.graph import StageSpec
+from pipeline.plan.graph import Plan, StageSpec
 from pipeline.run import build
+from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
 from pipeline.store.store import Key, Manifest, Store
 from stages.required_files import missing_file
+
+RESULT = {
+    "prompts": 1, "accuracy_sft": 0, "accuracy_grpo": 0.5, "gain": 0.5,
+    "files": {name: {"records": 9_999} for name in ("train", "sft")},
+}  # fmt: skip
+"""Content of result.json that suits every stage."""
 
 
 def manifest_of(key: Key, **values: Any) -> Manifest:
@@ -58,6 +65,18 @@ def commit_spec(store: Store, spec: StageSpec, files: Mapping[str, str | bytes],
         "external": dict(spec.external),
     }
     return commit(store, spec.key, files, **{**known, **values})
+
+
+def complete(
+    overrides: list[str], *stages: str, files: Mapping[str, Mapping[str, str]] | None = None, **values: Any
+) -> tuple[Plan, Store]:
+    """Commit an artifact for each stage of a plan, or for `stages`; `files`: stage -> name -> content."""
+    plan, store = prepare_plan(overrides)
+    for spec in plan.specs:
+        if not stages or spec.name in stages:
+            content = {"result.json": json.dumps(RESULT), **(files or {}).get(spec.name, {})}
+            commit_spec(store, spec, content, **values)
+    return plan, store
 
 
 def replace_stages(monkeypatch: pytest.MonkeyPatch, work: Callable[[dict[str, Any], Path], object]) -> None:

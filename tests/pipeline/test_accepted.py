@@ -29,6 +29,17 @@ from stages.base.context import Context
 from stages.base.errors import StageError
 from stages.base.files import file_digest
 from stages.base.reader import read
+from stages.engines.mindformers import rules as mindformers
+from stages.engines.mindrlhf import rules as mindrlhf
+from stages.engines.mindrlhf_one_stage import variant as one_stage
+from stages.engines.mindspeed_rl import rules as mindspeed_rl
+from stages.grpo.batch import Batch
+from stages.grpo.config import SftConfig
+from stages.grpo.data import Vocabulary, read_examples, read_prompts
+from stages.grpo.parallel import Mesh
+from stages.grpo.rules import EXAMPLES, SFT, Held
+from stages.grpo.stage import hold_out, read_job
+from stages.models.config import ModelConfig
 from stages.plan_checks import Planned
 from stages.plan_checks import grpo as plan_checks
 from tests.pipeline.plans import changed, leaves
@@ -54,6 +65,10 @@ OUTSIDE = {
         "train.warmup_steps=0",  # its schedule counts completions against a horizon of prompts
     ),
 }
+STAGE_RULES = {
+    "mindformers": mindformers, "mindrlhf": mindrlhf, "mindrlhf_one_stage": one_stage,
+    "mindspeed_rl_grpo": mindspeed_rl,
+}  # fmt: skip
 refused: Counter[bool] = Counter()
 
 
@@ -104,11 +119,6 @@ def too_few(planned, tokenized):
 
 def begin_sft(context):
     """Run the checks of sft, and look up its weights."""
-    from stages.grpo.config import SftConfig
-    from stages.grpo.data import Vocabulary, read_examples, read_prompts
-    from stages.grpo.rules import EXAMPLES, SFT, Held
-    from stages.models.config import ModelConfig
-
     config, model = context.section(SftConfig, "sft"), context.section(ModelConfig, "model")
     vocabulary = Vocabulary.of(context.inputs["fetch"], model)
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
@@ -122,11 +132,6 @@ def begin_sft(context):
 
 def begin_grpo(context, workers):
     """Run the checks of grpo, divide a step among workers, and look up their weights."""
-    from stages.grpo.batch import Batch
-    from stages.grpo.data import Vocabulary, read_prompts
-    from stages.grpo.parallel import Mesh
-    from stages.grpo.stage import hold_out, read_job
-
     job = read_job(context, workers)
     vocabulary = Vocabulary.of(context.inputs["fetch"], job.model)
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
@@ -155,18 +160,7 @@ def examine(values, root):
 
 def stage_problems(engine, config):
     """Return the problems for which an outside engine's stage refuses to start."""
-    from stages.engines.mindformers import rules as mindformers
-    from stages.engines.mindrlhf import rules as mindrlhf
-    from stages.engines.mindrlhf_one_stage import variant as one_stage
-    from stages.engines.mindspeed_rl import rules as mindspeed_rl
-
-    modules = {
-        "mindformers": mindformers,
-        "mindrlhf": mindrlhf,
-        "mindrlhf_one_stage": one_stage,
-        "mindspeed_rl_grpo": mindspeed_rl,
-    }
-    module = modules.get(engine)
+    module = STAGE_RULES.get(engine)
     return module.RULES.check(module.Job.from_config(config)) if module is not None else []
 
 
@@ -187,9 +181,7 @@ def test_what_plan_accepts_outside_engines_accept(engine, tmp_path_factory):
         assert outside and len(scripts) >= len(outside)
         for spec in outside:
             read_there = json.loads(json.dumps(spec.config))  # as a stage's process reads it
-            assert stage_problems(spec.stage.program.name if spec.stage.program else "", read_there) == [], (
-                spec.name
-            )
+            assert stage_problems(spec.stage.program.name, read_there) == [], spec.name
 
     @given(changed(base))
     def begun(values):

@@ -12,6 +12,8 @@ from safetensors.numpy import load_file
 
 from pipeline.cli import COMMANDS, main
 from pipeline.store import history
+from stages.fetch.tokenizer_files import write_trained
+from stages.tokenize.records import check_pair, read_columns
 from stages.weights.sources import rank_directories
 from tests.stages.weights.checkpoints import make_model, write_hf
 
@@ -186,40 +188,39 @@ def test_probe_imports_a_reward_from_the_working_directory(tmp_path):
     assert json.loads(done.stdout)["functions"]["near:any_text"]["failures"] == 0, done.stderr
 
 
-def test_tokenize_reads_a_json_array_of_instructions(tmp_path, capsys):
-    from stages.fetch.tokenizer_files import write_trained
-    from stages.tokenize.records import check_pair
-
+@pytest.fixture
+def tokenize(tmp_path):
+    """Tokenize a file of rows with a small tokenizer; return the exit code."""
     write_trained(["say hi"] * 4, 300, tmp_path)
-    rows = [{"instruction": "say", "input": "", "output": "hi"}, {"instruction": "say"}]
-    source = tmp_path / "rows.json"
-    source.write_text(json.dumps(rows))
-    paths = ["--input", str(source), "--tokenizer", str(tmp_path), "--out", str(tmp_path / "out")]
-    assert main(["tokenize", *paths, "tokenize=alpaca", "tokenize.sft_length=200"]) == 1
+
+    def run(name, text, *more):
+        (tmp_path / name).write_text(text)
+        paths = ["--input", tmp_path / name, "--tokenizer", tmp_path, "--out", tmp_path / "out"]
+        return main(["tokenize", *map(str, paths), *more])
+
+    return run
+
+
+def test_tokenize_reads_a_json_array_of_instructions(tmp_path, tokenize, capsys):
+    rows = json.dumps([{"instruction": "say", "input": "", "output": "hi"}, {"instruction": "say"}])
+    alpaca = ["tokenize=alpaca", "tokenize.sft_length=200"]
+    assert tokenize("rows.json", rows, *alpaca) == 1
     assert "rows.json:2 (row): has no key 'output'" in capsys.readouterr().err
-    share = "dataset.max_bad_share=0.5"
-    assert main(["tokenize", *paths, "tokenize=alpaca", "tokenize.sft_length=200", share]) == 0
+    assert tokenize("rows.json", rows, *alpaca, "dataset.max_bad_share=0.5") == 0
     card = json.loads(capsys.readouterr().out)["rows"]
     assert (card["rows_in"], card["rows_out"]) == (2, 1)
     assert check_pair(tmp_path / "out" / "rows.mindrecord") == 1
-    assert main(["tokenize", *paths, "--sft", "tokenize=alpaca"]) == 2
-    assert "--sft: requires tokenize.kind=grpo" in capsys.readouterr().err
+    assert tokenize("rows.json", rows, "--sft", "tokenize=alpaca") == 2
 
 
-def test_tokenize_uses_the_token_ids_of_the_model_section(tmp_path, capsys):
+def test_tokenize_uses_the_token_ids_of_the_model_section(tmp_path, tokenize, capsys):
     """Llama's tokenizers name no padding token; its model section does."""
-    from stages.fetch.tokenizer_files import write_trained
-    from stages.tokenize.records import read_columns
-
-    write_trained(["say hi"] * 4, 300, tmp_path)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"pad_token": None}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings).replace("<|endoftext|>", "<|end|>"))
-    source = tmp_path / "rows.jsonl"
-    source.write_text(json.dumps({"question": "say", "answer": "#### 1"}) + "\n")
-    paths = ["--input", str(source), "--tokenizer", str(tmp_path), "--out", str(tmp_path / "out")]
-    assert main(["tokenize", *paths]) == 1
+    row = json.dumps({"question": "say", "answer": "#### 1"})
+    assert tokenize("rows.jsonl", row) == 1
     assert "set model.eos_token_id and model.pad_token_id" in capsys.readouterr().err
-    assert main(["tokenize", *paths, "model.pad_token_id=100000"]) == 0
+    assert tokenize("rows.jsonl", row, "model.pad_token_id=100000") == 0
     ids = read_columns(tmp_path / "out" / "rows.mindrecord", ["prompt_ids"])["prompt_ids"]
     assert ids[0, -1] == 100_000
 

@@ -12,7 +12,7 @@ from pipeline.plan.process import disk_shortage
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store.store import Store
 from stages.base.files import file_digest
-from tests.pipeline.artifacts import commit_spec
+from tests.pipeline.artifacts import commit_spec, complete
 
 
 def planned(*overrides):
@@ -22,10 +22,9 @@ def planned(*overrides):
 @pytest.fixture
 def store(tmp_path):
     """A store with the artifacts of two configurations."""
-    store = Store(tmp_path)
     for overrides in (["train.beta=0.1", "train.steps=7"], []):
-        for spec in planned(*overrides).specs:
-            commit_spec(store, spec, {"file": spec.name}, started=100.0, ended=107.5)
+        files = {"split": {"file": "x"}}
+        _, store = complete([f"store={tmp_path}", *overrides], files=files, started=100.0, ended=107.5)
     return store
 
 

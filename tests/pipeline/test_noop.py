@@ -1,6 +1,5 @@
 """A run with nothing to do: what it tells and records, and what it does without."""
 
-import json
 import re
 import subprocess
 import sys
@@ -8,9 +7,9 @@ import sys
 import pytest
 
 from pipeline.plan.target import ALL_STAGES
-from pipeline.run.run import begin, prepare_plan
+from pipeline.run.run import begin
 from pipeline.store import history
-from tests.pipeline.artifacts import commit_spec
+from tests.pipeline.artifacts import complete
 
 HEAVY = ("luigi", "hydra", "numpy", "filelock", "yaml", "importlib.metadata", "asyncio")
 """Modules that take 20 ms or more, or that only other commands need."""
@@ -27,12 +26,7 @@ sys.exit(code)
 def store(tmp_path, monkeypatch):
     """A finished one, whose configuration was composed before."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    plan, store = prepare_plan([f"store={tmp_path / 'store'}"])
-    rows = {name: {"records": 9_999} for name in ("train", "sft")}
-    result = {"prompts": 1, "accuracy_sft": 0, "accuracy_grpo": 0.5, "gain": 0.5, "files": rows}
-    for spec in plan.specs:
-        commit_spec(store, spec, {"result.json": json.dumps(result)})
-    return store
+    return complete([f"store={tmp_path / 'store'}"])[1]
 
 
 def exited(*command):

@@ -4,16 +4,43 @@ import functools
 import importlib.util
 import json
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.load import load
 from stages.base.errors import ConfigError
-from tests.pipeline.rule_cases import CASES, MINDRLHF
+from stages.engines.tables import PLAIN
 
-SEVEN = (*MINDRLHF, "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+SEVEN = ("engine=mindrlhf", "model.path=/models/qwen", "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+UNSUPPORTED = {
+    "loss_type": "dapo", "scale_advantages": "false", "importance_sampling_level": "sequence",
+    "use_bias_correction_kl": "true", "mask_truncated_completions": "true", "resample_rounds": "1",
+    "validate_every": "1", "lora_rank": "4", "max_kl": "1.0", "resume_from": "/x",
+    "loggers": "[wandb]",
+}  # fmt: skip
+"""A value of each key of PLAIN that no outside engine supports."""
+
+
+def read(group: dict) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Return the rule's id, the breaking and the passing overrides of each case of a base configuration."""
+    lines = group["cases"].splitlines()
+    if "plain" in group:
+        keys = group.get("only") or [key for key in PLAIN if key not in group.get("without", ())]
+        lines += [f"{group['plain']}.{key}  train.{key}={UNSUPPORTED[key]}" for key in keys]
+    result = []
+    for line in lines:
+        rule, breaking, *passing = (part.strip() for part in re.split(r"\s\s+(?:->\s+)?", line))
+        overrides = (breaking.split(), " ".join(passing).split())
+        result.append((rule, *((*group["base"], *more) for more in overrides)))
+    return result
+
+
+TABLE = yaml.safe_load((Path(__file__).parents[1] / "data/rule_cases.yaml").read_text(encoding="utf-8"))
+CASES = [case for group in TABLE for case in read(group)]
 
 
 def rows():

@@ -16,9 +16,8 @@ from pipeline.plan.target import Target
 from pipeline.run import build as building
 from pipeline.run.run import Run, first_digest, prepare_plan
 from pipeline.store import history
-from pipeline.store.store import Store
 from stages.base.graph import Stage
-from tests.pipeline.artifacts import commit_spec
+from tests.pipeline.artifacts import complete
 from tests.processes import living, wait_until
 
 GRAPH = [
@@ -68,18 +67,9 @@ def test_unknown_skipped_and_contradictory_stages_are_refused(target, option, st
     assert (problem.path, problem.value) == (option, stage) and problem.remedy
 
 
-@pytest.fixture
-def complete(tmp_path):
-    """A store with an artifact for each stage of the default plan."""
-    store = Store(tmp_path)
-    for spec in prepare_plan([f"store={tmp_path}"])[0].specs:
-        rows = {"files": {name: {"records": 9_999} for name in ("train", "sft")}}
-        commit_spec(store, spec, {"result.json": json.dumps(rows)} if spec.name == "tokenize" else {})
-    return store
-
-
-def test_plan_has_the_requested_stages_and_rebuilds_everything_downstream(complete, capsys):
-    store = f"store={complete.root}"
+def test_plan_has_the_requested_stages_and_rebuilds_everything_downstream(tmp_path, capsys):
+    store = f"store={tmp_path}"
+    complete([store])
 
     def rows(*arguments):
         main(["plan", "--json", *arguments, store])
@@ -97,8 +87,8 @@ def test_plan_has_the_requested_stages_and_rebuilds_everything_downstream(comple
     assert main(["plan", store]) == 0  # planning rebuilds nothing
 
 
-def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(complete, capsys):
-    store = complete.root
+def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(tmp_path, capsys):
+    store = complete([f"store={tmp_path}"])[1].root
     (artifact,) = (store / "strategy").iterdir()
     manifest = (artifact / "manifest.json").read_bytes()
     assert main(["run", "--only", "strategy", "--force", "strategy", f"store={store}"]) == 0
@@ -112,18 +102,19 @@ def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(complete, c
     assert main(["plan", "--only", "strategy", f"store={store}"]) == 0
 
 
-def test_a_rebuild_that_fails_loses_nothing(complete, tmp_path, monkeypatch):
+def test_a_rebuild_that_fails_loses_nothing(tmp_path, monkeypatch):
     def fails(*_):
         raise StageFailed("strategy", "exit code 1", tmp_path / "log", [])
 
     monkeypatch.setattr(building, "build", fails)
     overrides = [f"store={tmp_path}"]
+    _, store = complete(overrides)
     planned, _ = prepare_plan(overrides, target=Target(force=("strategy",)))
     with pytest.raises(StageFailed):
-        Run(planned, complete, overrides).build("strategy")
+        Run(planned, store, overrides).build("strategy")
     after, _ = prepare_plan(overrides)
     assert after.specs == planned.specs
-    assert all(complete.problem(spec.key) is None for spec in after.specs)
+    assert all(store.problem(spec.key) is None for spec in after.specs)
 
 
 def task(family, *overrides):

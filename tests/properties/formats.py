@@ -11,10 +11,37 @@ from typing import Any
 
 import numpy as np
 
+from launch.diagnose.diagnosis import diagnose
+from pipeline.cli import make_parsers
+from pipeline.store import attempt, collect, history
+from pipeline.store.store import Key, Store
+from pipeline.store.verify import verify
+from pipeline.terminal import console
+from pipeline.ui import watch
+from pipeline.ui.live import overview
+from stages import tokenizer as tokenizers
+from stages.base.files import file_digest
+from stages.fetch import local, tokenizer_files
+from stages.fetch.builtin import write_model
 from stages.fetch.config import ColumnsConfig
+from stages.fetch.jsonl import read_lines
+from stages.fetch.records import count_rows
+from stages.fetch.stage import fetch_model
+from stages.grpo.checkpoint import read_set
+from stages.grpo.checkpoint_files import STATE, flaw, read_state
+from stages.models.tensor_layout import slice_of
+from stages.tokenize.chat import Turn, load_template
+from stages.tokenize.records import RecordWriter, check_pair
+from stages.weights import tensors
+from stages.weights.complete import write_complete
+from stages.weights.names import read_shape, renamed
+from stages.weights.sources import as_tensor, open_directory
+from stages.weights.strategy import files as strategy_files
+from stages.weights.strategy.stage import write_strategy
+from stages.weights.tensors import write_rank
 from tests.pipeline.artifacts import commit
 from tests.properties.mutations import BYTES, Mutation, header, values
-from tests.stages.fetch.settings import model
+from tests.stages.fetch.settings import fetch, model
 from tests.stages.weights.checkpoints import make_layout, make_model
 
 DATA = Path(__file__).parents[1] / "data"
@@ -38,8 +65,6 @@ class Format:
 
 
 def weights(root: Path) -> None:
-    from stages.weights.tensors import write_rank
-
     source = np.random.default_rng(0)
     shapes = {"a": (4, 6), "b": (3,), "c": ()}
     arrays = {name: source.random(shape, np.float32) for name, shape in shapes.items()}
@@ -47,9 +72,6 @@ def weights(root: Path) -> None:
 
 
 def ckpt(root: Path) -> None:
-    from stages.weights.complete import write_complete
-    from stages.weights.sources import as_tensor, open_directory
-
     weights(root)
     tensors = {name: as_tensor(stored) for name, stored in open_directory(root).items()}
     write_complete(tensors, dict.fromkeys(tensors, 0), root, file_format="ckpt")
@@ -57,14 +79,10 @@ def ckpt(root: Path) -> None:
 
 
 def loaded(root: Path) -> dict[str, Any]:
-    from stages.weights.tensors import load
-
-    return load(root)
+    return tensors.load(root)
 
 
 def sharded(root: Path) -> None:
-    from stages.weights.tensors import write_rank
-
     names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     for name, file in names.items():
         write_rank({name: np.ones((2, 2), np.float32)}, root / file, None)
@@ -72,8 +90,6 @@ def sharded(root: Path) -> None:
 
 
 def strategy(root: Path) -> None:
-    from stages.weights.strategy.stage import write_strategy
-
     layout = make_layout(data_parallel=2, model_parallel=2, enable_parallel_optimizer=True)
     write_strategy(make_model(num_hidden_layers=1), layout, root)
     for file in sorted(root.glob("ckpt_strategy_rank_[1-9]*")):
@@ -86,10 +102,7 @@ def rank_strategy(root: Path) -> None:
 
 
 def read_strategy(root: Path) -> object:
-    from stages.models.tensor_layout import slice_of
-    from stages.weights.strategy.files import read_strategy
-
-    strategies = read_strategy(root)
+    strategies = strategy_files.read_strategy(root)
     for name, layout in strategies.tensors.items():
         shape = (96, 96)[: len(layout.tensor_map)]
         for rank in range(min(strategies.ranks, 8)):
@@ -113,31 +126,21 @@ def rows(name: str) -> Callable[[Path], None]:
 
 
 def read_rows(root: Path) -> object:
-    from stages.fetch.jsonl import read_lines
-    from stages.fetch.records import count_rows
-
     file = next(iter(root.iterdir()), root / "rows.jsonl")
     list(read_lines(file, COLUMNS))
     assert count_rows([file]) >= 0
 
 
 def mindrecord(root: Path) -> None:
-    from stages.tokenize.records import RecordWriter
-
     with RecordWriter(root / "train.mindrecord", {"prompt_ids": 4}, "int64", 9) as writer:
         writer.write({"prompt_ids": np.arange(36).reshape(9, 4)})
 
 
 def read_mindrecord(root: Path) -> object:
-    from stages.tokenize.records import check_pair
-
     return check_pair(root / "train.mindrecord")
 
 
 def huggingface(root: Path) -> None:
-    from stages.fetch import tokenizer_files
-    from stages.fetch.builtin import write_model
-
     if not (CACHE := root.parent / ".model").is_dir():
         CACHE.mkdir()
         tokenizer_files.write_trained([f"{row['question']}{row['answer']}" for row in ROWS], 300, CACHE)
@@ -148,34 +151,25 @@ def huggingface(root: Path) -> None:
 
 def read_huggingface(root: Path) -> object:
     """Read the files like plan, fetch, convert and tokenize."""
-    from stages.fetch import local
-    from stages.fetch.stage import fetch_model
-    from stages.tokenize.chat import Turn, load_template
-    from stages.tokenizer import build, load, special_ids, special_tokens
-    from stages.weights.names import read_shape, renamed
-    from stages.weights.sources import open_directory
-    from tests.stages.fetch.settings import fetch
-
     shape = model(**SHAPE, source="local", path=str(root))
     local.check_model(root, shape)
     output = root / ".output"
     output.mkdir()
     fetch_model(shape, fetch(), output, root)
-    ids = special_ids(output, shape)
-    special_ids(output, None)
+    ids = tokenizers.special_ids(output, shape)
+    tokenizers.special_ids(output, None)
     read_shape(output)
     renamed(open_directory(output), shape, output)
-    tokenizer = load(output)
-    build(output)
-    load_template(output, special_tokens(tokenizer)).render([Turn("user", "3+4?")], generation=True)
+    tokenizer = tokenizers.load(output)
+    tokenizers.build(output)
+    load_template(output, tokenizers.special_tokens(tokenizer)).render(
+        [Turn("user", "3+4?")], generation=True
+    )
     return ids, tokenizer.decode(tokenizer.encode("3+4=7 ü").ids)
 
 
 def store(root: Path) -> None:
     """Write a store with a finished, a failed and an unfinished run."""
-    from pipeline.store import history
-    from pipeline.store.store import Key, Store
-
     fetched, unfinished = Key("fetch", "a" * 64), Key("grpo", "b" * 64)
     commit(Store(root), fetched, {"result.json": "{}", "rows/x.txt": "x" * 100})
     artifacts = {key.stage: str(key) for key in (fetched, unfinished)}
@@ -197,14 +191,6 @@ def store(root: Path) -> None:
 
 def read_store(root: Path) -> None:
     """Read the store like verify, gc, runs, show, watch and the web page."""
-    from pipeline.cli import make_parsers
-    from pipeline.store import attempt, collect, history
-    from pipeline.store.store import Store
-    from pipeline.store.verify import verify
-    from pipeline.terminal import console
-    from pipeline.ui import watch
-    from pipeline.ui.live import overview
-
     opened, records = Store(root), history.runs(root)
     list(verify(opened, deep=True))
     collect.collect(opened, keep=1, delete=False)
@@ -220,10 +206,6 @@ def read_store(root: Path) -> None:
 
 
 def checkpoint(root: Path) -> None:
-    from stages.base.files import file_digest
-    from stages.grpo.checkpoint_files import STATE
-    from stages.weights.tensors import write_rank
-
     listed = {}
     for name in ("weights", "adam_m", "adam_v"):
         file = root / name / "rank_0" / "model.safetensors"
@@ -236,9 +218,6 @@ def checkpoint(root: Path) -> None:
 
 def read_checkpoint(root: Path) -> object:
     """Read a checkpoint like a run that resumes."""
-    from stages.grpo.checkpoint import read_set
-    from stages.grpo.checkpoint_files import flaw, read_state
-
     state = read_state(root)
     if flaw(root) is None:
         assert [read_set(root, name, None, 0) for name in ("weights", "adam_m", "adam_v")]
@@ -253,8 +232,6 @@ def logs(root: Path) -> None:
 
 
 def read_logs(root: Path) -> object:
-    from launch.diagnose.diagnosis import diagnose
-
     result = diagnose(root)
     return result.lines(), result.to_json()
 

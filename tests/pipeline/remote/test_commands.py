@@ -12,7 +12,7 @@ from pipeline.run.run import prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
 from stages.base.identity import identity
-from tests.pipeline.artifacts import commit_spec
+from tests.pipeline.artifacts import complete
 
 
 @pytest.fixture
@@ -22,15 +22,6 @@ def settings(tmp_path):
     return {name: [f"store={tmp_path / name}", remote] for name in ("mine", "theirs")}
 
 
-def commit_stages(overrides, *stages):
-    plan, store = prepare_plan(overrides)
-    store.open()
-    specs = {name: plan.spec(name) for name in stages}
-    for spec in specs.values():
-        commit_spec(store, spec, {"content": spec.name})
-    return specs, store
-
-
 def test_json_names_each_artifact_its_state_and_bytes(settings, capsys):
     def read(*line):
         assert main([*line, "--json"]) == 0
@@ -38,8 +29,8 @@ def test_json_names_each_artifact_its_state_and_bytes(settings, capsys):
         assert shown["remote"] == settings["mine"][1].removeprefix("remote=")
         return {item["artifact"]: (item["state"], item["bytes"] > 0) for item in shown["artifacts"]}
 
-    specs, _ = commit_stages(settings["mine"], "fetch", "convert")
-    keys = [str(spec.key) for spec in specs.values()]
+    plan, _ = complete(settings["mine"], "fetch", "convert")
+    keys = [str(plan.spec(name).key) for name in ("fetch", "convert")]
     assert read("push", *settings["mine"]) == dict.fromkeys(keys, ("pushed", True))
     assert read("push", *settings["mine"]) == dict.fromkeys(keys, ("there", False))
     pulled = read("pull", *settings["theirs"])
@@ -49,21 +40,21 @@ def test_json_names_each_artifact_its_state_and_bytes(settings, capsys):
 
 
 def test_run_of_another_store_is_pulled_by_name(settings):
-    specs, store = commit_stages(settings["mine"], "fetch", "convert")
+    plan, store = complete(settings["mine"], "fetch", "convert")
     run = history.new_run_id()
-    artifacts = {name: str(spec.key) for name, spec in specs.items()}
+    artifacts = {name: str(plan.spec(name).key) for name in ("fetch", "convert")}
     history.record(store.root, run, "started", overrides=[], config={}, artifacts=artifacts)
     history.record(store.root, run, "named", name="baseline")
     assert main(["push", "last", *settings["mine"]]) == 0
     assert main(["pull", "baseline", *settings["theirs"]]) == 0
     reference = Store(store.root.with_name("theirs"))
-    assert all(reference.problem(spec.key, deep=True) is None for spec in specs.values())
+    assert all(reference.problem(plan.spec(name).key, deep=True) is None for name in artifacts)
     assert main(["pull", "nothing", *settings["theirs"]]) == 2
 
 
 def test_missing_artifacts_of_a_run_are_reported(settings, capsys):
-    specs, store = commit_stages(settings["mine"], "fetch", "convert")
-    artifacts = {name: str(spec.key) for name, spec in specs.items()}
+    plan, store = complete(settings["mine"], "fetch", "convert")
+    artifacts = {name: str(plan.spec(name).key) for name in ("fetch", "convert")}
     history.record(store.root, "one", "started", overrides=[], config={}, artifacts=artifacts)
     assert main(["push", "fetch", *settings["mine"]]) == 0
     capsys.readouterr()

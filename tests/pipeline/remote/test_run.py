@@ -12,6 +12,7 @@ from pipeline.cli import main
 from pipeline.errors import RemoteError
 from pipeline.run.run import prepare_plan
 from pipeline.store.remote.remote import Remote
+from stages.report import artifacts
 from tests.pipeline.artifacts import replace_stages, required
 
 WEIGHTS = b"w" * 200_000
@@ -108,6 +109,13 @@ def test_report_is_built_from_single_pulled_files(run, pushed, tmp_path):
     assert names == ["report"] and (states["grpo"], states["evaluate"]) == ("remote", "pulled")
     assert not list((tmp_path / "theirs" / "grpo").glob("*/weights.bin"))
     assert not list((tmp_path / "theirs" / ".work").glob("*"))
+
+
+def test_report_declares_all_files_it_reads():
+    """If only the report is missing, only its declared files are downloaded."""
+    text = "".join(file.read_text() for file in Path(artifacts.__file__).parent.glob("*.py"))
+    read = re.findall(r'\.(?:rows|_json)\([^)]*"(\w+\.jsonl?)"', text)
+    assert len(read) >= 3 and set(read) <= set(artifacts.READS)
 
 
 def test_training_pulls_only_its_inputs(run, pushed, tmp_path, remote, capsys):
