@@ -30,10 +30,9 @@ PRODUCT_FILES = ("manifest.json", "result.json", PARAM_MAP_NAME)
 
 
 def copy_model(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> None:
-    """Replace `target` by links to the `linked` files of a model directory and copies of its other files.
+    """Replace `target` by links to a model directory's `linked` files and copies of all others.
 
-    Raises:
-        InputError: `source` contains no weights.
+    Raises InputError if `source` contains no weights.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)

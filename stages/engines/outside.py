@@ -139,11 +139,7 @@ def _state(file: Path) -> list[int]:
 
 
 def require_line(log: Path, text: str) -> None:
-    """Require the line that a program logs when it has finished; a log may have gigabytes.
-
-    Raises:
-        InputError: no line contains `text`.
-    """
+    """Raise InputError if no line of a log, which may have gigabytes, contains `text`."""
     if log.exists():
         with log.open(encoding="utf-8", errors="replace") as lines:
             if any(text in line for line in lines):

@@ -33,11 +33,7 @@ def fits(version: str, window: str) -> bool:
 
 
 def read(setting: str, home: str, file: str | Path, expected: str, remedy: str = "") -> str:
-    """Return the text of a file in the checkout of `expected` that a setting names.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return the text of a file in the checkout of `expected` that a setting names, or raise ConfigError."""
     try:
         return (Path(home) / file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

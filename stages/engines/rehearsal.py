@@ -39,12 +39,9 @@ def proof(what: str, holds: bool, told: str) -> Proof:
 
 
 def resumed(artifact: Path, killed: int | list[int] | None, what: str = "resumed") -> Proof:
-    """Return the proof that a killed stage resumed from its last complete checkpoint, or a later one.
+    """Return the proof that a stage resumed from the checkpoint after which it was killed, or a later one.
 
-    Args:
-        artifact: the finished stage; its result.json has `resumed_from`, the step or [epoch, step].
-        killed: the checkpoint that was complete when the stage was killed; None if it was not killed.
-        what: the claim.
+    Checkpoints are steps or [epoch, step]; None: it was not killed.
     """
     result = json.loads((artifact / "result.json").read_text(encoding="utf-8"))
     start = result["resumed_from"]

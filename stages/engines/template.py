@@ -79,14 +79,9 @@ def fill(
     derived: Mapping[str, Any],
     known: Callable[[str], bool] | None = None,
 ) -> dict[str, Any]:
-    """Return the content of a file.
+    """Return the content of a file; `job` is a dataclass with the sections of the configuration.
 
-    Args:
-        template: the template.
-        job: dataclass with the sections of the configuration; $job refers to itself.
-        paths: object that $paths refers to.
-        derived: values that $derived refers to.
-        known: function that returns True if the program's version has the field at a path; None: it has all.
+    `known` returns True if the program's version has the field at a path; None: it has all.
     """
     sources = SimpleNamespace(**vars(job), job=job, paths=paths, derived=SimpleNamespace(**derived))
     result: dict[str, Any] = {}

@@ -98,13 +98,10 @@ class Upstream:
 def load(
     table: Path, *records: tuple[str, Path, str], templates: tuple[tuple[str, Path], ...] = ()
 ) -> Upstream:
-    """Return the fields of a program.
+    """Return the fields of a program, whose handwritten table is `table`.
 
-    Args:
-        table: the handwritten table.
-        records: path of a file's content below `upstream`, its record, and the section of the record that the
-            program reads; an empty section stands for all of them.
-        templates: path of a file's content below `upstream`, and its template.
+    A record or template follows the path of its file's content below `upstream`; a record is followed by the
+    section that the program reads, which is empty for all of them.
     """
     limits = dict(entries(table))
     for start, file in templates:
@@ -139,14 +136,7 @@ def _read(file: Path) -> Any:
 
 
 def add_rule(rules: Rules[Any], section: str, fields: Callable[[Any], Upstream], source: str) -> None:
-    """Add a rule that checks each key of a section's `upstream`.
-
-    Args:
-        rules: the engine's rules.
-        section: section with the engine's settings.
-        fields: function of the rules' subject.
-        source: file that declares the fields.
-    """
+    """Add a rule that checks each key of a section's `upstream` against the fields of the rules' subject."""
     path = f"{section}.upstream"
 
     def added(subject: Any) -> dict[str, Any]:

@@ -25,11 +25,7 @@ def checkout(
 
 
 def _judge(setting: str, window: str, home: str) -> str:
-    """Return the version that a checkout's setup.py declares, if there is one.
-
-    Raises:
-        ConfigError: it has no run_mindformer.py, or its version is not in `window`.
-    """
+    """Return the version that a checkout's setup.py declares; raises ConfigError if it is not in `window`."""
     if not (Path(home) / MAIN).is_file():
         rule = f"must be a checkout of mindformers: it has no {MAIN}"
         raise ConfigError([Problem(setting, home, rule, "clone it and give its directory")])

@@ -74,12 +74,9 @@ def file(root: Path, part: str, rank: int, moment: Moment) -> Path:
 
 
 def prepare_resume(root: Path, workers: int, parts: Sequence[str] = MINDRLHF) -> Moment | None:
-    """Find the newest moment from which a run can resume, and make every meta.json point to it.
+    """Return the newest moment from which a run can resume, to which every meta.json points now, or None.
 
     Files of later moments, incomplete on some rank, are removed: mindformers would choose by time stamp.
-
-    Returns:
-        The moment, or None if the run must begin.
     """
     moment = newest(root, workers, parts)
     if moment is None:

@@ -123,13 +123,10 @@ def _forget_last(job: Job, records: Path, paths: Paths) -> None:
 
 
 def _move_checkpoint(paths: Paths, cards: int) -> Moment | None:
-    """Move the newest complete checkpoint to paths.resume, out of the directory of new ones.
+    """Move the newest complete checkpoint, if any, to paths.resume, out of the directory of new ones.
 
     If files with the same prefix exist, MindSpore names its own sft_rank_0_1-24_1.safetensors
     (train/callback/_checkpoint.py, _chg_ckpt_file_name_if_same_exist).
-
-    Returns:
-        The moment of the checkpoint, or None if every rank has none.
     """
     parts = [PART]
     previous, new = paths.resume / PART, paths.output / PART

@@ -30,11 +30,7 @@ _NAME_ARGUMENTS: Mapping[Version, str] = {
 
 
 def recognise(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
-    """Return the version whose arguments a checkout's main.py takes; the newest one without a checkout.
-
-    Raises:
-        ConfigError: it is no checkout, or takes the arguments of no known version.
-    """
+    """Return the version whose arguments main.py takes (without one the newest), or raise ConfigError."""
     if home is None:
         return VERSIONS[0]
     declared, problems = frozenset(ARGUMENT.findall(read(home, tutorial.main))), []

@@ -16,11 +16,7 @@ from stages.models.memory import GIB, RoleMemory, Term, shown
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """Return train, generate, reference and reshard; a card needs the largest of them.
-
-    Raises:
-        ConfigError: a layout does not fit the model.
-    """
+    """Return train, generate, reference and reshard; raises ConfigError if a layout does not fit."""
     return (train(job), _generate(job), _reference(job), _reshard(job))
 
 
@@ -133,10 +129,7 @@ def reshard(
 ) -> RoleMemory:
     """Return the memory of copying weights from training to other roles; the optimizer is on the host.
 
-    Args:
-        model: the model.
-        roles: name, layout and dtype of each role whose weights are held.
-        place: where they are held.
+    `roles` has name, layout and dtype of each role whose weights are held in `place`.
     """
     item = ITEM_BYTES[model.param_init_type]
     largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size

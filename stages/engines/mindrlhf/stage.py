@@ -125,11 +125,7 @@ def environment(job: Job, paths: Paths) -> dict[str, str]:
 
 
 def count_prompts(job: MindrlhfJob, tokenized: Path) -> int:
-    """Return the number of training prompts.
-
-    Raises:
-        InputError: they do not fill a step; mindrlhf would make none, and end as if it had trained.
-    """
+    """Return the number of training prompts; raises InputError if they do not fill a step."""
     count, needed = count_records(tokenized, "train"), job.train.prompts_per_step
     if count < needed:
         rule = f"must be at most the {count} training prompts: mindrlhf drops a step that they do not fill"
@@ -138,12 +134,7 @@ def count_prompts(job: MindrlhfJob, tokenized: Path) -> int:
 
 
 def check_truths(job: Job, tokenized: Path, fetched: Path) -> None:
-    """Check that the reward can read every ground truth.
-
-    Raises:
-        InputError: one has no number; mindrlhf would end with an IndexError when it samples the row
-            (reward_fn.py, accuracy_reward).
-    """
+    """Raise InputError if a ground truth has no number, with which accuracy_reward (reward_fn.py) fails."""
     name = next((name for name in COMPARING_NUMBERS if name in job.reward.functions), None)
     if name is None:
         return

@@ -120,11 +120,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
 
 
 def collect(context: Context) -> None:
-    """Check that the run finished; import weights, strategy and metrics into the artifact.
-
-    Raises:
-        InputError: a rank has no complete file of the last epoch; `prepare` removed those of earlier runs.
-    """
+    """Import weights, strategy and metrics; raises InputError if a rank has no file of the last epoch."""
     job, files = load_job(Job, context), []
     for rank in range(job.layout.train.cards):
         name = f"train/rank_{rank}/policy_model_epoch_{job.engine.epochs}.ckpt"

@@ -33,11 +33,7 @@ _COUNTS_ROLLOUTS = re.compile(r"def make_experience\([^)]*\bnum_rollouts\b")
 
 
 def recognise(home: str | None) -> str:
-    """Return the contract of a checkout, or the assumed one without a checkout.
-
-    Raises:
-        ConfigError: the checkout has no script, or an older one.
-    """
+    """Return the contract of a checkout or, without one, the assumed one; raises ConfigError for others."""
     if home is None:
         return CONTRACT
     remedy = f"check out {CONTRACT}, or choose engine=mindrlhf"
@@ -104,13 +100,10 @@ def notes(job: Job) -> Iterator[str]:
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """Return the memory of train, generate, reference and reshard; a card needs the largest of them.
+    """Return train, generate, reference and reshard; raises ConfigError if a layout does not fit.
 
     Training takes turns with generation and its reference (grpo_one_stage.py, load and offload around train
     and transform; grpo_trainer.py, make_experience).
-
-    Raises:
-        ConfigError: a layout does not fit the model.
     """
     model, layout, engine, dtype = job.model, job.layout.generate, job.engine, job.model.param_init_type
     held = memory.elements(model, layout, "layout.generate")[0].held

@@ -57,11 +57,7 @@ def _is_truncated(file: Path) -> bool:
 
 
 def converted(root: Path, layout: RoleLayout) -> Path:
-    """Return the directory that the tracker of a converter's result names.
-
-    Raises:
-        InputError: there is none, or it is not complete for the layout.
-    """
+    """Return the directory of a converter's result; raises InputError if it is incomplete for the layout."""
     written, remedy = _tracked(root, layout, optimizer=False), "read the converter's log"
     iteration = written.tracked()
     if iteration is None:

@@ -32,11 +32,7 @@ _LLM_REMEDY = "check out a2c0733b9, which MindSpeed-RL's guide names"
 
 
 def version_of_checkout(home: str | None) -> Version:
-    """Return the version of a checkout; the newest known one without a checkout.
-
-    Raises:
-        ConfigError: it is no checkout, has no MindSpore back end, or is none of the known versions.
-    """
+    """Return the version of a checkout, or the newest without one; raises ConfigError if it is not known."""
     if home is None:
         return VERSIONS[0]
     files = (TRAIN, PREPROCESS, TEMPLATES, MEGATRON_CONFIG, RL_CONFIG)
@@ -54,11 +50,7 @@ def version_of_checkout(home: str | None) -> Version:
 
 
 def check(home: str) -> Version:
-    """Return the version of a checkout after checking its templates and its launcher.
-
-    Raises:
-        ConfigError: as `version_of_checkout`; or its templates cannot be read, or its launcher is broken.
-    """
+    """Return the version of a checkout; raises ConfigError also for broken templates or a broken launcher."""
     version = version_of_checkout(home)
     templates(home)
     if defect := broken_port(home):
@@ -67,11 +59,7 @@ def check(home: str) -> Version:
 
 
 def check_converter(home: str) -> str:
-    """Check that a directory is a checkout of MindSpeed-LLM with its converter.
-
-    Raises:
-        ConfigError: it has no converter.
-    """
+    """Raise ConfigError if a directory is no checkout of MindSpeed-LLM with its converter."""
     if (Path(home) / LLM_CONVERT).is_file():
         return f"has {LLM_CONVERT}"
     rule = f"must be a checkout of Ascend/MindSpeed-LLM: it has no {LLM_CONVERT}, removed on 2026-08-03"
@@ -92,11 +80,7 @@ def broken_port(home: str) -> tuple[str, str] | None:
 
 
 def templates(home: str) -> dict[str, dict[str, Any]]:
-    """Return the prompt templates of a checkout by name.
-
-    Raises:
-        ConfigError: they cannot be read.
-    """
+    """Return the prompt templates of a checkout by name; raises ConfigError if they cannot be read."""
     try:
         return {entry["name"]: entry for entry in json.loads(read(home, TEMPLATES))}
     except (ValueError, TypeError, KeyError) as error:

@@ -66,11 +66,7 @@ def collect(context: Context) -> None:
 
 
 def find_result(directory: Path, earlier: Mapping[str, list[int]]) -> Path:
-    """Return the converter's result below the original model's directory.
-
-    Raises:
-        InputError: there is none that is newer than the start.
-    """
+    """Return the converter's result in the original model's directory; raises InputError if none is new."""
     for name in RESULTS:
         if any(is_new(file, earlier) for file in (directory / name).glob("*.safetensors")):
             return directory / name

@@ -19,11 +19,7 @@ _DTYPE = "bfloat16"
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """Return the estimates of train, generate and reference; a card needs the largest of them.
-
-    Raises:
-        ConfigError: a layout does not fit the model.
-    """
+    """Return train, generate and reference; raises ConfigError if a layout does not fit the model."""
     return (_train(job), _generate(job), _reference(job))
 
 

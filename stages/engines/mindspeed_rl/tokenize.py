@@ -74,11 +74,7 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
 
 
 def prepare(context: Context) -> None:
-    """Write rows and YAML.
-
-    Raises:
-        InputError: no row is left, or more rows than dataset.max_bad_share are unusable.
-    """
+    """Write rows and YAML; raises InputError if more rows than dataset.max_bad_share are unusable."""
     config, work = context.config, context.work
     for name in ("out", "run"):  # may hold files of an earlier attempt
         shutil.rmtree(work / name, ignore_errors=True)
@@ -159,11 +155,7 @@ def _write_examples(
 
 
 def sequences(index: Path) -> int:
-    """Return the rows of an .idx file whose .bin has the length that it states; values are int32.
-
-    Raises:
-        InputError: it is missing, no index, or truncated.
-    """
+    """Return the rows of an .idx file of int32 values; raises InputError if it does not fit its .bin."""
     values, begin = index.with_suffix(".bin"), len(_MAGIC) + _HEAD.size
     try:
         data, size = index.read_bytes(), values.stat().st_size
@@ -180,11 +172,7 @@ def sequences(index: Path) -> int:
 
 
 def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
-    """Return grpoflow's encoder with the engine's template.
-
-    Raises:
-        ConfigError: the template has a stop word that is no token of the model.
-    """
+    """Return an encoder with the engine's template; raises ConfigError for stop words that are no tokens."""
     engine = engine_of(context.config)
     assert engine.mindspeed_rl_home is not None
     config = read(TokenizeConfig, context.config["tokenize"], "tokenize")

@@ -32,10 +32,9 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 def validate(
     python: Path, home: Path, directories: Sequence[Path], nodes: int, variables: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return upstream's verdict on the train.yaml of every directory, which must have the same options.
+    """Return upstream's verdicts on the train.yaml of all directories, which must have the same options.
 
-    Returns:
-        In the order of `directories`: {"roles": {role: Megatron's arguments}} or {"error": traceback}.
+    A verdict is {"roles": {role: Megatron's arguments}} or {"error": traceback}.
     """
     added = environment(variables)
     added["PYTHONPATH"] = os.pathsep.join([str(home), str(home / "cli"), added["PYTHONPATH"]])

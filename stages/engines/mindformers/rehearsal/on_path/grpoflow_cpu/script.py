@@ -15,12 +15,10 @@ class Script:
     """The answers in a file: {"answers": [[prompt ids, completion ids], ...]}."""
 
     def __init__(self, file: Path, first: int) -> None:
-        """Read the file.
+        """Read the file, if it exists.
 
-        Args:
-            file: there are no known answers if it does not exist.
-            first: the number of the replica. A completion is replaced by the answer if its number, counted
-                from 0 for each prompt, plus `first` is even.
+        A completion is replaced by the answer if its number, counted from 0 for each prompt, plus `first`
+        (the replica's number) is even.
         """
         answers = json.loads(file.read_text(encoding="utf-8"))["answers"] if file.is_file() else []
         self.answers: dict[Ids, list[int]] = {tuple(prompt): completion for prompt, completion in answers}
