@@ -31,7 +31,3 @@ def test_every_metric_of_an_engine_is_explained(engine):
     assert [
         name for name in names if name not in explained and f"{name.split('/')[0]}/*" not in explained
     ] == []
-
-
-def test_the_schema_has_no_unused_name():
-    assert OUTSIDE.keys() == set.union(*metric_names().values()) & OUTSIDE.keys()

@@ -3,16 +3,21 @@ import os
 from stages.base.follow import Follower, Silence
 
 
-def test_complete_lines_are_returned_once(tmp_path):
+def test_complete_lines_are_returned_once_and_a_replaced_file_is_read_from_its_start(tmp_path):
     log = tmp_path / "a.log"
     follower = Follower(log)
     assert follower.lines() == []
     log.write_bytes(b"one\ntw")
-    assert follower.lines() == ["one"]
+    assert follower.lines() == ["one"] and follower.renewed
     with log.open("ab") as file:
         file.write(b"o\nthr\xff\n")
-    assert follower.lines() == ["two", "thr�"]
-    assert follower.lines() == []
+    assert follower.lines() == ["two", "thr�"] and not follower.renewed
+    log.rename(tmp_path / "old")
+    assert follower.lines() == [] and not follower.renewed
+    log.write_text("three\nfour\nfive and more\n")
+    assert follower.lines() == ["three", "four", "five and more"] and follower.renewed
+    log.write_text("six\n")  # truncated and written again
+    assert follower.lines() == ["six"] and follower.renewed
 
 
 def test_a_growing_log_resets_the_time_since_the_last_change(tmp_path):
@@ -27,19 +32,3 @@ def test_a_growing_log_resets_the_time_since_the_last_change(tmp_path):
     assert not quiet() and quiet()
     os.utime(log, (0, 0))  # a job that waits in Slurm's queue touches its log
     assert not quiet() and quiet()
-    log.rename(tmp_path / "earlier")
-    assert not quiet() and quiet()
-
-
-def test_a_replaced_file_is_read_from_its_start(tmp_path):
-    log = tmp_path / "a.log"
-    follower = Follower(log)
-    log.write_text("one\ntwo\nhal")
-    assert follower.lines() == ["one", "two"] and follower.renewed
-    assert follower.lines() == [] and not follower.renewed
-    log.rename(tmp_path / "old")
-    assert follower.lines() == [] and not follower.renewed
-    log.write_text("three\nfour\nfive\n")
-    assert follower.lines() == ["three", "four", "five"] and follower.renewed
-    log.write_text("six\n")  # truncated and written again
-    assert follower.lines() == ["six"] and follower.renewed

@@ -72,14 +72,6 @@ def test_a_function_is_a_row_and_may_show_another_value():
     assert [row.id for row in complete.rows()] == ["table.halves"]
 
 
-def test_names_are_unique_and_refer_to_earlier_rows():
-    rules = Rules[Run]("table", "source")
-    rules.must("batch", be(1))
-    for wrong in ({}, {"name": "other", "unless": ("later",)}):
-        with pytest.raises(ValueError, match=r"^table\.\w+: "):
-            rules.must("batch", be(1), **wrong)
-
-
 def test_a_key_is_looked_up_in_sections_lists_and_a_single_section():
     assert value_at(Run(), "layout.train.names[1]") == "b"
     assert value_at(Run(), "layout.train.names") == ["a", "b"]

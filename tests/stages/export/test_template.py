@@ -64,14 +64,6 @@ def check(directories, tokenizers, family, question, settings):
     assert result == prompt_of(encoder, question)
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama3"])
-@pytest.mark.parametrize("recipe", RECIPES)
-@given(question=TEXT)
-@example(question=" What is 2 + 3?\n")
-def test_every_recipes_prompts(directories, tokenizers, recipe, family, question):
-    check(directories, tokenizers, family, question, RECIPES[recipe])
-
-
 @given(
     family=st.sampled_from(["qwen2", "qwen3", "llama3"]),
     question=TEXT,

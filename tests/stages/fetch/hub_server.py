@@ -63,17 +63,12 @@ class Hub:
         return [seen for seen in self.requests if seen.file]
 
     def listing(self, repository: str) -> list[dict[str, Any]]:
-        entries = {
-            path: {
-                "Path": path,
-                "Type": "blob",
-                "Size": len(content),
-                "Sha256": hashlib.sha256(content).hexdigest(),
-            }
-            for path, content in self.repositories[repository].items()
-        }
+        entries: dict[str, dict[str, Any]] = {}
+        for path, content in self.repositories[repository].items():
+            digest = hashlib.sha256(content).hexdigest()
+            entries[path] = {"Path": path, "Type": "blob", "Size": len(content), "Sha256": digest}
         for path, changes in self.listed.items():
-            entry = entries.setdefault(path, {"Path": path, "Type": "blob", "Size": 3}) | changes
+            entry = entries.get(path, {"Path": path, "Type": "blob", "Size": 3}) | changes
             entries[path] = {key: value for key, value in entry.items() if value is not None}
         return list(entries.values())
 

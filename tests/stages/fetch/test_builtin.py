@@ -1,11 +1,15 @@
-import json
+"""The built-in model and the built-in arithmetic problems."""
+
+import re
+from collections import Counter
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from stages.fetch.arith import generate
 from stages.fetch.builtin import write_model
+from stages.fetch.config import ArithConfig
 from tests.stages.fetch.settings import model
 
 IDS = {"bos": 300, "eos": [302, 300], "pad": 300}
@@ -28,10 +32,6 @@ def test_weights_are_normally_distributed_biases_0_and_norms_1(tmp_path):
     assert "lm_head.weight" not in weights
 
 
-def test_an_untied_head_is_written(tmp_path):
-    assert written(tmp_path, tie_word_embeddings=False)["lm_head.weight"].shape == (512, 16)
-
-
 def test_weights_depend_on_the_seed_and_not_on_the_number_of_layers(tmp_path):
     first = written(tmp_path)
     assert all((value == first[name]).all() for name, value in written(tmp_path).items())
@@ -39,35 +39,6 @@ def test_weights_depend_on_the_seed_and_not_on_the_number_of_layers(tmp_path):
     assert all((deeper[name] == value).all() for name, value in first.items())
     second = written(tmp_path, seed=1)
     assert (second["model.embed_tokens.weight"] != first["model.embed_tokens.weight"]).any()
-
-
-@pytest.mark.parametrize(("dtype", "code"), [("bfloat16", "BF16"), ("float16", "F16")])
-def test_half_precision_files_hold_the_rounded_values(tmp_path, dtype, code):
-    torch = pytest.importorskip("torch")
-    exact = written(tmp_path)
-    write_model(model(torch_dtype=dtype), IDS, 0, tmp_path)
-    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
-        for name, value in exact.items():
-            assert file.get_slice(name).get_dtype() == code
-            expected = torch.from_numpy(value).to(getattr(torch, dtype))
-            assert torch.equal(file.get_tensor(name), expected)
-
-
-def test_config_files_hold_shape_and_ids(tmp_path):
-    written(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    generation = json.loads((tmp_path / "generation_config.json").read_text())
-    assert config["architectures"] == ["Qwen2ForCausalLM"]
-    assert (config["hidden_size"], config["torch_dtype"]) == (16, "float32")
-    assert (config["eos_token_id"], generation["eos_token_id"]) == (302, [302, 300])
-    assert generation["pad_token_id"] == 300
-
-
-def test_explicit_ids_win(tmp_path):
-    written(tmp_path, eos_token_id=[7, 8], pad_token_id=9, bos_token_id=10)
-    generation = json.loads((tmp_path / "generation_config.json").read_text())
-    assert generation["eos_token_id"] == [7, 8]
-    assert (generation["pad_token_id"], generation["bos_token_id"]) == (9, 10)
 
 
 @pytest.mark.parity
@@ -80,3 +51,36 @@ def test_transformers_loads_every_tensor(tmp_path):
     state = loaded.state_dict()
     assert set(state) == set(weights)
     assert all((state[name].numpy() == value).all() for name, value in weights.items())
+
+
+CONFIG = ArithConfig(min_addends=3, max_addends=5, worked_share=0.4)
+
+
+def addends(question):
+    return tuple(map(int, re.findall(r"\d", question)))
+
+
+def test_every_answer_is_the_sum_of_its_question():
+    train, test = generate(CONFIG, seed=0, train_rows=1000, test_rows=100)
+    assert (len(train), len(test)) == (1000, 100)
+    for question, answer in train + test:
+        assert answer.rpartition("#### ")[2] == str(sum(addends(question)))
+        for line in answer.split("\n")[:-1]:
+            left, right = line.split("=")
+            assert eval(left) == int(right)
+
+
+def test_no_question_twice_and_no_addends_of_the_test_in_training():
+    train, test = generate(CONFIG, seed=3, train_rows=6000, test_rows=1024)
+    questions = [question for question, _ in train + test]
+    assert len(set(questions)) == len(questions)
+    assert not {addends(q) for q, _ in train} & {addends(q) for q, _ in test}
+
+
+def test_lengths_and_worked_share_are_as_configured():
+    train, _ = generate(CONFIG, seed=1, train_rows=6000, test_rows=1)
+    lengths = Counter(len(addends(question)) for question, _ in train)
+    assert set(lengths) == {3, 4, 5}
+    assert min(lengths.values()) > 1800
+    worked = sum("=" in answer for _, answer in train) / len(train)
+    assert worked == pytest.approx(0.4, abs=0.03)

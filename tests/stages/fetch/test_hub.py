@@ -22,10 +22,7 @@ KEY = f"model/{NAME}"
 CHILD = """
 import sys
 from pathlib import Path
-from stages.base.reader import read
-from stages.base.errors import StageError
 from stages.fetch.hub import download
-from stages.fetch.sources import FetchConfig
 from tests.stages.fetch.settings import fetch
 config = fetch(endpoint=sys.argv[1], cache_dir=sys.argv[3] or None)
 got = download("model", "Qwen/tiny", "master", lambda files, origin: list(files), config, Path(sys.argv[2]))
@@ -58,13 +55,9 @@ def download(hub, tmp_path, select=None, revision="master", progress=lambda done
 
 
 def child(hub, work, cache=""):
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, hub.url, str(work), str(cache)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "NO_PROXY": "*"},
-    )
+    command = [sys.executable, "-c", CHILD, hub.url, str(work), str(cache)]
+    environment = {**os.environ, "NO_PROXY": "*"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def test_the_needed_files_arrive_and_only_those(tiny, tmp_path):
@@ -72,10 +65,7 @@ def test_the_needed_files_arrive_and_only_those(tiny, tmp_path):
     got = download(tiny, tmp_path, progress=lambda done, total: reported.append((done, total)))
     assert sorted(path.name for path in got.root.rglob("*")) == ["config.json", "model.safetensors"]
     assert (got.root / "model.safetensors").read_bytes() == WEIGHTS
-    assert {(file.path, file.listed) for file in got.files} == {
-        ("config.json", True),
-        ("model.safetensors", True),
-    }
+    assert {file.path for file in got.files if file.listed} == {"config.json", "model.safetensors"}
     total = len(WEIGHTS) + 2
     assert reported[-1] == (total, total)
     assert all(0 <= before <= after <= total for (before, _), (after, _) in itertools.pairwise(reported))
@@ -102,59 +92,24 @@ def test_a_killed_download_is_resumed(tiny, tmp_path):
 def test_bytes_that_differ_from_the_listing_are_reported_and_removed(tiny, tmp_path, monkeypatch, listed):
     monkeypatch.setattr("modelscope_hub._download.DOWNLOAD_INTEGRITY_RETRY_BACKOFF", 0.01)
     tiny.listed["model.safetensors"] = listed
-    with pytest.raises(
-        InputError, match=r"Qwen/tiny@master.*model\.safetensors: File(Integrity|SizeMismatch)Error"
-    ):
+    with pytest.raises(InputError, match=r"model\.safetensors: File(Integrity|SizeMismatch)Error"):
         download(tiny, tmp_path)
     assert len([seen for seen in tiny.downloads() if seen.file == "model.safetensors"]) <= 3
     assert not list(tmp_path.rglob("model.safetensors*"))
 
 
-def test_a_damaged_file_in_a_cache_is_fetched_again(tiny, tmp_path):
-    cache = {"cache_dir": str(tmp_path / "cache")}
-    file = download(tiny, tmp_path, **cache).root / "model.safetensors"
-    file.write_bytes(bytes(len(WEIGHTS)))
-    download(tiny, tmp_path, **cache)
-    assert file.read_bytes() == WEIGHTS
-
-
-def test_files_listed_without_digest_are_accepted_and_named(tiny, tmp_path, capsys):
-    tiny.listed["config.json"] = {"Sha256": None}
-    files = {file.path: file for file in download(tiny, tmp_path).files}
-    assert not files["config.json"].listed
-    assert files["config.json"].sha256 == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-    assert files["model.safetensors"].listed
-    assert "lists no sha256 for config.json" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
-    ("changes", "reported"),
+    ("status", "revision", "reported"),
     [
-        ({"revision": "v9"}, r"Qwen/tiny@v9 at http://127\.0\.0\.1:\d+: does not exist \(HTTP 404\); check"),
-        ({"refuse": 401}, r"access refused \(HTTP 401\); set MODELSCOPE_API_TOKEN"),
-        ({"refuse": 403}, r"access refused \(HTTP 403\); set MODELSCOPE_API_TOKEN"),
+        (0, "v9", r"Qwen/tiny@v9 at http://127\.0\.0\.1:\d+: does not exist \(HTTP 404\); check"),
+        (401, "master", r"access refused \(HTTP 401\); set MODELSCOPE_API_TOKEN"),
     ],
 )
-def test_a_refusal_is_not_retried(tiny, tmp_path, changes, reported):
-    tiny.refuse = changes.pop("refuse", 0)
+def test_a_refusal_is_not_retried(tiny, tmp_path, status, revision, reported):
+    tiny.refuse = status
     with pytest.raises(InputError, match=reported):
-        download(tiny, tmp_path, **changes)
+        download(tiny, tmp_path, revision=revision)
     assert len(tiny.requests) == 1
-
-
-def test_a_broken_transfer_is_resumed(tiny, tmp_path):
-    tiny.cut_after = 300_000
-    got = download(tiny, tmp_path, take("*.safetensors"))
-    assert (got.root / "model.safetensors").read_bytes() == WEIGHTS
-    assert [seen.range for seen in tiny.downloads()] == [None, "bytes=300000-"]
-
-
-def test_an_unreachable_hub_is_an_error_with_its_address(tmp_path, hub, single_attempt):
-    hub.refuse = 503
-    with pytest.raises(InputError, match=r"127\.0\.0\.1.*503.*run again"):
-        download(hub, tmp_path)
-    with pytest.raises(InputError, match=r"127\.0\.0\.1:9.*run again"):
-        fetching.download("model", NAME, "master", take("*"), fetch(endpoint="http://127.0.0.1:9"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from safetensors.numpy import save_file
 from stages.base.errors import ConfigError, InputError
 from stages.fetch.builtin import write_model
 from stages.fetch.local import link_model
-from stages.weights.names import read_shape
-from tests.stages.fetch.settings import model
+from stages.fetch.user_files import external_files
+from tests.stages.fetch.settings import FIXTURE, dataset, model
 
 IDS = {"bos": 300, "eos": [302, 300], "pad": 300}
 
@@ -70,13 +70,6 @@ def test_pickles_are_refused_with_a_hint(source, output, name):
         link(local(source), output)
 
 
-def test_a_truncated_file_is_refused(source, output):
-    weights = source / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(InputError, match="truncated"):
-        link(local(source), output)
-
-
 def test_no_directory_and_no_weights_are_errors(source, output):
     with pytest.raises(InputError, match=r"model\.path"):
         link(local(source / "none"), output)
@@ -85,10 +78,16 @@ def test_no_directory_and_no_weights_are_errors(source, output):
         link(local(source), output)
 
 
-@pytest.mark.parametrize("text", ["null", "[]", "7", '"x"', "", "{"])
-def test_a_config_that_is_no_object_is_refused(source, output, text):
-    (source / "config.json").write_text(text)
-    with pytest.raises(InputError, match=r"config\.json"):
-        link(local(source), output)
-    with pytest.raises(InputError, match=r"config\.json"):
-        read_shape(source)
+def test_external_files_are_those_that_the_stages_read(tmp_path):
+    assert external_files(dataset()) == ()
+    assert external_files(dataset(path=str(FIXTURE))) == (FIXTURE / "train.jsonl", FIXTURE / "test.jsonl")
+    assert external_files(model()) == ()
+    for name in ("config.json", "model.safetensors", "pytorch_model.bin", "README.md", "vocab.json"):
+        (tmp_path / name).touch()
+    files = external_files(model(source="local", path=str(tmp_path)))
+    assert {file.name for file in files} == {"config.json", "model.safetensors", "vocab.json"}
+    files = external_files(model(tokenizer_path=str(tmp_path)))
+    assert [file.name for file in files] == ["vocab.json"]
+    (tmp_path / "chat_template.jinja").touch()
+    for settings in ({"source": "local", "path": str(tmp_path)}, {"tokenizer_path": str(tmp_path)}):
+        assert tmp_path / "chat_template.jinja" in external_files(model(**settings))

@@ -6,7 +6,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.jsonl import Row, read_lines, write_rows
 from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, read_records
 
 
@@ -32,37 +32,15 @@ def test_every_file_type_gives_the_same_rows(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b'[{"a": 1}, {"a": }]', "Expecting value"),
-        (b'[{"a": 1}] x', "Extra data"),
-        (b"[" * 100_000, "nested too deeply"),
-        (b'"text"', "must hold a JSON array"),
-        (b"", "not usable JSON"),
-        (b'[{"a": "\xff"}]', "utf-8"),
-    ],
+    "content", [b'[{"a": 1}, {"a": }]', b'[{"a": 1}] x', b"[" * 100_000, b'"text"', b"", b'[{"a": "\xff"}]']
 )
-def test_a_file_that_is_no_array_is_refused(tmp_path, content, reason):
-    path = tmp_path / "a.json"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"a\.json.*{reason}"):
-        list(read_records(path))
-
-
-def test_a_damaged_or_missing_parquet_file_is_named(tmp_path):
-    pytest.importorskip("pyarrow")
-    path = tmp_path / "a.parquet"
-    with pytest.raises(InputError, match=r"a\.parquet:1 \(row\): can't be read"):
-        list(read_records(path))
-    path.write_bytes(b"PAR1 but no more")
-    with pytest.raises(InputError, match=r"a\.parquet:1 \(row\): can't be read"):
-        list(read_records(path))
+def test_a_file_that_is_no_array_is_refused(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.json"):
+        list(read_records(tmp_path / "a.json"))
 
 
 def test_a_parquet_file_without_the_columns_is_refused_with_its_columns(tmp_path):
-    path = write(tmp_path, "a.parquet", [{"problem": "x"}])
-    with pytest.raises(InputError, match=r"has no such column \(it has: problem\)"):
-        list(read_records(path, ("question", "answer")))
     path = write(tmp_path, "b.parquet", [{"problem": "x", "solution": "y"}])
     with pytest.raises(InputError, match=r"=\['answer'\]: has no such column \(it has: problem, solution\)"):
         list(read_lines(path, ColumnsConfig("problem", "answer")))
@@ -100,3 +78,39 @@ def test_parquet_columns_with_equal_names_are_refused(tmp_path):
     parquet.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"a\.parquet=\['answer', 'id'\]: columns must have different names"):
         list(read_records(tmp_path / "a.parquet", ("question",)))
+
+
+COLUMNS = ColumnsConfig(prompt="question", answer="answer")
+GOOD = b'{"question": "a", "answer": "b"}'
+
+
+def read_bytes(tmp_path, *lines):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return list(read_lines(path, COLUMNS))
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    rows = [("How many?\nTwo lines", "#### 1"), ("é 数 \u2028", "x")]
+    write_rows(tmp_path / "a.jsonl", rows, COLUMNS)
+    result = list(read_lines(tmp_path / "a.jsonl", COLUMNS))
+    assert result == [Row(1, *rows[0]), Row(2, *rows[1])]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"  \t", b"{", GOOD + b" x", b"[1]", b'{"question": "a"}', b"[" * 100_000,
+        b'{"question": 3, "answer": "b"}', b'{"question": null, "answer": "b"}',
+        b'{"question": "", "answer": "b"}', b'{"question": "\xff", "answer": "b"}',
+        b'{"question": "\\ud800", "answer": "b"}',
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_named_by_its_number(tmp_path, line):
+    result = read_bytes(tmp_path, GOOD, line, GOOD)
+    assert [(type(entry), entry.line) for entry in result] == [(Row, 1), (BadLine, 2), (Row, 3)]
+
+
+def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path):
+    result = read_bytes(tmp_path, b"\xef\xbb\xbf" + GOOD + b"\r", GOOD + b"\r")
+    assert result == [Row(1, "a", "b"), Row(2, "a", "b")]

@@ -4,29 +4,21 @@ import pytest
 
 from stages.base.errors import ConfigError, InputError
 from stages.fetch import stage
-from stages.tokenizer import load, special_ids
+from stages.tokenizer import load
 from stages.weights.sources import open_directory
 from tests.stages.fetch.settings import (
     FIXTURE,
-    QWEN,
     arith_values,
     context,
     fetch_values,
     gsm8k_values,
-    model,
     model_values,
-    needs_shared,
 )
 
 FILES = {
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "merges.txt",
-}
+    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    "vocab.json", "merges.txt",
+}  # fmt: skip
 
 
 def fetch(tmp_path, data=None, name="fetch", **changes):
@@ -36,17 +28,6 @@ def fetch(tmp_path, data=None, name="fetch", **changes):
     run = context(tmp_path / name, "fetch", config)
     stage.run(run)
     return run.output
-
-
-def test_the_builtin_directory_is_complete_and_its_ids_are_the_tokenizers(tmp_path):
-    output = fetch(tmp_path, arith_values())
-    assert {file.name for file in output.iterdir()} == FILES
-    tokenizer = load(output)
-    generation = json.loads((output / "generation_config.json").read_text())
-    end, text = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|endoftext|>")
-    assert generation["eos_token_id"] == [end, text]
-    ids = special_ids(output, model())
-    assert (ids.eos, ids.pad) == ((end, text), text)
 
 
 def test_a_local_model_may_bring_its_tokenizer_or_take_another(tmp_path):
@@ -73,80 +54,48 @@ def test_the_chat_template_file_is_copied_with_the_tokenizer(tmp_path):
         assert (output / "chat_template.jinja").read_text(encoding="utf-8") == "{{ messages[0].content }}"
 
 
-@needs_shared
-def test_the_real_tokenizer_with_a_small_model_of_its_vocabulary(tmp_path):
-    output = fetch(tmp_path, vocab_size=151936, tokenizer_path=str(QWEN))
-    assert {file.name for file in output.iterdir()} == FILES
-    ids = special_ids(output, model(vocab_size=151936))
-    assert (ids.eos, ids.pad) == ((151645, 151643), 151643)
-    with pytest.raises(InputError, match="151665 ids"):
-        fetch(tmp_path, name="small", vocab_size=1000, tokenizer_path=str(QWEN))
-
-
-def test_a_model_from_the_hub_is_complete_and_stored_in_the_artifact(tmp_path, hub):
+@pytest.fixture
+def published(tmp_path, hub):
+    """Files of a repository on the hub, which tests change, and the sections of its fetch."""
     made = fetch(tmp_path, arith_values(), name="made")
-    hub.repositories["model/me/chat"] = {file.name: file.read_bytes() for file in made.iterdir()} | {
-        "pytorch_model.bin": b"pickle",
-        "README.md": b"",
-    }
+    repository = hub.repositories["model/me/chat"] = {file.name: file.read_bytes() for file in made.iterdir()}
     where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "v1"}
-    changes = {"source": "modelscope", "hub": where, "variant": "instruct"}
-    run = context(
-        tmp_path / "got", "fetch", {"model": model_values(**changes), "fetch": fetch_values(endpoint=hub.url)}
-    )
-    stage.run(run)
-    assert {file.name for file in run.output.iterdir()} == FILES | {"result.json"}
-    for name in FILES:
-        assert not (run.output / name).is_symlink()
-        assert (run.output / name).read_bytes() == (made / name).read_bytes()
-    record = json.loads((run.output / "result.json").read_text())
-    assert record["origin"] == f"model me/chat@v1 at {hub.url}"
-    assert {file["path"] for file in record["files"]} == FILES
-    assert all(file["listed"] for file in record["files"])
-    total = sum((made / name).stat().st_size for name in FILES)
-    last = json.loads(run.progress_file.read_text().splitlines()[-1])
-    assert (last["step"], last["total"], last["unit"]) == (total, total, "B")
+
+    def config(cache_dir=None, **changes):
+        section = model_values(source="modelscope", hub=where, variant="instruct", **changes)
+        return {"model": section, "fetch": fetch_values(endpoint=hub.url, cache_dir=cache_dir)}
+
+    return repository, config
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"rms_norm_eps": 1e-5},
-            r"model\.rms_norm_eps=1e-05: disagrees with .*: rms_norm_eps=1e-06",
-        ),
+        ({"rms_norm_eps": 1e-5}, r"model\.rms_norm_eps=1e-05: disagrees with .*: rms_norm_eps=1e-06"),
         ({}, r"me/chat@v1.*: holds no config\.json"),
     ],
 )
-def test_config_json_is_checked_before_the_weights_are_downloaded(tmp_path, hub, changes, message):
-    made = fetch(tmp_path, arith_values(), name="made")
-    repository = hub.repositories["model/me/chat"] = {file.name: file.read_bytes() for file in made.iterdir()}
+def test_config_json_is_checked_before_the_weights_are_downloaded(tmp_path, hub, published, changes, message):
+    repository, config = published
     if not changes:
         del repository["config.json"]
-    where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "v1"}
-    section = model_values(source="modelscope", hub=where, variant="instruct", **changes)
     with pytest.raises((ConfigError, InputError), match=message):
-        stage.run(context(tmp_path, "fetch", {"model": section, "fetch": fetch_values(endpoint=hub.url)}))
+        stage.run(context(tmp_path, "fetch", config(**changes)))
     assert "model.safetensors" not in {seen.file for seen in hub.requests}
 
 
-def test_files_that_a_repository_has_no_more_are_not_taken_from_the_cache(tmp_path, hub):
-    made = fetch(tmp_path, arith_values(), name="made")
-    hub.repositories["model/me/chat"] = {file.name: file.read_bytes() for file in made.iterdir()}
-    hub.repositories["model/me/chat"]["chat_template.jinja"] = b"{{ messages[0].content }}"
-    where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "master"}
-    config = {
-        "model": model_values(source="modelscope", hub=where, variant="instruct"),
-        "fetch": fetch_values(endpoint=hub.url, cache_dir=str(tmp_path / "cache")),
-    }
-    first, second = (context(tmp_path / name, "fetch", config) for name in ("first", "second"))
+def test_files_that_a_repository_has_no_more_are_not_taken_from_the_cache(tmp_path, published):
+    repository, config = published
+    repository["chat_template.jinja"] = b"{{ messages[0].content }}"
+    settings = config(cache_dir=str(tmp_path / "cache"))
+    first, second = (context(tmp_path / name, "fetch", settings) for name in ("first", "second"))
     stage.run(first)
     assert (first.output / "chat_template.jinja").is_file()
     shard, index = "model-00001-of-00001.safetensors", "model.safetensors.index.json"
-    repository = hub.repositories["model/me/chat"]
+    weight_map = dict.fromkeys(open_directory(first.output), shard)
     del repository["chat_template.jinja"]
     repository[shard] = repository.pop("model.safetensors")
-    repository[index] = json.dumps({"weight_map": dict.fromkeys(open_directory(made), shard)}).encode()
+    repository[index] = json.dumps({"weight_map": weight_map}).encode()
     stage.run(second)
     expected = (FILES - {"model.safetensors"}) | {shard, index, "result.json"}
     assert {file.name for file in second.output.iterdir()} == expected

@@ -25,13 +25,6 @@ def content(got):
     return (got.root / got.files[0].path).read_bytes()
 
 
-def test_a_file_arrives_with_its_digest(files, tmp_path):
-    got = download(files, tmp_path)
-    assert content(got) == CONTENT
-    assert (got.files[0].path, got.files[0].sha256, got.files[0].listed) == ("rows.jsonl", DIGEST, True)
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["rows.jsonl"]
-
-
 def test_a_file_without_a_configured_digest_is_accepted_with_its_digest_printed(files, tmp_path, capsys):
     got = download(files, tmp_path, sha256=None)
     assert (got.files[0].sha256, got.files[0].listed) == (DIGEST, False)
@@ -72,13 +65,6 @@ def test_a_file_with_the_configured_digest_is_fetched_once(files, tmp_path):
     download(files, tmp_path, **cache)
     assert content(download(files, tmp_path, **cache)) == CONTENT
     assert len(files.requests) == 1
-
-
-def test_a_shared_cache_without_digest_is_fetched_again(files, tmp_path):
-    cache = {"cache_dir": str(tmp_path / "cache")}
-    download(files, tmp_path, sha256=None, **cache)
-    files.plain["/raw/rows.jsonl"] = b"new"
-    assert content(download(files, tmp_path, sha256=None, **cache)) == b"new"
 
 
 def test_queries_and_proxy_passwords_are_never_shown(files, tmp_path, monkeypatch, capsys):

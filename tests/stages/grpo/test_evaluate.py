@@ -1,9 +1,14 @@
 import itertools
+import json
 
 import numpy as np
 import pytest
 
+from pipeline.cli.serve_check import differs
+from stages.grpo.data import Examples, Prompts, true_lengths
 from stages.grpo.evaluate import Answers, pass_at_k, summary, worked_share
+from stages.grpo.metrics import StepLog, read_rows
+from stages.grpo.validation import Best
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -27,12 +32,7 @@ def answers(right, sampled):
 
 def test_summary():
     result = summary(answers([True, False], [1, 0]), answers([True, True], [1, 1]), k=2)
-    assert (result["accuracy_sft"], result["accuracy_grpo"], result["gain"], result["prompts"]) == (
-        0.5,
-        1.0,
-        0.5,
-        2,
-    )
+    assert [result[key] for key in ("accuracy_sft", "accuracy_grpo", "gain", "prompts")] == [0.5, 1.0, 0.5, 2]
     assert result["pass_at_k"] == {"k": 2, "sft": 1.0, "grpo": 1.0}
     assert result["mean_at_k"] == {"k": 2, "sft": 0.5, "grpo": 1.0}
     assert "pass_at_k" not in summary(answers([True, False], []), answers([True, True], []), k=2)
@@ -40,3 +40,64 @@ def test_summary():
 
 def test_worked_share():
     assert worked_share(["1+1=2\n#### 2", "#### 2", "#### 2\n", ""]) == 0.25
+
+
+def test_the_first_of_equal_checks_is_the_best():
+    best = Best()
+    assert [best.see(step, accuracy) for step, accuracy in ((0, 0.2), (10, 0.5), (20, 0.5), (30, 0.4))] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert (best.step, best.accuracy, best.misses) == (10, 0.5, 2)
+
+
+def test_patience_counts_checks_in_a_row():
+    best = Best()
+    for step, accuracy in enumerate((0.5, 0.4, 0.6, 0.5)):
+        best.see(step, accuracy)
+    assert not best.enough(2) and not best.enough(None)
+    best.see(4, 0.6)
+    assert best.enough(2)
+
+
+def test_true_lengths_count_padding_ids_inside_a_row():
+    ids = np.array([[5, 0, 6, 0], [0, 0, 0, 0], [1, 2, 3, 4]])
+    assert true_lengths(ids, pad=0).tolist() == [3, 0, 4]
+
+
+def test_examples_with_a_prompt_of_the_checks_are_left_out():
+    prompt = np.array([[1, 2, 0], [1, 2, 3], [1, 0, 0]], np.int32)
+    length = np.array([2, 3, 1], np.int32)
+    examples = Examples(prompt, length, np.arange(6).reshape(3, 2), np.ones((3, 2), np.float32))
+    checked = Prompts(prompt[[0]], length[[0]], ("a",), ("1",))
+    left = examples.without(checked)
+    assert len(left) == 2 and left.completion.tolist() == [[2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("right", "total", "expected", "is_different"),
+    [
+        (952, 1024, 0.93, False), (92, 1024, 0.93, True), (0, 16, 0.0, False), (15, 16, 1.0, False),
+        (8, 16, 1.0, True),
+        (937, 1024, 0.93, False), (930, 1024, 0.93, True),  # 0.915: two standard errors are 0.016
+    ],
+)  # fmt: skip
+def test_two_standard_errors_are_the_bound_of_serve_check(right, total, expected, is_different):
+    assert differs(right, total, expected) is is_different
+
+
+def test_resuming_drops_rows_after_the_checkpoint(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    StepLog(path, 0).append({"step": step, "loss": 1.0} for step in (1, 2, 3))
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"step": 4, "lo')  # killed while writing
+    log = StepLog(path, 2)
+    log.append([{"step": 3, "loss": 2.0}])
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(row["step"], row["loss"]) for row in rows] == [(1, 1.0), (2, 1.0), (3, 2.0)]
+
+
+def test_a_new_run_begins_empty(tmp_path):
+    path = tmp_path / "logs" / "metrics.jsonl"
+    assert read_rows(path) == []
+    StepLog(path, 0).append([{"step": 1}])
+    assert StepLog(path, 0).rows == [] and path.read_text(encoding="utf-8") == ""

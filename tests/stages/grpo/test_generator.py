@@ -1,10 +1,7 @@
 """Validation during training decodes by the rules of the evaluate stage."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import pytest
-
-from stages.grpo import generator
 from stages.grpo.collectives import Gather
 from stages.grpo.data import Prompts
 from stages.grpo.evaluate import complete
@@ -36,23 +33,17 @@ class Numbers:
         return [" ".join(map(str, row[:length])) for row, length in zip(ids, lengths, strict=True)]
 
 
-@pytest.mark.parametrize(("min_tokens", "penalty"), [(0, 1.0), (6, 1.0), (0, 1.4), (9, 1.2)])
-def test_validation_gives_the_same_answers_as_evaluate(min_tokens, penalty, monkeypatch):
-    model = small.model_config()
+def test_validation_gives_the_same_answers_as_evaluate():
+    """Every second solution is the last number of what evaluate's functions decode."""
+    model = small.model_config(num_hidden_layers=1)
     network = CausalLM(model, positions=S + T)
     network.load(fuse(model, small.weights(model)))
     ids, lengths = small.prompts(model, P, S)
-    prompts = Prompts(ids, lengths, ("",) * P, tuple("x" * P))
-    rules = small.rollout_config(max_tokens=T, min_tokens=min_tokens, repetition_penalty=penalty)
-    answers = []
-    monkeypatch.setattr(
-        generator, "are_right", lambda reward, texts, solutions: answers.extend(texts) or [True] * len(texts)
+    rules = small.rollout_config(max_tokens=T, min_tokens=9, repetition_penalty=1.2)
+    prompts = Prompts(ids, lengths, ("",) * P, ("",) * P)
+    texts, tokens = complete(Decoder(network, rules, P, 1, S, EOS, 0), prompts, Numbers(), None)
+    assert len(set(texts)) > P / 2 and min(tokens) >= 9
+    prompts = replace(
+        prompts, solutions=tuple([text.split()[-1], "-1"][i % 2] for i, text in enumerate(texts))
     )
-    assert GreedyAccuracy(network, SINGLE, prompts, rules, Numbers(), Gather(None))() == 1.0
-    expected, _ = complete(Decoder(network, rules, P, 1, S, EOS, 0), prompts, Numbers(), None)
-    plain, _ = complete(
-        Decoder(network, small.rollout_config(max_tokens=T), P, 1, S, EOS, 0), prompts, Numbers(), None
-    )
-    assert answers == expected
-    assert (answers != plain) == (min_tokens > 0 or penalty != 1)
-    assert min(len(text.split()) for text in answers) >= max(1, min_tokens)
+    assert GreedyAccuracy(network, SINGLE, prompts, rules, Numbers(), Gather(None))() == 0.5

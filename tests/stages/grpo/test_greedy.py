@@ -16,16 +16,11 @@ ENDS = (1, 7, 30, 55)
 @pytest.mark.parity
 @pytest.mark.parametrize(
     ("shape", "min_tokens", "penalty"),
-    [
-        pytest.param("qwen2", 0, 1.0, marks=pytest.mark.long),
-        ("qwen2_untied", 6, 1.4),
-        ("qwen3_six_heads", 0, 1.0),
-        ("llama3_scaled", 0, 1.0),
-    ],
+    [("qwen2_untied", 6, 1.4), ("qwen3_six_heads", 0, 1.0), ("llama3_scaled", 0, 1.0)],
 )
 def test_greedy_decoding_equals_transformers_generate(shape, min_tokens, penalty):
     """32 prompts of 1 to 12 tokens, four stop ids, with and without a least length and a penalty."""
-    model = small.model_config(**SHAPES[shape], num_hidden_layers=3, vocab_size=160)
+    model = small.model_config(**SHAPES[shape], num_hidden_layers=2, vocab_size=160)
     weights = small.weights(model)
     network = CausalLM(model, positions=S + T)
     network.load(fuse(model, weights))

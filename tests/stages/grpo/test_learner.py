@@ -84,9 +84,14 @@ def test_micro_batches_change_nothing(learner, case, expected):
     assert_same(updated(learner, case[0], 4), expected)
 
 
+def test_packing_changes_nothing(learner, case, expected):
+    tokens_PG = case[0].mask_BT.sum(1).astype(np.int32).reshape(P, G)
+    assert_same(updated(learner, replace(case[0], tokens_PG=tokens_PG), 2), expected)
+
+
 def test_padding_changes_nothing(learner, case, expected):
     """Wider prompts and completions, filled with ids and numbers that mean something elsewhere."""
-    filled = {"prompt_PS": 50, "completion_PGT": 50, "old_logprobs_BT": 3.0, "ref_logprobs_BT": -3.0,
+    filled = {"prompt_PS": 50, "completion_PGT": 50, "old_logprobs_BT": -300.0, "ref_logprobs_BT": 300.0,
               "weight_BT": 0.0, "mask_BT": 0.0}  # fmt: skip
     wider = {}
     for name, value in filled.items():

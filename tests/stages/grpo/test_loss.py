@@ -1,8 +1,6 @@
 from dataclasses import asdict
 
-import mindspore as ms
 import numpy as np
-import pytest
 from mindspore import Tensor
 
 from stages.base.reader import read
@@ -38,37 +36,19 @@ def by_hand(config, logprob, old, reference, advantage, weight):
     return loss, kl_sum, clipped
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.1])
-def test_grpo_loss_and_its_sums_by_hand(beta):
-    config = train_config(beta=beta)
+def test_grpo_loss_and_its_sums_by_hand():
+    config = train_config()
     random = np.random.default_rng(0)
     logprob, old, reference = (random.normal(-1, 0.4, (2, 4)).astype(np.float32) for _ in range(3))
     entropy, advantage = np.abs(logprob), np.array([1.5, -0.5], np.float32)
     weight = token_weights(MASK, "grpo", 4)
-    cell = PolicyLoss(config)
     arguments = [Tensor(x) for x in (entropy, old, reference, advantage[:, None], weight, MASK)]
-    loss, sums = cell(Tensor(logprob), *arguments)
+    loss, sums = PolicyLoss(config)(Tensor(logprob), *arguments)
     expected, kl, clipped = by_hand(config, logprob, old, reference, advantage, weight)
     assert sum(clipped) > 0  # the case must reach the clipped branch
     np.testing.assert_allclose(loss.asnumpy(), expected, rtol=1e-5)
-    np.testing.assert_allclose(
-        sums.asnumpy().sum(0),
-        [expected, kl if beta else 0, (entropy * MASK).sum(), *clipped],
-        rtol=1e-5,
-        atol=1e-6,
-    )
-
-
-def test_padding_of_any_value_does_not_count():
-    config = train_config()
-    base = np.zeros((2, 4), np.float32)
-    wild = np.where(MASK > 0, base, 300.0).astype(np.float32)
-    arguments = [
-        Tensor(x)
-        for x in (base, base, 2 * wild, np.ones((2, 1), np.float32), token_weights(MASK, "dapo", 4), MASK)
-    ]
-    (loss, _), gradient = ms.value_and_grad(PolicyLoss(config), 0, has_aux=True)(Tensor(wild), *arguments)
-    assert np.isfinite(loss.asnumpy()) and (gradient.asnumpy()[MASK == 0] == 0).all()
+    by_hand_sums = [expected, kl, (entropy * MASK).sum(), *clipped]
+    np.testing.assert_allclose(sums.asnumpy().sum(0), by_hand_sums, rtol=1e-5, atol=1e-6)
 
 
 def test_supervised_loss_is_the_mean_negative_logprob():

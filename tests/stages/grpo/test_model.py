@@ -22,11 +22,7 @@ ODD = {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 36}
 SHAPES = {
     "qwen2": {"num_attention_heads": 8},
     "qwen2_untied": {"num_attention_heads": 8, "tie_word_embeddings": False},
-    "qwen3_wide_heads": {"family": "qwen3", "head_dim": 20},
     "qwen3_six_heads": {"family": "qwen3", "head_dim": 10, "tie_word_embeddings": False, **ODD},
-    "qwen3": {"family": "qwen3"},
-    "llama3": {"family": "llama3", "tie_word_embeddings": False},
-    "llama3_six_heads": {"family": "llama3", **ODD},
     "llama3_scaled": {"family": "llama3", "head_dim": 16, "rope_scaling": LLAMA3_SCALING, **ODD},
 }
 """Odd ones: heads that are not hidden_size / heads, six with two for keys, tied and not, positions beyond the

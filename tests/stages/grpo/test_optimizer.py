@@ -1,4 +1,3 @@
-import itertools
 from dataclasses import replace
 
 import mindspore as ms
@@ -13,21 +12,13 @@ from stages.grpo.parallel import SINGLE
 from tests.stages.grpo.test_loss import train_config
 
 
-def parameters():
-    random = np.random.default_rng(0)
-    shapes = {"matrix": (3, 4), "bias": (5,)}
-    return [
-        Parameter(Tensor(random.normal(size=shape).astype(np.float32)), name=name)
-        for name, shape in shapes.items()
-    ]
-
-
 @pytest.mark.parametrize(("max_grad_norm", "large"), [(None, LARGE), (0.5, LARGE), (0.5, 12)])
 def test_equals_torch(max_grad_norm, large, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr("stages.grpo.optimizer.LARGE", large)
     monkeypatch.setattr("stages.grpo.optimizer.PIECES", 2)
-    actual = parameters()
+    arrays = [np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in ((3, 4), (5,))]
+    actual = [Parameter(Tensor(array), name=name) for array, name in zip(arrays, "ab", strict=True)]
     config = train_config(weight_decay=0.1, max_grad_norm=max_grad_norm)
     optimizer = AdamW(actual, [False, False], config, SINGLE, Groups(1))
     twins = [torch.nn.Parameter(torch.from_numpy(parameter.asnumpy().copy())) for parameter in actual]
@@ -51,9 +42,6 @@ def test_equals_torch(max_grad_norm, large, monkeypatch):
         for moment, expected in zip(moments, twins, strict=True):
             stored = twin.state[expected][key].numpy()
             np.testing.assert_allclose(moment.asnumpy(), stored, rtol=1e-5, atol=1e-6)
-
-
-SETTINGS = 200
 
 
 def random_schedule(seed):
@@ -82,11 +70,9 @@ def torch_rates(torch, values, updates):
         "cosine": lambda: lr_scheduler.CosineAnnealingLR(optimizer, decay, eta_min=share * peak),
     }[values["schedule"]]()
     scheduler = falling
-    if warmup > 1:
-        rising = lr_scheduler.LinearLR(optimizer, 1 / warmup, 1.0, total_iters=warmup - 1)
-        scheduler = lr_scheduler.SequentialLR(optimizer, [rising, falling], [warmup])
-    elif warmup == 1:  # a warm-up of one update: the peak, then the peak again
-        rising = lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    if warmup:  # of one update: the peak, then the peak again
+        first, count = (1 / warmup, warmup - 1) if warmup > 1 else (1.0, 1)
+        rising = lr_scheduler.LinearLR(optimizer, first, 1.0, total_iters=count)
         scheduler = lr_scheduler.SequentialLR(optimizer, [rising, falling], [warmup])
     rates = []
     for _ in range(updates):
@@ -100,7 +86,7 @@ def torch_rates(torch, values, updates):
 def test_learning_rates_equal_those_of_torch(stage):
     torch = pytest.importorskip("torch")
     sft = load(()).sft
-    for seed in range(SETTINGS):
+    for seed in range(200):
         values, iterations = random_schedule(seed)
         if stage == "grpo":
             config, updates = train_config(**values, num_iterations=iterations), values["steps"] * iterations
@@ -112,9 +98,5 @@ def test_learning_rates_equal_those_of_torch(stage):
         np.testing.assert_allclose(
             rates[:updates], expected, rtol=1e-9, atol=1e-12 * peak, err_msg=str(values)
         )
-        after_warmup = rates[values["warmup_steps"] :]
-        assert all(later <= earlier for earlier, later in itertools.pairwise(after_warmup)), values
-        if values["schedule"] != "constant" and after_warmup:
-            least = values["final_share"] * peak
-            assert min(after_warmup) >= least * (1 - 1e-12), values
-            assert rates[-1] == pytest.approx(least, rel=1e-9, abs=1e-12 * peak)
+        last = peak * (1 if values["schedule"] == "constant" else values["final_share"])
+        assert rates[-1] == pytest.approx(last, rel=1e-9, abs=1e-12 * peak)  # also long after the end

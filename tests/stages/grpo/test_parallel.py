@@ -2,21 +2,10 @@ import numpy as np
 
 from pipeline.config.load import load as compose
 from stages.grpo.parallel import Mesh, reshard
-from stages.models.tensor_layout import TensorLayout
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import slices_of
 from tests.stages.grpo import small
-
-
-def layout(dev_matrix, tensor_map):
-    return TensorLayout(
-        dev_matrix=dev_matrix,
-        tensor_map=tensor_map,
-        opt_weight_shard_step=0,
-        opt_weight_shard_size=0,
-        stages=(0,),
-    )
 
 
 class Exchange:

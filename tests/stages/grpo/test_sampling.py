@@ -39,19 +39,10 @@ def test_sampling_in_blocks_equals_a_single_cumulative_sum(vocab):
             assert token == np.searchsorted(cumulative[row], uniform[row], side="right")
 
 
-SINGLE_RULES = (  # the last case has them all
-    {"temperature": 0.6},
-    {"top_k": 7},
-    {"min_p": 0.1},
-    {"repetition_penalty": 1.7},
-)
-
-
 @pytest.mark.parity
 @pytest.mark.parametrize(
     "rules",
     [
-        *(pytest.param(rules, marks=pytest.mark.long) for rules in SINGLE_RULES),
         {"top_p": 0.8},
         {"repetition_penalty": 0.8},
         {"repetition_penalty": 1.3, "temperature": 1.4, "top_k": 30, "top_p": 0.9, "min_p": 0.05},

@@ -33,18 +33,10 @@ def test_a_single_lucky_check_does_not_stop_training():
 
 
 SMALL = [
-    "model.hidden_size=32",
-    "model.intermediate_size=48",
-    "dataset.train_rows=96",
-    "dataset.test_rows=8",
-    "layout.train.model_parallel=1",
-    "layout.generate.data_parallel=1",
-    "sft.check_prompts=16",
-    "sft.batch_size=16",
-    "sft.warmup_steps=2",
-    "sft.check_every=2",
-    "sft.stop_accuracy=null",
-]
+    "model.hidden_size=32", "model.intermediate_size=48", "dataset.train_rows=96", "dataset.test_rows=8",
+    "layout.train.model_parallel=1", "layout.generate.data_parallel=1", "sft.check_prompts=16",
+    "sft.batch_size=16", "sft.warmup_steps=2", "sft.check_every=2", "sft.stop_accuracy=null",
+]  # fmt: skip
 
 
 @pytest.mark.slow

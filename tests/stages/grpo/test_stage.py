@@ -1,6 +1,7 @@
 """The whole stage in one process: what it may be told beside the plain recipe."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,15 +15,26 @@ from tests.pipeline.stage_digests import check
 from tests.stages.grpo.test_workers import SINGLE_CARD, SMALL, metrics, prepare, run
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """The directory with all that grpo reads."""
+    root = tmp_path_factory.mktemp("prepared")
+    prepare(root, [*SMALL, *SINGLE_CARD])
+    return root
+
+
+def train(prepared, root, *overrides):
+    shutil.copytree(prepared, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("work"))
+    return run(root, "grpo", compose([*SMALL, *SINGLE_CARD, *overrides]))
+
+
 @pytest.mark.slow
-def test_dynamic_sampling_validation_and_early_stop(tmp_path):
-    overrides = [
-        "train.resample_rounds=2", "train.validate_every=1", "train.validation_prompts=8",
-        "train.keep_best=true", "train.patience=1",
-        "train.completions_every=2", "train.logged_completions=3", "reward.functions=[answer_format]",
-        "reward.weights=[1]", "rollout.repetition_penalty=1.3",
-    ]  # fmt: skip
-    output = run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *SINGLE_CARD, *overrides]))
+def test_dynamic_sampling_validation_and_early_stop(prepared, tmp_path):
+    output = train(
+        prepared, tmp_path, "train.resample_rounds=2", "train.validate_every=1", "train.validation_prompts=8",
+        "train.keep_best=true", "train.patience=1", "train.completions_every=2", "train.logged_completions=3",
+        "reward.functions=[answer_format]", "reward.weights=[1]", "rollout.repetition_penalty=1.3",
+    )  # fmt: skip
     rows = metrics(output)
     # Nothing is ever right, so no group's rewards differ and no check beats the first.
     assert [row["step"] for row in rows] == [1]
@@ -55,10 +67,10 @@ DIVERGING = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reason", DIVERGING)
-def test_training_that_diverges_stops_with_step_batch_and_last_checkpoint(tmp_path, reason):
+def test_training_that_diverges_stops_with_step_batch_and_last_checkpoint(prepared, tmp_path, reason):
     reward = ["reward.functions=[tests.stages.grpo.test_stage:stumbling]", "reward.weights=[1]"]
     with pytest.raises(ProcessFailed):
-        run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *SINGLE_CARD, *DIVERGING[reason], *reward]))
+        train(prepared, tmp_path, *DIVERGING[reason], *reward)
     log = (tmp_path / "logs" / "stage.log").read_text(encoding="utf-8")
     assert reason in log and "step 2: " in log and "step_000001" in log
     work = tmp_path / "work" / "grpo"
@@ -71,37 +83,36 @@ def test_training_that_diverges_stops_with_step_batch_and_last_checkpoint(tmp_pa
     assert metrics(work)[0]["reward_failures"] == 1.0
 
 
-@pytest.mark.slow
-def test_the_first_check_of_a_resumed_run_belongs_to_the_step_it_resumes_after(tmp_path):
-    config = prepare(tmp_path, [*SMALL, *SINGLE_CARD])
-    run(tmp_path, "grpo", config)
-    checkpoint = tmp_path / "first"
-    (tmp_path / "work/grpo/checkpoints/step_000002").rename(checkpoint)
-    (tmp_path / "work/grpo").rename(tmp_path / "done")
-    checks = ["train.validate_every=1", "train.validation_prompts=4", "train.keep_best=true"]
-    resumed = [f"train.resume_from={checkpoint}", "train.checkpoint_every=0"]
-    config = compose([*SMALL, *SINGLE_CARD, *checks, *resumed])
-    output = run(tmp_path, "grpo", config)
-    result = json.loads((output / "result.json").read_text(encoding="utf-8"))
-    assert (result["best_step"], result["weights_of_step"], result["resumed_from"]) == (2, 2, 2)
-    assert [row["step"] for row in metrics(output)] == [3]
-    assert sorted(path.name for path in (tmp_path / "work/grpo/checkpoints").iterdir()) == ["step_000002"]
-    assert "no check found a right answer" in (tmp_path / "warnings.txt").read_text(encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """A run with the plain recipe, from bfloat16 weights that are stored in float32."""
     return of_dtype("float32", tmp_path_factory.mktemp("plain"))
 
 
-def of_dtype(dtype, root, *overrides):
+STORED = ["model.torch_dtype=bfloat16", "model.param_init_type=float32", "train.steps=2"]
+
+
+def of_dtype(dtype, root):
     """Metrics rows, the file of trained weights, and the exported file."""
-    stored = ["model.torch_dtype=bfloat16", f"model.param_init_type={dtype}", "train.steps=2"]
-    config = prepare(root, [*SMALL, *SINGLE_CARD, *stored, *overrides])
+    config = prepare(root, [*SMALL, *SINGLE_CARD, *STORED, f"model.param_init_type={dtype}"])
     output = run(root, "grpo", config)
     exported = run(root, "export", config) / "model.safetensors"
     return metrics(output), output / "train" / "rank_0" / "model.safetensors", exported
+
+
+@pytest.mark.slow
+def test_the_first_check_of_a_resumed_run_belongs_to_the_step_it_resumes_after(plain, tmp_path):
+    root = plain[1].parents[3]
+    output = train(
+        root, tmp_path, *STORED, "train.validate_every=1", "train.validation_prompts=4",
+        "train.keep_best=true", "train.checkpoint_every=0",
+        f"train.resume_from={root}/work/grpo/checkpoints/step_000001",
+    )  # fmt: skip
+    result = json.loads((output / "result.json").read_text(encoding="utf-8"))
+    assert (result["best_step"], result["weights_of_step"], result["resumed_from"]) == (1, 1, 1)
+    assert [row["step"] for row in metrics(output)] == [2]
+    assert sorted(path.name for path in (tmp_path / "work/grpo/checkpoints").iterdir()) == ["step_000001"]
+    assert "no check found a right answer" in (tmp_path / "warnings.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -114,7 +125,7 @@ def test_training_writes_nothing_else_without_its_version(plain):
 def test_a_reference_that_follows_at_once_is_the_policy_that_sampled(plain, tmp_path):
     always = {name for name in SCHEMA if "*" not in name and not name.startswith("validation")}
     following = ["train.ref_model_sync_steps=1", "train.ref_model_mixup_alpha=1"]
-    followed, *_ = of_dtype("float32", tmp_path, *following)
+    followed = metrics(train(plain[1].parents[3], tmp_path, *STORED, *following))
     for rows in (plain[0], followed):
         assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
         for row in rows:

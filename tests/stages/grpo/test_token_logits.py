@@ -1,9 +1,11 @@
-"""Log-sums, chosen logits, means and their gradients, beside the same by hand in float64."""
+"""Operators of the network, beside the same by hand in float64."""
 
 import mindspore as ms
 import numpy as np
+import pytest
 from mindspore import Tensor
 
+from stages.grpo.operators import ordered_sum, square_sum
 from stages.grpo.token_logits import TokenLogits
 
 N, H, V = 50, 20, 70_001
@@ -41,3 +43,20 @@ def test_logits_and_gradients_by_hand():
     expected = by_hand(x, head, ids, of_sums, of_chosen)
     for actual, right in zip((*values, *gradients), expected, strict=True):
         np.testing.assert_allclose(actual.asnumpy().reshape(right.shape), right, rtol=1e-4, atol=1e-5)
+
+
+total, squares = ms.jit(ordered_sum), ms.jit(square_sum)
+
+
+def test_is_the_same_to_the_last_bit_every_time():
+    """A plain sum of so many numbers comes out in two ways or more (mindspore 2.7.0, CPU)."""
+    x = Tensor(np.random.default_rng(0).normal(size=200_000).astype(np.float32))
+    assert len({float(total(x).asnumpy()) for _ in range(200)}) == 1
+
+
+@pytest.mark.parametrize("shape", [(1,), (1025,), (3, 700), (2000, 3), (1500, 96)])
+def test_sum_of_squares_and_the_same_to_the_last_bit_every_time(shape):
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    actual = {float(squares(Tensor(x)).asnumpy()) for _ in range(50)}
+    assert len(actual) == 1
+    assert actual.pop() == pytest.approx(np.square(x, dtype=np.float64).sum(), rel=1e-6)

@@ -74,16 +74,13 @@ def make_batch(family, cases):
     cases = {name: trl_case({**DEFAULTS, **case}) for name, case in cases.items()}
     settings = {"model": shape, "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE, "cases": cases}
     return {
-        **{f"weight/{names[name]}": array for name, array in weights.items()},
-        "prompt": prompt,
-        "length": length,
-        "completion": completion,
+        **{f"weight/{names[name]}": array for name, array in weights.items()}, "prompt": prompt,
+        "length": length, "completion": completion,
         "mask": (np.arange(T) < tokens[..., None]).astype(np.float32),
         "old": (logprob + 0.2 * noise[0]).astype(np.float32).reshape(P, G, T),
         "reference": (logprob + 0.3 * noise[1]).astype(np.float32).reshape(P, G, T),
-        "advantage": (noise[2, :, 0] + 0.3).astype(np.float32),
-        "settings": np.array(json.dumps(settings)),
-    }
+        "advantage": (noise[2, :, 0] + 0.3).astype(np.float32), "settings": np.array(json.dumps(settings)),
+    }  # fmt: skip
 
 
 def config_of_transformers(model):

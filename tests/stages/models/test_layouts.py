@@ -11,12 +11,8 @@ EMBEDDING = "model.tok_embeddings.embedding_weight"
 
 def _tensor(name, model=None, **layout):
     (stage,) = parameter_layouts(model or make_model(), make_layout(**layout))
-    result = stage[name]
-    return (
-        *map(list, (result.dev_matrix, result.tensor_map)),
-        result.opt_weight_shard_step,
-        result.opt_weight_shard_size,
-    )
+    cut = stage[name]
+    return [*cut.dev_matrix], [*cut.tensor_map], cut.opt_weight_shard_step, cut.opt_weight_shard_size
 
 
 def test_vocabulary_that_does_not_divide_is_replicated():

@@ -1,13 +1,11 @@
-"""Exact terms against MindSpore's own layouts; estimates by hand."""
+"""Exact terms against MindSpore's own layouts; estimates by hand; cost of communication by hand."""
 
-import json
-import math
 from dataclasses import replace
 
 import pytest
 
-from stages.models.families import parameter_shapes
-from stages.models.memory import GIB, RoleMemory, Term, activations, elements, logits, shown, weights
+from stages.models.cost import cost
+from stages.models.memory import activations, elements, logits
 from tests.stages.weights.checkpoints import make_layout, make_model
 from tests.stages.weights.strategy import golden
 
@@ -16,16 +14,6 @@ from tests.stages.weights.strategy import golden
 def test_elements_follow_mindspores_layouts(file):
     model, layout, stages = golden.load(file)
     assert [counted.held for counted in elements(model, layout)] == golden.held(model, stages)
-
-
-def test_layers_beyond_equal_shares_count_where_they_lie():
-    model, layout = make_model(num_hidden_layers=5), make_layout(pipeline_stage=2, offset=(0, 1))
-    first, last = elements(model, layout)
-    layer = sum(math.prod(size) for name, size in parameter_shapes(model).items() if ".layers.0." in name)
-    table = model.vocab_size * model.hidden_size
-    assert (first.held, last.held) == (2 * layer + table, 3 * layer + table + model.hidden_size)
-    assert first.held + last.held == model.num_parameters
-    assert weights(first.held, "bfloat16").low == 2 * first.held
 
 
 def test_activations_by_hand():
@@ -47,8 +35,33 @@ def test_logits_are_complete_if_the_vocabulary_is_not_split():
     assert logits(model, replace(layout, vocab_emb_dp=True), 10, 3).high == 10 * 96 * 4 * 3
 
 
-def test_fits_by_both_ends_and_without_what_lies_on_the_host():
-    role = RoleMemory("train", 0, (Term("a", 10, 30, ""), Term("b", 99, 99, "", "host")))
-    assert [role.fits(size) for size in (30, 29, 10, 9)] == ["yes", "maybe", "maybe", "no"]
-    assert json.dumps(role.to_json())
-    assert (shown(GIB, 2 * GIB), shown(2**20, 2**20)) == ("1.0 to 2.0 GiB", "1.0 MiB")
+MODEL = make_model()  # hidden 32, 4 layers, 8 heads of 4, 4 key-value heads, bfloat16
+
+
+def test_a_single_card_sends_nothing_and_never_waits():
+    spent = cost(MODEL, make_layout(), tokens=100, updates=2)
+    assert set(spent.sent.values()) == {0} and spent.bubble == 0
+    assert spent.seconds == pytest.approx(6 * MODEL.num_parameters * 100 / 125e12)
+
+
+def test_volumes_by_hand():
+    """Ring all-reduce sends 2 (n - 1) / n of what it sums."""
+    tensor = cost(MODEL, make_layout(model_parallel=4), 100, 1).sent
+    assert tensor["tensor"] == 4 * 4 * (2 * 3 / 4) * 100 * 32 * 2
+    again = cost(MODEL, make_layout(model_parallel=4, recompute=True), 100, 1).sent
+    assert again["tensor"] == 6 * 4 * (2 * 3 / 4) * 100 * 32 * 2
+    layout = make_layout(data_parallel=2)
+    data = cost(MODEL, layout, 100, updates=3).sent
+    assert data["data"] == 3 * 2 * (1 / 2) * elements(MODEL, layout)[0].held * 2
+    context = cost(MODEL, make_layout(context_parallel=2), 100, 1).sent
+    assert context["context"] == 4 * 3 * 1 * (50 * 2 * 4 * 4) * 2
+    pipeline = cost(MODEL, make_layout(pipeline_stage=2, micro_batch_num=6), 100, 1)
+    assert pipeline.sent["pipeline"] == 2 * 100 * 32 * 2
+    assert pipeline.bubble == pytest.approx(1 / 7)
+
+
+def test_a_group_across_nodes_sends_more_slowly():
+    for cards, bandwidth in ((8, 150e9), (16, 25e9)):
+        spent = cost(MODEL, make_layout(data_parallel=cards), 1000 * cards, 1)
+        computing = 6 * MODEL.num_parameters * 1000 / 125e12
+        assert spent.seconds == pytest.approx(computing + spent.sent["data"] / bandwidth)

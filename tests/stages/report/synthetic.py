@@ -181,7 +181,7 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
     All share fetch, and each two grpo's artifact; the last but one has failed and the last is invalid.
     Any text of `hostile` (value, message, command) stands in place of the usual one.
     """
-    points, manifests, rows = [], {}, {}
+    points, manifests, rows, trained = [], {}, {}, metrics(steps)
     for i in range(count):
         state = {count - 1: "invalid", count - 2: "failed"}.get(i, "finished") if count > 2 else "finished"
         artifacts = {"fetch": "fetch/aa", "grpo": f"grpo/b{i // 2}", "report": f"report/c{i}"}
@@ -203,7 +203,7 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
             if state == "finished":
                 begun, ended = SPANS[stage] if stage in SPANS else (340 + i, 340.5 + i)
                 manifests[name] = {"started": START + begun, "ended": START + ended}
-        rows[f"grpo/b{i // 2}"] = [{**row, "reward": row["reward"] + 0.05 * i} for row in metrics(steps)]
+        rows[f"grpo/b{i // 2}"] = [{**row, "reward": row["reward"] + 0.05 * i} for row in trained]
     return {
         "title": "0123abcd", "command": hostile.get("command", "grpoflow sweep seed=0,1"),
         "written": START,

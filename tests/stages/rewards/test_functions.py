@@ -1,5 +1,14 @@
-import pytest
+"""Built-in reward functions."""
 
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.base.reader import read
+from stages.rewards.config import RULES, RewardConfig
 from stages.rewards.functions import (
     UnscorableError,
     accuracy,
@@ -8,115 +17,148 @@ from stages.rewards.functions import (
     think_block,
     think_format,
 )
+from stages.rewards.knights import knights
+from stages.rewards.length import LengthConfig, cosine, soft_overlong
+from stages.rewards.score import score
+from tests.stages.fetch.settings import ROOT, values
 
 # Values that mindrlhf's reward_fn.py returns (its commit e8a8fc1), worked out by hand and run through it.
 ACCURACY = [
-    ("42", "42", 1.0),
-    ("43", "42", 0.0),
-    ("1,234", "1234", 1.0),
-    ("1234", "1,234", 1.0),
-    ("12,34", "1234", 1.0),
-    ("Answer is 42 and 43", "43", 1.0),
+    ("42", "42", 1.0), ("43", "42", 0.0), ("1,234", "1234", 1.0), ("1234", "1,234", 1.0),
+    ("12,34", "1234", 1.0), ("Answer is 42 and 43", "43", 1.0),
     ("Answer is 43, no, 42.", "42", 0.0),  # the full stop belongs to the number
-    ("Answer is 42 .", "42", 1.0),
-    ("42.0", "42", 0.0),
-    ("-42", "-42", 1.0),
-    ("5-42", "-42", 1.0),
-    ("+42", "42", 0.0),
-    ("$42$", "$42$", 1.0),
-    (".5", "5", 1.0),
-    ("", "42", 0.0),
-    ("No numbers", "42", 0.0),
-    ("3+7=10\n#### 10", "10", 1.0),
-    ("3+7=10", "10", 1.0),
-    ("7", "7 of 8", 1.0),
-    ("8", "7 of 8", 0.0),
-]
+    ("Answer is 42 .", "42", 1.0), ("42.0", "42", 0.0), ("-42", "-42", 1.0), ("5-42", "-42", 1.0),
+    ("+42", "42", 0.0), ("$42$", "$42$", 1.0), (".5", "5", 1.0), ("", "42", 0.0), ("No numbers", "42", 0.0),
+    ("3+7=10\n#### 10", "10", 1.0), ("3+7=10", "10", 1.0), ("7", "7 of 8", 1.0), ("8", "7 of 8", 0.0),
+    # commas are removed in one pass: "1,2,3" becomes "12,3", whose last number is 3, and whose first is 12
+    ("1,2,3", "3", 1.0), ("1,2,3", "12", 0.0), ("12", "1,2,3", 1.0),
+]  # fmt: skip
 QWEN = [
-    (r"\boxed{42}", "42", 1.0),
-    (r"Text \boxed{43} more", "42", 0.0),
-    (r"\boxed{-42}", "-42", 1.0),
-    (r"\boxed{.5}", "0.5", 0.0),
-    (r"\boxed{1,234}", "1234", 1.0),
-    (r"\boxed{43} \boxed{42}", "42", 1.0),
-    (r"\boxed{42} 43", "42", 1.0),
-    (r"\boxed{ 42 }", "42", 0.0),
-    (r"\boxed{42.}", "42.", 0.0),
-    (r"\boxed{}", "42", 0.0),
-    ("The answer is 42", "42", 0.0),
+    (r"\boxed{42}", "42", 1.0), (r"Text \boxed{43} more", "42", 0.0), (r"\boxed{-42}", "-42", 1.0),
+    (r"\boxed{.5}", "0.5", 0.0), (r"\boxed{1,234}", "1234", 1.0), (r"\boxed{43} \boxed{42}", "42", 1.0),
+    (r"\boxed{42} 43", "42", 1.0), (r"\boxed{ 42 }", "42", 0.0), (r"\boxed{42.}", "42.", 0.0),
+    (r"\boxed{}", "42", 0.0), ("The answer is 42", "42", 0.0),
     ("42", "42", 1.0),  # nothing boxed: the whole completion is compared
-]
+]  # fmt: skip
 FORMAT = [
-    ("<think>a</think><answer>b</answer>", 1.0),
-    ("<think>a\nb</think>\n \n<answer>c\nd</answer>", 1.0),
-    ("<think>a</think><answer>b</answer>\nmore", 1.0),
-    ("<think>a</think><answer>b</answer> more", 0.0),
-    ("<think>a</think>x<answer>b</answer>", 0.0),
-    (" <think>a</think><answer>b</answer>", 0.0),
-    ("<answer>b</answer>", 0.0),
-    ("", 0.0),
-]
+    ("<think>a</think><answer>b</answer>", 1.0), ("<think>a\nb</think>\n \n<answer>c\nd</answer>", 1.0),
+    ("<think>a</think><answer>b</answer>\nmore", 1.0), ("<think>a</think><answer>b</answer> more", 0.0),
+    ("<think>a</think>x<answer>b</answer>", 0.0), (" <think>a</think><answer>b</answer>", 0.0),
+    ("<answer>b</answer>", 0.0), ("", 0.0),
+]  # fmt: skip
 ANSWER_FORMAT = [
-    ("#### 42", 1.0),
-    ("3+7=10\n#### 10", 1.0),
-    ("#### 1,234.5\n", 1.0),
-    ("#### -3", 1.0),
-    ("#### 42\nmore", 0.0),
-    ("So #### 42", 0.0),
-    ("####42", 0.0),
-    ("#### 4 2", 0.0),
-    ("#### ", 0.0),
-    ("42", 0.0),
-    ("", 0.0),
-]
+    ("#### 42", 1.0), ("3+7=10\n#### 10", 1.0), ("#### 1,234.5\n", 1.0), ("#### -3", 1.0),
+    ("#### 42\nmore", 0.0), ("So #### 42", 0.0), ("####42", 0.0), ("#### 4 2", 0.0), ("#### ", 0.0),
+    ("42", 0.0), ("", 0.0),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("completion", "solution", "expected"), ACCURACY)
-def test_accuracy(completion, solution, expected):
-    assert accuracy(completion, solution) == expected
-
-
-def test_commas_are_removed_in_a_single_pass_without_overlaps():
-    # "1,2,3" becomes "12,3", whose last number is 3; as a solution its first number is 12
-    cases = [("1,2,3", "3", 1.0), ("1,2,3", "12", 0.0), ("12", "1,2,3", 1.0)]
-    assert all(accuracy(completion, solution) == expected for completion, solution, expected in cases)
-
-
-@pytest.mark.parametrize(("completion", "solution", "expected"), QWEN)
-def test_qwen_accuracy(completion, solution, expected):
-    assert qwen_accuracy(completion, solution) == expected
-
-
-@pytest.mark.parametrize(("completion", "expected"), FORMAT)
-def test_format(completion, expected):
-    assert think_format(completion, "1") == expected
-
-
-@pytest.mark.parametrize(("completion", "expected"), ANSWER_FORMAT)
-def test_answer_format(completion, expected):
-    assert answer_format(completion, "1") == expected
+THINK = [
+    ("<think>\n1+1\n</think>\n\n2", 1.0),
+    ("\n1+1\n</think>\n\n2", 1.0),  # the prompt ends in <think>
+    ("<think>\n\n</think>\n\n#### 2", 1.0), ("<think>1+1</think>\n \n", 0.0), ("<think>1+1 2", 0.0),
+    ("2", 0.0), ("<think>1</think>2<think>", 0.0), ("<think>1</think>2</think>3", 0.0), 
+    ("<think><think>1</think>2", 0.0), ("2 <think>1</think>2", 0.0),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        ("<think>\n1+1\n</think>\n\n2", 1.0),
-        ("\n1+1\n</think>\n\n2", 1.0),  # the prompt ends in <think>
-        ("<think>\n\n</think>\n\n#### 2", 1.0),
-        ("<think>1+1</think>\n \n", 0.0),
-        ("<think>1+1 2", 0.0),
-        ("2", 0.0),
-        ("<think>1</think>2<think>", 0.0),
-        ("<think>1</think>2</think>3", 0.0),
-        ("<think><think>1</think>2", 0.0),
-        ("2 <think>1</think>2", 0.0),
-    ],
-)
-def test_think(completion, expected):
-    assert think_block(completion, "2") == expected
+    ("reward", "cases"),
+    [(accuracy, ACCURACY), (qwen_accuracy, QWEN), (think_format, FORMAT), (answer_format, ANSWER_FORMAT),
+     (think_block, THINK)],
+)  # fmt: skip
+def test_a_reward(reward, cases):
+    for completion, *solution, expected in cases:
+        assert reward(completion, *(solution or ["1"])) == expected, (completion, solution)
 
 
 @pytest.mark.parametrize("reward", [accuracy, qwen_accuracy])
 def test_a_solution_without_a_number_cannot_be_scored(reward):
     with pytest.raises(UnscorableError, match="'none' holds no number"):
         reward("42", "none")
+
+
+KNIGHTS = json.loads((ROOT / "tests" / "data" / "knights.json").read_text())["cases"]
+
+
+def test_rewards_are_those_of_mindrlhf_behind_the_header():
+    headed = [case for case in KNIGHTS if case["prompt"].endswith("<|im_start|>assistant\n")]
+    cases = [case for case in headed if "Assistant:" not in case["completion"]]  # it looks for this one first
+    assert len(cases) > 50
+    for case in cases:
+        assert knights(case["completion"], case["solution"]) == case["reward"]
+    assert {-3.0, -1.0, -0.5, 3.0} <= {case["reward"] for case in cases}  # every outcome occurs
+
+
+MATHS = [
+    (r"\boxed{42}", "42", 1.0),
+    (r"The answer is $\frac{1}{2}$.", "0.5", 1.0),
+    (r"\boxed{0.5}", r"\frac{1}{2}", 1.0),
+    (r"\boxed{2x+1}", "$1+2x$", 1.0),
+    (r"\boxed{x}", "$y$", 0.0),
+    (r"\boxed{43}", "42", 0.0),
+    ("so 41 ... the answer is 42", "42", 1.0),
+    ("", "42", 0.0),
+    (r"\frac{1{2}", r"\frac{1}{2}", 0.0),
+]
+
+
+@pytest.mark.parametrize(("completion", "solution", "expected"), MATHS)
+def test_answers_are_compared_as_mathematics(completion, solution, expected):
+    pytest.importorskip("math_verify")
+    result = score(RewardConfig(("maths",), (1.0,), None), [completion], [solution])
+    assert result.total.tolist() == [expected]
+    assert result.failures == {"maths": 0}
+
+
+def test_a_solution_that_is_no_formula_is_counted():
+    pytest.importorskip("math_verify")
+    result = score(RewardConfig(("maths",), (1.0,), None), ["1"], [""])
+    assert (result.total.tolist(), result.failures) == ([0.0], {"maths": 1})
+
+
+# DAPO's own: at most 16,384 tokens wanted, 4,096 more tolerated.
+DAPO = LengthConfig(20480, 0.2, "accuracy", (1.0, 0.5), (-1.0, -0.5), -1.0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [(0, 0.0), (16384, 0.0), (16385, -1 / 4096), (18432, -0.5), (20480, -1.0), (20481, -1.0), (99999, -1.0)],
+)
+def test_soft_overlong_is_dapos_equation(tokens, expected):
+    assert soft_overlong(tokens, DAPO) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "right", "expected"),
+    [
+        (0, True, 1.0),
+        (10240, True, 0.75),
+        (5120, True, 0.5 + 0.25 * (1 + math.sqrt(0.5))),
+        (0, False, -1.0),
+        (10240, False, -0.75),
+        (20480, True, -1.0),
+        (20480, False, -1.0),
+    ],
+)
+def test_cosine_by_hand(tokens, right, expected):
+    assert cosine(tokens, right, DAPO) == pytest.approx(expected)
+
+
+@given(st.integers(0, 20478), st.booleans())
+def test_more_tokens_cost_the_right_and_pay_the_wrong(tokens, right):
+    step = cosine(tokens + 1, right, DAPO) - cosine(tokens, right, DAPO)
+    assert step <= 0 if right else step >= 0
+
+
+@pytest.mark.parametrize("name", [path.stem for path in (ROOT / "conf" / "reward").glob("*.yaml")])
+def test_the_shipped_rewards_are_sound(name):
+    shipped = values("reward", name)
+    if shipped["length"]:
+        shipped["length"]["max_tokens"] = 64  # an interpolation
+    assert RULES.check(read(RewardConfig, shipped)) == []
+
+
+def test_a_dotted_name_without_a_module_is_no_reward():
+    (problem,) = RULES.check(RewardConfig(("os.system",), (1.0,), None))
+    assert (problem.path, problem.value, problem.id) == ("reward.functions[0]", "os.system", "reward.known")

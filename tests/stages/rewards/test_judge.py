@@ -53,19 +53,8 @@ def test_a_reward_by_length_is_judged_by_its_own_function():
         assert judge_of(reward("soft_overlong", length=length)) == "accuracy"
 
 
-@pytest.mark.parametrize(
-    ("function", "solutions", "expected"),
-    [
-        ("accuracy", ["18", "-3", "1,000", r"\frac{1}{2}"], ""),
-        ("knights", ["18", "A lies", "x"], ""),
-        (
-            "accuracy",
-            ["18", "A lies", "x"],
-            "2 of 3 held-out ground truths hold no number",
-        ),
-    ],
-)
-def test_ground_truths_without_a_number_are_reported(tmp_path, capsys, function, solutions, expected):
-    warn_of_words(context(tmp_path, "evaluate", {}), reward(function), solutions)
-    error = capsys.readouterr().err
-    assert expected in error and bool(error) == bool(expected)
+def test_ground_truths_without_a_number_are_reported(tmp_path, capsys):
+    warn_of_words(context(tmp_path, "evaluate", {}), reward("knights"), ["18", "A lies", "x"])
+    assert capsys.readouterr().err == ""
+    warn_of_words(context(tmp_path / "2", "evaluate", {}), reward("accuracy"), ["18", "-3", "1,000", "x"])
+    assert "1 of 4 held-out ground truths" in capsys.readouterr().err

@@ -1,6 +1,3 @@
-import sys
-import types
-
 import pytest
 
 from stages.base.errors import InputError
@@ -8,7 +5,6 @@ from stages.fetch.jsonl import Row
 from stages.rewards.config import RewardConfig
 from stages.rewards.length import LengthConfig
 from stages.rewards.probe import Leftover, probe, sample_rows
-from stages.rewards.score import user_function
 from tests.stages.fetch.settings import FIXTURE, dataset, tokenize, values
 
 GSM8K = dataset(path=str(FIXTURE))
@@ -32,13 +28,16 @@ def test_the_shipped_pairs_of_dataset_and_reward_can_be_earned(name):
     assert result.functions["accuracy"].means["wrong"] == 0.0
 
 
-def test_raw_gsm8k_with_a_reward_for_boxes_cannot_be_earned():
+def test_a_reward_for_boxes_is_earnable_if_the_prompt_asks_for_them():
     result = run(("qwen_accuracy",))
-    assert not result.earnable
     (problem,) = result.problems
-    assert problem.value == "qwen_accuracy"
-    assert "\\boxed" in problem.remedy
+    assert not result.earnable and problem.value == "qwen_accuracy" and "\\boxed" in problem.remedy
     assert result.functions["qwen_accuracy"].unasked == ("boxed",)
+    assert run(("qwen_accuracy",), prompt_suffix=BOX).problems == ()
+    assert run(("qwen_accuracy",), prompt_suffix="", chat_template=True, system_prompt="Box:" + BOX).earnable
+    # without chat template nobody sees the system prompt; mindrlhf has no suffix
+    assert not run(("qwen_accuracy",), prompt_suffix="", system_prompt="Box:" + BOX).earnable
+    assert not run(("qwen_accuracy",), prompt_suffix=BOX, compat="mindrlhf").earnable
 
 
 def test_thinking_is_earned_where_the_template_has_the_model_think():
@@ -49,59 +48,30 @@ def test_thinking_is_earned_where_the_template_has_the_model_think():
 
 
 LETTER = Leftover("⒠", "tokenizer.py:451", "read tokenizer.json")
+REQUESTED = "\nUse <think></think><answer></answer>."
 
 
 def test_part_of_a_stop_token_spoils_rewards_that_read_to_the_end(tmp_path):
-    requested = "\nUse <think></think><answer></answer>."
-    assert run(("accuracy", "format"), prompt_suffix=requested).problems == ()
-    (problem,) = run(("accuracy", "format"), prompt_suffix=requested, leftover=LETTER).problems
+    assert run(("accuracy", "format"), prompt_suffix=REQUESTED).problems == ()
+    (problem,) = run(("accuracy", "format"), prompt_suffix=REQUESTED, leftover=LETTER).problems
     assert (problem.value, problem.remedy) == ("format", "read tokenizer.json")
-    assert "stays in the text as '⒠' (tokenizer.py:451)" in problem.rule
-    # a box has an end of its own; what nobody asks for is told as that
+    # a box has an end of its own; a format that nobody asks for is reported as that
     assert run(("qwen_accuracy",), prompt_suffix=BOX, leftover=LETTER).problems == ()
-    (problem,) = run(("format",), leftover=LETTER).problems
-    assert problem.remedy.startswith("ask for <answer>")
-    for split in ("train", "test"):  # a bare number is compared as a both
+    for leftover in (None, LETTER):
+        (problem,) = run(("format",), leftover=leftover).problems
+        assert problem.remedy.startswith("ask for <answer>")
+    for split in ("train", "test"):  # a bare number is compared as it is
         (tmp_path / f"{split}.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
     numbers = dataset(path=str(tmp_path), solution="answer")
     assert run(("qwen_accuracy",), numbers).problems == ()
-    (problem,) = run(("qwen_accuracy",), numbers, leftover=LETTER).problems
-    assert "stays in the text" in problem.rule
+    assert len(run(("qwen_accuracy",), numbers, leftover=LETTER).problems) == 1
 
 
-def test_asking_for_a_box_makes_the_reward_earnable():
-    assert run(("qwen_accuracy",), prompt_suffix=BOX).problems == ()
-    assert run(("qwen_accuracy",), prompt_suffix="", chat_template=True, system_prompt="Box:" + BOX).earnable
-    # without chat template nobody sees the system prompt; mindrlhf has no suffix
-    assert not run(("qwen_accuracy",), prompt_suffix="", system_prompt="Box:" + BOX).earnable
-    assert not run(("qwen_accuracy",), prompt_suffix=BOX, compat="mindrlhf").earnable
-
-
-def test_a_format_that_nothing_requests_is_reported():
-    result = run(("accuracy", "format"))
-    assert result.earnable
-    assert [problem.value for problem in result.problems] == ["format"]
-    suffix = "\nUse <think></think><answer></answer>."
-    assert run(("accuracy", "format"), prompt_suffix=suffix).problems == ()
-
-
-def test_a_ground_truth_with_several_numbers_is_reported():
+def test_ground_truths_with_several_numbers_or_none_are_reported():
     both = dataset(path=str(FIXTURE), solution="prompt_and_answer")
     result = run(("accuracy",), both)
     assert not result.earnable
     assert result.functions["accuracy"].means["demonstrated"] < 0.5
-
-
-def test_a_constant_reward_is_reported(monkeypatch):
-    module = types.ModuleType("my_flat_rewards")
-    module.flat = lambda completions, solutions: [1.0] * len(completions)
-    monkeypatch.setitem(sys.modules, "my_flat_rewards", module)
-    user_function.cache_clear()
-    (problem,) = run(("my_flat_rewards:flat",)).problems
-    assert problem.value == "empty, wrong, cut off"
-
-
-def test_unscorable_truths_are_counted():
     rows = [Row(1, "Who?", "#### nobody"), Row(2, "How many?", "#### 2")]
     result = probe(GSM8K, tokenize("gsm8k"), RewardConfig(("accuracy",), (1.0,), None), rows)
     assert result.functions["accuracy"].failures == 1

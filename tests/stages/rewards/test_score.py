@@ -49,30 +49,18 @@ def test_an_exception_of_a_user_function_costs_a_single_reward(module):
 
 
 RETURNED = [
-    ([float("nan")], "returned nan, which is not finite"),
-    ([float("inf")], "returned inf, which is not finite"),
-    ([1e39], "returned 1e+39: times its weight it must be within ±1e+18"),
-    ([-1e39], "returned -1e+39"),
-    ([6e17], "returned 6e+17: times its weight"),
-    ([10**400], "OverflowError: int too large"),
-    ([None], "returned [None], which holds no number"),
-    (["x"], "returned ['x'], which holds no number"),
-    ([], "returned 0 numbers for 1 completion"),
-    ([1.0, 2.0], "returned 2 numbers for 1 completion"),
-    (None, "returned None, not a list of numbers"),
-    (1.0, "returned 1.0, not a list of numbers"),
-    ("1", "returned '1', not a list of numbers"),
-    ({"a": 1.0}, "returned {'a': 1.0}, not a list of numbers"),
-    ("x" * 1000, "returned 'xxx"),
-]
+    [float("nan")], [float("inf")], [-1e39], [6e17], [10**400], [None], ["x"], [], [1.0, 2.0], None, 1.0, "1",
+    {"a": 1.0},
+]  # fmt: skip
+"""Numbers times their weight must be within ±1e18."""
 
 
-@pytest.mark.parametrize(("returned", "message"), RETURNED)
-def test_an_unusable_return_value_is_described(module, returned, message):
+@pytest.mark.parametrize("returned", RETURNED)
+def test_an_unusable_return_value_is_a_fault(module, returned):
     module.odd = lambda completions, solutions: returned
     result = score(RewardConfig(("my_rewards:odd",), (2.0,), None), ["a"], ["b"])
     assert (result.total.tolist(), result.failures["my_rewards:odd"]) == ([0.0], 1)
-    assert result.messages["my_rewards:odd"].startswith(message) and result.faults == {"my_rewards:odd": 1}
+    assert result.messages["my_rewards:odd"] and result.faults == {"my_rewards:odd": 1}
 
 
 @pytest.mark.parametrize("error", [ValueError("bad luck"), SystemExit(0), GeneratorExit(), MemoryError()])
@@ -104,22 +92,17 @@ def test_too_many_failures_are_refused(module):
     check_failures(config, result, 30, "completions of step 7")  # a tenth is not more than a tenth
 
 
-def test_a_truth_that_nothing_compares_with_is_no_fault_of_the_function():
-    config = RewardConfig(("accuracy",), (1.0,), None)
-    result = score(config, ["1", "2"], ["none", "none"])
-    assert (result.failures, result.faults) == ({"accuracy": 2}, {"accuracy": 0})
-    assert result.messages == {"accuracy": "the solution 'none' holds no number"}
-    check_failures(replace(config, max_failures=0), result, 2, "completions")
-
-
-def test_the_message_describes_a_fault_rather_than_an_unusable_truth(module):
+def test_a_truth_that_cannot_be_compared_is_no_fault_of_the_function(module):
     def odd(completions, solutions):
         raise UnscorableError("no truth") if completions == ["a"] else ValueError("broken")
 
     module.odd = odd
-    result = score(RewardConfig(("my_rewards:odd",), (1.0,), None), ["a", "b"], ["", ""])
-    assert (result.failures, result.faults) == ({"my_rewards:odd": 2}, {"my_rewards:odd": 1})
+    config = RewardConfig(("accuracy", "my_rewards:odd"), (1.0, 1.0), None)
+    result = score(config, ["a", "b"], ["none", "none"])
+    assert result.failures == {"accuracy": 2, "my_rewards:odd": 2}
+    assert result.faults == {"accuracy": 0, "my_rewards:odd": 1}
     assert result.messages["my_rewards:odd"].startswith("ValueError: broken")
+    check_failures(replace(config, max_failures=1), result, 2, "completions")
 
 
 def test_hanging_calls_share_a_time_budget(module, monkeypatch):

@@ -68,9 +68,3 @@ def test_a_missing_module_is_named(directory):
     write(directory, pack____init__="")
     with pytest.raises(ConfigError, match=r"module pack\.inner not found"):
         names("pack.inner:f")
-
-
-def test_nothing_is_imported(directory):
-    write(directory, mine="raise SystemExit(3)\n")
-    assert names("mine:f") == ["mine.py"]
-    assert "mine" not in sys.modules

@@ -74,20 +74,14 @@ def test_locations_of_a_template(tmp_path, kind):
     assert result == (CHATML.render([Turn("user", "hi")]) if kind == "none" else "hi!")
 
 
-@pytest.mark.parametrize("kind", ["none", "no default"])
-def test_a_tokenizer_without_template_is_refused(tmp_path, kind):
+def test_a_tokenizer_without_template_is_refused(tmp_path):
     """ChatML for a tokenizer that has no such tokens would mark the turns with plain text."""
     named = [{"name": "tool_use", "template": "{{ messages[0].content }}"}]
-    settings = {"chat_template": named} if kind == "no default" else {}
-    special = SPECIAL if kind == "no default" else {"<|begin_of_text|>": 0, "<|end_of_text|>": 1}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(InputError, match=r"config\.json: holds no chat template.*chat_template=false"):
-        load_template(tmp_path, special)
-
-
-def test_a_template_gets_the_variables_of_transformers():
-    source = "{% if tools is not none or documents is not none %}tools{% endif %}{{ messages[0].content }}"
-    assert ChatTemplate(source, SPECIAL, "test").render([Turn("user", "hi")]) == "hi"
+    llama = {"<|begin_of_text|>": 0, "<|end_of_text|>": 1}
+    for settings, special in (({"chat_template": named}, SPECIAL), ({}, llama)):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        with pytest.raises(InputError, match=r"config\.json: holds no chat template.*chat_template=false"):
+            load_template(tmp_path, special)
 
 
 @pytest.mark.parity
@@ -105,35 +99,23 @@ def test_the_tag_generation_is_rendered_as_by_transformers():
     assert rendering.render_jinja_template([messages], chat_template=source)[0] == [result]
 
 
-def test_a_malformed_template_is_named(tmp_path):
-    (tmp_path / "chat_template.jinja").write_text("{% for %}")
-    with pytest.raises(InputError, match=r"chat_template\.jinja: its chat template is malformed"):
-        load_template(tmp_path, SPECIAL)
-
-
+DOUBLED = "{% set n = namespace(t='x') %}{% for i in range(60) %}{% set n.t = n.t + n.t %}{% endfor %}"
 RUNAWAY = {
     "division": "{{ 1 / 0 }}",
-    "modulo": "{{ 1 % 0 }}",
     "division by a variable": "{% set n = messages | length - 1 %}{{ messages[0].content }}{{ 3 // n }}",
     "wrong type": "{{ messages + 1 }}",
     "missing argument": "{{ messages[0].content.replace('a') }}",
-    "three loops": "{% set r = range(99999) %}{% for a in r %}{% for b in r %}{% for c in r %}{% endfor %}"
-    "{% endfor %}{% endfor %}",
+    "two loops": "{% set r = range(99999) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
     "one long loop": "{% for a in range(10 ** 9) %}x{% endfor %}",
-    "filtered loop": "{% set r = range(9999) %}{% for a in r if a < 0 %}{% endfor %}"
-    "{% for a in r %}{% for b in r if b < 0 %}{% endfor %}{% endfor %}",
+    "filtered loop": "{% for a in range(9999) %}{% for b in range(9999) if b < 0 %}{% endfor %}{% endfor %}",
     "recursive loop": "{% for a in [[1]] recursive %}{{ loop([[1], [1], [1]]) }}{% endfor %}",
     "recursive macro": "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
-    "branching macro": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}"
-    "{{ m(60) }}",
-    "doubled text": "{% set n = namespace(t='x') %}"
-    "{% for i in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
-    "added text": "{% set n = namespace(t='x') %}"
-    "{% for i in range(60) %}{% set n.t = n.t + n.t %}{% endfor %}",
+    "branching macro": "{% macro m(n) %}{% if n %}{{ m(n-1) ~ m(n-1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+    "doubled text": DOUBLED.replace("+", "~"),
+    "added text": DOUBLED,
     "repeated text": "{{ 'x' * 10 ** 11 }}",
     "power": "{{ 10 ** (10 ** 10) }}",
-    "repeated power": "{% set n = namespace(i=9) %}"
-    "{% for i in range(9) %}{% set n.i = n.i ** 999 %}{% endfor %}",
+    "repeated power": DOUBLED.replace("'x'", "9").replace("n.t + n.t", "n.t ** 999"),
     "long output": "{% set t = 'x' * 10 ** 6 %}{% for i in range(9999) %}{{ t }}{% endfor %}",
 }
 
@@ -161,14 +143,7 @@ def test_ordinary_templates_stay_within_the_limits():
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        "{{ 'Hello' }}",
-        "{{ messages[0].role }}",
-        "{{ messages[-1].content[:3] }}",
-        "{{ messages[0].content }}",
-        "{{ 1 / 0 }}{{ messages[-1].content }}",
-    ],
+    "source", ["{{ 'Hello' }}", "{{ messages[-1].content[:3] }}", "{{ messages[0].content }}"]
 )
 def test_a_template_must_use_the_question(source):
     with pytest.raises(InputError, match="chat template"):
@@ -176,9 +151,8 @@ def test_a_template_must_use_the_question(source):
 
 
 @pytest.mark.parametrize("kind", ["arith", "conversations"])
-@pytest.mark.parametrize("source", ["{{ 1 / 0 }}", "{{ 'Hello' }}"])
-def test_a_template_is_checked_before_any_row_is_read(tmp_path, kind, source):
+def test_a_template_is_checked_before_any_row_is_read(tmp_path, kind):
     write_trained(["1+2=3"] * 4, 300, tmp_path)
-    (tmp_path / "chat_template.jinja").write_text(source)
+    (tmp_path / "chat_template.jinja").write_text("{{ 'Hello' }}")
     with pytest.raises(InputError, match=r"chat_template\.jinja: .*chat template"):
         make_encoder(tmp_path, None, dataset(), tokenize(kind, chat_template=True))

@@ -63,13 +63,6 @@ def test_an_answer_ends_as_in_the_chat_template(directory, changes, ends, expect
     assert {example.ids[-1] for example in sft_examples(encode, rows)} == {ids[expected]}
 
 
-def test_a_template_may_leave_answers_out(directory):
-    (directory / "chat_template.jinja").write_text("{{ messages[-1].content if add_generation_prompt }}")
-    encode = encoder(directory, chat_template=True)
-    rows, _ = encode.encode(ROWS, with_answers=True)
-    assert {example.ids[-1] for example in sft_examples(encode, rows)} == {encode.ids.eos[0]}
-
-
 def test_special_tokens_in_a_text_stay_text(directory):
     encode = encoder(directory, max_prompt_length=64)
     row = Row(1, "a<|endoftext|>b<|im_end|>", "<|im_start|>\n#### 1")
@@ -77,12 +70,6 @@ def test_special_tokens_in_a_text_stay_text(directory):
     special = set(encode.ids.eos) | {encode.ids.pad, encode.tokenizer.token_to_id("<|im_start|>")}
     assert not special & {*encoded.prompt, *encoded.answer}
     assert encode.tokenizer.decode(encoded.prompt, skip_special_tokens=False) == row.prompt + "\n"
-
-
-def test_compat_keeps_them_special_as_mindrlhf_does(directory):
-    encode = encoder(directory, compat="mindrlhf")
-    (encoded,), _ = encode.encode([Row(1, "a<|endoftext|>", "#### 1")], with_answers=False)
-    assert encode.ids.pad in encoded.prompt
 
 
 def test_compat_masks_are_those_of_rlhf_data(directory):

@@ -45,26 +45,3 @@ def test_the_index_of_another_file_is_refused_before_the_reader_crashes(tmp_path
         shutil.copy(f"{second}.db", f"{first}.db")
         with pytest.raises(InputError, match="does not belong to"):
             read_columns(first, ["labels"])
-
-
-def test_missing_truncated_and_foreign_files_are_named(tmp_path):
-    file, _ = write(tmp_path, 20)
-    with pytest.raises(InputError, match="columns are missing; it has labels, prompt_ids"):
-        read_columns(file, ["input_ids"])
-    index = file.with_name(file.name + ".db")
-    saved = index.read_bytes()
-    index.unlink()
-    with pytest.raises(InputError, match="is a pair of files"):
-        read_columns(file, ["labels"])
-    index.write_bytes(b"not sqlite" * 100)
-    with pytest.raises(InputError, match="is not a MindRecord index"):
-        read_columns(file, ["labels"])
-    index.write_bytes(saved)
-    file.write_bytes(file.read_bytes()[:20_000])
-    with pytest.raises(InputError, match="must be longer"):
-        read_columns(file, ["labels"])
-    file.write_bytes(b"hello")
-    with pytest.raises(InputError, match="is not a MindRecord"):
-        read_columns(file, ["labels"])
-    with pytest.raises(InputError, match="can't be read"):
-        read_columns(tmp_path / "none.mindrecord", ["labels"])

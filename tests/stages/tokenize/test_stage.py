@@ -1,4 +1,3 @@
-import dataclasses
 import hashlib
 import json
 
@@ -8,6 +7,7 @@ import pytest
 from stages.base.errors import InputError
 from stages.fetch import dataset as fetch_dataset
 from stages.fetch import stage as fetch
+from stages.fetch.tokenizer_files import write_trained
 from stages.grpo.data import read_examples
 from stages.tokenize import stage
 from stages.tokenize.records import read_columns
@@ -43,17 +43,6 @@ def run_all(tmp_path, data, settings, examples=None, **model):
     return third.output
 
 
-def test_the_default_chain_fits_its_lengths_without_loss(tmp_path):
-    output = run_all(tmp_path, arith_values(), values("tokenize", "arith"))
-    card = json.loads((output / "result.json").read_text())
-    for name, rows in (("train", 300), ("sft", 300), ("test", 40)):
-        assert card["files"][name]["rows_out"] == rows
-        assert not card["files"][name]["truncated"]
-        assert (output / f"{name}.mindrecord.db").is_file()
-    assert not list(output.glob("*.dropped.jsonl"))
-    assert card["tokenizer"]["eos"] == [card["tokenizer"]["pad"] + 2, card["tokenizer"]["pad"]]
-
-
 @pytest.mark.parametrize("kind", ["alpaca", "conversations"])
 def test_supervised_examples_of_a_user(tmp_path, kind):
     turns = [{"role": "user", "content": "Say 7."}, {"role": "assistant", "content": "7"}]
@@ -82,22 +71,17 @@ def test_examples_that_end_otherwise_than_completions_are_refused(tmp_path):
 
 
 def test_a_file_is_tokenized_and_existing_files_are_not_replaced(tmp_path):
-    output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
-    directory = output.parent / "fetch"
+    write_trained(["1+2=3"] * 4, 300, tmp_path)
     encoder = stage.make_encoder(
-        directory, None, dataset(path=str(FIXTURE)), tokenize("gsm8k", sft_length=900)
+        tmp_path, None, dataset(path=str(FIXTURE)), tokenize("gsm8k", sft_length=2000, max_prompt_length=900)
     )
     target = tmp_path / "target"
     card = stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target, sft=True)
     assert card["train"]["rows_out"] == 6
     assert len(read_columns(target / "train.mindrecord", ["prompt_ids"])["prompt_ids"]) == 6
     files = {file.name: file.read_bytes() for file in target.iterdir()}
-    assert sorted(files) == [
-        "train.mindrecord",
-        "train.mindrecord.db",
-        "train_sft.mindrecord",
-        "train_sft.mindrecord.db",
-    ]
+    stored = ("train.mindrecord", "train_sft.mindrecord")
+    assert files.keys() == {*stored, *(f"{name}.db" for name in stored)}
     with pytest.raises(InputError, match=r"train\.mindrecord: exists already"):
         stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
     assert {file.name: file.read_bytes() for file in target.iterdir()} == files
@@ -148,26 +132,17 @@ def test_openr1_math_in_compat_mode_equals_mindrlhfs_records(tmp_path, case):
 
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])
 def test_rows_are_held_out_of_several_files_where_there_is_no_test_file(tmp_path, suffix):
-    settings = tokenize("arith", over_long="truncate")
     fetched = tmp_path / "fetch_dataset"
     fetched.mkdir()
     rows = [{"problem": f"{i}+1?", "answer": str(i + 1)} for i in range(60)]
     for number in range(2):
         write(fetched, f"train-0000{number}{suffix}", rows[number::2])
     data = gsm8k_values(solution="answer", columns={"prompt": "problem", "answer": "answer"}, test_rows=9)
-    config = {"model": model_values(), "dataset": data, "tokenize": dataclasses.asdict(settings)}
-    fetch_context = context(tmp_path, "fetch", config | {"dataset": arith_values(), "seed": 0})
-    fetch.run(fetch_context)
-    made = context(tmp_path, "tokenize", config, fetch=fetch_context.output, fetch_dataset=fetched)
+    config = {"model": model_values(), "dataset": data, "tokenize": values("tokenize", "arith")}
+    model = context(tmp_path, "fetch", config | {"dataset": arith_values(), "seed": 0})
+    fetch.run(model)
+    made = context(tmp_path, "tokenize", config, fetch=model.output, fetch_dataset=fetched)
     stage.run(made)
-    card = json.loads((made.output / "result.json").read_text())["files"]
-    assert {name: (card[name]["rows_in"], card[name]["rows_out"]) for name in ("train", "test")} == {
-        "train": (51, 51),
-        "test": (9, 9),
-    }
-    questions = [
-        read_columns(made.output / f"{name}.mindrecord", ["prompt_ids"]) for name in ("train", "test")
-    ]
-    train, test = ({tuple(row) for row in columns["prompt_ids"].tolist()} for columns in questions)
-    assert len(train) == 51
-    assert len(train | test) == 60
+    files = [made.output / f"{name}.mindrecord" for name in ("train", "test")]
+    train, test = ({*map(tuple, read_columns(file, ["prompt_ids"])["prompt_ids"].tolist())} for file in files)
+    assert (len(train), len(test), len(train | test)) == (51, 9, 60)

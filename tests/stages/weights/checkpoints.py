@@ -10,6 +10,7 @@ import safetensors
 
 from pipeline.config.load import load
 from stages.base.layout import RoleLayout
+from stages.fetch.builtin import write_config
 from stages.models.config import ModelConfig
 from stages.sections import Sections
 from stages.weights.split import split_directory
@@ -98,17 +99,7 @@ def write_hf(directory: Path, model: ModelConfig, shards: int = 1, seed: int = 0
     """A Hugging Face directory; returns its tensors' bits."""
     bits = random_bits(hf_shapes(model), model.torch_dtype, seed)
     directory.mkdir(parents=True, exist_ok=True)
-    keys = (
-        "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
-        "vocab_size", "tie_word_embeddings", "max_position_embeddings", "rope_theta", "rms_norm_eps",
-        "torch_dtype",
-    )  # fmt: skip
-    config = {key: getattr(model, key) for key in keys} | {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-    }
-    (directory / "config.json").write_text(json.dumps(config))
-    (directory / "generation_config.json").write_text('{"eos_token_id": 1}')
+    write_config(model, {"bos": None, "eos": [1], "pad": 0}, directory)
     (directory / "tokenizer.json").write_text("{}")
     if shards == 1:
         write_safetensors(directory / "model.safetensors", bits, model.torch_dtype)

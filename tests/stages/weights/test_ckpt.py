@@ -37,7 +37,7 @@ def _load(file):
     return {name: (parameter.shape, bytes(parameter.get_bytes())) for name, parameter in loaded.items()}
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_split_as_ckpt(tmp_path, dtype):
     write_ranks_of(tmp_path, make_model(torch_dtype=dtype), model_parallel=2, pipeline_stage=2)
     split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ckpt", file_format="ckpt")
@@ -89,10 +89,9 @@ def test_reads_what_mindspore_saves(tmp_path, monkeypatch, crc_check):
     assert_same(tensors, values)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_merging_ranks_as_ckpt(tmp_path, dtype, monkeypatch):
+def test_merging_ranks_as_ckpt(tmp_path, monkeypatch):
     monkeypatch.setattr("stages.weights.ckpt.SLICE_BYTES", 300)
-    write_ranks_of(tmp_path, make_model(torch_dtype=dtype), model_parallel=2, pipeline_stage=2)
+    write_ranks_of(tmp_path, make_model(), model_parallel=2, pipeline_stage=2)
     split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ckpt", file_format="ckpt")
     newest = tmp_path / "ckpt" / "rank_0"  # as MindSpore names what it saves every few steps
     (newest / "model.ckpt").rename(newest / "grpo_rank_0-1_10.ckpt")
@@ -100,13 +99,6 @@ def test_merging_ranks_as_ckpt(tmp_path, dtype, monkeypatch):
     for ranks in ("ranks", "ckpt"):
         merge_directory(tmp_path / ranks, tmp_path / "strategy", tmp_path / f"merged_{ranks}")
     assert_same(read_directory(tmp_path / "merged_ckpt"), read_directory(tmp_path / "merged_ranks"))
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04pickled", b"\x80\x02}q\x00.", b"\x0a\x03\x0a\x01a"])
-def test_files_of_further_formats_are_refused(tmp_path, content):
-    (tmp_path / "model.ckpt").write_bytes(content)
-    with pytest.raises(InputError, match=r"is not a complete \.ckpt file"):
-        open_directory(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -125,3 +117,7 @@ def test_damaged_files_are_refused(tmp_path, old, new, message):
     (tmp_path / "model.ckpt").write_bytes(content.replace(old, new))
     with pytest.raises(InputError, match=message):
         read_ckpt(tmp_path / "model.ckpt")
+    for other in (b"", b"PK\x03\x04pickled", b"\x80\x02}q\x00.", b"\x0a\x03\x0a\x01a"):
+        (tmp_path / "model.ckpt").write_bytes(other)
+        with pytest.raises(InputError, match=r"is not a complete \.ckpt file"):
+            open_directory(tmp_path)

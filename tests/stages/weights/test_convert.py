@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
+from stages.base.errors import InputError
 from stages.weights.convert import convert_directory, converted, run
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_model, read_bits, write_hf, write_safetensors
@@ -79,13 +79,12 @@ def test_materialised_stage_casts(tmp_path):
     np.testing.assert_allclose(values, exact, rtol=2**-8)
 
 
-@pytest.mark.parametrize("repeated", [False, True])
-def test_tied_model_gets_no_head(tmp_path, repeated):
+def test_tied_model_gets_no_head(tmp_path):
+    """Some exports repeat the embedding as lm_head.weight; anything else is an error."""
     model = make_model(tie_word_embeddings=True)
     bits = write_hf(tmp_path / "hf", model)
-    if repeated:  # as some exports do
-        bits["lm_head.weight"] = bits["model.embed_tokens.weight"]
-        write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
+    bits["lm_head.weight"] = bits["model.embed_tokens.weight"]
+    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
     run(_context(tmp_path, model))
     assert "lm_head.weight" not in converted(tmp_path / "out", tmp_path / "hf", model)[0]
     bits["lm_head.weight"] = bits["model.embed_tokens.weight"] ^ 1
@@ -101,14 +100,8 @@ NAME = "model.layers.1.mlp.up_proj.weight"
     ("change", "message"),
     [
         (lambda bits: bits.pop(NAME), rf"hf: {NAME}: this tensor is missing"),
-        (
-            lambda bits: bits.update(extra=bits[NAME]),
-            r"model.safetensors: extra: the model config has no such tensor",
-        ),
-        (
-            lambda bits: bits.update({NAME: bits[NAME].T}),
-            rf"model.safetensors: {NAME}=\[32, 48\]: .* \[48, 32\]",
-        ),
+        (lambda bits: bits.update(extra=bits[NAME]), r"safetensors: extra: the model config has no such"),
+        (lambda bits: bits.update({NAME: bits[NAME].T}), rf"{NAME}=\[32, 48\]: .* \[48, 32\]"),
     ],
 )
 def test_weights_that_do_not_fit_the_model(tmp_path, change, message):
@@ -123,23 +116,8 @@ def test_weights_that_do_not_fit_the_model(tmp_path, change, message):
     assert not (tmp_path / "files").exists()
 
 
-def test_quantised_weights_and_pickles_are_refused(tmp_path):
+def test_quantised_weights_are_refused(tmp_path):
     bits = write_hf(tmp_path / "hf", make_model())
     write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "int16")
     with pytest.raises(InputError, match=r"embed_tokens.weight=I16: a weight must be F32, BF16 or F16"):
         convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
-    (tmp_path / "hf" / "model.safetensors").rename(tmp_path / "hf" / "pytorch_model.bin")
-    with pytest.raises(InputError, match=r"pytorch_model.bin: is a pickle.*save_pretrained"):
-        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
-
-
-def test_config_json_is_required(tmp_path):
-    write_hf(tmp_path / "hf", make_model())
-    file = tmp_path / "hf" / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"hidden_size": "32"}))
-    with pytest.raises(ConfigError, match=r"config.json.hidden_size=32"):
-        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
-    for content in ("[]", "{"):
-        file.write_text(content)
-        with pytest.raises(InputError, match=r"config.json: .*give a Hugging Face directory"):
-            convert_directory(tmp_path / "hf", tmp_path / "files", False, None)

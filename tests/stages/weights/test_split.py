@@ -16,7 +16,7 @@ from stages.models.tensor_layout import TensorLayout
 from stages.weights.convert import convert_directory
 from stages.weights.sources import as_tensor, open_directory, open_ranks
 from stages.weights.split import split, split_directory
-from stages.weights.strategy.files import Strategy, encode_merged, read_strategy
+from stages.weights.strategy.files import Strategy, read_strategy
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import (
@@ -117,18 +117,6 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
     shutil.rmtree(folder)
 
 
-def test_a_chunk_may_contain_rows_of_two_ranks(tmp_path, monkeypatch):
-    monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 24)  # three rows
-    full = np.arange(16, dtype=np.uint32).reshape(8, 2)
-    write_safetensors(tmp_path / "full" / "model.safetensors", {"w": full}, "float32")
-    tensors = {name: as_tensor(stored) for name, stored in open_directory(tmp_path / "full").items()}
-    strategy = Strategy({"w": TensorLayout((2,), (0, -1), 0, 0)}, 1, 2)
-    split(tensors, {tmp_path / "ranks": strategy}, None, None)
-    for rank in (0, 1):
-        (part,) = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors").values()
-        np.testing.assert_array_equal(part, full[4 * rank : 4 * rank + 4])
-
-
 def test_cast_and_progress(tmp_path, monkeypatch):
     model = make_model()
     bits = write_hf(tmp_path / "hf", model)
@@ -167,13 +155,6 @@ def test_strategy_of_another_model(tmp_path, layers, message):
     with pytest.raises(InputError, match=message):
         split_directory(tmp_path / "hf", tmp_path / "other", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
-
-
-def test_strategy_that_does_not_divide(tmp_path):
-    write_safetensors(tmp_path / "m.safetensors", {"w": np.zeros(9, np.uint32)}, "float32")
-    (tmp_path / "s.ckpt").write_bytes(encode_merged([{"w": TensorLayout((2,), (0,), 0, 0)}]))
-    with pytest.raises(InputError, match=r"w=\[9\]: 9 is not divisible into 2 slices"):
-        split_directory(tmp_path / "m.safetensors", tmp_path / "s.ckpt", tmp_path / "out")
 
 
 def test_killed_split_leaves_no_output_and_does_not_disturb_the_next(tmp_path):

@@ -22,9 +22,8 @@ def _full(model):
     return full | {"global_step": np.array(3, np.int64)}
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_ranks_and_back(tmp_path, tied):
-    model = make_model(tie_word_embeddings=tied)
+def test_ranks_and_back(tmp_path):
+    model = make_model()
     write_strategy(model, make_layout(**LAYOUT), tmp_path / "strategy")
     full = _full(model)
     write_ranks(full, tmp_path / "strategy", tmp_path / "ranks", None)

@@ -9,7 +9,7 @@ from mindspore import Tensor
 from stages.grpo.algorithm import dapo, grpo
 from stages.grpo.data import Prompts
 from stages.grpo.rollout import Completions
-from stages.grpo.sampled import Sampled
+from stages.grpo.sampled import Sampled, standard_error
 from stages.rewards.score import RewardScores
 
 
@@ -81,3 +81,30 @@ def test_equal_rewards_of_any_group_size_give_no_advantage():
         for reward in (1.1, 0.1, -0.3, 1e-7, 3e4 + 0.1):
             rewards = np.full((2, size), reward)  # whose mean in float64 need not be `reward`
             assert (grpo.group_advantages(rewards, scale=True) == 0).all(), (size, reward)
+
+
+def test_standard_error_is_how_far_means_of_groups_spread():
+    """4,000 steps of 32 groups, their means and numbers of tokens drawn: how far a step's mean spreads."""
+    random = np.random.default_rng(0)
+    counts = random.integers(5, 15, (4000, 32)).astype(float)
+    sums = counts * random.normal(3.0, 2.0, (4000, 32))
+    true = (sums.sum(1) / counts.sum(1)).std()
+    actual = [standard_error(*step) for step in zip(sums, counts, strict=True)]
+    assert np.mean(np.square(actual)) ** 0.5 == pytest.approx(true, rel=0.05)
+    single = standard_error(np.array([5.0, 0.0]), np.array([2.0, 0.0]))  # the other group has no token
+    assert single == 0.0
+
+
+def test_standard_error_of_equal_groups_is_the_textbook_s():
+    means = np.array([1.0, 2.0, 4.0, 9.0])
+    assert standard_error(means * 8, np.full(4, 8)) == pytest.approx(means.std(ddof=1) / 2)
+
+
+def test_a_step_without_a_counted_token_is_divided_by_one():
+    assert dapo.divisor(np.zeros((2, 3), np.float32)) == 1
+    assert dapo.divisor(np.ones((2, 3), np.float32)) == 6
+
+
+def test_cut_completions_leave_the_mask():
+    mask = np.array([[1.0, 1.0], [1.0, 0.0]])
+    assert dapo.without_cut(mask, np.array([True, False])).tolist() == [[0, 0], [1, 0]]

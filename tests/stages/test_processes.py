@@ -1,7 +1,12 @@
+"""Artifacts and exit codes of stages."""
+
+import json
+
 import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
+from stages import __main__
 from stages.catalog import STAGES
 from stages.required_files import missing_file
 
@@ -9,12 +14,7 @@ ENGINES = {
     "local": [],
     "sft off": ["sft.enabled=false", "layout=dp2_mp1_pp1"],
     "mindformers": ["engine.sft=mindformers", "layout=dp1_mp1_pp1"],
-    "mindrlhf": [
-        "engine=mindrlhf",
-        "layout=dp2_mp1_pp1",
-        "engine.load_ckpt_format=ckpt",
-        "engine.use_vllm=0",
-    ],
+    "mindrlhf": ["experiment=mindrlhf_7b", "model.path=/nowhere", "dataset.path=/nowhere"],
     "one stage": ["experiment=mindrlhf_one_stage_7b", "model.path=/nowhere"],
     "mindspeed_rl": ["experiment=mindspeed_rl_7b", "model.path=/nowhere", "dataset.path=/nowhere"],
 }
@@ -34,16 +34,11 @@ def test_every_stage_of_every_engine_declares_required_files(overrides):
 
 def test_each_rank_must_have_files_that_are_not_empty():
     (grpo,) = (spec for spec in specs() if spec.name == "grpo")
-    files = {
-        "result.json": 9,
-        "metrics.jsonl": 0,
-        "completions.jsonl": 0,
-        "train/rank_0/model.safetensors": 9,
-    }
+    rank = "train/rank_{}/model.safetensors"
+    files = {"result.json": 9, "metrics.jsonl": 0, "completions.jsonl": 0, rank.format(0): 9}
     assert missing_file("grpo", grpo.config, files) == "train/rank_1/*"
-    files["train/rank_1/model.safetensors"] = 0
-    assert missing_file("grpo", grpo.config, files) == "train/rank_1/*"
-    files["train/rank_1/model.safetensors"] = 9
+    assert missing_file("grpo", grpo.config, {**files, rank.format(1): 0}) == "train/rank_1/*"
+    files[rank.format(1)] = 9
     assert missing_file("grpo", grpo.config, files) is None
     assert missing_file("grpo", grpo.config, {**files, "result.json": 0}) == "result.json"
 
@@ -52,3 +47,14 @@ def test_artifacts_of_different_versions_are_checked_as_far_as_possible():
     assert missing_file("grpo", {}, {"tensorboard/events": 5}) == "result.json"
     assert missing_file("grpo", {}, {"result.json": 5}) is None
     assert missing_file("a_stage_of_tomorrow", {}, {}) is None
+
+
+@pytest.mark.parametrize("code", [None, 0, 3])
+def test_a_stage_that_calls_sys_exit_has_failed(code, tmp_path, monkeypatch):
+    def leave(context):
+        raise SystemExit(code)
+
+    values = {"stage": "grpo", "config": {}, "inputs": {}, "output": "o", "work": "w", "progress_file": "p"}
+    (tmp_path / "spec.json").write_text(json.dumps(values))
+    monkeypatch.setattr(__main__, "entry", lambda name: leave)
+    assert __main__.main(["grpo", str(tmp_path / "spec.json")]) == 1
