@@ -18,7 +18,7 @@ from typing import Any
 from tests.benchmarks.figures import Figure, write
 from tests.benchmarks.noop import BIN
 from tests.e2e.outside import rows
-from tests.upstream.sources import ENVIRONMENTS
+from tests.upstream.sources import interpreter
 
 WARM_UP, MEASURED = 3, 7
 PROMPTS, GENERATIONS, TOKENS = 8, 8, 32
@@ -49,8 +49,7 @@ VERL = [
 def main(arguments: list[str]) -> bool:
     """Measure and write results/engines.json."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks engines", description=__doc__)
-    (default,) = (item.python for item in ENVIRONMENTS if item.name == "verl")
-    parser.add_argument("--verl-python", type=Path, default=default)
+    parser.add_argument("--verl-python", type=Path, default=interpreter("verl"))
     python = parser.parse_args(arguments).verl_python
     with tempfile.TemporaryDirectory() as directory:
         sides = {"local": measure(Path(directory), "local", LOCAL)}

@@ -44,7 +44,7 @@ WRITE = "STAGE_DIGESTS_WRITE"
 CHECKS = (
     "tests/e2e/test_chain.py", "tests/stages/grpo/test_stage.py",
     "tests/stages/engines/mindformers/test_stage.py", "tests/stages/engines/mindrlhf/test_stage.py",
-    "tests/stages/engines/mindrlhf_one_stage/test_files.py",
+    "tests/stages/engines/mindrlhf_one_stage/test_stage.py",
     "tests/stages/engines/mindspeed_rl/test_stage.py",
 )  # fmt: skip
 """Tests that create such outputs."""
@@ -187,6 +187,7 @@ def numbers(value: Any) -> list[float]:
 def of_engines() -> dict[str, dict[str, Any]]:
     """Return version and digest of the files that each outside engine reads."""
     from pipeline.config.load import load
+    from stages.engines.mindformers import job as mindformers
     from stages.engines.mindformers.finetune_yaml import finetune
     from stages.engines.mindrlhf.files import all_configs
     from stages.engines.mindrlhf_one_stage.stage import files as one_stage_files
@@ -194,19 +195,21 @@ def of_engines() -> dict[str, dict[str, Any]]:
     from stages.engines.verl import export
     from stages.engines.verl.job import Job, Paths
     from stages.engines.verl.recipe import recipe
-    from tests.stages.engines.mindformers import jobs as mindformers
     from tests.stages.engines.mindrlhf import jobs as mindrlhf
     from tests.stages.engines.mindrlhf_one_stage import jobs as one_stage
     from tests.stages.engines.mindspeed_rl import jobs as mindspeed_rl
 
     seven = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    first, second = mindrlhf.job_of(*seven), mindformers.job_of(*seven)
+    first = mindrlhf.job_of(*seven)
+    supervised = load(["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen", *seven])
+    second = mindformers.Job.from_run(supervised)
+    paths = mindformers.Paths(Path("/run"), Path("/records/sft.mindrecord"), Path("/run/weights"))
     third = one_stage_files(one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2"), one_stage.PATHS)
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
     verl = load(["experiment=verl_7b", "model.path=/models/qwen"])
     inputs_of_engines = {
         "mindrlhf": all_configs(first, mindrlhf.paths(first), resume=False),
-        "mindformers": finetune(second, mindformers.PATHS, resume=False),
+        "mindformers": finetune(second, paths, resume=False),
         "mindrlhf_one_stage": [third[name] for name in ("finetune", "predict", "grpo_config")],
         "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.paths(), False), runtime_env(fourth)],
         "verl_grpo": recipe(Job.from_run(verl), Paths(Path("/run"), Path("/data"))),

@@ -8,7 +8,7 @@ from stages.engines.mindspeed_rl.logs import NAMES as MINDSPEED_RL
 from stages.engines.mindspeed_rl.logs import RATES, SCORES, read_line
 from stages.grpo.metrics import OUTSIDE, SCHEMA
 from tests.stages.engines.mindrlhf.test_logs import NEW, read
-from tests.stages.engines.mindrlhf_one_stage.test_logs import LATEST
+from tests.stages.engines.mindrlhf_one_stage.test_stage import LATEST
 from tests.stages.engines.mindspeed_rl.test_logs import HEAD
 
 

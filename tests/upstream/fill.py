@@ -8,7 +8,6 @@ Uses only the standard library: a bare interpreter runs it before anything is in
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import os
 import shutil
@@ -19,12 +18,43 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.upstream.sources import ENVIRONMENTS, MIRRORS, SOURCES, UPSTREAM, Environment, Source
+from tests.upstream.sources import UPSTREAM, interpreter
 
+MIRRORS = "GRPOFLOW_UPSTREAM_MIRRORS"
+"""Environment variable: directories, separated as in PATH, that hold archives or repositories."""
 NO_PROMPT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
 TIMEOUT_S = 1800.0
 STAMP = "grpoflow-requirements"
 """File in an environment with the digest of its requirements."""
+ENVIRONMENTS = {"mindspore": False, "mindspeed": False, "verl": True}
+"""Name -> True if bytecode is written, because many processes import much of the environment."""
+
+
+def _hosts(name: str, *hosts: str) -> tuple[str, ...]:
+    return tuple(f"https://{host}/{name}.git" for host in hosts)
+
+
+ASCEND = ("gitcode.com/Ascend", "gitee.com/ascend")
+MINDRLHF = _hosts("mindrlhf", "gitee.com/mindspore", "github.com/mindspore-ai")
+MINDFORMERS = _hosts("mindformers", "gitee.com/mindspore", "github.com/mindspore-lab")
+MEGATRON = _hosts("Megatron-LM", "github.com/NVIDIA", "gitee.com/mirrors")
+RL, LLM, MINDSPEED = (_hosts(name, *ASCEND) for name in ("MindSpeed-RL", "MindSpeed-LLM", "MindSpeed"))
+SOURCES = {
+    "mindrlhf-e8a8fc1": ("e8a8fc1ca5bf27c47287525c007f2c37adefcea2", MINDRLHF),
+    "mindrlhf-0cd087455": ("0cd0874559d5658e5987ba11718a920384691c59", MINDRLHF),
+    "mindformers-051d65f": ("051d65f2ec7656d2d801428d84edab8ff58577ed", MINDFORMERS),
+    # the newer version of MindSpeed-RL
+    "mindspeed-rl-05a90d7": ("05a90d77cb6cfad8999e2aee21068284db959579", RL),
+    "mindspeed-llm-a2c0733b": ("a2c0733b9c8674e240a0a7607ed3f973115cc6b7", LLM),
+    "mindspeed-ac9f0e74": ("ac9f0e74061f968fdb285aa6a0df68a980fb0412", MINDSPEED),
+    "megatron-core_v0.12.1": ("a845aa7e12b3a117e24c2352b9e3e60bad2e3a17", MEGATRON),
+    # the older version
+    "mindspeed-rl-c21465a": ("c21465aca84fd0fc151707327dcbc81a1dc4a162", RL),
+    "mindspeed-llm-9930a505": ("9930a5057acdd1976bce10f49d87b34b8d52c036", LLM),
+    "mindspeed-ca70c133": ("ca70c1338f1b3d1ce46a0ea426e5779ae1312e2e", MINDSPEED),
+    "megatron-core_v0.8.0": ("baf94af3c667248865f23df73b9fb8e2395e6fd0", MEGATRON),
+}
+"""Name of a directory in ./upstream and of an archive -> commit, public addresses in order."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,105 +65,86 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     mirrors = [Path(path) for path in os.environ.get(MIRRORS, "").split(os.pathsep) if path] + options.mirror
     UPSTREAM.mkdir(exist_ok=True)
-    with (UPSTREAM / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits, and then has nothing to do
-        results = [fill(source, mirrors) for source in SOURCES if options.only in source.name]
-        results += [install(item) for item in ENVIRONMENTS if options.only in f"venv-{item.name}"]
+    results = [fill(name, mirrors) for name in SOURCES if options.only in name]
+    results += [install(name) for name in ENVIRONMENTS if options.only in f"venv-{name}"]
     return 0 if all(results) else 1
 
 
-def fill(source: Source, mirrors: Iterable[Path]) -> bool:
+def fill(name: str, mirrors: Iterable[Path]) -> bool:
     """Put one source into ./upstream; print its origin, or why it is not available."""
-    target = source.home
+    target, part, (commit, addresses) = UPSTREAM / name, UPSTREAM / f".{name}.part", SOURCES[name]
     if target.is_dir():
-        return _report(source.name, "is there")
-    part = UPSTREAM / f".{source.name}.part"
+        return _report(name, "is there")
+    repository = addresses[0].rsplit("/", 1)[1]
+    files = (f"{name}.tar.xz", repository, repository.removesuffix(".git"))
+    copies = [path for mirror in mirrors for path in (mirror.absolute() / file for file in files)]
     reasons = []
-    for origin in [*_in_mirrors(source, mirrors), *source.addresses]:
+    for origin in [*(str(path) for path in copies if path.exists()), *addresses]:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         try:
-            unpacked = (
-                _unpack(Path(origin), part) if origin.endswith(".tar.xz") else _clone(source, origin, part)
-            )
+            unpacked = _unpack(origin, part) if origin.endswith(".tar.xz") else _clone(origin, commit, part)
         except (OSError, tarfile.TarError, subprocess.SubprocessError) as error:
-            reasons.append(f"{origin}: {_reason(error)}")
+            reasons.append(f"{origin}: {(getattr(error, 'stderr', None) or str(error)).strip()[-200:]}")
             continue
         unpacked.rename(target)
         shutil.rmtree(part, ignore_errors=True)
-        return _report(source.name, f"from {origin}")
+        return _report(name, f"from {origin}")
     shutil.rmtree(part, ignore_errors=True)
-    remedy = f"link a checkout to {target}, or set {MIRRORS} to a directory with {source.name}.tar.xz"
-    return _report(source.name, "; ".join([*reasons, f"{remedy} or {source.repository}"]), False)
+    remedy = f"link a checkout to {target}, or set {MIRRORS} to a directory with {files[0]} or {repository}"
+    return _report(name, "; ".join([*reasons, remedy]), False)
 
 
-def _in_mirrors(source: Source, mirrors: Iterable[Path]) -> list[str]:
-    """Return the archives and repositories of a source in the mirrors."""
-    names = (f"{source.name}.tar.xz", source.repository, source.repository.removesuffix(".git"))
-    paths = [mirror.absolute() / name for mirror in mirrors for name in names]
-    return [str(path) for path in paths if path.exists()]
-
-
-def _unpack(archive: Path, part: Path) -> Path:
+def _unpack(origin: str, part: Path) -> Path:
     """Unpack an archive and return its directory, which has the archive's name."""
     inside = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since 3.10.12 and 3.11.4
-    with tarfile.open(archive) as stream:
+    with tarfile.open(origin) as stream:
         stream.extractall(part, **inside)
-    return part / archive.name.removesuffix(".tar.xz")
+    return part / Path(origin).name.removesuffix(".tar.xz")
 
 
-def _clone(source: Source, origin: str, part: Path) -> Path:
+def _clone(origin: str, commit: str, part: Path) -> Path:
     """Clone one commit without history, or everything if the server sends no single commits."""
 
     def git(*arguments: str) -> None:
-        subprocess.run(
-            ["git", "-C", str(part), *arguments],
-            env={**os.environ, **NO_PROMPT},
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
+        line, variables = ["git", "-C", str(part), *arguments], {**os.environ, **NO_PROMPT}
+        subprocess.run(line, env=variables, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
 
     git("init", "--quiet")
     git("remote", "add", "origin", origin)
     try:
-        git("fetch", "--quiet", "--depth=1", "origin", source.commit)
+        git("fetch", "--quiet", "--depth=1", "origin", commit)
     except subprocess.CalledProcessError:
         git("fetch", "--quiet", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*")
-    git("-c", "advice.detachedHead=false", "checkout", "--quiet", source.commit)
+    git("-c", "advice.detachedHead=false", "checkout", "--quiet", commit)
     return part
 
 
-def _reason(error: Exception) -> str:
-    output = (getattr(error, "stderr", None) or "").strip()
-    return output.splitlines()[-1] if output else str(error)
+def install(name: str) -> bool:
+    """Create one environment, or update it to its requirements.
 
-
-def install(environment: Environment) -> bool:
-    """Create one environment, or update it to its requirements."""
-    name = environment.home.name
-    if environment.home.is_symlink():
-        return _report(name, "is a link", os.access(environment.python, os.X_OK))
-    paths = [environment.alone] if environment.alone.exists() else []
-    requirements = b"".join(file.read_bytes() for file in (environment.requirements, *paths))
-    digest = hashlib.sha256(requirements).hexdigest()
-    stamp = environment.home / STAMP
+    NAME-alone.txt has requirements that are installed without their dependencies, if there are any.
+    """
+    python, requirements = interpreter(name), Path(__file__).with_name(f"{name}.txt")
+    home, alone = python.parents[1], requirements.with_name(f"{name}-alone.txt")
+    if home.is_symlink():
+        return _report(home.name, "is a link", os.access(python, os.X_OK))
+    files = [(requirements, [])] + ([(alone, ["--no-deps"])] if alone.exists() else [])
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file, _ in files)).hexdigest()
+    stamp = home / STAMP
     if stamp.is_file() and stamp.read_text() == digest:
-        return _report(name, "is there")
-    shutil.rmtree(environment.home, ignore_errors=True)
-    pip = [str(environment.python), "-m", "pip", "install", "--quiet"]
-    pip += ["--disable-pip-version-check"]
-    pip += [] if environment.compiled else ["--no-compile"]  # most of MindSpore is never imported
+        return _report(home.name, "is there")
+    shutil.rmtree(home, ignore_errors=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip += [] if ENVIRONMENTS[name] else ["--no-compile"]  # most of MindSpore is never imported
     try:
-        subprocess.run([sys.executable, "-m", "venv", str(environment.home)], check=True)
-        subprocess.run([*pip, "--requirement", str(environment.requirements)], check=True)
-        for file in paths:
-            subprocess.run([*pip, "--no-deps", "--requirement", str(file)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        for file, options in files:
+            subprocess.run([*pip, *options, "--requirement", str(file)], check=True)
     except subprocess.CalledProcessError as error:
-        return _report(name, f"{error}; or link an environment to {environment.home}", False)
+        return _report(home.name, f"{error}; or link an environment to {home}", False)
     stamp.write_text(digest)
-    return _report(name, "made")
+    return _report(home.name, "made")
 
 
 def _report(name: str, message: str, success: bool = True) -> bool:

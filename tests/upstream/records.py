@@ -163,7 +163,7 @@ class Record:
 
     file: Path
     source: str
-    """Name of one of SOURCES."""
+    """Name of its directory in ./upstream."""
     content: Callable[[Path], dict[str, Any]]
     """Return the record, given a checkout."""
 

@@ -10,32 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mindrlhf_standin"))
 
 from standin import STEP, await_all, log, misbehave, shares
 
-KEYS = {
-    "": ""
-    "seed output_dir run_mode use_parallel resume_training load_checkpoint load_ckpt_format auto_trans_ckpt "
-    "transform_process_num src_strategy_path_or_dir only_save_strategy do_eval micro_batch_interleave_num "
-    "profile layer_scale layer_decay lr_scale_factor trainer runner_config runner_wrapper optimizer "
-    "lr_schedule train_dataset train_dataset_task parallel parallel_config recompute_config callbacks "
-    "context model metric processor",
-    "runner_config": "batch_size epochs sink_mode sink_size gradient_accumulation_steps num_classes "
-    "stop_step",
-    "parallel_config": "data_parallel model_parallel context_parallel expert_parallel pipeline_stage "
-    "micro_batch_num seq_split_num use_seq_parallel optimizer_shard gradient_aggregation_group vocab_emb_dp "
-    "context_parallel_algo ulysses_degree_in_cp mem_coeff",
-    "recompute_config": "recompute select_recompute parallel_optimizer_comm_recompute select_comm_recompute "
-    "mp_comm_recompute recompute_slice_activation select_recompute_exclude select_comm_recompute_exclude",
-    "optimizer": "type learning_rate betas eps weight_decay",
-    "runner_wrapper": "type scale_sense use_clip_grad max_grad_norm",
-    "train_dataset": "data_loader input_columns num_parallel_workers python_multiprocessing drop_remainder "
-    "batch_size repeat numa_enable prefetch_size",
-}
 RATES = {
     "ConstantWarmUpLR": {"learning_rate", "warmup_steps", "total_steps"},
     "CosineWithWarmUpLR": {"learning_rate", "warmup_steps", "total_steps", "lr_end"},
@@ -48,11 +28,7 @@ def boolean(text):
 
 
 def check(config):
-    """Check the configuration as tools/register/template.py and the constructors behind it do."""
-    for section, names in KEYS.items():
-        for key in config[section] if section else config:
-            if key not in names.split():
-                raise KeyError(f"The config '{section}' gets an unexpected key: {key}")
+    """Check the values of sections as the constructors behind them do."""
     for section in ("trainer", "train_dataset_task", "runner_wrapper", "optimizer", "lr_schedule", "metric"):
         config[section]["type"]
     rate = dict(config["lr_schedule"])
@@ -77,9 +53,7 @@ class Run:
         if config["use_parallel"]:
             assert np.prod([self.layout[name] for name in degrees]) == self.cards
         self.steps = self.count() // self.batch
-        self.saver = next(
-            callback for callback in config["callbacks"] if callback["type"] == "CheckpointMonitor"
-        )
+        (self.saver,) = (item for item in config["callbacks"] if item["type"] == "CheckpointMonitor")
         assert self.saver["checkpoint_format"] == config["load_ckpt_format"] == "safetensors"
         self.folder = Path(config["output_dir"]) / "checkpoint" / f"rank_{rank}"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,16 +99,14 @@ class Run:
             raise ValueError("please set auto_trans_ckpt: True to enable automatic slicing function")
         if ranked:
             assert not self.config["auto_trans_ckpt"]
-            metas = [
-                json.loads((path / f"rank_{rank}" / "meta.json").read_text()) for rank in range(self.cards)
-            ]
+            folders = [path / f"rank_{rank}" for rank in range(self.cards)]
+            metas = [json.loads((folder / "meta.json").read_text()) for folder in folders]
             assert len({(meta["last_epoch"], meta["last_step"]) for meta in metas}) == 1, metas
             path = path / f"rank_{self.rank}" / metas[self.rank]["last_ckpt_file"]
         files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
         full = {}
         for file in files:
-            with safe_open(file, "np") as stream:
-                full |= {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+            full |= load_file(file)
         if self.config["resume_training"]:
             self.step = int(full.pop("step_num")[0])
             for name in ("epoch_num", "global_step", "loss_scale"):
@@ -142,9 +114,7 @@ class Run:
             moments = {name: full.pop(name) for name in list(full) if name.startswith("adam_")}
             return full, moments
         weights = shares(full, self.layers, self.layout, self.rank)
-        return weights, {
-            f"{kind}.{name}": value for kind in ("adam_m", "adam_v") for name, value in weights.items()
-        }
+        return weights, {f"adam_{kind}.{name}": value for kind in "mv" for name, value in weights.items()}
 
     def train(self):
         epochs = self.config["runner_config"]["epochs"]
@@ -173,12 +143,7 @@ class Run:
         """With sink_size 1 each step is an epoch of MindSpore's, and so it is named."""
         log("......Saving ckpt......")
         file = self.folder / f"{self.prefix}-{self.step}_1.safetensors"
-        counters = {
-            "epoch_num": self.step,
-            "step_num": self.step,
-            "global_step": self.step,
-            "loss_scale": 4096,
-        }
+        counters = {**dict.fromkeys(("epoch_num", "step_num", "global_step"), self.step), "loss_scale": 4096}
         numbers = {name: np.array([value], np.int32) for name, value in counters.items()}
         saved = sorted(self.folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
         for old in saved[: max(0, len(saved) + 1 - self.saver["keep_checkpoint_max"])]:
@@ -208,11 +173,9 @@ def main():
         return
     config = yaml.safe_load(Path(arguments.config).read_text(encoding="utf-8"))
     check(config)
-    passed = {name: value for name, value in vars(arguments).items() if value is not None}
-    for name in passed.keys() - {"config", "train_dataset_dir"}:
-        config[name] = passed[name]
-    if "train_dataset_dir" in passed:
-        config["train_dataset"]["data_loader"]["dataset_dir"] = passed["train_dataset_dir"]
+    passed = vars(arguments)
+    config["train_dataset"]["data_loader"]["dataset_dir"] = passed.pop("train_dataset_dir")
+    config |= {name: value for name, value in passed.items() if value is not None and name != "config"}
     assert config["run_mode"] in ("train", "finetune"), config["run_mode"]
     Run(config, int(os.environ["RANK_ID"])).train()
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 PREFIX = "grpo_model_train.policy_model.model."
 MONITORED = ("old_log_ratio", "kl_loss", "actor_loss", "clipfrac")
@@ -24,15 +23,6 @@ RENAMED = (
     ("mlp.down_proj", "feed_forward.w2"), ("input_layernorm", "attention_norm"),
     ("post_attention_layernorm", "ffn_norm"), ("model.norm.", "model.norm_out."),
 )  # fmt: skip
-
-
-def build(cls, values, classes):
-    """Keys checked as a dataclass's constructor checks them; nested sections too."""
-    for key, value in values.items():
-        if key not in cls.__annotations__:
-            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument '{key}'")
-        if isinstance(value, dict):
-            build(classes[key], value, classes)
 
 
 def log(text):
@@ -59,6 +49,10 @@ def shares(full, layers, layout, rank):
     return {name: cut(name, value) for name, value in full.items() if holds(name)}
 
 
+def cards_of(degrees):
+    return degrees["data_parallel"] * degrees["model_parallel"] * degrees["pipeline_stage"]
+
+
 def misbehave(step, rank):
     mode, _, position = os.environ.get("STANDIN", "").partition("@")
     at, _, culprit = position.partition(":")
@@ -81,7 +75,7 @@ def await_all(directory, pattern, count):
         time.sleep(0.02)
 
 
-def run(arguments, sections, classes):
+def run(arguments):
     """Worker or scheduler, as msrun started it."""
     if "STANDIN_MEET" in os.environ:
         from mindspore.communication import get_group_size, get_rank, init
@@ -95,10 +89,6 @@ def run(arguments, sections, classes):
     if "STANDIN_ONCE" in os.environ and arguments.resume_training:
         os.environ.pop("STANDIN", None)
     config = yaml.safe_load(Path(arguments.config).read_text(encoding="utf-8"))
-    for name, values in config.items():
-        if name not in sections:
-            raise AttributeError(f"'GRPOConfig' object has no attribute '{name}'")
-        build(sections[name], values, classes)
     Run(arguments, config, int(os.environ["RANK_ID"])).train()
 
 
@@ -109,24 +99,17 @@ class Run:
         self.rank, self.rl, self.actor, self.infer = (
             rank, config["rl_config"], config["actor_config"], config["generate_config"]
         )  # fmt: skip
-        self.reference, self.newer = config["ref_config"], hasattr(arguments, "model_name")
+        self.newer = hasattr(arguments, "model_name")
         self.save = Path(arguments.save_checkpoint_dir)
         self.layout = self.actor["parallel_config"]
+        self.cards = cards_of(self.layout)
         for role in ("ref_config", "generate_config"):
             degrees = config[role]["parallel_config"]
-            assert (
-                degrees["data_parallel"] * degrees["model_parallel"] * degrees["pipeline_stage"] == self.cards
-            )
+            assert cards_of(degrees) == self.cards
         tokenizer = Path(arguments.tokenizer_dir)
-        if getattr(arguments, "model_name", "qwen") == "deepseek":
-            self.check_experts()
-            assert (tokenizer / "tokenizer.json").is_file(), tokenizer
-        elif getattr(arguments, "custom_model_name", "qwen") == "llama":
-            assert tokenizer.is_file(), tokenizer
-        elif getattr(arguments, "tokenizer_type", "qwen") == "deepseek":
-            assert (tokenizer / "tokenizer.json").is_file(), tokenizer
-        else:
-            assert (tokenizer / "vocab.json").is_file() and (tokenizer / "merges.txt").is_file(), tokenizer
+        kind = getattr(arguments, "tokenizer_type", None) or arguments.custom_model_name
+        files = {"qwen": ("vocab.json", "merges.txt"), "deepseek": ("tokenizer.json",), "llama": ("",)}[kind]
+        assert all((tokenizer / name).is_file() for name in files), tokenizer
         model = yaml.safe_load(Path(self.actor["model_config"]).read_text(encoding="utf-8"))
         self.layers = model["model"]["model_config"]["num_layers"]
         database = sqlite3.connect(f"file:{arguments.dataset_file}.db?mode=ro", uri=True)
@@ -144,21 +127,6 @@ class Run:
         for left in self.barrier.glob(f"*-{self.rank}"):  # an earlier attempt's
             left.unlink()
 
-    def check_experts(self):
-        """Check what only DeepSeek-V3 needs: experts in each model file, vLLM's variable."""
-        assert "deepseek" in self.rl["model_name"]
-        for role in (self.actor, self.reference, self.infer):
-            model = yaml.safe_load(Path(role["model_config"]).read_text(encoding="utf-8"))
-            experts, degrees = model["moe_config"]["expert_num"], role["parallel_config"]
-            assert experts % degrees["expert_parallel"] == 0
-            assert model["model"]["model_config"]["type"] == "DeepseekV3Config"
-        if self.infer["use_vllm"]:
-            assert Path(os.environ["MINDFORMERS_MODEL_CONFIG"]).is_file()
-
-    @property
-    def cards(self):
-        return self.layout["data_parallel"] * self.layout["model_parallel"] * self.layout["pipeline_stage"]
-
     def load(self, directory):
         """Load this rank's slices of a model directory; write the files that mindrlhf writes."""
         if self.rl["load_ckpt_format"] == "ckpt":
@@ -175,13 +143,7 @@ class Run:
             files = sorted(path.name for path in directory.glob("*.safetensors"))
         full = {}
         for file in files:
-            with safe_open(directory / file, "np") as stream:
-                full.update(
-                    {
-                        self.renamed(name): stream.get_tensor(name)
-                        for name in stream.keys()  # noqa: SIM118
-                    }
-                )
+            full |= {self.renamed(name): value for name, value in load_file(directory / file).items()}
         return shares(full, self.layers, self.layout, self.rank)
 
     def renamed(self, name):
@@ -192,25 +154,12 @@ class Run:
     def reload(self, train, reference):
         """Resume from the checkpoint that meta.json names, like reload_ckpt."""
         for root in (train, train.parent / "optimizer", reference):
-            os.environ["LOCAL_DEFAULT_PATH"] = str(root)  # mindformers leaves a record there, and says so
-            record = root / "resume_record"
-            record.mkdir(exist_ok=True)
-            (record / "latest_checkpointed_iteration.txt").touch()
-            logs = root / "log" / f"rank_{self.rank}"
-            logs.mkdir(parents=True, exist_ok=True)
-            for name in ("info.log", "error.log"):
-                (logs / name).touch()
+            os.environ["LOCAL_DEFAULT_PATH"] = str(root)  # mindformers then logs to it
             meta = json.loads((root / f"rank_{self.rank}" / "meta.json").read_text())
-            with safe_open(root / f"rank_{self.rank}" / meta["last_ckpt_file"], "np") as stream:
-                loaded = {
-                    name: stream.get_tensor(name)
-                    for name in stream.keys()  # noqa: SIM118
-                }
+            loaded = load_file(root / f"rank_{self.rank}" / meta["last_ckpt_file"])
             if root == train:
                 self.epoch, self.step = int(loaded.pop("epoch_num")), int(loaded.pop("step_num"))
-                self.weights = {
-                    name.removeprefix(PREFIX): value for name, value in loaded.items() if value.ndim
-                }
+                self.weights = {name.removeprefix(PREFIX): item for name, item in loaded.items() if item.ndim}
 
     def train(self):
         samples = self.rl["num_generations"]
@@ -238,28 +187,18 @@ class Run:
             while file.exists():
                 file = file.with_name(f"{file.stem}-1.json")
             row = {
-                "question": "1+1?",
-                "answer": f"\\boxed{{{done}}}",
-                "parsed_answer": str(done),
-                "solution": "$2$",
-            }
-            file.write_text(json.dumps([{**row, "reward": 0.5, "completion_length": 3}]))
+                "question": "1+1?", "answer": f"\\boxed{{{done}}}", "parsed_answer": str(done),
+                "solution": "$2$", "reward": 0.5, "completion_length": 3,
+            }  # fmt: skip
+            file.write_text(json.dumps([row]))
             log(f"Saved data to {file}")
         metrics = {
-            "response_length_mean": 20.5,
-            "response_length_max": 28,
-            "response_length_min": 5,
-            "response_length_clip_ratio": 0.25,
-            "prompt_length_mean": 23.5,
-            "prompt_length_max": 25,
-            "prompt_length_min": 22,
-            "reward_mean": np.float32(done / 8),
-            "reward_max": np.float32(1.0),
-            "reward_min": np.float32(0.0),
-            "advantage_mean": 0.0,
-            "advantage_max": 1.5,
+            "response_length_mean": 20.5, "response_length_max": 28, "response_length_min": 5,
+            "response_length_clip_ratio": 0.25, "prompt_length_mean": 23.5, "prompt_length_max": 25,
+            "prompt_length_min": 22, "reward_mean": np.float32(done / 8), "reward_max": np.float32(1.0),
+            "reward_min": np.float32(0.0), "advantage_mean": 0.0, "advantage_max": 1.5,
             "advantage_min": -1.5,
-        }
+        }  # fmt: skip
         if self.newer:
             log(f"Metrics of total step {made}: {metrics}")
         log(f"total step {made} metrics: {metrics}")

@@ -1,50 +1,47 @@
 """cli/train_grpo.py of both checkouts: real Ray, an actor for each NPU, no mathematics."""
 
 import datetime
-import logging
 import os
-import socket
+import sys
 import time
 from pathlib import Path
 
+import hydra
 import numpy as np
 import ray
 import yaml
 from omegaconf import OmegaConf
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from standin_config import require, sections
-from standin_data import rows_of
+from standin_config import is_newer, require, sections, verifiers
+from standin_data import check_rows
 from standin_weights import MODEL, OPTIMIZER, TRACKER, Parts, latest, read, write
 
-RUNTIME = "configs/envs/runtime_env.yaml"
+
+def start(home):
+    @hydra.main(config_path=str(home / "configs"), config_name="train", version_base=None)
+    def run(config):
+        drive(OmegaConf.to_container(config, resolve=True), home)
+
+    run()
 
 
-def main(config, home, classes, verifiers, *, head):
-    """The driver: joins Ray and hands the whole configuration to one task, as the real one does."""
-    config = OmegaConf.to_container(config, resolve=True)
+def drive(config, home):
+    """Join Ray and hand the complete configuration to one task, as the real driver does."""
     require("RAY_ADDRESS" in os.environ, "RAY_ADDRESS is not set: this would start a Ray of its own")
-    if not ray.is_initialized():
-        environment = yaml.safe_load(
-            (Path(home) / config["rl_config"].get("runtime_env_path", RUNTIME)).read_text()
-        )
-        variables = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
-        environment["env_vars"] |= {**variables, "PYTHONPATH": f"{home}:{Path(home).parent}"}
-        ray.init(runtime_env=environment)
-    roles, options = sections(config, *classes)
-    ray.get(ray.remote(train).remote(roles, options, verifiers, head))
+    environment = yaml.safe_load(Path(config["rl_config"]["runtime_env_path"]).read_text())
+    require("RANK" in environment["env_vars"], "the scheduler of MindSpore's workers reads RANK")
+    variables = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
+    environment["env_vars"] |= {**variables, "PYTHONPATH": str(home.parent)}
+    ray.init(runtime_env=environment)
+    roles, options = sections(config, home)
+    ray.get(ray.remote(train).remote(roles, options, verifiers(home), is_newer(home)))
 
 
 def say(text, iteration=None, steps=None):
     stamp = str(datetime.datetime.now(tz=datetime.timezone.utc)).split(".")[0]
     middle = "INFO " if iteration is None else f"iteration: {iteration} / {steps} | "
-    if not logging.getLogger("standin").handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s - %(levelname)s - %(message)s"))
-        logging.getLogger("standin").addHandler(handler)
-        logging.getLogger("standin").setLevel(logging.INFO)
-        logging.getLogger("standin").propagate = False
-    logging.getLogger("standin").info(f"[{stamp}] {middle}{text}")
+    print(f"{stamp},000 - INFO - [{stamp}] {middle}{text}", file=sys.stderr, flush=True)
 
 
 def bundles(npus, cpus):
@@ -58,31 +55,11 @@ def bundles(npus, cpus):
     return [(group, index) for group in groups for index in range(group.bundle_count)]
 
 
-@ray.remote(num_cpus=0)
-class Scheduler:
-    """The scheduler of MindSpore's workers; like upstream's, it reads RANK from its own environment."""
-
-    def __init__(self):
-        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-    def port(self):
-        with socket.socket() as probe:
-            probe.bind((ray.util.get_node_ip_address(), 0))
-            return probe.getsockname()[1]
-
-
-def meeting(world):
-    variables = {"MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": str(world), "WORLD_SIZE": str(world)}
-    scheduler = Scheduler.options(runtime_env={"env_vars": variables}).remote()
-    say(f"workers meet at port {ray.get(scheduler.port.remote())}")
-
-
-def train(roles, options, verifiers, head):
+def train(roles, options, verifiers, newer):
     actor = roles["actor"][0]
     require(Path(actor.tokenizer_name_or_path, "tokenizer_config.json").is_file(), "there is no tokenizer")
-    rows_of(actor.data_path, actor.dataset_additional_keys)
+    check_rows(actor.data_path, actor.dataset_additional_keys)
     workers = {}
-    meeting(sum(needs["num_npus"] for _, needs in roles.values()))
     for role, (network, needs) in roles.items():
         bundle_list = bundles(needs["num_npus"], options.num_cpus_for_placement_group)
         workers[role] = [
@@ -103,25 +80,25 @@ def train(roles, options, verifiers, head):
     while iteration < actor.train_iters:
         divergence = ray.get([worker.step.remote(iteration + 1) for worker in workers["actor"]])
         iteration += 1
-        say(figures(iteration, divergence, options, verifiers, head), iteration, actor.train_iters)
-        if iteration % actor.save_interval == 0 or (head and iteration == actor.train_iters):
+        say(figures(iteration, divergence, options, verifiers, newer), iteration, actor.train_iters)
+        if iteration % actor.save_interval == 0 or (newer and iteration == actor.train_iters):
             ray.get([worker.save.remote(iteration) for worker in workers["actor"]])
             (Path(actor.save) / TRACKER).write_text(str(iteration))
     say("after grpo training is done")
     say("training process successfully!")
 
 
-def figures(iteration, divergence, options, verifiers, head):
+def figures(iteration, divergence, options, verifiers, newer):
     reward = iteration / 8
     values = {"timing/all": 1.0, "timing/update": 0.25, "timing/rollout": 0.5, "actor/entropy": 1.0}
     values |= {"actor/kl_loss": float(np.mean(divergence)) / 1000, "actor/pg_loss": 1 / iteration}
-    scores, role = ("", "actor/") if head else ("grpo/", "")
+    scores, role = ("", "actor/") if newer else ("grpo/", "")
     for name in options.verifier_function:
         if name in verifiers:  # an unknown one is passed over without a word
             values[f"{scores}{name}_rewards/mean"] = reward
-    values |= {f"{role}grad_norm": 0.5, "actor/lr" if head else "grpo/lr": 1e-6}
+    values |= {f"{role}grad_norm": 0.5, "actor/lr" if newer else "grpo/lr": 1e-6}
     values |= {"grpo/score/mean": reward, "grpo/score/max": 1.0, "grpo/score/min": 0.0}
-    if not head:
+    if not newer:
         values |= {f"grpo/rewards/{key}": values[f"grpo/score/{key}"] for key in ("mean", "max", "min")}
     values |= {"response_length/mean": 20.5, "response_length/max": 28.0, "response_length/min": 3.0}
     values |= {"prompt_length/mean": 12.0, "prompt_length/max": 14.0, "prompt_length/min": 10.0}
@@ -152,7 +129,7 @@ class Worker:
     def load(self):
         network = self.network
         directory, iteration = latest(network.load)
-        self.kind, self.weights = read(directory / self.part / MODEL)
+        self.weights = read(directory / self.part / MODEL)
         if self.role != "actor":
             return 0
         if not network.finetune:
@@ -163,11 +140,9 @@ class Worker:
         if self.options.use_integrated_worker:
             integrated = self.options.integrated_mode_config or {}
             original = integrated.get("ref_model_load_path")
-            require(
-                network.finetune or original,
-                "no ref_model_load_path: the reference would be the trained policy",
-            )
-            self.reference = read(latest(original or network.load)[0] / self.part / MODEL)[1]
+            rule = "no ref_model_load_path: the reference would be the trained policy"
+            require(network.finetune or original, rule)
+            self.reference = read(latest(original or network.load)[0] / self.part / MODEL)
         return 0 if network.finetune else iteration
 
     def step(self, iteration):
@@ -180,13 +155,10 @@ class Worker:
         if not self.saves:
             return
         folder = Path(self.network.save) / f"iter_{iteration:07d}" / self.part
-        write(folder / MODEL, self.kind, self.weights)
+        write(folder / MODEL, self.weights)
         if not self.network.no_save_optim:
-            write(
-                folder / OPTIMIZER,
-                self.kind,
-                {f"adam_m.{name}": value for name, value in self.weights.items()},
-            )
+            moments = {f"adam_m.{name}": value for name, value in self.weights.items()}
+            write(folder / OPTIMIZER, moments)
 
     def misbehave(self, iteration):
         if str(iteration) != self.mode_iteration:

@@ -11,7 +11,7 @@ from stages.engines.outside import dump
 from stages.engines.template import Entry, entries
 from stages.engines.upstream import Field, Upstream, merged
 from tests.stages.engines.dependencies import dependencies
-from tests.stages.engines.upstream_cases import CASES
+from tests.stages.engines.upstream_cases import CASES, SECTIONS
 
 UPSTREAM = Upstream(
     {
@@ -31,54 +31,39 @@ UPSTREAM = Upstream(
 )
 
 NAMES = "beta, steps, rate, name, quick, items, layers, path, unknown_type, group"
+TYPE = "give a value of this type"
+FAULTS = {
+    "set train.beta": {"rl.beta": [0.2]},
+    "leave it out": {"rl.path": ["x"]},
+    "did you mean rl.steps?": {"rl.step": [4], "steps": [4]},
+    f"known: {NAMES}": {"rl.zebra": [4]},
+    "known: rl, free": {"other.zebra": [4]},
+    f"set one of its keys: {NAMES}": {"rl": [4]},
+    "set rl.steps itself": {"rl.steps.more": [4]},
+    TYPE: {
+        "rl.steps": [4.0, True, None], "rl.rate": ["1", True], "rl.name": [1], "rl.quick": [1],
+        "rl.items": ["1"],
+    },
+    None: {
+        "rl.steps": [4], "rl.rate": [1, 1.5], "rl.name": [""], "rl.quick": [True], "rl.items": [[]],
+        "rl.layers": [[1, 2]], "rl.unknown_type": ["x"], "rl.unknown_type.below": [1],
+        "rl.group.below": [1], "free.any": ["x"], "free.any.below": [1],
+    },
+}  # fmt: skip
+"""Remedy, or None if the key may be set -> values by path."""
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "remedy"),
-    [
-        ("rl.beta", 0.2, "set train.beta"),
-        ("rl.path", "x", "leave it out"),
-        ("rl.step", 4, "did you mean rl.steps?"),
-        ("steps", 4, "did you mean rl.steps?"),
-        ("rl.zebra", 4, f"known: {NAMES}"),
-        ("other.zebra", 4, "known: rl, free"),
-        (
-            "rl",
-            4,
-            "set one of its keys: beta, steps, rate, name, quick, items, layers, path, unknown_type, group",
-        ),
-        ("rl.steps.more", 4, "set rl.steps itself"),
-        ("rl.steps", 4.0, "give a value of this type"),
-        ("rl.steps", True, "give a value of this type"),
-        ("rl.steps", None, "give a value of this type"),
-        ("rl.rate", "1", "give a value of this type"),
-        ("rl.rate", True, "give a value of this type"),
-        ("rl.name", 1, "give a value of this type"),
-        ("rl.quick", 1, "give a value of this type"),
-        ("rl.items", "1", "give a value of this type"),
-    ],
-)
-def test_a_key_is_refused(path, value, remedy):
-    assert UPSTREAM.fault(path, value)[1] == remedy
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("rl.steps", 4), ("rl.rate", 1), ("rl.rate", 1.5), ("rl.name", ""), ("rl.quick", True), 
-        ("rl.items", []),
-        ("rl.layers", [1, 2]), ("rl.unknown_type", "x"), ("rl.unknown_type.below", 1), ("rl.group.below", 1),
-        ("free.any", "x"), ("free.any.below", 1),
-    ],
-)  # fmt: skip
-def test_a_key_is_accepted(path, value):
-    assert UPSTREAM.fault(path, value) is None
+@pytest.mark.parametrize("remedy", FAULTS)
+def test_faults_of_a_key(remedy):
+    for path, values in FAULTS[remedy].items():
+        for value in values:
+            fault = UPSTREAM.fault(path, value)
+            assert (fault and fault[1]) == remedy, (path, value)
 
 
 def test_verl_accepts_fractions_for_keys_with_an_integer_default():
-    (case,) = [case for case in CASES if case.name == "verl FSDP2"]
-    upstream = case.fields(case.job(case.config))
-    assert upstream.fault("actor_rollout_ref.actor.entropy_coeff", 0.001) is None
+    (case,) = (case for case in CASES if case.name == "verl FSDP2")
+    assert case.upstream.fault("actor_rollout_ref.actor.entropy_coeff", 0.001) is None
 
 
 def test_groups_are_merged_and_everything_else_is_replaced():
@@ -109,21 +94,16 @@ def different_value(default):
     return kinds.get(type(default), lambda: 7)()
 
 
-def nested(values):
-    """Return dotted paths as nested mappings."""
-    result = {}
+def with_upstream(case, values):
+    """Return a configuration that sets values by their paths."""
+    config, result = copy.deepcopy(case.config), {}
     for path, value in values.items():
         *steps, last = path.split(".")
         group = result
         for step in steps:
             group = group.setdefault(step, {})
         group[last] = value
-    return result
-
-
-def with_upstream(case, values):
-    config = copy.deepcopy(case.config)
-    config[case.section]["upstream"] = nested(values)
+    config[case.section]["upstream"] = result
     return config
 
 
@@ -140,7 +120,7 @@ def problems(case, values):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_field_is_reached_by_a_key_of_grpoflow_or_by_upstream(case):
-    fields = case.fields(case.job(case.config)).fields
+    fields = case.upstream.fields
     values = {path: different_value(field.default) for path, field in fields.items()}
     refused = problems(case, values)
     assert refused.keys() == {path for path, field in fields.items() if not field.entry.is_free}
@@ -156,22 +136,20 @@ def test_each_field_is_reached_by_a_key_of_grpoflow_or_by_upstream(case):
 @functools.cache
 def rendered_from(case):
     """Return for each field the keys that its rendered value depends on."""
-    config, fields, result = (
-        copy.deepcopy(case.config),
-        case.fields(case.job(case.config)).fields,
-        defaultdict(set),
-    )
+    config, result = copy.deepcopy(case.config), defaultdict(set)
     for role in ("generate", "reference"):
         config["layout"][role]["pipeline_stage"] = 2  # offset has an effect with several stages only
-    for path, keys in dependencies(config, case.sections, case.without_upstream).items():
-        result[next((name for name in fields if f"{path}.".startswith(f"{name}.")), path)] |= keys
+    sections = (*SECTIONS, case.section)
+    for path, keys in dependencies(config, sections, case.without_upstream).items():
+        fields = (name for name in case.upstream.fields if f"{path}.".startswith(f"{name}."))
+        result[next(fields, path)] |= keys
     return result
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_upstream_cannot_replace_what_is_rendered_from_a_key(case):
-    fields = case.fields(case.job(case.config))
-    assert not {path: keys for path, keys in rendered_from(case).items() if fields.fault(path, None) is None}
+    replaceable = [path for path in rendered_from(case) if case.upstream.fault(path, None) is None]
+    assert replaceable == []
 
 
 @pytest.mark.parametrize("table", sorted({case.table for case in CASES}), ids=lambda table: table.parts[-3])
@@ -179,7 +157,7 @@ def test_the_table_names_keys_that_the_rendered_values_depend_on(table):
     claimed, actual = set(), set()
     for case in CASES:
         if case.table == table:
-            for path, field in case.fields(case.job(case.config)).fields.items():
+            for path, field in case.upstream.fields.items():
                 name = field.cls, path.rpartition(".")[2]
                 claimed |= {(*name, field.entry.key)} if field.entry.key else set()
                 actual |= {(*name, key) for key in rendered_from(case)[path]}
@@ -189,7 +167,7 @@ def test_the_table_names_keys_that_the_rendered_values_depend_on(table):
 def test_the_tables_name_recorded_fields_only():
     recorded = defaultdict(set)
     for case in CASES:
-        for path, field in case.fields(case.job(case.config)).fields.items():
+        for path, field in case.upstream.fields.items():
             parts = path.split(".")
             recorded[case.table] |= {".".join([field.cls, *parts[start:]]) for start in range(len(parts))}
             recorded[case.table].add(path)

@@ -7,6 +7,7 @@ of the output is JSON: name -> the result, or {"raised": type and text of the ex
 """
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -57,14 +58,23 @@ def loss(settings):
 
 
 def rate(settings):
-    """The learning rate at the first and a later step."""
+    """The learning rate of each update, made as mindrlhf/worker/train_worker.py makes it."""
     import mindspore as ms
     from mindrlhf.utils.utils import LearningRate
 
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     made = LearningRate(
-        settings["lr"], settings["min_lr"], settings["warmup_step"], 100, use_cosine=settings["cosine"]
-    )
-    return [float(made(ms.Tensor([step], ms.int32)).asnumpy().reshape(-1)[0]) for step in (0, 50)]
+        settings["lr"], settings["min_lr"], settings["warmup_step"], settings["decay_steps"],
+        use_cosine=settings["lr_decay_style"] == "cosine",
+    )  # fmt: skip
+    rates = [made(ms.Tensor(update, ms.int32)) for update in range(settings["updates"])]
+    return [float(np.asarray(value.asnumpy()).reshape(-1)[0]) for value in rates]
+
+
+def reward(settings):
+    """The rewards of one function."""
+    module = importlib.import_module(f"mindrlhf.reward.{settings['module']}")
+    return getattr(module, settings["name"])(**settings["arguments"])
 
 
 def optimizer(settings):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,23 +16,13 @@ from tests.upstream.programs import kill_when
 STEPS = 3
 """Of one epoch: 12 prompts, 4 a step."""
 SIZE = (
-    "dataset.train_rows=12",
-    "dataset.test_rows=16",
-    f"dataset.arith.min_addends={ADDENDS.min_addends}",
-    f"dataset.arith.max_addends={ADDENDS.max_addends}",
-    "train.prompts_per_step=4",
-    "train.checkpoint_every=1",
-    "train.warmup_steps=1",
-    "train.steps=6",
-    "train.learning_rate=1e-4",
-    "rollout.num_generations=4",
-    "rollout.max_tokens=32",
+    "dataset.train_rows=12", "dataset.test_rows=16", f"dataset.arith.min_addends={ADDENDS.min_addends}",
+    f"dataset.arith.max_addends={ADDENDS.max_addends}", "train.prompts_per_step=4",
+    "train.checkpoint_every=1", "train.warmup_steps=1", "train.steps=6", "train.learning_rate=1e-4",
+    "rollout.num_generations=4", "rollout.max_tokens=32", "evaluate.sample_prompts=8", "layout=dp1_mp1_pp1",
     "tokenize.max_prompt_length=64",  # eight samples fit into a row of 2,048
-    "evaluate.sample_prompts=8",
-    "layout=dp1_mp1_pp1",
-    "engine.pack_num=8",
-    "engine.ref_model_batch_size=1",
-)
+    "engine.pack_num=8", "engine.ref_model_batch_size=1",
+)  # fmt: skip
 TIMEOUT_S = 1500.0
 """Of one command; a minute where nothing else runs."""
 
@@ -50,17 +38,9 @@ class Recipe:
 
     def overrides(self, *more: str) -> list[str]:
         """Return all overrides; later ones replace earlier ones."""
-        return [
-            "engine=mindrlhf",
-            "model=tiny",
-            "model.source=local",
-            f"model.path={self.model}",
-            *special_ids(self.model),
-            *SIZE,
-            f"engine.mindrlhf_home={self.home}",
-            *self.engine,
-            *more,
-        ]
+        model = ("model=tiny", "model.source=local", f"model.path={self.model}", *special_ids(self.model))
+        home = f"engine.mindrlhf_home={self.home}"
+        return ["engine=mindrlhf", *model, *SIZE, home, *self.engine, *more]
 
 
 def command(store: Path, overrides: Sequence[str]) -> list[str]:
@@ -68,19 +48,12 @@ def command(store: Path, overrides: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "pipeline.cli", "run", f"store={store}", *overrides]
 
 
-def run(store: Path, overrides: Sequence[str], poll: Callable[[], None] = lambda: None) -> Finished:
-    """Run the command; `poll` is called twenty times a second."""
+def run(store: Path, overrides: Sequence[str]) -> Finished:
+    """Run the command."""
     store.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
-        running = subprocess.Popen(command(store, overrides), stdout=stdout, stderr=stderr, cwd=store.parent)
-        deadline = time.monotonic() + TIMEOUT_S
-        while running.poll() is None:
-            assert time.monotonic() < deadline
-            poll()
-            time.sleep(0.05)
-        stdout.seek(0)
-        stderr.seek(0)
-        return Finished(running.returncode, stdout.read(), stderr.read())
+    line = command(store, overrides)
+    done = subprocess.run(line, capture_output=True, text=True, cwd=store.parent, timeout=TIMEOUT_S)
+    return Finished(done.returncode, done.stdout, done.stderr)
 
 
 def logs(store: Path, worker: int = 0) -> list[str]:
@@ -114,44 +87,20 @@ class Stopped:
     store: Path
     left: Path
     """Copy of the work directory after the kill."""
-    resumed: frozenset[str]
-    """Files of its checkpoints when the second run had read them."""
     before: str
     """Worker 0's log up to the kill."""
     after: str
     """Worker 0's log of the second run."""
-    done: Finished
 
 
-def record(
-    recipe: Recipe,
-    directory: Path,
-    *more: str,
-    first: Sequence[str] = (),
-    at: str = "epoch: 0, step: 2 start",
-) -> Stopped:
-    """Kill a run when worker 0 logs `at`, then repeat the command.
-
-    Args:
-        recipe: overrides and checkout.
-        place: directory for the store.
-        more: further overrides of both runs.
-        first: further overrides of the run that is killed.
-        at: part of a log line that both runs log.
-    """
-    store = directory / "store"
-    killed = command(store, recipe.overrides(*more, *first))
+def record(recipe: Recipe, directory: Path, first: Sequence[str] = ()) -> Stopped:
+    """Kill a run when step 2 begins, then repeat the command without the overrides `first`."""
+    store, at = directory / "store", "epoch: 0, step: 2 start"
+    killed = command(store, recipe.overrides(*first))
     kill_when(lambda: any(at in log for log in logs(store)), killed, store)
     (work,) = store.glob(".work/grpo-*")
     left = Path(shutil.copytree(work, directory / "left", symlinks=True))
-    resumed: set[str] = set()
-
-    def look() -> None:
-        if not resumed and any(at in log for log in logs(store)[1:]):
-            root = work / "checkpoints"
-            resumed.update(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-
-    done = run(store, recipe.overrides(*more), look)
+    done = run(store, recipe.overrides())
     assert done.exit_code == 0, done.stderr
     before, after = logs(store)
-    return Stopped(store, left, frozenset(resumed), before, after, done)
+    return Stopped(store, left, before, after)

@@ -4,32 +4,24 @@ import dataclasses
 import importlib.util
 
 import pytest
+import yaml
 
+from pipeline.config.load import load
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.files import all_configs
+from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.stage import rendered
-from stages.engines.outside import dump
-from tests.stages.engines.mindrlhf.jobs import job_of, paths
+from tests.stages.engines.mindrlhf.jobs import paths
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
+SEVEN = ("engine=mindrlhf", "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+DEEPSEEK = "experiment=mindrlhf_deepseek_v3"
 RECIPES = (
-    ["model=qwen2_5_7b", "layout=dp1_mp4_pp2"],
-    ["model=qwen2_5_32b", "layout=dp1_mp8_pp4", "layout.train.recompute=true"],
-    ["model=qwen2_5_1_5b", "layout=dp2_mp2_pp1", "engine.load_ckpt_format=ms_safetensors"],
-    ["model=qwen2_5_7b", "layout=dp1_mp4_pp2", "train.logged_completions=0", "engine.epochs=2"],
+    (*SEVEN, "train.logged_completions=0", "engine.epochs=2"),
+    ("engine=mindrlhf", "model=qwen2_5_32b", "layout=dp1_mp8_pp4", "layout.train.recompute=true"),
+    ("engine=mindrlhf", "model=qwen2_5_1_5b", "layout=dp2_mp2_pp1", "engine.load_ckpt_format=ms_safetensors"),
+    (*SEVEN, "+engine.upstream.grpo_config.rl_config.sink_size=2"),
+    (DEEPSEEK, "+engine.upstream.grpo_config.profiler_config.profile_ranks='0'"),
 )
-
-
-def grpo_config(home, text, directory):
-    """mindrlhf's GRPOConfig made from a file of ours."""
-    source = home / "mindrlhf/configs/grpo_configs.py"
-    spec = importlib.util.spec_from_file_location(f"grpo_configs_of_{home.name.replace('-', '_')}", source)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    file = directory / "grpo_config.yaml"
-    file.write_text(text)
-    return module.GRPOConfig(str(file))
 
 
 def values(made, rendered):
@@ -40,32 +32,40 @@ def values(made, rendered):
     return {key: values(of(key), value) for key, value in rendered.items()}
 
 
-@pytest.mark.parametrize("resume", [False, True])
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: " ".join(recipe[:3]))
-@pytest.mark.parametrize("version", VERSIONS)
-def test_its_classes_hold_what_was_rendered(version, recipe, resume, checkout, tmp_path):
-    home = checkout(f"mindrlhf-{version}")
-    job = job_of(*recipe, f"engine.contract={version}")
-    rendered = all_configs(job, paths(job), resume)["grpo_config.yaml"]
-    made = grpo_config(home, dump(rendered), tmp_path)
-    assert values(made, rendered) == rendered
-    for section in rendered:
-        assert dataclasses.is_dataclass(getattr(made, section)), section
+@pytest.fixture(params=VERSIONS)
+def version(request):
+    return request.param
 
 
-def test_its_classes_hold_the_keys_of_engine_upstream(checkout, tmp_path):
-    job = job_of(
-        "model=qwen2_5_7b",
-        "layout=dp1_mp4_pp2",
-        "+engine.upstream.grpo_config.profiler_config.profile_ranks='0'",
-        "+engine.upstream.grpo_config.rl_config.sink_size=2",
-    )
-    text = rendered(job, paths(job)).files["configs/grpo_config.yaml"]
-    made = grpo_config(checkout("mindrlhf-e8a8fc1"), text, tmp_path)
-    assert (made.profiler_config.profile_ranks, made.rl_config.sink_size) == ("0", 2)
+@pytest.fixture
+def read(version, checkout, tmp_path):
+    """Return a function that makes mindrlhf's GRPOConfig from a file of ours."""
+    source = checkout(f"mindrlhf-{version}") / "mindrlhf/configs/grpo_configs.py"
+    spec = importlib.util.spec_from_file_location(f"grpo_configs_{version}", source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def make(text):
+        (tmp_path / "grpo_config.yaml").write_text(text)
+        return module.GRPOConfig(str(tmp_path / "grpo_config.yaml"))
+
+    return make
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_an_unknown_key_ends_it(version, checkout, tmp_path):
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe[-1])
+def test_its_classes_hold_what_was_rendered(version, recipe, read):
+    if recipe[0] == DEEPSEEK and version != "e8a8fc1":
+        pytest.skip("its tutorial is not in this version")
+    job = Job.from_run(load(["model.path=/models/qwen", *recipe, f"engine.contract={version}"]))
+    files = rendered(job, paths(job)).files
+    for name in ("grpo_config", "grpo_config_resume"):
+        text = files[f"configs/{name}.yaml"]
+        made, expected = read(text), yaml.safe_load(text)
+        assert values(made, expected) == expected
+        for section in expected:
+            assert dataclasses.is_dataclass(getattr(made, section)), section
+
+
+def test_an_unknown_key_ends_it(read):
     with pytest.raises(TypeError, match="unexpected keyword argument 'new_key'"):
-        grpo_config(checkout(f"mindrlhf-{version}"), "rl_config: {new_key: 1}\n", tmp_path)
+        read("rl_config: {new_key: 1}\n")

@@ -6,16 +6,17 @@ what grpoflow renders by default does neither.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.files import all_configs
+from stages.engines.mindrlhf.files import all_configs, grpo_config
+from stages.engines.mindrlhf.rules import HEADER
 from stages.engines.mindrlhf.stage import arguments
 from stages.engines.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
 from stages.engines.outside import dump
@@ -27,6 +28,9 @@ SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 REPLICAS = (1, 2, 3, 4)
 GENERATIONS = 4
 ANSWER = "</answer>"
+PEAK, SHARE, WARMUP, STEPS = 1e-4, 0.1, 3, 10
+SCHEDULES = [(style, iterations) for style in ("linear", "cosine") for iterations in (1, 2, 3)]
+"""train.schedule and train.num_iterations."""
 TINY = ("model.eos_token_id=[258,256]", "model.pad_token_id=256", "model.bos_token_id=256")
 
 
@@ -60,17 +64,42 @@ def text_request(job, directory, ids):
     }  # fmt: skip
 
 
+def rate_request(version, schedule, iterations):
+    """Return a request for the rates of twice the updates of a run."""
+    job = job_of(
+        *SEVEN, f"engine.contract={version}", f"train.steps={STEPS}", f"train.schedule={schedule}",
+        f"train.final_share={SHARE}", f"train.warmup_steps={WARMUP}", f"train.learning_rate={PEAK}",
+        f"train.num_iterations={iterations}",
+    )  # fmt: skip
+    schedule = grpo_config(job, paths(job), False)["actor_config"]["lr_schedule"]
+    return {"what": "rate", "updates": 2 * STEPS * iterations, **schedule}
+
+
+def reward_requests():
+    """Return requests for a truth without a number, and for puzzles with and without the header."""
+    no_number = {"completions": ["42"], "solution": ["x"]}
+    requests = {name: ("reward_fn", no_number) for name in ("accuracy_reward", "qwen_accuracy_reward")}
+    answers = [f"<think>x</think><answer>Ann is a {kind}</answer>" for kind in ("knight", "knave")]
+    puzzles = {"completions": answers, "solution": ["Ann is a knight"] * 2}
+    for name, prompt in {"puzzles": "Who is Ann? ", "puzzles with header": f"Who is Ann? {HEADER} "}.items():
+        requests[name] = ("kk_reward_fn", {**puzzles, "prompts": [prompt] * 2})
+    return {
+        name: {
+            "what": "reward", "module": module, "arguments": arguments,
+            "name": "kk_reward" if name.startswith("puzzles") else name,
+        }
+        for name, (module, arguments) in requests.items()
+    }  # fmt: skip
+
+
 def request(version, directory):
     job = job_of(*SEVEN, f"engine.contract={version}", "engine.pack_num=4")
-    config = all_configs(job, paths(job), resume=False)["grpo_config.yaml"]
-    rl, schedule = config["rl_config"], config["actor_config"]["lr_schedule"]
-    rate = {"what": "rate", "cosine": schedule["lr_decay_style"] == "cosine", **schedule}
+    rl = grpo_config(job, paths(job), False)["rl_config"]
+    rate = rate_request(version, "linear", 1)
     rows = {
-        "what": "packs",
-        "sample_length": job.sample_length,
-        "samples": 16,
-        "pack_num": job.engine.pack_num,
-    }
+        "what": "packs", "sample_length": job.sample_length, "samples": 16, "pack_num": job.engine.pack_num
+    }  # fmt: skip
+    generation = {"what": "completions", "generations": GENERATIONS}
     qwen = tokenizer_files(directory / "qwen", 151643)
     tiny = tokenizer_files(directory / "tiny", 256)
     vocabulary = json.loads((tiny / "vocab.json").read_text())
@@ -86,10 +115,14 @@ def request(version, directory):
         "short row": {"what": "mask", "seq_length": 2047},
         "rendered monitor": {"what": "loss", "full_monitor": rl.get("enable_full_monitor", False)},
         "full monitor": {"what": "loss", "full_monitor": True},
-        "rendered rate": rate,
-        "constant rate": rate | {"min_lr": schedule["lr"]},
-        "constant linear rate": rate | {"min_lr": schedule["lr"], "cosine": False},
-        "remedy of a constant rate": rate | {"min_lr": 0.99 * schedule["lr"], "cosine": False},
+        "constant rate": rate | {"min_lr": PEAK, "lr_decay_style": "cosine"},
+        "constant linear rate": rate | {"min_lr": PEAK},
+        "remedy of a constant rate": rate | {"min_lr": 0.99 * PEAK},
+        **{
+            f"{style} {iterations}": rate_request(version, style, iterations)
+            for style, iterations in SCHEDULES
+        },
+        **reward_requests(),
         "optimizer on the host": {"what": "optimizer"},
         "rendered packs": {**rows, "seq_length": rl["seq_length"]},
         "packs that do not fit": {**rows, "seq_length": 4 * job.sample_length - 1},
@@ -97,14 +130,9 @@ def request(version, directory):
         "qwen, file": text_request(file, qwen, [*answer, 151645]),
         "tiny, file": text_request(second, tiny, [*answer, 258]),
         "tiny, qwen": text_request(forced, tiny, [*answer, 258]),
-        "debugging": {"what": "completions", "replicas": 1, "generations": GENERATIONS, "use_vllm": 2},
-        **{
-            f"{count} replicas": {
-                "what": "completions", "replicas": count, "generations": GENERATIONS, "use_vllm": 0,
-            }
-            for count in REPLICAS
-        },
-    }  # fmt: skip
+        "debugging": {**generation, "replicas": 1, "use_vllm": 2},
+        **{f"{count} replicas": {**generation, "replicas": count, "use_vllm": 0} for count in REPLICAS},
+    }
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -143,27 +171,39 @@ def test_the_full_monitor_breaks_the_first_update_or_does_nothing(results, versi
 def test_a_constant_learning_rate_is_refused_whatever_the_schedule(results):
     for name in ("constant rate", "constant linear rate"):
         assert "the 'max_lr' must be greater than the 'min_lr'" in raised(results[name])
-    assert raised(results["rendered rate"]) == raised(results["remedy of a constant rate"]) == ""
+    assert raised(results["remedy of a constant rate"]) == ""
 
 
-def test_the_optimizer_on_the_host_misses_an_argument(results, version, checkout):
+@pytest.mark.parametrize(("schedule", "iterations"), SCHEDULES)
+def test_the_rate_falls_over_steps_times_iterations(results, schedule, iterations):
+    updates = STEPS * iterations
+    shares = [min(1, update / updates) for update in range(2 * updates)]
+    fall = shares if schedule == "linear" else [(1 - math.cos(math.pi * share)) / 2 for share in shares]
+    expected = [PEAK * (1 - (1 - SHARE) * item) for item in fall]
+    expected[:WARMUP] = [PEAK * update / WARMUP for update in range(WARMUP)]
+    assert results[f"{schedule} {iterations}"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["accuracy_reward", "qwen_accuracy_reward"])
+def test_a_ground_truth_without_a_number_ends_it(results, name):
+    assert raised(results[name]).startswith("IndexError")
+
+
+def test_puzzles_are_judged_only_after_the_header(results):
+    right, wrong = results["puzzles"]
+    assert right == wrong
+    right, wrong = results["puzzles with header"]
+    assert right > wrong
+
+
+def test_the_optimizer_on_the_host_misses_an_argument(results):
     line = raised(results["optimizer on the host"])
     assert "parameters number of the function is 2, but the number of provided arguments is 1" in line
-    e8a8fc1 = (checkout("mindformers-051d65f"), "mindformers/wrapper/wrapper.py")
-    home, file = (
-        e8a8fc1 if version == "e8a8fc1" else (checkout(f"mindrlhf-{version}"), "mindrlhf/wrapper/wrapper.py")
-    )
-    cell = (home / file).read_text(encoding="utf-8")
-    assert "self.optimizer(grads)" in cell
-    assert "self.optimizer(grads, clip_value)" not in cell or "self.enable_offload = False" in cell
 
 
 def test_completions_differ_as_far_as_replicas_do(results):
     for count in REPLICAS:
-        job = job_of(
-            "model=qwen2_5_7b", "layout=dp1_mp4_pp2", "layout.generate.data_parallel=2",
-            f"rollout.num_generations={GENERATIONS}",
-        )  # fmt: skip
+        job = job_of(*SEVEN, "layout.generate.data_parallel=2", f"rollout.num_generations={GENERATIONS}")
         generate = dataclasses.replace(job.layout.generate, data_parallel=count)
         job = dataclasses.replace(job, layout=dataclasses.replace(job.layout, generate=generate))
         assert set(results[f"{count} replicas"]) == {job.distinct_completions}
@@ -192,35 +232,5 @@ def test_the_stop_token_of_qwen_remains_as_a_letter_unless_the_file_is_read(resu
 
 def test_another_vocabulary_is_read_from_its_file(results):
     assert results["tiny, file"] == {"text": [ANSWER], "eos": 256, "largest": 258}
-    forced = results[
-        "tiny, qwen"
-    ]  # pads with an id that has no row in the weights, if it reads the ids at all
+    forced = results["tiny, qwen"]  # pads with an id that has no row in the weights, if it reads any ids
     assert raised(forced) or forced["eos"] == 151643
-
-
-def test_settings_that_vllm_does_not_get(version, checkout):
-    worker = checkout(f"mindrlhf-{version}") / "mindrlhf/worker/infer_worker.py"
-    calls = [
-        node for node in ast.walk(ast.parse(worker.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
-    ]
-    passed = {
-        name: {word.arg: ast.unparse(word.value) for word in call.keywords}
-        for call in calls
-        if (name := ast.unparse(call.func)) in ("SamplingParams", "LLM")
-    }
-    assert "min_p" not in passed["SamplingParams"] and "seed" not in passed["SamplingParams"]
-    assert passed["LLM"]["seed"] == "self.dp_rank_id"
-    state = checkout(f"mindrlhf-{version}") / "mindrlhf/third_party/vllm/vllm_v_general/parallel_state.py"
-    assert 'os.getenv("WORLD_SIZE", "-1")' in state.read_text(encoding="utf-8")
-    examples = (checkout(f"mindrlhf-{version}") / "examples/grpo").rglob("*.sh")
-    assert not any("WORLD_SIZE" in script.read_text(encoding="utf-8") for script in examples)
-
-
-def test_deepseeks_network_does_not_get_the_ends_of_samples(checkout):
-    home = checkout("mindrlhf-e8a8fc1")
-    source = (home / "mindrlhf/models/grpo_models.py").read_text(encoding="utf-8")
-    branch = source.split('self.model_type == "deepseek_training"')[1].split("else:")[0]
-    assert "self.backbone(" in branch and "actual_sequence_length" not in branch
-    worker = (home / "mindrlhf/worker/train_worker.py").read_text(encoding="utf-8")
-    deepseek = worker.split('elif args.model_name == "deepseek":')[1].split("else:")[0]
-    assert "use_eod_attn_mask_compression" not in deepseek

@@ -2,17 +2,73 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipeline.cli import main
+from pipeline.config.compose import compose
+from stages.base.reader import read
 from stages.engines.mindrlhf.config import VERSIONS
-from tests.upstream.mindrlhf.rehearsals import RECIPES, overrides, write_inputs
+from stages.fetch.stage import build_model
+from stages.models.config import ModelConfig
+from tests.upstream.mindrlhf.boxed_model import special_ids
 
-Find = Callable[[str], Path]
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
+QUESTIONS = [(f"Ann has {a} pens and {b} more. How many?", a + b) for a in range(1, 9) for b in range(1, 3)]
+WITHOUT_VLLM = ("engine.use_vllm=0", "rollout.num_generations=4", "layout=dp1_mp2_pp2")
+"""layout.generate is dp2 mp2."""
+RECIPES = {
+    "hf_safetensors, two updates": ("train.num_iterations=2",),
+    "hf_safetensors without vLLM": WITHOUT_VLLM,
+    "ms_safetensors": ("engine.load_ckpt_format=ms_safetensors",),
+    "ms_safetensors without vLLM": (*WITHOUT_VLLM, "engine.load_ckpt_format=ms_safetensors"),
+    "ckpt without vLLM": (*WITHOUT_VLLM, "engine.load_ckpt_format=ckpt"),
+    "ckpt without vLLM, two updates": (
+        *WITHOUT_VLLM, "engine.load_ckpt_format=ckpt", "train.num_iterations=2",
+    ),
+    "two replicas": ("layout=dp2_mp2_pp1",),
+    "32B on 32 cards": (
+        "model=qwen2_5_32b", "model.path={inputs}/32b", "model.vocab_size=512", "layout=dp2_mp8_pp2",
+        "launcher=ssh", "launcher.hosts=[a,b,c,d]",
+    ),
+    "a user's questions": (
+        "dataset.path={inputs}/mine.jsonl", "dataset.columns.prompt=ask", "dataset.columns.answer=sum",
+        "dataset.solution=answer", "dataset.test_rows=4",
+    ),
+}  # fmt: skip
+"""Name -> overrides added to those of `recipe`."""
+
+
+def write_inputs(directory):
+    """Write questions, tokenizers and config.json; return overrides of a run that reads them."""
+    data, model, large = directory / "data", directory / "model", directory / "32b"
+    data.mkdir()
+    model.mkdir()
+    rows = [{"question": text, "answer": f"Both: #### {total}"} for text, total in QUESTIONS]
+    for name in ("train", "test"):
+        write_rows(data / f"{name}.jsonl", rows)
+    write_rows(directory / "mine.jsonl", [{"ask": text, "sum": str(total)} for text, total in QUESTIONS])
+    values = compose(["model=tiny", "model.max_position_embeddings=2048"])["model"]
+    texts = [f"So. The answer is \\boxed{{{total}}}." for _, total in QUESTIONS]
+    texts += [question for question, _ in QUESTIONS]
+    build_model(read(ModelConfig, values, "model"), iter(texts), 0, model)
+    (model / "model.safetensors").unlink()  # a rehearsal needs no weights
+    shutil.copytree(model, large)
+    shape = compose(["model=qwen2_5_32b"])["model"]
+    config = json.loads((model / "config.json").read_text())
+    config |= {key: shape[key] for key in config.keys() & shape.keys() - {"vocab_size"}}
+    (large / "config.json").write_text(json.dumps(config))
+    return [
+        "engine=mindrlhf", "model=tiny", "model.source=local", f"model.path={model}", *special_ids(model),
+        "model.max_position_embeddings=2048", "dataset=gsm8k", f"dataset.path={data}", "layout=dp1_mp2_pp1",
+        "train.prompts_per_step=8", "train.checkpoint_every=5", "tokenize.max_prompt_length=200",
+        f"store={directory / 'store'}",
+    ]  # fmt: skip
+
+
+def write_rows(file, rows):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture
@@ -40,18 +96,17 @@ def test_a_recipe_passes(checkout, recipe, version, capsys):
     counts = f"proven={proven} failed=0 unproven={unproven}"
     assert out.splitlines()[-1].startswith(f"rehearsal passed {counts} report=")
     output = reported(out)
-    assert (
-        output["resumed"] == "killed (SIGKILL) after checkpoint [0, 1]; resumed from [0, 1], 2 steps in all"
-    )
+    assert "resumed from [0, 1], 2 steps in all" in output["resumed"]
     assert output["rewards varied"] == "per step: 0 to 1, 0 to 1"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", list(RECIPES)[1:])
+@pytest.mark.parametrize("name", RECIPES)
 def test_every_valid_recipe_passes(tmp_path, checkout, recipe, version, name):
     home = f"engine.mindrlhf_home={checkout(f'mindrlhf-{version}')}"
-    assert main(["rehearse", *recipe, home, *overrides(name, tmp_path)]) == 0
+    overrides = [override.format(inputs=tmp_path) for override in RECIPES[name]]
+    assert main(["rehearse", *recipe, home, *overrides]) == 0
 
 
 def test_a_reward_that_is_never_earned_fails_with_its_cause(checkout, recipe, capsys):

@@ -18,16 +18,10 @@ def test_flat_files_two_iterations_recompute_and_a_reference_that_follows(upstre
     """ms_safetensors, num_iterations 2, the policy copied into the reference after each step, weights off the
     card while they are resharded."""
     done = finish(
-        upstream("e8a8fc1"),
-        tmp_path,
-        "engine.load_ckpt_format=ms_safetensors",
-        "engine.reshard_mem_opt_level=1",
-        "train.num_iterations=2",
-        "train.ref_model_sync_steps=1",
-        "train.ref_model_mixup_alpha=1.0",
-        "train.steps=12",
-        "layout.train.recompute=true",
-    )
+        upstream("e8a8fc1"), tmp_path, "engine.load_ckpt_format=ms_safetensors",
+        "engine.reshard_mem_opt_level=1", "train.num_iterations=2", "train.ref_model_sync_steps=1",
+        "train.ref_model_mixup_alpha=1.0", "train.steps=12", "layout.train.recompute=true",
+    )  # fmt: skip
     check_finished(done.store, updates=4)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from stages.engines.mindspeed_rl.config import Version
 from stages.engines.mindspeed_rl.rehearsal.cpu import environment
-from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS
 
 NAMES: dict[Version, tuple[str, ...]] = {
     "05a90d7": (
@@ -45,41 +43,36 @@ class Window:
             *[f'+engine.env.{name}="{value}"' for name, value in environment({}).items()],
         ]
 
-    def standin(self, root):
-        """Return the overrides of the mock of the same version, with upstream's templates."""
-        home = Path(shutil.copytree(HOME, root / "checkouts"))
-        standin = home / WINDOWS[self.version].name
-        templates = "configs/model/templates.json"
-        shutil.copyfile(self.home / templates, standin / templates)
-        return [
-            f"engine.mindspeed_rl_home={standin}",
-            f"engine.mindspeed_llm_home={home / 'llm'}",
-            f"engine.python={sys.executable}",
-        ]
-
 
 @pytest.fixture(scope="session", params=list(NAMES))
-def window(request, checkout, interpreter, tmp_path_factory):
-    return make_window(request.param, checkout, interpreter, tmp_path_factory)
+def window(request, make_window):
+    return make_window(request.param)
 
 
 @pytest.fixture(scope="session")
-def newest(checkout, interpreter, tmp_path_factory):
-    return make_window("05a90d7", checkout, interpreter, tmp_path_factory)
+def newest(make_window):
+    return make_window("05a90d7")
 
 
 @pytest.fixture(scope="session")
-def older(checkout, interpreter, tmp_path_factory):
-    return make_window("667a547", checkout, interpreter, tmp_path_factory)
+def older(make_window):
+    return make_window("667a547")
 
 
-def make_window(version, checkout, interpreter, tmp_path_factory):
-    python = interpreter("mindspeed")
-    rl, llm, mindspeed, megatron = map(checkout, NAMES[version])
-    root = tmp_path_factory.mktemp(f"window_{version}")
-    sibling = [mindspeed / "mindspeed", megatron / "megatron"]
-    home = lay_out(root / "MindSpeed-RL", [*rl.iterdir(), llm / "mindspeed_llm", *sibling])
-    return Window(version, home, lay_out(root / "MindSpeed-LLM", [*llm.iterdir(), *sibling]), python)
+@pytest.fixture(scope="session")
+def make_window(checkout, interpreter, tmp_path_factory):
+    """Return a function: version -> its window, which is laid out once."""
+
+    @functools.cache
+    def make(version):
+        python = interpreter("mindspeed")
+        rl, llm, mindspeed, megatron = map(checkout, NAMES[version])
+        root = tmp_path_factory.mktemp(f"window_{version}")
+        sibling = [mindspeed / "mindspeed", megatron / "megatron"]
+        home = lay_out(root / "MindSpeed-RL", [*rl.iterdir(), llm / "mindspeed_llm", *sibling])
+        return Window(version, home, lay_out(root / "MindSpeed-LLM", [*llm.iterdir(), *sibling]), python)
+
+    return make
 
 
 def lay_out(target, parts):

@@ -12,9 +12,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 PACKAGES = ("", ".datasets", ".utils", ".workers", ".workers.scheduler", ".config_cls")
@@ -81,6 +81,41 @@ def free_port() -> int:
     return int(launcher.RayActorGroupMs._get_free_port())
 
 
+def rates(file: str, config: dict[str, Any]) -> list[float]:
+    """Return the learning rate of each update of a rendered run.
+
+    The scheduler is Megatron's own, built as megatron/training/training.py (get_optimizer_param_scheduler)
+    does and stepped as MindSpeed-RL's base_training_engine.py (update) does.
+    """
+    for end in ("", ".core", ".core.optimizer", ".core.utils", ".utils"):
+        module: Any = ModuleType(f"megatron{end}")
+        sys.modules[module.__name__] = module
+        module.MegatronOptimizer = object
+        module.log_single_rank = module.print_rank_0 = print_nothing
+    scheduling = SourceFileLoader("megatron.scheduling", file).load_module()
+    actor, training, rl = config["actor_config"], config["megatron_training"], config["rl_config"]
+    horizon = training["train_iters"] * training["global_batch_size"]
+    optimizer = SimpleNamespace(param_groups=[{}])
+    values = {
+        "init_lr": 0.0, "max_lr": actor["lr"], "min_lr": actor["min_lr"],
+        "lr_warmup_steps": actor["lr_warmup_fraction"] * horizon, "lr_decay_steps": horizon,
+        "lr_decay_style": actor["lr_decay_style"], "start_wd": 0.0, "end_wd": 0.0, "wd_incr_steps": horizon,
+        "wd_incr_style": "constant",
+    }  # fmt: skip
+    scheduler = scheduling.OptimizerParamScheduler(optimizer, **values)
+    per_update = rl["mini_batch_size"] * rl["n_samples_per_prompt"]  # config_cls/rl_config.py
+    updates = training["global_batch_size"] // rl["mini_batch_size"] * rl["epochs"] * training["train_iters"]
+    result = []
+    for _ in range(updates):
+        result.append(optimizer.param_groups[0]["lr"])
+        scheduler.step(increment=per_update)
+    return result
+
+
+def print_nothing(*args: Any, **options: Any) -> None:
+    """Stand in for Megatron's log and for its print_rank_0."""
+
+
 def report(function: Callable[[], Any]) -> Any:
     """Return its result or its failure."""
     try:
@@ -98,6 +133,7 @@ def main(home: Path, request: dict[str, Any]) -> dict[str, Any]:
         "line": line(**request["line"]),
         "meets": [report(lambda variables=variables: meet(variables)) for variables in request["meet"]],
         "port": report(free_port),
+        "rates": {name: rates(request["scheduler"], config) for name, config in request["rates"].items()},
     }
 
 

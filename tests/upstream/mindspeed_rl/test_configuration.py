@@ -5,6 +5,7 @@ validate_rl_args, and Megatron's validate_args inside initialize_megatron.
 """
 
 import itertools
+import math
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 from stages.engines.mindspeed_rl.rehearsal.cpu import validate
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
+from tests.stages.engines.mindspeed_rl.jobs import SEVEN
 
 pytestmark = pytest.mark.upstream
 SIZES = ("0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b")
@@ -37,6 +39,7 @@ WITHOUT_PATCHES = {
 """Options by which MindSpeed chooses no patches: configurations that differ in them can share a process."""
 
 
+DEGREES = ("tensor_model", "pipeline_model", "context")
 NOT_RENDERED = {
     "attention_bias",  # its default
     "use_rotary_position_embeddings",  # follows from position_embedding_type
@@ -65,28 +68,23 @@ def write(directory, job, tokenizer, resume):
 
 def expected(values):
     """Return Megatron's arguments for each role, computed from the file alone."""
-    network = values["model"][values["megatron_training"]["model"]]
-    result = {}
-    for role in ("actor", "ref"):
-        if f"{role}_config" not in values:
+    training, rl, result = values["megatron_training"], values["rl_config"], {}
+    network = values["model"][training["model"]]
+    for role, resource in (("actor", "actor"), ("ref", "reference")):
+        if (config := values.get(f"{role}_config")) is None:
             continue
-        role_config, resource = values[f"{role}_config"], "actor" if role == "actor" else "reference"
-        cards = values["rl_config"][f"{resource}_resource"]["num_npus"]
-        parts = role_config["tensor_model_parallel_size"], role_config["pipeline_model_parallel_size"]
-        context = role_config.get("context_parallel_size", 1)
+        degrees = {f"{name}_parallel_size": config.get(f"{name}_parallel_size", 1) for name in DEGREES}
+        cards = rl[f"{resource}_resource"]["num_npus"]
         result[role] = {
             "world_size": cards,
-            "data_parallel_size": cards // (parts[0] * parts[1] * context),
-            "num_layers": network["num_layers"],
-            "seq_length": values["megatron_training"]["seq_length"],
-            "tensor_model_parallel_size": parts[0],
-            "pipeline_model_parallel_size": parts[1],
-            "context_parallel_size": context,
-            "padded_vocab_size": network["padded_vocab_size"],
-            "num_query_groups": network["num_query_groups"],
-            "sequence_parallel": values["megatron_training"]["sequence_parallel"],
-            "use_distributed_optimizer": values["megatron_training"]["use_distributed_optimizer"],
-            "recompute_granularity": values["megatron_training"].get("recompute_granularity"),
+            "data_parallel_size": cards // math.prod(degrees.values()),
+            **degrees,
+            **{name: network[name] for name in ("num_layers", "padded_vocab_size", "num_query_groups")},
+            **{
+                name: training[name]
+                for name in ("seq_length", "sequence_parallel", "use_distributed_optimizer")
+            },
+            "recompute_granularity": training.get("recompute_granularity"),
         }
     return result
 
@@ -112,9 +110,7 @@ def validate_all(window, rendered):
 
 @pytest.mark.core
 def test_it_accepts_a_shipped_size_and_refuses_faults(window, tmp_path):
-    (job,) = jobs(
-        window.version, "model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1"
-    )
+    (job,) = jobs(window.version, *SEVEN)
     faults = {
         "no_such_key": ("rl_config", "no_such_key", 1),
         "must be divisible by": ("actor_config", "tensor_model_parallel_size", 3),
@@ -137,13 +133,7 @@ def test_it_accepts_a_shipped_size_and_refuses_faults(window, tmp_path):
 def test_it_reads_and_checks_keys_of_engine_upstream(newest, tmp_path):
     keys = ("rl_config.entropy_coeff=0.01", "actor_config.num_workers=3", "rl_config.share_backbone=true")
     for number, key in enumerate(keys):
-        (job,) = jobs(
-            newest.version,
-            "model=qwen2_5_7b",
-            "layout=dp4_mp2_pp2",
-            "layout.generate.model_parallel=1",
-            f"+engine.upstream.{key}",
-        )
+        (job,) = jobs(newest.version, *SEVEN, f"+engine.upstream.{key}")
         values = write(tmp_path / str(number), job, tmp_path, resume=False)
     directories = [tmp_path / str(number) for number in range(len(keys))]
     *accepted, refused = validate(newest.python, newest.home, directories, 1, {})
@@ -161,9 +151,8 @@ def test_it_accepts_qwen3_with_the_keys_of_its_model_files(newest, size, tmp_pat
     file = newest.home / f"configs/model/qwen3_{size}.yaml"
     (reference,) = yaml.safe_load(file.read_text(encoding="utf-8")).values()
     actual = values["model"][f"qwen3_{size}"]
-    compared = (
-        reference.keys() - NOT_RENDERED - ({"ffn_hidden_size"} if "num_experts" in reference else set())
-    )
+    without = {*NOT_RENDERED, "ffn_hidden_size"} if "num_experts" in reference else NOT_RENDERED
+    compared = reference.keys() - without
     if "norm_epsilon" in reference:
         reference["norm_epsilon"] = float(reference["norm_epsilon"])  # YAML reads 1e-6 as text
     assert {key: reference[key] for key in compared} == {key: actual.get(key) for key in compared}

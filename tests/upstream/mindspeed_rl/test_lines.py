@@ -17,6 +17,7 @@ from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, tokenize, verifiers
+from stages.engines.mindspeed_rl.engine import notes
 from stages.engines.mindspeed_rl.logs import read_line
 from stages.engines.mindspeed_rl.rehearsal.cpu import environment
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
@@ -41,6 +42,32 @@ standin_train.say(values, 3, 500)
 """
 
 
+PEAK = 1e-5
+SCHEDULERS = {
+    "05a90d7": ("megatron-core_v0.12.1", "core/optimizer_param_scheduler.py"),
+    "667a547": ("megatron-core_v0.8.0", "training/optimizer_param_scheduler.py"),
+}
+"""Version of MindSpeed-RL -> its Megatron and the scheduler's file."""
+WARM = {
+    f"{iterations} {size}": (f"train.num_iterations={iterations}", f"engine.mini_batch_size={size}")
+    for iterations in (1, 2)
+    for size in ("null", 16)
+}
+FALLING = {
+    style: ("train.num_iterations=2", f"train.schedule={style}", "train.final_share=0.1")
+    for style in ("linear", "cosine")
+}
+
+
+def scheduled(version, *overrides):
+    """Return the job of a run of 60 steps."""
+    return job_of(
+        "model=qwen2_5_7b", "layout=dp1_mp4_pp1", f"engine.contract={version}", "train.steps=60",
+        "train.checkpoint_every=60", "train.prompts_per_step=32", "rollout.num_generations=4",
+        f"train.learning_rate={PEAK}", *overrides,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Answers:
     """Answers of one version's functions."""
@@ -53,7 +80,7 @@ class Answers:
 
 
 @pytest.fixture(scope="module")
-def answers(window, tmp_path_factory):
+def answers(window, checkout, tmp_path_factory):
     root = tmp_path_factory.mktemp("lines")
     contract_of = f"engine.contract={window.version}"
     fetched = root / "fetched"
@@ -64,7 +91,14 @@ def answers(window, tmp_path_factory):
     job = job_of(*SEVEN, contract_of, f"tokenize.max_prompt_length={LONGEST}")
     variables = runtime_env(job)["env_vars"]
     standin_line = line_of_standin(WINDOWS[window.version].name)
+    megatron, file = SCHEDULERS[window.version]
+    warm = {name: (*overrides, "train.warmup_steps=6") for name, overrides in WARM.items()}
     request = {
+        "scheduler": str(checkout(megatron) / "megatron" / file),
+        "rates": {
+            name: train_config(scheduled(window.version, *overrides), paths(), resume=False)
+            for name, overrides in (warm | FALLING).items()
+        },
         "kept": {
             "prefix": str(root / "data"),
             "limit": train_config(job, paths(), resume=False)["rl_config"]["max_prompt_length"],
@@ -112,6 +146,23 @@ def test_the_newest_launcher_fails_as_doctor_and_diagnose_report(answers, tmp_pa
 def test_prompts_up_to_the_longest_length_are_retained(answers):
     expected = [length for length in LENGTHS if length <= LONGEST]
     assert answers.by_name["kept"] == [dict.fromkeys(sorted(tokenize.COLUMNS), length) for length in expected]
+
+
+@pytest.mark.parametrize("name", WARM)
+def test_the_rate_rises_over_warmup_steps_updates(answers, name):
+    iterations, size = name.split()
+    rates = answers.by_name["rates"][name]
+    assert len(rates) == 60 * int(iterations) * (1 if size == "null" else 2)
+    assert rates == pytest.approx([PEAK * min(1, update / 6) for update in range(len(rates))])
+
+
+@pytest.mark.parametrize("style", FALLING)
+def test_a_falling_rate_ends_at_the_value_in_the_note(answers, style):
+    job, rates = scheduled(answers.window.version, *FALLING[style]), answers.by_name["rates"][style]
+    last = next(update for update, rate in enumerate(rates) if rate <= PEAK * 0.1 * (1 + 1e-9))
+    assert last / 2 == pytest.approx(job.decay_steps, abs=0.5)
+    assert f"about {job.decay_steps:g} of 60 steps" in " ".join(notes(job))
+    assert all(rate >= PEAK * 0.1 * (1 - 1e-9) for rate in rates)
 
 
 def test_every_template_of_the_checkout_equals_evaluates_prompt(answers, tmp_path):

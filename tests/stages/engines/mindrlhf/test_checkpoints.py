@@ -19,7 +19,6 @@ from stages.engines.mindformers.checkpoints import Moment, moments, newest, prep
 from stages.engines.mindformers.stage import final_checkpoint
 from stages.engines.mindrlhf.files import grpo_config
 from stages.engines.mindrlhf.logs import FINISHED
-from stages.engines.model_directory import add_index, copy_model
 from stages.engines.outside import Rendered, read_start, write_start
 from stages.weights.header import read_header
 from tests.stages.engines.mindrlhf.jobs import job_of, paths
@@ -68,12 +67,6 @@ def test_an_incomplete_checkpoint_is_removed_and_the_previous_checkpoint_is_used
     assert not list(tmp_path.rglob("*-0_10.safetensors"))
 
 
-def test_without_a_complete_checkpoint_the_run_begins(tmp_path):
-    assert prepare_resume(tmp_path, 2) is None
-    save(tmp_path, "train", 0, "0_5")
-    assert prepare_resume(tmp_path, 2) is None
-
-
 def test_the_reference_must_be_of_the_same_moment(tmp_path):
     save_all(tmp_path, "0_5")
     save_all(tmp_path, "0_10", ("train", "optimizer"))  # killed before all ranks had written the reference
@@ -105,6 +98,8 @@ def test_the_copy_next_to_the_scripts_decides_without_grpoflow(tmp_path):
 
     assert decide() == [3, "begins"]
     assert (root / checkpoints.RESUMED).read_text() == "null"
+    save(root, "train", 0, "0_5")
+    assert decide() == [3, "begins"]
     save_all(root, "0_1865")
     save_all(root, "1_0")
     save(root, "train", 0, "1_5")
@@ -150,20 +145,3 @@ def test_a_finished_run_has_the_last_line_and_a_new_checkpoint_of_all_ranks(tmp_
         path.write_bytes(path.read_bytes())
         os.utime(path, (path.stat().st_mtime - 3600,) * 2)
     assert prove() == Moment(1, 8)
-
-
-def test_the_engine_writes_into_a_copy_not_into_the_artifact(tmp_path):
-    source, target = tmp_path / "artifact", tmp_path / "work" / "hf"
-    source.mkdir()
-    save_file({"model.norm.weight": np.ones(3)}, source / "model.safetensors")
-    for name in ("config.json", "param_name_map.json", "manifest.json"):
-        (source / name).write_text("{}")
-    copy_model(source, target)
-    add_index(target)
-    for name in ("param_name_map.json", "config.json"):
-        (target / name).write_text("engine was here")
-    assert (source / "param_name_map.json").read_text() == (source / "config.json").read_text() == "{}"
-    assert (target / "model.safetensors").is_symlink()
-    index = json.loads((target / "model.safetensors.index.json").read_text())
-    assert index["weight_map"] == {"model.norm.weight": "model.safetensors"}
-    assert not (source / "model.safetensors.index.json").exists()

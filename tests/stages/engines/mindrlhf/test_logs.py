@@ -54,49 +54,42 @@ def write(path, lines):
         file.writelines(STAMP + line + "\n" for line in lines)
 
 
+def saved_completions(directory):
+    """Write a file of completions; return the log lines of a step that names it."""
+    saved = directory / "prompt_completions_step_3.json"
+    row = {"question": "q", "answer": "a", "solution": "$1$", "reward": 1.0, "completion_length": 3}
+    saved.write_text(json.dumps([row]))
+    return [*NEW[:2], f"Saved data to {saved}", *NEW[2:]]
+
+
+def written(directory, name="metrics.jsonl"):
+    return [json.loads(line) for line in (directory / name).read_text().splitlines()]
+
+
 def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     output: list[tuple[float, float]] = []
     watcher = Watcher(tmp_path, tmp_path, job, lambda step, total, _: output.append((step, total)))
-    saved = tmp_path / "prompt_completions_step_3.json"
-    row = {"question": "q", "answer": "a", "solution": "$1$", "reward": 1.0, "completion_length": 3}
-    saved.write_text(json.dumps([row]))
-    write(tmp_path / "worker_0.log", [*NEW[:2], f"Saved data to {saved}", *NEW[2:]])
+    write(tmp_path / "worker_0.log", saved_completions(tmp_path))
     write(tmp_path / "worker_7.log", NEW[:1])
     watcher.poll()
     assert output == []  # the last stage has not finished a step
     second = [line.replace("loss: 0.5", "loss: 7.0").replace("loss: 1.5", "loss: 9.0") for line in NEW]
     write(tmp_path / "worker_7.log", second)
     watcher.poll()
-    (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    (row,) = written(tmp_path)
     assert row["loss"] == 8.0 and row["reward"] == 0.5 and output == [(14, 20)]
-    (completion,) = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text().splitlines()]
-    assert completion == {
-        "step": 14, "prompt": "q", "completion": "a", "solution": "1", "reward": 1.0, "length": 3
-    }  # fmt: skip
+    assert written(tmp_path, "completions.jsonl") == [
+        {"step": 14, "prompt": "q", "completion": "a", "solution": "1", "reward": 1.0, "length": 3}
+    ]
 
 
 @pytest.mark.parametrize(("every", "count"), [(7, 1), (5, 0)])
 def test_completions_are_written_in_every_nth_step(tmp_path, every, count):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1", f"train.completions_every={every}")
-    saved = tmp_path / "prompt_completions_step_3.json"
-    row = {"question": "q", "answer": "a", "solution": "$1$", "reward": 1.0, "completion_length": 3}
-    saved.write_text(json.dumps([row]))
-    write(tmp_path / "worker_0.log", [*NEW[:2], f"Saved data to {saved}", *NEW[2:]])  # step 14
+    write(tmp_path / "worker_0.log", saved_completions(tmp_path))  # step 14
     Watcher(tmp_path, tmp_path, job, lambda *_: None).poll()
-    assert len((tmp_path / "completions.jsonl").read_text().splitlines()) == count
-
-
-def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path):
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1")
-    steps = [line for step in (3, 4) for line in [f"epoch: 0, step: {step} start", NEW[-2]]]
-    for attempt, lines in enumerate(([NEW[0], *steps], [NEW[0], *steps[2:]])):
-        logs = tmp_path / str(attempt)
-        logs.mkdir()
-        write(logs / "worker_0.log", lines)
-        Watcher(logs, tmp_path, job, lambda *_: None).poll()
-    result = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert result == [4, 5]
+    assert len(written(tmp_path, "completions.jsonl")) == count
 
 
 def test_a_run_requeued_by_slurm_replaces_the_steps_that_it_repeats(tmp_path):
@@ -119,5 +112,5 @@ def test_a_run_requeued_by_slurm_replaces_the_steps_that_it_repeats(tmp_path):
     watcher.poll()
     write(tmp_path / "worker_7.log", lines([4], "5")[1:])
     watcher.poll()
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.0), (2, 2.0), (3, 4.0), (4, 4.0), (5, 5.0)]
+    rows = [(row["step"], row["loss"]) for row in written(tmp_path)]
+    assert rows == [(1, 2.0), (2, 2.0), (3, 4.0), (4, 4.0), (5, 5.0)]

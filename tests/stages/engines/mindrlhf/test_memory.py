@@ -63,31 +63,15 @@ def test_resharding_holds_the_weights_of_all_roles_unless_it_is_done_on_the_host
     assert roles("engine.reshard_mem_opt_level=1")["reshard"].low == 0
 
 
-def exact(job):
-    """Bytes of weights, gradients and optimizer of each pipeline stage, as the estimate tells them."""
-    result = []
-    for stage in train_stages(job):
+@pytest.mark.parametrize("file", STARTED, ids=lambda file: file.stem)
+def test_exact_terms_equal_the_bytes_of_mindspores_layouts(file):
+    """Every layout that MindSpore wrote, in full width: weights, gradients alike, two float32 moments."""
+    model, layout, stages = golden.load(file)
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    job = replace(job, model=model, layout=replace(job.layout, train=layout))
+    item = {"float32": 4, "bfloat16": 2, "float16": 2}[model.param_init_type]
+    for stage, count in zip(train_stages(job), golden.held(model, stages), strict=True):
         named = {term.name: term for term in stage}
         sizes = [named[name] for name in ("weights", "gradients", "optimizer")]
         assert all(term.low == term.high and term.exact for term in sizes)
-        result.append(tuple(term.low for term in sizes))
-    return result
-
-
-def job_with(model, layout):
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    return replace(job, model=model, layout=replace(job.layout, train=layout))
-
-
-def expected(count, item):
-    """Weights as stored, gradients as the weights, two float32 moments."""
-    return item * count, item * count, 2 * 4 * count
-
-
-@pytest.mark.parametrize("file", STARTED, ids=lambda file: file.stem)
-def test_exact_terms_equal_the_bytes_of_mindspores_layouts(file):
-    """Every layout that MindSpore wrote, in full width, each pipeline stage of it."""
-    model, layout, stages = golden.load(file)
-    item = {"float32": 4, "bfloat16": 2, "float16": 2}[model.param_init_type]
-    counted = [expected(count, item) for count in golden.held(model, stages)]
-    assert exact(job_with(model, layout)) == counted
+        assert [term.low for term in sizes] == [item * count, item * count, 2 * 4 * count]

@@ -1,47 +1,57 @@
-"""Rendered files and arguments of both versions; tests/upstream/mindrlhf reads them with its classes."""
+"""Arguments of both versions, and notes and numbers that follow from a run's configuration."""
 
 import pytest
 
-from stages.engines.mindrlhf.files import all_configs
+from stages.engines.mindrlhf.files import grpo_config
+from stages.engines.mindrlhf.notes import notes
 from stages.engines.mindrlhf.stage import arguments
-from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 
-
-def check_samples(grpo, pp):
-    """Completions fill whole batches, and the longest fits; counted from the files alone."""
-    rl, actor, infer, ref = (grpo[f"{name}_config"] for name in ("rl", "actor", "generate", "ref"))
-    degrees = actor["parallel_config"]
-    samples = rl["num_rollouts"] * rl["chunk_size"] * infer["parallel_config"]["data_parallel"]
-    packs = samples * rl["num_generations"] / rl["pack_num"]
-    update = rl["batch_size"] * degrees["data_parallel"] * (degrees["micro_batch_num"] if pp > 1 else 1)
-    assert packs >= update and packs % update == 0
-    assert packs % (ref["ref_model_batch_size"] * ref["parallel_config"]["data_parallel"]) == 0
-    assert packs % (rl["batch_size"] * degrees["data_parallel"]) == 0
-    longest = infer["max_prompt_length"] + infer["sampling_config"]["max_tokens"]
-    assert rl["pack_num"] * (longest + 1) <= rl["seq_length"] <= infer["max_model_len"]
-    if "qwen" in rl["model_name"]:
-        assert rl["seq_length"] >= 2048  # transformer.py:1261
+SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+MICRO = "layout.train.micro_batch_num=4"
+OLDER = f"engine.contract=0cd087455 {MICRO}"
 
 
 @pytest.mark.parametrize("contract", ["0cd087455", "e8a8fc1"])
 def test_arguments_are_those_of_the_version(contract):
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"engine.contract={contract}")
+    job = job_of(*SEVEN, f"engine.contract={contract}")
     main = (DATA / "mindrlhf_standin" / contract / "examples/grpo/qwen_grpo_tutorial/main.py").read_text()
     for argument in arguments(job, paths(job), resume=True):
         assert f'"{argument.partition("=")[0]}"' in main
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides"),
+    ("note", "noted", "silent"),
     [
-        ("7b_8cards", ["model=qwen2_5_7b", "layout=dp1_mp4_pp2"]),
-        ("7b_2cards", ["model=qwen2_5_7b", "layout=dp1_mp2_pp1"]),
-        ("32b_32cards", ["model=qwen2_5_32b", "layout=dp1_mp8_pp4", "layout.train.recompute=true"]),
+        (
+            "completions of a prompt only 2 differ",
+            "engine.use_vllm=0",
+            "engine.use_vllm=0 layout=dp8_mp1_pp1",
+        ),
+        ("micro_batch_num=4", f"layout=dp2_mp4_pp1 {MICRO}", f"layout=dp1_mp4_pp2 {MICRO}"),
+        ("is the padding id", "model.variant=base", "model.variant=instruct"),
+        ("rollout.temperature=0.7", "rollout.temperature=0.7", "rollout.temperature=1.0"),
+        ("without ratio and clipping", OLDER, f"{OLDER} train.num_iterations=2"),
+        ("without ratio and clipping", OLDER, f"{OLDER} train.prompts_per_step=2 rollout.num_generations=2"),
+        ("without ratio and clipping", OLDER, MICRO),
     ],
 )
-def test_rendered_files_equal_the_golden_ones(name, overrides):
-    job = job_of(*overrides)
-    for file, values in all_configs(job, paths(job), resume=False).items():
-        golden = DATA / "mindrlhf_golden" / name / file
-        assert dump(values) == golden.read_text(), f"{golden} differs; is the change meant?"
+def test_settings_without_the_expected_effect_are_noted(note, noted, silent):
+    for overrides, expected in ((noted, True), (silent, False)):
+        job = job_of(SEVEN[0], *(() if "layout=" in overrides else SEVEN[1:]), *overrides.split())
+        assert any(note in text for text in notes(job)) is expected, overrides
+
+
+def test_a_row_holds_all_samples_of_a_pack_and_has_the_shortest_length_at_least():
+    assert job_of(*SEVEN).seq_length == job_of(*SEVEN, "engine.pack_num=1").max_model_len == 2048
+    four = job_of(*SEVEN, "engine.pack_num=4")
+    assert four.sample_length == 1025 and four.seq_length == 4224  # 4 x 1025, up to 33 x 128
+
+
+def test_resharding_by_numbering_is_rendered_and_limits_layouts_only_if_enabled():
+    for overrides, enabled in (
+        (("layout=dp4_mp2_pp1", "layout.generate.model_parallel=4"), False),
+        ((SEVEN[1], "engine.enable_reshard_optimizer=true"), True),
+    ):
+        job = job_of(SEVEN[0], *overrides)
+        assert grpo_config(job, paths(job), False)["rl_config"]["enable_reshard_optimizer"] is enabled

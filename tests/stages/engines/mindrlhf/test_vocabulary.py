@@ -34,11 +34,8 @@ def test_the_tokenizer_follows_from_the_configuration(model, tokenizer):
 
 
 def test_the_tokenizer_follows_from_a_local_directory(tmp_path):
-    model = {
-        "family": "qwen2",
-        "source": "local",
-        "path": with_tokens(tmp_path, endoftext=151643, im_end=151645),
-    }
+    path = with_tokens(tmp_path, endoftext=151643, im_end=151645)
+    model = {"family": "qwen2", "source": "local", "path": path}
     assert tokenizer_of(model) == "qwen" and has_endoftext(model)
     with_tokens(tmp_path, endoftext=0, im_end=2)
     assert tokenizer_of(model) == "file" and has_endoftext(model)

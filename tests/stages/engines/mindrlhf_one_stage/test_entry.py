@@ -42,16 +42,11 @@ def checkout(root):
 def start(root, values):
     file = root / "values.json"
     file.write_text(json.dumps(values))
-    line = [
-        sys.executable,
-        entry.__file__,
-        str(root / "examples/script.py"),
-        str(file),
-        "--use_parallel",
-        "True",
-    ]
+    program = [sys.executable, entry.__file__, str(root / "examples/script.py"), str(file)]
     env = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [*program, "--use_parallel", "True"], env=env, capture_output=True, text=True, timeout=60
+    )
 
 
 def test_the_script_runs_as_itself_with_our_values(tmp_path):

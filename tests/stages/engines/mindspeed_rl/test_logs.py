@@ -48,13 +48,9 @@ def test_a_line_of_the_earlier_version_has_rewards_and_scores():
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "sync start grpo training at iteration: 0/500 ...",
-        "checkpoint saved at iteration: 3 / 500",
-        "reiteration: 3 / 500 | grpo/score/mean : 1.0 |",
-        "",
-    ],
-)
+    ["sync start grpo training at iteration: 0/500 ...", "checkpoint saved at iteration: 3 / 500",
+     "reiteration: 3 / 500 | grpo/score/mean : 1.0 |", ""],
+)  # fmt: skip
 def test_further_lines_are_no_iterations(line):
     assert read_line(line, cards=1) is None
 
@@ -81,10 +77,9 @@ def samples(lines):
 
 
 def test_a_sample_is_question_answer_and_label():
-    lines = sample_lines(7, "system\nWhat is\n\n1 + 1?", "<think>2</think>\n\\boxed{2}", "2")
-    assert samples(lines) == [
-        {"prompt": "system\nWhat is\n\n1 + 1?", "completion": "<think>2</think>\n\\boxed{2}", "solution": "2"}
-    ]
+    question, answer = "system\nWhat is\n\n1 + 1?", "<think>2</think>\n\\boxed{2}"
+    lines = sample_lines(7, question, answer, "2")
+    assert samples(lines) == [{"prompt": question, "completion": answer, "solution": "2"}]
 
 
 def test_mixed_lines_of_two_processes_are_separated():

@@ -28,23 +28,13 @@ RANKS = ("mp_rank_00", "mp_rank_01")
 @pytest.fixture(scope="module")
 def config():
     overrides = [
-        "engine=mindspeed_rl",
-        f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}",
-        f"engine.mindspeed_llm_home={HOME / 'llm'}",
-        "layout=dp1_mp2_pp1",
-        "train.steps=4",
-        "train.checkpoint_every=2",
-        "train.prompts_per_step=4",
-        "train.keep_checkpoints=1",
-        "rollout.max_tokens=16",
-        "tokenize.max_prompt_length=200",
-        "tokenize.sft_length=400",
-        "model.max_position_embeddings=1024",
-        "dataset.train_rows=24",
-        "dataset.test_rows=8",
-        "engine.micro_batch_size=1",
-        *WEIGHTS,
-    ]
+        "engine=mindspeed_rl", f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}",
+        f"engine.mindspeed_llm_home={HOME / 'llm'}", "layout=dp1_mp2_pp1", "train.steps=4",
+        "train.checkpoint_every=2", "train.prompts_per_step=4", "train.keep_checkpoints=1",
+        "rollout.max_tokens=16", "tokenize.max_prompt_length=200", "tokenize.sft_length=400",
+        "model.max_position_embeddings=1024", "dataset.train_rows=24", "dataset.test_rows=8",
+        "engine.micro_batch_size=1", *WEIGHTS,
+    ]  # fmt: skip
     return load(overrides).plain()
 
 
@@ -56,27 +46,41 @@ def model(config, tmp_path_factory):
     return root / "hf"
 
 
-def context(config, tmp_path, stage, **inputs):
-    work, output = tmp_path / "work", tmp_path / "output"
-    work.mkdir(exist_ok=True)
-    output.mkdir(exist_ok=True)
-    return Context(stage, config, inputs, output, work, tmp_path / "progress.jsonl")
+def context(config, root, stage, **inputs):
+    for name in ("work", "output"):
+        (root / name).mkdir(exist_ok=True)
+    return Context(stage, config, inputs, root / "output", root / "work", root / "progress.jsonl")
 
 
-def record(work):
-    content: dict[str, Any] = json.loads((work / START_FILE).read_text())
+def start_record(made):
+    content: dict[str, Any] = json.loads((made.work / START_FILE).read_text())
     return content
 
 
-def launch(work, logs, lines):
+def result_of(made):
+    return json.loads((made.output / "result.json").read_text())
+
+
+def rows(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def write_rows(file, listed):
+    file.write_text("".join(json.dumps(row) + "\n" for row in listed))
+
+
+def write_data(stem, count):
+    for file in tokenize.data_files(stem):
+        write_index(file.with_suffix(""), [[1]] * count)
+
+
+def launch(made, lines):
     """Add what the pipeline records when it launches, and a driver's log."""
+    logs = made.work.parent / "logs"
     logs.mkdir(exist_ok=True)
     (logs / "worker_0.log").write_text("".join(f"{line}\n" for line in lines))
-    (work / START_FILE).write_text(json.dumps({**record(work), "logs": str(logs)}))
-
-
-def log_lines(last):
-    return [iteration_line(step, 4) for step in range(1, last + 1)]
+    (made.work / START_FILE).write_text(json.dumps({**start_record(made), "logs": str(logs)}))
+    return logs
 
 
 @pytest.fixture
@@ -85,8 +89,7 @@ def trained(config, model, tmp_path):
     weights, data = tmp_path / "convert", tmp_path / "tokenize"
     save_checkpoint(weights / "mcore", 1, RANKS, optimizer=False)
     data.mkdir()
-    for file in tokenize.data_files(data / "data"):
-        write_index(file.with_suffix(""), [[1, 2], [3]])
+    write_data(data / "data", 2)
     made = context(config, tmp_path, "grpo", weights=weights, tokenize=data, fetch=model)
     train.prepare(made)
     return made
@@ -98,49 +101,44 @@ def test_a_killed_run_resumes_from_its_last_complete_checkpoint(trained):
     save_checkpoint(root, 4, RANKS[:1], tracker=False)  # the kill came while it was written
     train.prepare(trained)
     values = yaml.safe_load((trained.work / "configs/train.yaml").read_text())
-    assert record(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
+    assert start_record(trained)["resumed"] == 2 and not (root / "iter_0000004").exists()
     assert values["actor_config"]["load"] == str(root) and values["actor_config"]["finetune"] is False
     original = values["rl_config"]["integrated_mode_config"]["ref_model_load_path"]
     assert original == str(trained.work / "models/mcore")
 
 
-def test_a_run_that_was_killed_after_its_end_is_not_repeated(trained, tmp_path):
-    root, metrics = trained.work / "checkpoints", trained.work / "metrics.jsonl"
+def test_a_run_that_was_killed_after_its_end_is_not_repeated(trained):
+    root = trained.work / "checkpoints"
     for iteration in (2, 4):
         save_checkpoint(root, iteration, RANKS)
     train.prepare(trained)  # the last iteration's line was never read: it is trained again
-    assert record(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
+    assert start_record(trained)["resumed"] == 2 and not (root / "iter_0000004").exists()
     save_checkpoint(root, 4, RANKS)
-    metrics.write_text('{"step": 4, "time_s": 1.0, "reward": 0.5}\n')
+    write_rows(trained.work / "metrics.jsonl", [{"step": 4, "time_s": 1.0, "reward": 0.5}])
     train.prepare(trained)
-    assert record(trained.work)["resumed"] == 4
-    launch(trained.work, tmp_path / "logs", ["after grpo training is done"])
+    assert start_record(trained)["resumed"] == 4
+    launch(trained, ["after grpo training is done"])
     train.collect(trained)
-    assert json.loads((trained.output / "result.json").read_text())["resumed_from"] == 4
+    assert result_of(trained)["resumed_from"] == 4
 
 
 def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
-    lines = [
-        line
-        for step in range(1, 5)
-        for line in (*sample_lines(9, "1+1", f"is {step}", "2"), iteration_line(step, 4))
-    ]
-    launch(trained.work, tmp_path / "logs", lines)
+    steps = [[*sample_lines(9, "1+1", f"is {step}", "2"), iteration_line(step, 4)] for step in range(1, 5)]
+    logs = launch(trained, [line for lines in steps for line in lines])
     shown: list[tuple[float, float, str]] = []
-    watch = train.watch(trained.config, tmp_path / "logs", trained.work, lambda *words: shown.append(words))
+    watch = train.watch(trained.config, logs, trained.work, lambda *words: shown.append(words))
     for iteration in (2, 4):
         save_checkpoint(trained.work / "checkpoints", iteration, RANKS)
     watch.poll(ended=True)
     assert [words[:2] for words in shown] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert sorted(path.name for path in (trained.work / "checkpoints").glob("iter_*")) == ["iter_0000004"]
     train.collect(trained)
-    home = trained.output
-    result = json.loads((home / "result.json").read_text())
+    home, result = trained.output, result_of(trained)
     assert (result["steps"], result["final_reward"], result["checkpoint"]) == (4, 0.4, "iter_0000004")
-    rows = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2, 3, 4] and rows[0]["tokens_per_s"] == 16.0
-    drawn = [json.loads(line) for line in (home / "completions.jsonl").read_text().splitlines()]
-    assert drawn[3] == {"step": 4, "prompt": "1+1", "completion": "is 4", "solution": "2"}
+    metrics = rows(home / "metrics.jsonl")
+    assert [row["step"] for row in metrics] == [1, 2, 3, 4] and metrics[0]["tokens_per_s"] == 16.0
+    expected = {"step": 4, "prompt": "1+1", "completion": "is 4", "solution": "2"}
+    assert rows(home / "completions.jsonl")[3] == expected
     assert (home / "mcore" / TRACKER).read_text() == "4"
     names = {path.name for path in (home / "mcore").rglob("*.pt")}
     assert names == {"model_optim_rng.pt"}  # the optimizer stays behind
@@ -158,16 +156,15 @@ def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
         ("half a checkpoint", r"is no complete checkpoint: mp_rank_01/model_optim_rng\.pt is missing"),
     ],
 )
-def test_exit_code_0_is_no_sufficient_proof(trained, tmp_path, case, message):
-    steps = {"no log": 0, "early": 3}.get(case, 4)
-    launch(trained.work, tmp_path / "logs", log_lines(steps))
+def test_exit_code_0_is_no_sufficient_proof(trained, case, message):
+    lines = [iteration_line(step, 4) for step in range(1, {"no log": 0, "early": 3}.get(case, 4) + 1)]
     root = trained.work / "checkpoints"
     save_checkpoint(root, 2, RANKS)
     if case != "no checkpoint":
         save_checkpoint(root, 4, RANKS[:1] if case == "half a checkpoint" else RANKS)
     if case == "old checkpoint":
         write_start(trained.work, Rendered(Start((), 0, None, {}, (), (), (), "")), root, resumed=None)
-        launch(trained.work, tmp_path / "logs", log_lines(steps))
+    launch(trained, lines)
     with pytest.raises(InputError, match=message):
         train.collect(trained)
 
@@ -181,16 +178,15 @@ def test_convert_artifact_does_not_change_without_its_version(config, model, tmp
         convert.collect(made)
     save_checkpoint(made.work / "mcore", 1, RANKS, optimizer=False)
     convert.collect(made)
-    assert json.loads((made.output / "result.json").read_text())["tensor_model_parallel_size"] == 2
+    assert result_of(made)["tensor_model_parallel_size"] == 2
     assert (made.output / "mcore" / TRACKER).read_text() == "1"
     check("mindspeed_rl_convert/collect", made.output, tmp_path)
 
 
 @pytest.fixture
 def exported(config, model, tmp_path):
-    grpo = tmp_path / "grpo"
-    save_checkpoint(grpo / "mcore", 4, RANKS, optimizer=False)
-    made = context(config, tmp_path, "export", grpo=grpo, fetch=model)
+    save_checkpoint(tmp_path / "grpo" / "mcore", 4, RANKS, optimizer=False)
+    made = context(config, tmp_path, "export", grpo=tmp_path / "grpo", fetch=model)
     export.prepare(made)
     return made
 
@@ -223,8 +219,7 @@ def test_export_artifact_does_not_change_without_its_version(exported, model, di
     ],
 )
 def test_a_damaged_result_is_refused(exported, model, damage, message):
-    tensors = load_file(model / "model.safetensors")
-    name = "model.layers.0.mlp.up_proj.weight"
+    tensors, name = load_file(model / "model.safetensors"), "model.layers.0.mlp.up_proj.weight"
     if damage == "missing":
         del tensors[name]
     elif damage == "shape":
@@ -241,46 +236,42 @@ def test_a_damaged_result_is_refused(exported, model, damage, message):
 
 @pytest.fixture
 def questions(tmp_path):
+    """Write rows; the fourth prompt is beyond max_prompt_length."""
     directory = tmp_path / "fetch_dataset"
     directory.mkdir()
     for split, count in (("train", 30), ("test", 10)):
-        rows = [
-            {"question": f"{number} + 1 =", "answer": f"Add.\n#### {number + 1}"} for number in range(count)
-        ]
-        rows[3]["question"] *= 60  # beyond max_prompt_length
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (directory / f"{split}.jsonl").write_text(text)
+        listed = [{"question": f"{n} + 1 =", "answer": f"Add.\n#### {n + 1}"} for n in range(count)]
+        listed[3]["question"] *= 60
+        write_rows(directory / f"{split}.jsonl", listed)
     return directory
 
 
-def asking(config, **engine):
-    """The configuration for `questions`."""
+def tokenizing(config, root, max_bad_share=0.2, **inputs):
+    """Return the context of tokenize for `questions`."""
     columns = {"columns": {"prompt": "question", "answer": "answer"}, "train_rows": None}
-    dataset = {**config["dataset"], **columns, "solution": "after_marker", "max_bad_share": 0.2}
-    return {**config, "dataset": dataset, "engine": {**config["engine"], **engine}}
+    dataset = {**columns, "solution": "after_marker", "max_bad_share": max_bad_share}
+    return context({**config, "dataset": {**config["dataset"], **dataset}}, root, "tokenize", **inputs)
 
 
 def test_tokenize_artifact_does_not_change_without_its_version(config, model, questions, tmp_path):
-    made = context(asking(config), tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    made = tokenizing(config, tmp_path, fetch=model, fetch_dataset=questions)
     tokenize.prepare(made)
     check("mindspeed_rl_tokenize/prepare", made.work, tmp_path, model)
-    rows = json.loads((made.work / "train.json").read_text())
-    assert len(rows) == 29 and rows[0] == {"problem": "0 + 1 =", "answer": "1"}
-    assert all(len(row["problem"]) < 20 for row in rows)
+    listed = json.loads((made.work / "train.json").read_text())
+    assert len(listed) == 29 and listed[0] == {"problem": "0 + 1 =", "answer": "1"}
+    assert all(len(row["problem"]) < 20 for row in listed)
     values = yaml.safe_load((made.work / "configs/train.yaml").read_text())
     assert values["map_keys"] == {"prompt": "problem", "query": "", "response": "answer", "system": ""}
     assert values["input"] == str(made.work / "train.json")
     assert Path(values["output_prefix"]).parent.is_dir()  # upstream asks for it
-    for file in tokenize.data_files(made.work / "out/data"):
-        write_index(file.with_suffix(""), [[1]] * 28)
+    write_data(made.work / "out/data", 28)
     with pytest.raises(InputError, match="must hold the 29 rows that were given"):
         tokenize.collect(made)
     shutil.rmtree(made.output)
     made.output.mkdir()
-    for file in tokenize.data_files(made.work / "out/data"):
-        write_index(file.with_suffix(""), [[1]] * 29)
+    write_data(made.work / "out/data", 29)
     tokenize.collect(made)
-    result = json.loads((made.output / "result.json").read_text())
+    result = result_of(made)
     assert result["train"] == {"rows": 29, "left_out": 1, "prefix": "data"}
     check("mindspeed_rl_tokenize/collect", made.output, tmp_path)
     sample = result["files"]["test"]["samples"][0]
@@ -288,15 +279,13 @@ def test_tokenize_artifact_does_not_change_without_its_version(config, model, qu
 
 
 def test_rows_left_out_count_as_bad_and_answers_are_of_any_length(config, model, questions, tmp_path):
-    values = asking(config)
-    strict = {**values, "dataset": {**values["dataset"], "max_bad_share": 0.0}}
+    inputs = {"fetch": model, "fetch_dataset": questions}
     (tmp_path / "strict").mkdir()
-    made = context(strict, tmp_path / "strict", "tokenize", fetch=model, fetch_dataset=questions)
     with pytest.raises(InputError, match=r"train\.jsonl:4: the prompt of 'question' .*1 of 30 rows"):
-        tokenize.prepare(made)
-    rows = [json.loads(line) for line in (questions / "train.jsonl").open()]
-    rows[5]["answer"] = "#### " + "9" * 5000
-    (questions / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made = context(values, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+        tokenize.prepare(tokenizing(config, tmp_path / "strict", max_bad_share=0.0, **inputs))
+    listed = rows(questions / "train.jsonl")
+    listed[5]["answer"] = "#### " + "9" * 5000
+    write_rows(questions / "train.jsonl", listed)
+    made = tokenizing(config, tmp_path, **inputs)
     tokenize.prepare(made)
     assert json.loads((made.work / "train.json").read_text())[4]["answer"] == "9" * 5000

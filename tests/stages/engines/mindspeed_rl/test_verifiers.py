@@ -1,7 +1,6 @@
 """Template x verifier: every pair of the contract, against what was read in the verifiers' code."""
 
 import dataclasses
-import functools
 
 import pytest
 
@@ -17,24 +16,18 @@ EARNED = {
 }
 
 
-@functools.cache
-def engine():
-    return job_of(*SEVEN).engine
-
-
 def warnings(*names, **changes):
     """Return the warnings about these verifiers, each with weight 1; without names, about the recipe's."""
     if names:
         changes = {"verifier_function": names, "verifier_weight": (1.0,) * len(names), **changes}
-    return [str(problem) for problem in verifiers.warnings(dataclasses.replace(engine(), **changes))]
-
-
-def test_every_template_of_the_contract_is_judged():
-    assert EARNED.keys() == set(verifiers.prompt_types(None))
+    return [
+        str(problem) for problem in verifiers.warnings(dataclasses.replace(job_of(*SEVEN).engine, **changes))
+    ]
 
 
 @pytest.mark.parametrize("prompt_type", EARNED)
 def test_verifiers_that_each_template_allows(prompt_type):
+    assert EARNED.keys() == set(verifiers.prompt_types(None))
     for name in verifiers.NEEDS:
         is_unearnable = any("can't be earned" in text for text in warnings(name, prompt_type=prompt_type))
         assert is_unearnable is (name not in EARNED[prompt_type]), name
@@ -44,9 +37,6 @@ def test_rewards_that_ignore_the_answer_are_reported():
     assert warnings() == []
     assert len(warnings("format", "step")) == 1
     assert warnings("format", "base_acc") == []
-
-
-def test_a_verifier_without_weight_is_not_judged():
     assert warnings("base_acc", "acc_for_dapo", verifier_weight=(1.0, 0.0)) == []
 
 

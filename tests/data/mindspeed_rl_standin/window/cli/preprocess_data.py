@@ -1,19 +1,9 @@
 import sys
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(HOME), str(HOME.parent)]
+sys.path.insert(0, str(Path(__file__).absolute().parents[2]))
 
-import hydra  # noqa: E402
-from standin_data import preprocess  # noqa: E402
-
-NAME = sys.argv.pop(1)
-
-
-@hydra.main(config_path="../configs/datasets", config_name=NAME)
-def main(config):
-    preprocess(config, HOME, head=False)
-
+from standin_data import start
 
 if __name__ == "__main__":
-    main()
+    start(Path(__file__).absolute().parents[1], sys.argv.pop(1))

@@ -1,4 +1,4 @@
-"""What a rehearsal reads out of what a run left."""
+"""Proofs of a rehearsal, from the files of a run."""
 
 import json
 
@@ -13,7 +13,8 @@ from stages.weights.names import name_map
 from tests.stages.weights.checkpoints import make_model
 
 GOOD = {"reward_min": 0.0, "reward_max": 1.0, "loss": 0.5, "grad_norm": 0.1}
-SAME = {**GOOD, "reward_max": 0.0}
+SILENT = {key: value for key, value in GOOD.items() if key != "grad_norm"}
+"""A step of 0cd087455."""
 
 
 def _grpo(directory, *steps, completion="a \\boxed{1}"):
@@ -24,26 +25,19 @@ def _grpo(directory, *steps, completion="a \\boxed{1}"):
     return directory
 
 
-def _states(listed):
-    return {proof.what: proof.state for proof in listed}
-
-
 @pytest.mark.parametrize(
-    ("step", "what"),
+    ("first", "second", "loss", "norm"),
     [
-        ({**GOOD, "loss": float("nan")}, "loss finite"),
-        ({**GOOD, "grad_norm": 0.0}, "gradient norm above 0"),
-        ({**GOOD, "grad_norm": float("inf")}, "gradient norm above 0"),
+        (GOOD, {**GOOD, "loss": float("nan")}, "failed", "proven"),
+        (GOOD, {**GOOD, "grad_norm": 0.0}, "proven", "failed"),
+        (GOOD, {**GOOD, "grad_norm": float("inf")}, "proven", "failed"),
+        (SILENT, SILENT, "proven", "unproven"),
     ],
 )
-def test_a_bad_step_fails_the_proof(tmp_path, step, what):
-    assert _states(proofs.training_proofs(_grpo(tmp_path, GOOD, step), 3, ""))[what] == "failed"
-
-
-def test_gradients_that_are_not_logged_are_unproven(tmp_path):
-    silent = {key: value for key, value in GOOD.items() if key != "grad_norm"}
-    result = _states(proofs.training_proofs(_grpo(tmp_path, silent, silent), 3, ""))
-    assert result["gradient norm above 0"] == "unproven" and result["loss finite"] == "proven"
+def test_every_step_needs_a_loss_and_a_gradient(tmp_path, first, second, loss, norm):
+    listed = proofs.training_proofs(_grpo(tmp_path, first, second), 3, "")
+    states = {proof.what: proof.state for proof in listed}
+    assert (states["loss finite"], states["gradient norm above 0"]) == (loss, norm)
 
 
 @pytest.mark.parametrize(
@@ -59,47 +53,37 @@ SHAPE = make_model(
     hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, intermediate_size=16,
     vocab_size=32,
 )  # fmt: skip
-PREFIX = "grpo_model_train.policy_model.model."
+PREFIX = "grpo_model_train.policy_model."
 
 
-def _exported(directory, change):
-    """An export by torch's own rounding to bfloat16, changed, compared with its checkpoint."""
+@pytest.mark.parametrize("damage", ["none", "another value", "missing"])
+def test_an_export_is_the_trained_weights_rounded_once(tmp_path, damage):
+    """The export is torch's own rounding to bfloat16."""
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
     random = torch.Generator().manual_seed(0)
-    shapes = parameter_shapes(SHAPE)
+    shapes, names = parameter_shapes(SHAPE), name_map(SHAPE)
     trained = {name: torch.randn(shape, generator=random) for name, shape in shapes.items()}
-    names = name_map(SHAPE)
     exported = {names[name][0]: value.to(torch.bfloat16) for name, value in trained.items()}
-    checkpoint = directory / "policy_model_rank_0-1_3.safetensors"
-    remaining = {"grpo_model_train.policy_model.kl_loss": torch.zeros(())}
-    save_file({**{PREFIX + name: value for name, value in trained.items()}, **remaining}, checkpoint)
-    for name in ("start", "hf"):
-        (directory / name).mkdir()
-    save_file(exported, directory / "start" / "model.safetensors")
-    change(exported)
-    save_file(exported, directory / "hf" / "model.safetensors")
-    result = proofs.export_proofs(checkpoint, directory / "hf", directory / "start", SHAPE)
-    return {proof.what: proof for proof in result}
-
-
-def test_an_export_is_the_trained_weights_rounded_once(tmp_path):
-    assert {proof.state for proof in _exported(tmp_path, lambda tensors: None).values()} == {"proven"}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda tensors: tensors["model.norm.weight"].add_(0.125),
-        lambda tensors: tensors.pop("model.norm.weight"),
-    ],
-    ids=["another value", "missing"],
-)
-def test_an_exported_tensor_that_differs_from_the_trained_tensor_is_named(tmp_path, change):
-    proof = _exported(tmp_path, change)["exported bit for bit"]
-    assert proof.state == "failed"
-    assert "model.norm.weight" in proof.told
+    checkpoint = tmp_path / "policy_model_rank_0-1_3.safetensors"
+    saved = {f"{PREFIX}model.{name}": value for name, value in trained.items()}
+    save_file({**saved, f"{PREFIX}kl_loss": torch.zeros(())}, checkpoint)
+    for directory in ("start", "hf"):
+        (tmp_path / directory).mkdir()
+    save_file(exported, tmp_path / "start" / "model.safetensors")
+    if damage == "another value":
+        exported["model.norm.weight"].add_(0.125)
+    elif damage == "missing":
+        del exported["model.norm.weight"]
+    save_file(exported, tmp_path / "hf" / "model.safetensors")
+    result = proofs.export_proofs(checkpoint, tmp_path / "hf", tmp_path / "start", SHAPE)
+    by_name = {proof.what: proof for proof in result}
+    if damage == "none":
+        assert {proof.state for proof in by_name.values()} == {"proven"}
+    else:
+        assert by_name["exported bit for bit"].state == "failed"
+        assert "model.norm.weight" in by_name["exported bit for bit"].told
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 
 from pipeline.config.load import load
 from stages.engines.mindrlhf import rules
-from stages.engines.mindrlhf.files import CONFIG, all_configs, grpo_config
+from stages.engines.mindrlhf.files import CONFIG, all_configs
 from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.rehearsal import shrink
-from tests.stages.engines.rendered import flat
+from stages.engines.upstream import leaves
 
 ROOT = Path("/run")
 PATHS = Paths(ROOT, ROOT / "data", ROOT / "hf", ROOT / "hf", ROOT / "hf", ROOT / "hf")
@@ -24,6 +24,10 @@ RECIPES = {
         "engine.max_num_seqs=4096",
     ],
     "older": ["experiment=mindrlhf_7b", "dataset.path=/data", "model.path=/hf", "engine.contract=0cd087455"],
+    "packed": [
+        "engine=mindrlhf", "model=qwen2_5_7b", "model.path=/hf", "dataset=gsm8k", "dataset.path=/data",
+        "engine.pack_num=16", "train.prompts_per_step=32", "engine.seq_length=16512",
+    ],
 }  # fmt: skip
 DEGREES = ["data_parallel", "model_parallel", "pipeline_stage", "context_parallel", "micro_batch_num"]
 RENDERED = {  # keys of grpo_config.yaml that may differ: sizes, and what follows from whole weights
@@ -43,47 +47,36 @@ MODEL_SIZES = {
 }  # fmt: skip
 
 
-def _plain(name):
-    return load(RECIPES[name]).plain()
-
-
 def _small(name, workers=1):
-    return shrink.shrink(_plain(name), workers, Path("/small"), Path("/script.json"))
+    return shrink.shrink(load(RECIPES[name]).plain(), workers, Path("/small"), Path("/script.json"))
 
 
-def _job(values):
-    names = ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed")
-    return Job.from_config({name: values[name] for name in names})
+def _configs(values, resume):
+    files = all_configs(Job.from_config(values), PATHS, resume)
+    shown = {file: content if file == CONFIG else content["model"] for file, content in files.items()}
+    return {file: dict(leaves(content)) for file, content in shown.items()}
 
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("resume", [False, True])
 def test_only_rendered_sizes_change(name, resume):
-    original = flat(grpo_config(_job(_plain(name)), PATHS, resume))
-    small = flat(grpo_config(_job(_small(name)), PATHS, resume))
-    assert original.keys() == small.keys()
-    different = {key for key in original if original[key] != small[key]}
-    assert different <= RENDERED
-    assert different  # it did shrink
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_models_files_differ_in_size_only(name):
-    original = all_configs(_job(_plain(name)), PATHS, resume=False)
-    small = all_configs(_job(_small(name)), PATHS, resume=False)
-    for file in original.keys() - {CONFIG}:
-        left, right = flat(original[file]["model"]), flat(small[file]["model"])
-        different = {key.rpartition(".")[2] for key in left if left[key] != right[key]}
-        assert left.keys() == right.keys()
-        assert different <= MODEL_SIZES
-        assert {"hidden_size", "num_layers"} <= different
+    original, small = (_configs(values, resume) for values in (load(RECIPES[name]).plain(), _small(name)))
+    for file, before in original.items():
+        after = small[file]
+        assert before.keys() == after.keys()
+        different = {key for key in before if before[key] != after[key]}
+        if file == CONFIG:
+            assert different and different <= RENDERED
+        else:
+            sizes = {key.rpartition(".")[2] for key in different}
+            assert {"hidden_size", "num_layers"} <= sizes <= MODEL_SIZES
 
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name, workers):
     small = _small(name, workers)
-    job = _job(small)
+    job = Job.from_config(small)
     assert [str(problem) for problem in rules.RULES.check(job)] == []
     assert job.rollout.num_generations >= 2  # else nothing to compare with
     assert small["dataset"]["train_rows"] == shrink.STEPS * small["train"]["prompts_per_step"]
@@ -91,13 +84,10 @@ def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name, workers):
 
 
 def test_rows_grow_if_many_samples_share_a_row():
-    packed = ["engine=mindrlhf", "model=qwen2_5_7b", "model.path=/hf", "dataset=gsm8k", "dataset.path=/data"]
-    packed += ["engine.pack_num=16", "train.prompts_per_step=32", "engine.seq_length=16512"]
-    small = shrink.shrink(load(packed).plain(), 1, Path("/small"), Path("/script.json"))
+    small = _small("packed")
     assert small["tokenize"]["max_prompt_length"] == shrink.PROMPT
-    assert rules.RULES.check(_job(small)) == []
     shrink.set_lengths(small, 200)  # longer answers
-    assert rules.RULES.check(_job(small)) == []
+    assert rules.RULES.check(Job.from_config(small)) == []
 
 
 @pytest.mark.parametrize("contract", ["e8a8fc1", "0cd087455"])
@@ -106,13 +96,10 @@ def test_rows_grow_if_many_samples_share_a_row():
 )
 @pytest.mark.parametrize("form", ["hf_safetensors", "ms_safetensors", "ckpt"])
 def test_without_vllm_completions_come_from_two_replicas(form, layout, contract):
-    recipe = [
-        "experiment=mindrlhf_7b", "dataset.path=/data", "model.path=/hf", "engine.use_vllm=0",
-        f"engine.load_ckpt_format={form}", f"engine.contract={contract}",
-    ]  # fmt: skip
-    plain = load([*recipe, *layout.split()]).plain()
-    count = shrink.workers(_job(plain).engine)
+    recipe = [*RECIPES["7b"], "engine.use_vllm=0", f"engine.load_ckpt_format={form}"]
+    plain = load([*recipe, f"engine.contract={contract}", *layout.split()]).plain()
+    count = shrink.workers(Job.from_config(plain).engine)
     assert count == 2
-    small = shrink.shrink(plain, count, Path("/small"), Path("/script.json"))
-    assert rules.RULES.check(_job(small)) == []
-    assert shrink.worker_bytes(_job(small)) <= shrink.worker_bytes(_job(plain))
+    small = Job.from_config(shrink.shrink(plain, count, Path("/small"), Path("/script.json")))
+    assert rules.RULES.check(small) == []
+    assert shrink.worker_bytes(small) <= shrink.worker_bytes(Job.from_config(plain))

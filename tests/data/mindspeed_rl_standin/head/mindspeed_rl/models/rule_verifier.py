@@ -1,17 +1,4 @@
-def scored(sequences, answers):
-    return [1.0 if answer in text else 0.0 for text, answer in zip(sequences, answers, strict=True)]
-
-
 rule_verifier_function = {
-    "acc": scored,
-    "format": scored,
-    "step": scored,
-    "strict_format": scored,
-    "base_acc": scored,
-    "math_17k_acc": scored,
-    "acc_for_dapo": scored,
-    "acc_for_ppo": scored,
-    "math_verify_reward": scored,
-    "retool_reward": scored,
-}
-NAMES = tuple(rule_verifier_function)
+    "acc": None, "format": None, "step": None, "strict_format": None, "base_acc": None, "math_17k_acc": None,
+    "acc_for_dapo": None, "acc_for_ppo": None, "math_verify_reward": None, "retool_reward": None,
+}  # fmt: skip

@@ -4,11 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-HOME = Path(__file__).parents[3]
-sys.path.insert(0, str(HOME.parent))
+sys.path.insert(0, str(Path(__file__).parents[4]))
 
-from mindrlhf.configs.grpo_configs import NESTED, SECTIONS  # noqa: E402
-from standin import run  # noqa: E402
+from standin import run
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(allow_abbrev=False)
@@ -25,4 +23,4 @@ if __name__ == "__main__":
     parser.add_argument("--verifier_weight")
     parser.add_argument("--tensorboard")
     parser.add_argument("--save_checkpoint_dir")
-    run(parser.parse_args(), SECTIONS, NESTED)
+    run(parser.parse_args())
