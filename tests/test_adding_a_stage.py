@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
-from tests.documents import ROOT
+ROOT = Path(__file__).parents[1]
 
 
 def test_the_example_stage_runs(tmp_path):

@@ -1,7 +1,8 @@
-"""Commands in the documents work, and generated pages are complete."""
+"""The documents: commands work, pages are complete, and both languages have the same structure."""
 
 import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,15 +17,52 @@ from pipeline.config.compose import flat
 from pipeline.config.load import load
 from pipeline.store import history
 from stages.fetch.builtin import write_config
-from tests.documents import FENCE, ROOT, all_commands, pages
 
-COMMANDS = all_commands()
+ROOT = Path(__file__).parents[1]
+FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<kind>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+PROMPT = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line that begins with $, including its continuation lines."""
+
+    page: str
+    text: str
+    mark: str
+    """The comment above its block; empty: a test runs the command."""
+
+
+def read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def pairs() -> dict[str, tuple[Path, Path]]:
+    """Return every page in English and Chinese, README first; two pages include a file of the root."""
+    docs = ROOT / "docs"
+    names = [str(file.relative_to(docs)) for file in sorted(docs.rglob("*.md"))]
+    english = {name: docs / name for name in names if not name.startswith("zh/")}
+    english |= {"contributing.md": ROOT / "CONTRIBUTING.md", "security.md": ROOT / "SECURITY.md"}
+    readme = {"README.md": (ROOT / "README.md", ROOT / "README_CN.md")}
+    return readme | {name: (file, docs / "zh" / name) for name, file in english.items()}
+
+
+def commands(page: str, text: str) -> list[Command]:
+    """Return the commands of a page, without comments."""
+    result = []
+    for block in FENCE.finditer(text):
+        for match in PROMPT.findall(block["body"]):
+            text = re.sub(r"\s+", " ", match.replace("\\\n", " "))
+            result.append(Command(page, re.sub(r" #.*$", "", text).strip(), block["mark"] or ""))
+    return result
+
+
+PAIRS = pairs()
+COMMANDS = [command for name, (page, _) in PAIRS.items() for command in commands(name, read(page))]
 EXECUTED = [command for command in COMMANDS if not command.mark]
 MARK = re.compile(r"run by: (tests/\S+)::(test_\w+)|not run: .{10,}")
-
-
-def read(file):
-    return file.read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -72,7 +110,7 @@ def test_commands_parse_and_have_a_reason_if_they_are_not_run(command):
 
 
 def test_every_shell_block_has_its_commands_behind_a_prompt():
-    for name, file in {"README.md": ROOT / "README.md", **pages()}.items():
+    for name, (file, _) in PAIRS.items():
         for block in FENCE.finditer(read(file)):
             assert block["kind"] != "sh", name
             assert block["kind"] != "console" or block["body"].startswith("$ "), name
@@ -106,3 +144,66 @@ def test_pages_name_keys_that_exist(page, least):
     named = re.findall(pattern, read(ROOT / "docs" / page))
     unknown = [name for name in named if not any(f"{key}.".startswith(f"{name}.") for key in keys)]
     assert len(named) >= least and unknown == []
+
+
+def sections(text):
+    """Split the text at its headings."""
+    return re.split(r"^#+ ", FENCE.sub("", text), flags=re.MULTILINE)
+
+
+def shapes(text):
+    """Count table rows, list items, steps, indented lines and pictures per section."""
+    marks = (r"^\|", r"^- ", r"^\d+\. ", r"^    \S", r"!\[")
+    return [
+        tuple(len(re.findall(mark, section, re.MULTILINE)) for mark in marks) for section in sections(text)
+    ]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_english_and_chinese_have_the_same_commands_and_shape(name):
+    english, chinese = map(read, PAIRS[name])
+    typed = [
+        [(command.text, command.mark) for command in commands(name, text)] for text in (english, chinese)
+    ]
+    assert typed[0] == typed[1]
+    generated = [re.findall(r"^<!-- generated: \w+ -->$", text, re.MULTILINE) for text in (english, chinese)]
+    assert generated[0] == generated[1]
+    levels = [re.findall(r"^(#+) ", FENCE.sub("", text), re.MULTILINE) for text in (english, chinese)]
+    assert levels[0] == levels[1]
+    for before, after, title in zip(shapes(english), shapes(chinese), sections(english), strict=True):
+        assert before == after, title[:60]
+
+
+def test_both_readmes_name_the_same_keys():
+    for english, chinese in zip(*(sections(read(file)) for file in PAIRS["README.md"]), strict=True):
+        keys = [set(re.findall(r"`([^`]+)`", re.sub(r"\s*\n\s*", " ", text))) for text in (english, chinese)]
+        assert keys[0] == keys[1], english[:60]
+    assert all(len(read(file).splitlines()) <= 150 for file in PAIRS["README.md"])
+
+
+@pytest.mark.parametrize("file", [page for pair in PAIRS.values() for page in pair], ids=str)
+def test_links_exist_and_pictures_are_small(file):
+    links = re.findall(r"\]\(([^)]+)\)", FENCE.sub("", read(file)))
+    for link in links:
+        if "://" in link:
+            assert re.fullmatch(r"https://[\w.-]+\.\w+(/\S*)?", link)
+        elif not link.startswith("#"):
+            target = file.parent / link.partition("#")[0]
+            assert target.exists(), link
+            assert not link.endswith(".png") or target.stat().st_size < 300_000
+
+
+@pytest.mark.parametrize(("name", "least"), [("README.md", 5), ("evidence.md", 15), ("security.md", 11)])
+def test_each_row_and_each_guarantee_names_tests_that_exist(name, least):
+    for file in PAIRS[name]:
+        text = read(file)
+        if name == "security.md":
+            entries = re.split(r"^- ", sections(text)[2], flags=re.MULTILINE)[1:]
+        else:
+            table = next(part for part in sections(text) if "tests/" in part)
+            entries = re.findall(r"^\| .*\|$", table, re.MULTILINE)[1:]
+        assert len(entries) >= least
+        for entry in entries:
+            named = re.findall(r"tests/[\w/]+\.py", entry)
+            assert named, entry[:60]
+            assert [test for test in named if not (ROOT / test).is_file()] == []
