@@ -9,6 +9,7 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -27,6 +28,11 @@ FOREIGN = {
     "mindspeed_llm_home", "convert_python", "megatron_home", "mindspeed_home", "ray_address", "upstream",
 }  # fmt: skip
 """Keys that name files, machines and addresses, which other tests cover."""
+MINDSPEED_RL = (
+    "engine=mindspeed_rl", "layout=dp2_mp2_pp2", "dataset=gsm8k",
+    f"dataset.path={Path(__file__).parents[1] / 'data/gsm8k'}", "model.max_position_embeddings=8192",
+)  # fmt: skip
+"""A configuration that needs no file."""
 TEXTS = ("", "x", "Answer: ", "ü\n")
 
 

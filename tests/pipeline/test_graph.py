@@ -11,14 +11,11 @@ from pipeline.errors import ConfigError
 from pipeline.plan.graph import plan
 from stages.base.files import file_digest
 from stages.catalog import GRPO
+from tests.pipeline.plans import MINDSPEED_RL
 
 AFTER_TRAINING = {"grpo", "evaluate", "export", "report"}
 DATA = Path(__file__).parents[1] / "data"
 MINDRLHF = ("engine=mindrlhf", "model.path=/models/qwen", "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-MINDSPEED_RL = (
-    "engine=mindspeed_rl", "layout=dp2_mp2_pp2", "dataset=gsm8k", f"dataset.path={DATA / 'gsm8k'}",
-    "model.max_position_embeddings=8192",
-)  # fmt: skip
 
 
 def planned(*overrides):

@@ -8,15 +8,12 @@ import pytest
 from pipeline import engines
 from pipeline.config.load import load
 from pipeline.engines import machines
+from tests.pipeline.plans import MINDSPEED_RL
 
 NODES = ("engine=mindrlhf", "layout=dp1_mp2_pp2", "launcher.cards_per_node=2")
 DATA = Path(__file__).parents[1] / "data"
 ONE = (*NODES, "launcher.cards_per_node=4")
 SSH = (*NODES, "launcher=ssh")
-MINDSPEED_RL = (
-    "engine=mindspeed_rl", "layout=dp2_mp2_pp2", "dataset=gsm8k", f"dataset.path={DATA / 'gsm8k'}",
-    "model.max_position_embeddings=8192",
-)  # fmt: skip
 
 
 @pytest.fixture

@@ -13,17 +13,26 @@ from pipeline.store.remote.copies import directories, from_store, missing
 from pipeline.store.remote.transfer import pull, push
 from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import commit
-from tests.pipeline.remote import kill
 from tests.pipeline.remote.conftest import contents
 
 KILLS = int(os.environ.get("KILLS", "200"))
 LARGE = 20 << 16
+PROGRAM = """
+import sys
+from pathlib import Path
+from pipeline.store.remote.remote import Remote
+from pipeline.store.remote.transfer import pull, push
+from pipeline.store.store import Key, Store
+what, url, store, *key = sys.argv[1:]
+print("begun", flush=True)
+print(bool({"push": push, "pull": pull}[what](Remote(url), Store(Path(store)), Key(*key))))
+"""
 
 
 def started(what, team, key):
     store = team.first if what == "push" else team.second
-    command = [sys.executable, "-m", kill.__name__, what, team.remote.url, str(store.root)]
-    command += [key.stage, key.fingerprint]
+    arguments = [what, team.remote.url, str(store.root), key.stage, key.fingerprint]
+    command = [sys.executable, "-c", PROGRAM, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None and process.stdout.readline() == b"begun\n"
     return process
