@@ -44,7 +44,5 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
 
 def _checkpoint(work: Path) -> list[int] | None:
     """Return epoch and step of the newest complete checkpoint after KILLED_AFTER steps."""
-    complete = checkpoints.moments(work / "output", PART, 1)
-    if not complete or complete[-1].step < KILLED_AFTER:
-        return None
-    return [complete[-1].epoch, complete[-1].step]
+    newest = checkpoints.newest(work / "output", 1, [PART])
+    return None if newest is None or newest.step < KILLED_AFTER else list(newest)

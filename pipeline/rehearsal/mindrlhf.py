@@ -15,7 +15,6 @@ from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines import local
 from stages.engines.mindformers import checkpoints
-from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE
 from stages.engines.mindrlhf.job import Job
@@ -102,9 +101,7 @@ def _tokenized(planned: Plan, stages: Scratch) -> Path:
 def _checkpoint(planned: Plan, work: Path) -> list[int] | None:
     """Return epoch and step of the newest complete checkpoint after KILLED_AFTER steps."""
     newest = checkpoints.newest(work / "checkpoints", planned.config.cards)
-    if newest is None or newest < Moment(0, KILLED_AFTER):
-        return None
-    return [newest.epoch, newest.step]
+    return None if newest is None or newest < (0, KILLED_AFTER) else list(newest)
 
 
 def _cause(planned: Plan, stages: Scratch) -> str:

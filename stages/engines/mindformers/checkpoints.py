@@ -19,8 +19,8 @@ import re
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref", "checkpoint": "sft"}
 MINDRLHF = ("train", "optimizer", "ref")
@@ -30,8 +30,7 @@ RESUMED = "resumed.json"
 _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>\d+)\.safetensors")
 
 
-@dataclass(frozen=True, order=True)
-class Moment:
+class Moment(NamedTuple):
     """Epoch and step at which a checkpoint was written, read from its file name."""
 
     epoch: int
@@ -123,7 +122,7 @@ def main(arguments: list[str]) -> int:
     root = Path(arguments[0])
     moment = prepare_resume(root, int(arguments[1]))
     root.mkdir(parents=True, exist_ok=True)
-    _write(root / RESUMED, None if moment is None else [moment.epoch, moment.step])
+    _write(root / RESUMED, moment)
     print("begins" if moment is None else f"resumes from checkpoint {moment}", flush=True)
     return 3 if moment is None else 0
 

@@ -89,8 +89,7 @@ def prepare(context: Context) -> None:
     moment = _move_checkpoint(new, job.layout.train.cards)
     paths = new if moment is None else resumed(job, new, moment)
     run = rendered(job, paths, resume=moment is not None)
-    resumed_from = None if moment is None else [moment.epoch, moment.step]
-    outside.write_start(context.work, run, new.output, resumed=resumed_from)
+    outside.write_start(context.work, run, new.output, resumed=moment)
     context.progress(0, 1, "begins" if moment is None else f"resumes from checkpoint {moment}", "")
 
 
