@@ -96,33 +96,44 @@ class AdamW(nn.Cell):
         factor = Tensor(1.0, ms.float32)
         if config.max_grad_norm is not None:
             factor = ops.minimum(config.max_grad_norm / (norm + 1e-6), factor)
-        return norm, self.move(self.first, rate, step, factor, [gradients[i] for i in self.first])
+        rates = self.rates(rate, step)
+        waiting = factor
+        for i in self.first:
+            # Not by `move`: 290 calls of a function take 0.3 GiB, and one for all of them still 0.03 GiB.
+            gradient = gradients[i]
+            if config.max_grad_norm is not None:
+                gradient = gradient * waiting
+            done = self.advance(
+                self.parameters[i], self.m[i], self.v[i], rates[0], Tensor(config.adam_beta1, ms.float32),
+                Tensor(config.adam_beta2, ms.float32), rates[1], self.decays[i] / rates[2], gradient,
+            )  # fmt: skip
+            waiting = ops.depend(factor, done)  # the next clipped gradient needs this one's memory
+        return norm, factor
 
     @ms.jit
     def finish(self, rate: Tensor, step: Tensor, factor: Tensor, *gradients: Tensor) -> Tensor:
         """Update the last parameters, by their gradients."""
-        return self.move(self.last, rate, step, factor, gradients)
+        rates = self.rates(rate, step)
+        for k, i in enumerate(self.last):
+            factor = ops.depend(factor, self.move(i, rates, factor, gradients[k]))
+        return factor
 
-    def move(
-        self, indices: tuple[int, ...], rate: Tensor, step: Tensor, factor: Tensor,
-        gradients: Sequence[Tensor],
-    ) -> Tensor:  # fmt: skip
-        """Update parameters by their gradients times factor; return the factor once all are updated.
+    def rates(self, rate: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rate and epsilon with the bias correction that the operator lacks, and the rate's factor.
 
-        The operator lacks bias correction: m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e) with
-        s = sqrt(c2) / c1, which goes into the rate, and out of the decay again.
+        m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e) with s = sqrt(c2) / c1, which goes into the
+        rate, and out of the decay again.
         """
-        config, waiting = self.config, factor
-        root = ops.sqrt(1 - ops.pow(config.adam_beta2, step))
-        scale = root / (1 - ops.pow(config.adam_beta1, step))
-        rate, epsilon = rate * scale, root * config.adam_epsilon
-        for k, i in enumerate(indices):  # not a function per parameter: 290 calls take the compiler 0.3 GiB
-            gradient = gradients[k]
-            if config.max_grad_norm is not None:
-                gradient = gradient * waiting
-            done = self.advance(
-                self.parameters[i], self.m[i], self.v[i], rate, Tensor(config.adam_beta1, ms.float32),
-                Tensor(config.adam_beta2, ms.float32), epsilon, self.decays[i] / scale, gradient,
-            )  # fmt: skip
-            waiting = ops.depend(factor, done)  # the next clipped gradient needs this one's memory
-        return waiting
+        root = ops.sqrt(1 - ops.pow(self.config.adam_beta2, step))
+        scale = root / (1 - ops.pow(self.config.adam_beta1, step))
+        return rate * scale, root * self.config.adam_epsilon, scale
+
+    def move(self, i: int, rates: tuple[Tensor, Tensor, Tensor], factor: Tensor, gradient: Tensor) -> Tensor:
+        """Update parameter i by its gradient times factor."""
+        config = self.config
+        if config.max_grad_norm is not None:
+            gradient = gradient * factor
+        return self.advance(
+            self.parameters[i], self.m[i], self.v[i], rates[0], Tensor(config.adam_beta1, ms.float32),
+            Tensor(config.adam_beta2, ms.float32), rates[1], self.decays[i] / rates[2], gradient,
+        )  # fmt: skip
