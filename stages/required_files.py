@@ -18,15 +18,12 @@ MAY_BE_EMPTY = (".jsonl", ".db")
 
 
 def missing_file(stage: str, config: Mapping[str, Any], files: Mapping[str, int]) -> str | None:
-    """Return the first required file that an artifact does not contain.
+    """Return the first pattern of required files that an artifact has none of; None if the stage is unknown.
 
     Args:
         stage: the stage's name.
         config: config sections that the stage read, possibly written by an earlier version.
         files: relative path -> size in bytes.
-
-    Returns:
-        The pattern that no file matches; None if nothing is missing or the stage is unknown.
     """
     if stage not in STAGES:
         return None

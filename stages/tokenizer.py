@@ -56,9 +56,7 @@ def special_token(content: str) -> AddedToken:
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """Train a byte-level BPE; the same texts give the same ids everywhere.
 
-    Args:
-        texts: training text.
-        vocab_size: upper limit of ids, including the three special tokens (which come last); >= 259.
+    `vocab_size` (at least 259) limits the ids, of which the last are the three special tokens.
     """
     from tokenizers import trainers
 
@@ -82,9 +80,6 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
         drop_hash_merges: leave out the merges that begin with '#', as mindrlhf's Qwen2_5Tokenizer does
             (it takes them for comments; 95 of Qwen2.5's), so that "####" becomes four tokens.
             Source: mindrlhf e8a8fc1, models/qwen2_5/qwen2_5_tokenizer.py:314.
-
-    Raises:
-        InputError: a file is missing or malformed.
     """
     paths = [directory / name for name in ("vocab.json", "merges.txt")]
     for path in paths:
@@ -119,11 +114,7 @@ def _added_token(values: Any) -> AddedToken:
 
 
 def load(directory: Path) -> Tokenizer:
-    """Load the tokenizer of a directory from tokenizer.json, else as `build` does.
-
-    Raises:
-        InputError: the files are missing or malformed.
-    """
+    """Load the tokenizer of a directory from tokenizer.json, else as `build` does."""
     path = directory / "tokenizer.json"
     if not path.exists():
         return build(directory)
@@ -139,8 +130,7 @@ def load(directory: Path) -> Tokenizer:
 def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
     """Return the ids from the model section, else from the directory's files, else by the tokens' names.
 
-    Raises:
-        InputError: no end or padding id can be found, or one is no row of the embedding.
+    Raise InputError if no end or padding id can be found, or one is no row of the embedding.
     """
     named = [directory / name for name in ("generation_config.json", "config.json", "tokenizer_config.json")]
     generation, config, settings = map(files.read_optional_object, named)
@@ -193,11 +183,7 @@ def special_tokens(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Return the ids of added tokens, from tokenizer_config.json if it lists them, else tokenizer.json.
-
-    Raises:
-        InputError: they are malformed.
-    """
+    """Return the ids of added tokens, from tokenizer_config.json if it lists them, else tokenizer.json."""
     listed = settings.get("added_tokens_decoder")
     file = directory / ("tokenizer_config.json" if listed else "tokenizer.json")
     if not listed and not file.is_file():

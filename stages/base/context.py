@@ -40,15 +40,9 @@ class Context:
     def load(cls, spec: Path) -> Context:
         """Read a spec file written by the pipeline."""
         values = json.loads(spec.read_text(encoding="utf-8"))
-        return cls(
-            stage=values["stage"],
-            config=values["config"],
-            inputs={name: Path(path) for name, path in values["inputs"].items()},
-            output=Path(values["output"]),
-            work=Path(values["work"]),
-            progress_file=Path(values["progress_file"]),
-            has_log=True,
-        )
+        inputs = {name: Path(path) for name, path in values["inputs"].items()}
+        output, work, progress = (Path(values[name]) for name in ("output", "work", "progress_file"))
+        return cls(values["stage"], values["config"], inputs, output, work, progress, has_log=True)
 
     def section(self, cls: type[T], name: str) -> T:
         """Return the typed config section `name`, for example `context.section(ModelConfig, "model")`."""

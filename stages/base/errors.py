@@ -13,11 +13,9 @@ class Problem:
     path: str
     """Location: a config key (`layout.train.model_parallel`), a file, or file:line."""
     value: object
-    """Value at that location, or None if there is none."""
     rule: str
     """Rule that the value breaks, with its source if it is upstream's."""
     remedy: str = ""
-    """Remedy: what to type or change."""
     id: str = field(default="", compare=False)
     """Id of the broken rule (stages/base/rules.py); not shown."""
 

@@ -21,8 +21,7 @@ KINDS = {
 def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading bytes, without blocking on pipes.
 
-    Raises:
-        OSError: it is missing, not readable, or a pipe, a device, a socket or a directory.
+    Raise OSError if it is missing, not readable, or a pipe, a device, a socket or a directory.
     """
     return open(path, "rb", opener=_open)
 
@@ -38,31 +37,18 @@ def _open(path: str, flags: int) -> int:
 
 
 def read_text(path: Path) -> str:
-    """Read a UTF-8 file.
-
-    Raises:
-        OSError: same as open_regular.
-        UnicodeDecodeError: it is not UTF-8.
-    """
+    """Read a UTF-8 file; raises OSError or UnicodeDecodeError."""
     return read_bytes(path).decode("utf-8")
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file.
-
-    Raises:
-        OSError: same as open_regular.
-    """
+    """Read a file; raises OSError like open_regular."""
     with open_regular(path) as file:
         return file.read()
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse a JSON value.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deeply.
-    """
+    """Parse a JSON value. Raise ValueError if it is not JSON, or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -70,52 +56,34 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Read the JSON value in a file.
-
-    Raises:
-        OSError: same as open_regular.
-        ValueError: it is not UTF-8, not JSON, or nested too deeply.
-    """
+    """Read the JSON value in a file; raises OSError, or ValueError like parse_json."""
     return parse_json(read_text(path))
 
 
 def read_object(path: Path, remedy: str = "") -> dict[str, Any]:
-    """Read the JSON object in a file.
-
-    Raises:
-        InputError: the file is missing, not JSON, or not an object.
-    """
-    try:
+    """Read the JSON object in a file. Raise InputError if the file is missing, not JSON, or not an object."""
+    with understood(path, "a JSON object", remedy):
         values = read_json(path)
-    except OSError as error:
-        raise InputError(path, None, f"can't be read: {error.strerror}", remedy) from error
-    except ValueError as error:
-        raise InputError(path, None, f"is not JSON: {error}", remedy) from error
-    if not isinstance(values, dict):
-        raise InputError(path, None, "must hold a JSON object", remedy)
-    return values
+        if not isinstance(values, dict):
+            raise TypeError(f"it is a {type(values).__name__}")
+        return values
 
 
 def read_optional_object(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file; an empty one if there is no file.
-
-    Raises:
-        InputError: the file is not JSON, or not an object.
-    """
+    """Read the JSON object in a file, like read_object; return an empty one if there is no file."""
     return read_object(path) if path.is_file() else {}
 
 
 @contextlib.contextmanager
 def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
-    """Convert errors of code that interprets a file's values into an InputError with the file's name.
-
-    Raises:
-        InputError: a key is missing, or a value has a wrong type or is out of bounds.
-    """
+    """Convert errors of code that reads a file and interprets its values into an InputError with its name."""
     try:
         yield
+    except OSError as error:
+        raise InputError(path, None, f"can't be read: {error.strerror or error}", remedy) from error
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise InputError(path, None, f"does not hold {what}: {error!r:.300}", remedy) from error
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
+        raise InputError(path, None, f"does not hold {what}: {reason}", remedy) from error
 
 
 def file_digest(path: Path) -> str:

@@ -48,7 +48,6 @@ class Stage:
     plan_check: str = ""
     """MODULE:FUNCTION that checks a plan before anything runs; see stages.plan_checks. Empty: no check."""
     required_files: RequiredFiles = lambda config: ()
-    """Files that a complete artifact contains."""
     reads: tuple[str, ...] = ()
     """File names that the stage reads from its inputs, besides their manifests; empty: any file."""
     external: tuple[Path, ...] = ()

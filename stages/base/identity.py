@@ -35,19 +35,16 @@ class AbsentWhen:
 
 
 def identity(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a configuration that enters fingerprints.
-
-    Args:
-        cls: the configuration's dataclass.
-        values: plain data of some or all of its fields; keys without a field are included.
-    """
+    """Return the part of a dataclass's plain values that enters fingerprints; unknown keys are included."""
     known = _fields(cls)
     included = {}
     for key, value in values.items():
         markers, options = known.get(key, ((), ()))
-        if any(_drops(marker, value) for marker in markers):
+        if any(isinstance(marker, NotInIdentity) or marker == AbsentWhen(value) for marker in markers):
             continue
-        inner = _dataclass(options, value) if options and isinstance(value, Mapping) else None
+        inner = None
+        if options and isinstance(value, Mapping):
+            inner = options[0] if len(options) == 1 else by_name(options).get(value.get("name"))
         included[key] = value if inner is None else identity(inner, value)
     return included
 
@@ -55,17 +52,15 @@ def identity(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 def on_every_node(section: Any) -> Iterator[str]:
     """Yield the paths in a typed section that must exist on every node of a run."""
     cls: Any = type(section)
-    for key, hint in field_types(cls).items():
-        if any(isinstance(marker, NotInIdentity) and marker.every_node for marker in _markers(hint)):
+    for key, (markers, _) in _fields(cls).items():
+        if any(isinstance(marker, NotInIdentity) and marker.every_node for marker in markers):
             value = getattr(section, key)
             yield from (value,) if isinstance(value, str) else value or ()
 
 
 def marked(cls: Any, marker: type) -> Iterator[str]:
-    """Yield the names of a dataclass's fields that have a marker."""
-    for key, hint in field_types(cls).items():
-        if any(isinstance(mark, marker) for mark in _markers(hint)):
-            yield key
+    """Return the names of a dataclass's fields that have a marker."""
+    return (key for key, (markers, _) in _fields(cls).items() if any(isinstance(m, marker) for m in markers))
 
 
 @functools.cache
@@ -75,33 +70,19 @@ def field_types(cls: Any) -> dict[str, Any]:
 
 
 @functools.cache
+def by_name(options: tuple[Any, ...]) -> dict[Any, Any]:
+    """Return name -> dataclass for several dataclasses with different `name: Literal[...]`."""
+    return {name: option for option in options for name in typing.get_args(field_types(option)["name"])}
+
+
+@functools.cache
 def _fields(cls: Any) -> dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Return the markers of each field, and the dataclasses that its value may have."""
-    return {key: (_markers(hint), _dataclasses(hint)) for key, hint in field_types(cls).items()}
-
-
-def _markers(hint: Any) -> tuple[Any, ...]:
-    return hint.__metadata__ if typing.get_origin(hint) is typing.Annotated else ()
-
-
-def _dataclasses(hint: Any) -> tuple[Any, ...]:
-    if typing.get_origin(hint) is typing.Annotated:
-        hint = typing.get_args(hint)[0]
-    union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-    return tuple(filter(dataclasses.is_dataclass, typing.get_args(hint) if union else (hint,)))
-
-
-def _drops(marker: Any, value: Any) -> bool:
-    if isinstance(marker, AbsentWhen):
-        return bool(value == marker.value)
-    return isinstance(marker, NotInIdentity)
-
-
-def _dataclass(options: tuple[Any, ...], value: Mapping[str, Any]) -> Any:
-    """Return the dataclass that plain `value` was made from: the option with its name."""
-    if len(options) > 1:
-        named = (
-            option for option in options if value.get("name") in typing.get_args(field_types(option)["name"])
-        )
-        return next(named, None)
-    return options[0]
+    fields: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
+    for key, hint in field_types(cls).items():
+        markers = getattr(hint, "__metadata__", ())
+        hint = typing.get_args(hint)[0] if markers else hint
+        is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+        options = typing.get_args(hint) if is_union else (hint,)
+        fields[key] = markers, tuple(filter(dataclasses.is_dataclass, options))
+    return fields

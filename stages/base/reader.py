@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from annotated_types import Ge, Gt, Le, Lt
 
 from stages.base.errors import ConfigError, Problem
-from stages.base.identity import field_types
+from stages.base.identity import by_name, field_types
 
 T = TypeVar("T")
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
@@ -46,20 +46,13 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
 
 
 def read_part(cls: type[T], config: Mapping[str, Any]) -> T:
-    """Build `cls` from the sections of a configuration that its fields name.
-
-    Raises:
-        ConfigError: same as `read`.
-        KeyError: a section is missing.
-    """
-    return read(cls, {field.name: config[field.name] for field in dataclasses.fields(typing.cast(Any, cls))})
+    """Build `cls` from the sections of a configuration that its fields name; KeyError if one is missing."""
+    return read(cls, {name: config[name] for name in field_types(typing.cast(Any, cls))})
 
 
 def part(cls: type[T], run: object) -> T:
     """Build `cls` from those attributes of `run` (stages.sections.Sections) that its fields name."""
-    return cls(
-        **{field.name: getattr(run, field.name) for field in dataclasses.fields(typing.cast(Any, cls))}
-    )
+    return cls(**{name: getattr(run, name) for name in field_types(typing.cast(Any, cls))})
 
 
 def as_text(value: Any) -> Any:
@@ -115,8 +108,8 @@ def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
 
 def _named(options: list[Any], value: Any, path: str, problems: list[Problem]) -> Any:
     """Read one of several dataclasses: the one whose `name: Literal[...]` contains the value's name."""
-    names = {name: option for option in options for name in typing.get_args(field_types(option)["name"])}
     name = value.get("name") if isinstance(value, Mapping) else value
+    names = by_name(tuple(options))
     if not isinstance(name, str) or name not in names:
         problems.append(Problem(_join(path, "name"), name, f"must be one of {', '.join(names)}"))
         return None
@@ -128,9 +121,8 @@ def _items(origin: Any, arguments: tuple[Any, ...], value: Any, path: str, probl
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_value(arguments[0], item, f"{path}[{i}]", problems) for i, item in enumerate(value))
     if origin is not tuple and isinstance(value, Mapping):
-        return {
-            str(key): _value(arguments[1], item, _join(path, key), problems) for key, item in value.items()
-        }
+        item_type = arguments[1]
+        return {str(key): _value(item_type, each, _join(path, key), problems) for key, each in value.items()}
     problems.append(Problem(path, value, "must be a list" if origin is tuple else "must be a group of keys"))
     return None
 

@@ -26,11 +26,8 @@ SECRET_KEYS = re.compile(
 def redact(text: str, all_queries: bool = True) -> str:
     """Return `text` without passwords and users of URLs, queries, and the environment's secrets.
 
-    Args:
-        text: what is stored or shown.
-        all_queries: hide each query; False: only those with a secret, so that an override can be repeated.
-
-    The user name of an SFTP URL without a password stays.
+    Without `all_queries` only queries with a secret are hidden, so that an override can be repeated. The user
+    name of an SFTP URL without a password stays.
     """
     hide = _hide_query if all_queries else _hide_secret_query
     text = QUERY.sub(hide, _hide_users(text))

@@ -7,7 +7,6 @@ of each row.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,7 +38,6 @@ class Row:
     source: str
     """File or paper that the rule follows from, or "ours" and the reason."""
     text: str
-    """One sentence for users."""
     each: Callable[[Any], Iterable[object]] | None
     when: Callable[..., bool] | None
     value: Callable[..., Any] | None
@@ -61,12 +59,7 @@ class Rules(Generic[T]):
     """Table of rules about a subject such as a section, a job or a run."""
 
     def __init__(self, name: str, source: str = "") -> None:
-        """Create an empty table.
-
-        Args:
-            name: start of the rows' ids.
-            source: source of rows that do not name one.
-        """
+        """Create an empty table; `name` is the start of the rows' ids, `source` that of rows without one."""
         self.name, self._source = name, source
         self._rows: dict[str, Row] = {}
         self._entries: list[Row | tuple[Rules[Any], Callable[[T], Any]]] = []
@@ -145,18 +138,9 @@ class Rules(Generic[T]):
         return problems
 
     def demand(self, subject: T) -> None:
-        """Check all rules.
-
-        Raises:
-            ConfigError: `subject` breaks a rule; lists all problems.
-        """
+        """Raise ConfigError with all problems if `subject` breaks a rule."""
         if problems := self.check(subject):
             raise ConfigError(problems)
-
-
-@functools.cache
-def _steps(path: str) -> tuple[str, ...]:
-    return tuple(_STEP.findall(path))
 
 
 def value_at(subject: object, path: str) -> Any:
@@ -164,7 +148,7 @@ def value_at(subject: object, path: str) -> Any:
 
     The first step may be the name of the subject itself if that is a single section.
     """
-    first, *steps = _steps(path)
+    first, *steps = _STEP.findall(path)
     for step in [first, *steps] if hasattr(subject, first) else steps:
         if isinstance(subject, tuple):
             subject = subject[int(step)]

@@ -18,6 +18,7 @@ from stages.fetch.config import BASE_TEMPLATE, TEMPLATE, DatasetConfig, licence_
 from stages.fetch.tokenizer_files import write_vocabulary
 from stages.grpo.config import EvaluateConfig, RolloutConfig
 from stages.models.config import ModelConfig
+from stages.tokenize.chat import default_template
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import Encoder
 from stages.tokenize.stage import make_encoder
@@ -49,8 +50,7 @@ def make_usable(
     """Add chat template, tokenizer, sampling options, card and the base's licence to an exported directory.
 
     Args:
-        config: sections model, dataset, tokenize, rollout, reward, train and evaluate; and `command`, the
-            run's overrides, if known.
+        config: sections EXPORT_SECTIONS; and `command`, the run's overrides, if known.
         inputs: the artifact fetch; grpo and evaluate if they are complete.
         out: the directory, with weights and the fetched model's other files.
         encoder: encoder of the training prompts; None for that of section tokenize.
@@ -77,9 +77,7 @@ def write_template(template: str, out: Path) -> None:
     """Write the chat template for new and old readers; save the base model's as a sibling file."""
     settings_file, file = out / "tokenizer_config.json", out / TEMPLATE
     settings = read_optional_object(settings_file)
-    base = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
-    if isinstance(base, list):  # several, each with a name
-        base = {entry["name"]: entry["template"] for entry in base}.get("default")
+    base = file.read_text(encoding="utf-8") if file.is_file() else default_template(settings)
     if base and base != template and not (out / BASE_TEMPLATE).exists():
         (out / BASE_TEMPLATE).write_text(base, encoding="utf-8")
     file.write_text(template, encoding="utf-8")
@@ -87,13 +85,9 @@ def write_template(template: str, out: Path) -> None:
 
 
 def generation(out: Path, ids: SpecialIds, rollout: RolloutConfig, sampled: bool) -> dict[str, Any]:
-    """Return generation_config.json: the base's, with training's special ids and evaluate's sampling.
+    """Return generation_config.json: the base's in `out`, with training's ids and evaluate's sampling.
 
-    Args:
-        out: directory with the base's generation_config.json, if it has one.
-        ids: special ids.
-        rollout: sampling options.
-        sampled: False if evaluate was greedy.
+    `sampled` is False if evaluate was greedy.
     """
     base = read_optional_object(out / "generation_config.json")
     values = {key: value for key, value in base.items() if key not in SAMPLING}

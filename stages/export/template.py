@@ -1,5 +1,7 @@
 """The chat template of an exported model: it turns one question into the prompt of training."""
 
+import json
+
 from stages.tokenize.encode import Encoder
 
 QUESTIONS_ONLY = "this model was trained on bare questions: it knows the roles user and assistant alone"
@@ -63,7 +65,5 @@ def _appended(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Quote a Jinja string, in which Jinja interprets Python's escapes and raw line breaks."""
-    for raw, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
-        text = text.replace(raw, escaped)
-    return f'"{text}"'
+    """Quote a Jinja string; JSON's escapes are also Jinja's."""
+    return json.dumps(text, ensure_ascii=False)

@@ -24,12 +24,9 @@ def generate(
 ) -> tuple[list[Pair], list[Pair]]:
     """Return distinct (question, answer) pairs for training and for the held-out test.
 
-    No question occurs twice, and no sequence of addends of a test question occurs in training (under
-    any name or thing), so that test accuracy measures adding, not remembering. The same seed gives the same
-    rows on every machine.
-
-    Raises:
-        InputError: there are not that many distinct questions.
+    No question occurs twice, and no sequence of addends of a test question occurs in training (under any
+    name or thing), so that test accuracy measures adding, not remembering. The same seed gives the same rows
+    on every machine. Raise InputError if there are not that many distinct questions.
     """
     source = random.Random(f"arith {seed}")  # noqa: S311 - data, no secret
     train: list[Pair] = []

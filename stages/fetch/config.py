@@ -36,8 +36,6 @@ UNREAD_OF_FILES = (
     "torch_dtype", "param_init_type", "qkv_concat",
 )  # fmt: skip
 """Keys of the model section that fetch ignores for a model with files of its own."""
-SMALLEST_VOCAB = 259
-"""Ids of a tokenizer with the 256 bytes and three special tokens only."""
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
@@ -107,17 +105,12 @@ def _splits(config: DatasetConfig) -> list[str]:
     return [split for split, _ in remote_files(config)]
 
 
-def _is_from(*sources: str) -> Callable[..., bool]:
-    return lambda config, *item: config.source in sources
+def _is_from(source: str) -> Callable[..., bool]:
+    return lambda config, *item: config.source == source
 
 
 def _follows(sources: Mapping[str, str], otherwise: str | None) -> Test:
-    """Require the source of the first key that is set, because keys of other sources would be ignored.
-
-    Args:
-        sources: key -> its source.
-        otherwise: the source if no key is set.
-    """
+    """Require the source of the first key that is set; keys of other sources would be ignored."""
 
     def test(source: str, config: DatasetConfig | ModelConfig) -> Broken:
         """Require the source of the first key that is set."""
@@ -160,16 +153,14 @@ DATASET.must(
 )
 DATASET.must(
     "dataset.files.{}.name",
-    lambda value, *_: url_fault(value),
+    url_fault,
     RECORDED,
-    text="Require a complete URL without a secret.",
     each=_splits,
     when=_is_from("url"),
 )
 DATASET.must(
     "dataset.files.{}.sha256",
-    lambda value, *_: digest_fault(value),
-    text="Require a SHA-256 in hexadecimal digits.",
+    digest_fault,
     each=_splits,
     when=_is_from("url"),
 )
@@ -191,7 +182,7 @@ MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
 MODEL.must("model.source", _follows({"path": "local", "hub": "modelscope"}, "builtin"))
 MODEL.must(
     "model.vocab_size",
-    at_least(SMALLEST_VOCAB, why="256 bytes and the special tokens"),
+    at_least(259, why="256 bytes and the special tokens"),
     when=lambda config: config.source == "builtin" and config.tokenizer_path is None,
 )
 
@@ -204,9 +195,8 @@ for _table, _section, _key, _fault, _value in (
 ):
     _table.must(
         f"{_section}.hub.{_key}",
-        lambda value, *_, fault=_fault: fault(value),
+        _fault,
         "ModelScope's are of this form",
-        text="Require a name of ModelScope's form.",
         when=lambda config, *_: config.source == "modelscope" and config.hub is not None,
         value=_value,
     )

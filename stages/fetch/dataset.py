@@ -27,11 +27,6 @@ def run(context: Context) -> None:
 
     result.json holds files, rows and bad lines per split, with the first bad lines by number and reason;
     for downloads also `sources`: origins, sizes and digests.
-
-    Raises:
-        ConfigError: the configuration contradicts itself.
-        InputError: a file is missing, malformed beyond what is tolerated, or too short; or the source
-            refuses, delivers other bytes than it lists, or stays unreachable.
     """
     dataset = context.section(DatasetConfig, "dataset")
     DATASET.demand(dataset)
@@ -95,16 +90,14 @@ def _put_splits(
 ) -> dict[str, Any]:
     """Check every file and put it into the artifact; return the result."""
     files = {split: files.get(split, []) for split in SPLITS}
-    checks = {
-        split: check_split(paths, dataset.columns, dataset.max_bad_share) for split, paths in files.items()
-    }
     names = {split: _names(split, paths) for split, paths in files.items()}
-    result = {
-        "files": names,
-        "rows": _limit_rows(dataset, files, {split: check.rows for split, check in checks.items()}),
-        "bad_lines": {split: check.bad for split, check in checks.items()},
-        "bad_listed": {split: [*map(dataclasses.asdict, check.listed)] for split, check in checks.items()},
-    }
+    rows, bad, listed = {}, {}, {}
+    for split, paths in files.items():
+        check = check_split(paths, dataset.columns, dataset.max_bad_share)
+        rows[split], bad[split] = check.rows, check.bad
+        listed[split] = [*map(dataclasses.asdict, check.listed)]
+    rows = _limit_rows(dataset, files, rows)
+    result = {"files": names, "rows": rows, "bad_lines": bad, "bad_listed": listed}
     for split, paths in files.items():
         for name, file in zip(names[split], paths, strict=True):
             put(file, output / name)
@@ -119,11 +112,7 @@ def _names(split: str, files: Sequence[Path]) -> list[str]:
 
 
 def _limit_rows(dataset: DatasetConfig, files: Files, rows: dict[str, int]) -> dict[str, int]:
-    """Return the number of rows that will be used of each split.
-
-    Raises:
-        InputError: there are fewer than requested.
-    """
+    """Return the number of rows that will be used of each split; refuse fewer than requested."""
     if not files["test"]:
         held_out = dataset.test_rows or 0
         rows = {"train": rows["train"] - held_out, "test": held_out}

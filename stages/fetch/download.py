@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import InputError
-from stages.base.files import file_digest
+from stages.base.files import file_digest, understood
 from stages.base.redact import redact
 from stages.fetch.listing import Listed
 from stages.fetch.sources import FetchConfig
 
-INCOMPLETE = ".incomplete"
-"""Suffix of a partial file, as the modelscope client names it."""
 Progress = Callable[[int, int], None]
 """Called with the bytes that are here, and the total."""
 
@@ -26,10 +24,8 @@ class Arrived:
     """One complete file."""
 
     path: str
-    """Path at the source."""
     size: int
     sha256: str
-    """SHA-256 of the local file."""
     listed: bool
     """True if the source or the configuration named the digest, and it agreed."""
 
@@ -39,7 +35,6 @@ class Downloaded:
     """A finished download."""
 
     origin: str
-    """Name and source of the download, without secrets."""
     root: Path
     files: tuple[Arrived, ...]
 
@@ -55,31 +50,16 @@ def directory(fetch: FetchConfig, work: Path) -> Path:
     return work if fetch.cache_dir is None else Path(fetch.cache_dir).expanduser().absolute()
 
 
-def bytes_here(root: Path, paths: Sequence[str]) -> int:
-    """Return the bytes of these files that have arrived, partial files included."""
-    return sum(_size(root / path) or _size(root / f"{path}{INCOMPLETE}") for path in paths)
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 def verify(root: Path, files: Sequence[Listed], origin: str) -> tuple[Arrived, ...]:
     """Compare every file with its listing; print which ones are listed without a digest.
 
-    Raises:
-        InputError: a file is missing, or its size or digest is not the listed one.
+    Raise InputError if a file is missing, or its size or digest is not the listed one.
     """
     arrived = []
     for file in files:
         path = root / file.path
-        try:
+        with understood(path, "the file", "run again"):
             size, digest = path.stat().st_size, file_digest(path)
-        except OSError as error:
-            raise InputError(path, None, f"can't be read: {error.strerror}", "run again") from error
         if file.size not in (None, size) or file.sha256 not in (None, digest):
             rule = f"has {size} bytes and sha256 {digest}; {origin} lists {file.size} and {file.sha256}"
             raise InputError(path, None, rule, "delete it")
@@ -93,8 +73,7 @@ def verify(root: Path, files: Sequence[Listed], origin: str) -> tuple[Arrived, .
 def adopt(source: Path, target: Path) -> None:
     """Make a downloaded file a file of the artifact, as a hard link if possible.
 
-    The download stays for later attempts and other stores. It is copied from another file system, and from
-    another user's cache, whose file the store could not write-protect.
+    Files on another file system, and another user's, which the store could not write-protect, are copied.
     """
     if source.stat().st_uid == os.getuid():
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stages.base.errors import InputError
 from stages.base.redact import TOKEN_VARIABLE, redact
-from stages.fetch.download import Downloaded, Progress, bytes_here, directory, verify
+from stages.fetch.download import Downloaded, Progress, directory, verify
 from stages.fetch.listing import Listed, check_inside, check_paths
 from stages.fetch.sources import MOVING, SHA256, FetchConfig
 
@@ -37,8 +37,7 @@ def download(
 ) -> Downloaded:
     """Download the files that `select` chooses from the repository's listing.
 
-    Raises:
-        InputError: the hub refuses, lists unsafe paths, delivers other bytes, or stays unreachable.
+    Raise InputError if the hub refuses, lists unsafe paths, delivers other bytes, or stays unreachable.
     """
     from modelscope_hub import HubError
     from requests import RequestException
@@ -53,19 +52,17 @@ def download(
         check_paths(listed, origin)
         selected = select(listed, origin)
         check_inside(root, selected)
-        paths, total = [file.path for file in selected], sum(file.size or 0 for file in selected)
+        total = sum(file.size or 0 for file in selected)
+        present = sum(file.size or 0 for file in selected if (root / file.path).is_file())
         moving = " (a branch, whose content may change)" if revision in MOVING else ""
-        present = bytes_here(root, paths)
-        print(
-            f"{origin}{moving}: {len(paths)} files, {total} bytes, {present} of them already here", flush=True
-        )
+        print(f"{origin}{moving}: {len(selected)} files, {total} bytes", flush=True)
         client.download_repo(
             repository,
             kind,
             revision=revision,
             cache_dir=downloads,
             local_dir=root,
-            progress_callbacks=[_progress_callback(lambda: bytes_here(root, paths), total, progress)],
+            progress_callbacks=[_progress_callback(present, total, progress)],
             file_list=[{"Path": file.path, "Size": file.size, "Sha256": file.sha256} for file in selected],
         )
     except (HubError, RequestException, ValueError) as error:
@@ -103,7 +100,7 @@ class _RedactingFormatter(logging.Formatter):
         return redact(super().format(record))
 
 
-def _progress_callback(received: Callable[[], int], total: int, progress: Progress) -> type[Any]:
+def _progress_callback(received: int, total: int, progress: Progress) -> type[Any]:
     """Return the class that the client instantiates for each file; its threads call `update`."""
     from modelscope_hub import ProgressCallback
 
@@ -111,8 +108,10 @@ def _progress_callback(received: Callable[[], int], total: int, progress: Progre
 
     class ReportBytes(ProgressCallback):
         def update(self, size: int) -> None:
+            nonlocal received
             with lock:
-                progress(received(), total)
+                received += size
+                progress(min(received, total), total)
 
     return ReportBytes
 

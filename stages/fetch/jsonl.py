@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.records import BadLine, Record, read_records, row_position, text_fault
+from stages.fetch.records import BadLine, read_records, row_position, text_fault
 
 LISTED = 20
 """Bad lines that are listed; the others are only counted."""
@@ -30,33 +30,22 @@ class SplitCheck:
     rows: int
     bad: int
     listed: tuple[BadLine, ...]
-    """The first bad lines."""
 
 
 def read_lines(path: Path, columns: ColumnsConfig) -> Iterator[Row | BadLine]:
-    """Yield every row of `path` in order, one at a time, so that a file larger than memory can be read.
-
-    Raises:
-        InputError: the file is missing or can't be read.
-    """
-    for record in read_records(path, (columns.prompt, columns.answer), required=True):
-        yield record if isinstance(record, BadLine) else _as_row(record, columns)
-
-
-def _as_row(record: Record, columns: ColumnsConfig) -> Row | BadLine:
-    values = record.values
-    fault = text_fault(values, columns.prompt) or text_fault(values, columns.answer)
-    if fault:
-        return BadLine(record.line, fault)
-    return Row(record.line, values[columns.prompt], values[columns.answer])
+    """Yield every row of `path` in order, one at a time, so that a file larger than memory can be read."""
+    keys = (columns.prompt, columns.answer)
+    for record in read_records(path, keys, required=True):
+        if isinstance(record, BadLine):
+            yield record
+        elif fault := text_fault(record.values, keys[0]) or text_fault(record.values, keys[1]):
+            yield BadLine(record.line, fault)
+        else:
+            yield Row(record.line, *(record.values[key] for key in keys))
 
 
 def check_split(paths: Sequence[Path], columns: ColumnsConfig, max_bad_share: float) -> SplitCheck:
-    """Read the files of a split to their end.
-
-    Raises:
-        InputError: more than `max_bad_share` of the lines are bad (the first is named), or no row is left.
-    """
+    """Read the files of a split; refuse it if more than `max_bad_share` of its lines are bad, or all are."""
     rows = bad = 0
     listed: list[tuple[Path, BadLine]] = []
     for path in paths:

@@ -30,11 +30,7 @@ class Listed:
 
 
 def check_paths(files: Iterable[Listed], origin: str) -> None:
-    """Refuse a listing with any path that could leave its directory, selected or not.
-
-    Raises:
-        InputError: an absolute path, one with `..`, a backslash, a drive or an unprintable character.
-    """
+    """Refuse absolute paths and those with `..`, a backslash, a drive or an unprintable character."""
     for file in files:
         if UNSAFE.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
             rule = "leads out of the download directory; nothing was written"
@@ -42,11 +38,7 @@ def check_paths(files: Iterable[Listed], origin: str) -> None:
 
 
 def check_inside(root: Path, files: Iterable[Listed]) -> None:
-    """Refuse to write through a symbolic link that leads out of `root`.
-
-    Raises:
-        InputError: naming the file and where it would be written.
-    """
+    """Refuse to write through a symbolic link that leads out of `root`."""
     inside = root.resolve()
     for file in files:
         target = (root / file.path).parent.resolve()
@@ -56,11 +48,7 @@ def check_inside(root: Path, files: Iterable[Listed]) -> None:
 
 
 def config_file(files: Sequence[Listed], origin: str) -> list[Listed]:
-    """Return a model's config.json.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return a model's config.json. Raise InputError if there is none."""
     if selected := [file for file in files if file.path == CONFIG]:
         return selected
     remedy = f"choose a Hugging Face repository; it holds {_first_names(file.path for file in files)}"
@@ -70,10 +58,8 @@ def config_file(files: Sequence[Listed], origin: str) -> list[Listed]:
 def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> list[Listed]:
     """Return weights, config and tokenizer: only safetensors, and a single file before an indexed set.
 
+    Raise InputError if there are no safetensors weights.
     Source: transformers 4.57 and 5.12, modeling_utils.py, _get_resolved_checkpoint_files.
-
-    Raises:
-        InputError: there are no safetensors weights.
     """
     names = {file.path for file in files}
     selected = set(MODEL_FILES) if with_tokenizer else set(MODEL_FILES) - set(TOKENIZER_AND_TEMPLATE)
@@ -91,17 +77,10 @@ def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> l
 
 
 def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
-    """Return the files that match `pattern`, by path; `*` does not cross directories.
-
-    Raises:
-        InputError: no file matches.
-    """
-    matches = [
-        file
-        for file in files
-        if file.path.count("/") == pattern.count("/")
-        and all(map(fnmatch.fnmatchcase, file.path.split("/"), pattern.split("/")))
-    ]
+    """Return the files that match `pattern`, by path; `*` does not cross directories."""
+    depth, parts = pattern.count("/"), pattern.split("/")
+    same_depth = [file for file in files if file.path.count("/") == depth]
+    matches = [file for file in same_depth if all(map(fnmatch.fnmatchcase, file.path.split("/"), parts))]
     if not matches:
         remedy = f"set dataset.files.*.name; it holds {_first_names(file.path for file in files)}"
         raise InputError(origin, None, f"no file matches {pattern}", remedy)

@@ -21,10 +21,7 @@ from stages.weights.sources import open_directory
 
 
 def link_model(root: Path, model: ModelConfig, output: Path, with_tokenizer: bool = True) -> None:
-    """Check the user's directory `root` and link its weights, config and tokenizer files into `output`.
-
-    Raises: see `check_model`.
-    """
+    """Check the user's directory `root` and link its weights, config and tokenizer files into `output`."""
     names = check_model(root, model)
     for name in MODEL_FILES:
         if (root / name).is_file() and (with_tokenizer or name not in TOKENIZER_AND_TEMPLATE):
@@ -34,12 +31,7 @@ def link_model(root: Path, model: ModelConfig, output: Path, with_tokenizer: boo
 
 
 def check_model(root: Path, model: ModelConfig) -> list[str]:
-    """Check that the directory holds the configured model; return the names of index and weight files.
-
-    Raises:
-        InputError: a file is missing, malformed, or of a kind that is refused.
-        ConfigError: config.json disagrees with the model section; one Problem per key.
-    """
+    """Check that the directory holds the configured model; return the names of index and weight files."""
     if not root.is_dir():
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
     check_config(read_object(root / "config.json"), model, root / "config.json")
@@ -51,11 +43,7 @@ def check_model(root: Path, model: ModelConfig) -> list[str]:
 
 
 def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> None:
-    """Check the keys of config.json and compare it with the configured shape.
-
-    Raises:
-        ConfigError: a key is not supported, or the two disagree.
-    """
+    """Check that the keys of config.json are supported and agree with the configured shape."""
     family = family_of(model)
     if recognised(config) is family:
         problems = refused(config, family, path)
@@ -82,9 +70,6 @@ def weight_files(root: Path) -> tuple[list[str], dict[str, StoredTensor]]:
     """Return the names of the index (if it is used) and of all weight files, and their tensors.
 
     A single file takes precedence over an index, see stages.weights.index.unused_index.
-
-    Raises:
-        InputError: there are no weights, a shard is missing, or a file is not safetensors.
     """
     is_single = (root / SINGLE_NAME).is_file()
     if not is_single and not (root / INDEX_NAME).is_file():

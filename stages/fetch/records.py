@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from stages.base.errors import InputError
-from stages.base.files import open_regular, parse_json
+from stages.base.files import open_regular, parse_json, read_bytes, understood
 
 LARGEST = 1 << 22
 """Upper limit of bytes of a line, and of characters of a text: about a million tokens.
@@ -22,6 +22,7 @@ A longer line usually means a file without line breaks; parsing it would need a 
 TOO_LONG = f"is longer than {LARGEST >> 20} MiB"
 SMALLEST_ROW = 16
 """Bytes that a JSON object with some text takes at least."""
+CHECK_PATH = "check the path"
 PARQUET_ROWS = 256
 PARQUET_BUFFER = 1 << 20  # bytes read ahead per column; without it pyarrow reads complete row groups
 
@@ -49,49 +50,35 @@ def read_records(path: Path, keys: Sequence[str] = (), required: bool = False) -
         path: .parquet; .json, which may hold an array or JSON lines; anything else is JSON lines.
         keys: columns to read from Parquet; none: all.
         required: refuse a Parquet file without one of them, because every row would be bad.
-
-    Raises:
-        InputError: the file is missing, can't be read, or can't be read beyond some row.
     """
     if path.suffix == ".parquet":
         return _read_parquet(path, keys, required)
-    try:
-        with open_regular(path) as file:
-            start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with understood(path, "rows", CHECK_PATH), open_regular(path) as file:
+        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     is_array = path.suffix == ".json" and not start.startswith(b"{")
     return _read_array(path) if is_array else _read_json_lines(path)
 
 
 def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:
-    try:
-        with open_regular(path) as file:
-            for number, raw in lines_of(file):
-                yield BadLine(number, TOO_LONG) if raw is None else _parse_line(number, raw)
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with understood(path, "rows", CHECK_PATH), open_regular(path) as file:
+        for number, raw in enumerate(_lines(file), start=1):
+            yield _parse_line(number, raw)
 
 
-def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield number (from 1) and bytes of every line; None for a line that is too long."""
-    number = 0
+def _lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """Yield the bytes of every line; None for a line that is too long."""
     while raw := file.readline(LARGEST + 1):
-        number += 1
         if len(raw) <= LARGEST:
-            yield number, raw
+            yield raw
             continue
         while raw and not raw.endswith(b"\n"):
             raw = file.readline(LARGEST)
-        yield number, None
+        yield None
 
 
-def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
-    reason = getattr(error, "strerror", None) or (str(error) or type(error).__name__).splitlines()[0]
-    return InputError(path, None, f"can't be read: {reason}", "check the path")
-
-
-def _parse_line(number: int, raw: bytes) -> Record | BadLine:
+def _parse_line(number: int, raw: bytes | None) -> Record | BadLine:
+    if raw is None:
+        return BadLine(number, TOO_LONG)
     try:
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         if not text:
@@ -114,28 +101,16 @@ def _as_record(number: int, values: Any) -> Record | BadLine:
 
 def _read_array(path: Path) -> Iterator[Record | BadLine]:
     """Yield the elements of a JSON array. The complete file is in memory."""
-    try:
-        with open_regular(path) as file:
-            rows = parse_json(file.read())
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except ValueError as error:
-        remedy = "correct it, or give a JSON array of objects or JSON lines"
-        raise InputError(path, None, f"not usable JSON: {error}", remedy) from error
-    if not isinstance(rows, list):
-        rule = f"must hold a JSON array or JSON lines, holds {type(rows).__name__}"
-        raise InputError(path, None, rule, "give one of them")
+    with understood(path, "a JSON array or JSON lines", "correct it, or give one of them"):
+        rows = parse_json(read_bytes(path))
+        if not isinstance(rows, list):
+            raise TypeError(f"it is a {type(rows).__name__}")
     for number, values in enumerate(rows, start=1):
         yield _as_record(number, values)
 
 
 def _read_parquet(path: Path, keys: Sequence[str], required: bool) -> Iterator[Record | BadLine]:
-    """Yield every row of `path`, with the columns `keys` only (none: all).
-
-    Raises:
-        InputError: pyarrow is missing, none of the columns exists (or a required one does not), two columns
-            have the same name, or the file can't be read (the next row is named).
-    """
+    """Yield every row of `path`, with the columns `keys` only (none: all)."""
     arrow = _import_arrow(path)
     row = 0
     try:
@@ -176,23 +151,17 @@ def count_rows(files: Sequence[Path]) -> int:
     """Return an upper limit of the usable rows of some files, without parsing them.
 
     It counts lines of JSON lines, rows of Parquet, and the opening braces of a JSON array.
-
-    Raises:
-        InputError: a file can't be read.
     """
     return sum(map(_count, files))
 
 
 def _count(file: Path) -> int:
-    try:
-        with open_regular(file) as stream:
-            if file.suffix == ".parquet":
-                return int(_import_arrow(file).read_metadata(stream).num_rows)
-            sign = b"{" if file.suffix == ".json" else b"\n"
-            lines = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
-            return min(lines, stream.tell() // SMALLEST_ROW + 1) if sign == b"{" else lines
-    except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
-        raise _unreadable(file, error) from error
+    with understood(file, "rows", CHECK_PATH), open_regular(file) as stream:
+        if file.suffix == ".parquet":  # pyarrow's errors are ValueError or OSError
+            return int(_import_arrow(file).read_metadata(stream).num_rows)
+        sign = b"{" if file.suffix == ".json" else b"\n"
+        lines = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
+        return min(lines, stream.tell() // SMALLEST_ROW + 1) if sign == b"{" else lines
 
 
 def split_sources(directory: Path, split: str) -> list[Path]:

@@ -59,36 +59,28 @@ class FilesConfig:
 
 def choose_source(section: Mapping[str, Any]) -> str:
     """Return the source for a model or dataset section with `source: null`; a path takes precedence."""
-    if section.get("path") is not None:
-        return "local"
-    if section.get("hub") is not None:
-        return "modelscope"
-    return "url" if section.get("files") is not None else "local"
+    sources = {"path": "local", "hub": "modelscope", "files": "url"}
+    return next((source for key, source in sources.items() if section.get(key) is not None), "local")
 
 
 RECORDED = "ours: configurations are recorded"
 FETCH = Rules[FetchConfig]("fetch", RECORDED)
-FETCH.must(
-    "fetch.endpoint",
-    lambda value, config: None if value is None else url_fault(value),
-    text="Require a complete URL without a secret.",
-)
 
 
-def id_fault(id: str) -> Broken:
-    """Return what is wrong with a repository's id."""
+def id_fault(id: str, *_: object) -> Broken:
+    """Require a repository's owner/name."""
     return None if REPOSITORY_ID.fullmatch(id) else ("must be owner/name", "as in Qwen/Qwen2.5-7B")
 
 
-def revision_fault(revision: str) -> Broken:
-    """Return what is wrong with a revision."""
+def revision_fault(revision: str, *_: object) -> Broken:
+    """Require a commit, tag or branch."""
     if REVISION.fullmatch(revision) and ".." not in revision:
         return None
     return "must be a commit, tag or branch", "as in master"
 
 
-def url_fault(url: str) -> Broken:
-    """Return what is wrong with a URL; it must not hold a secret, because configurations are recorded."""
+def url_fault(url: str, *_: object) -> Broken:
+    """Require a complete URL without a secret, because configurations are recorded."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         rule, remedy = "must be an http or https address", "begin it with https://"
@@ -101,8 +93,11 @@ def url_fault(url: str) -> Broken:
     return None
 
 
-def digest_fault(digest: str | None) -> Broken:
-    """Return what is wrong with a SHA-256; None is accepted."""
+FETCH.must("fetch.endpoint", url_fault, when=lambda config: config.endpoint is not None)
+
+
+def digest_fault(digest: str | None, *_: object) -> Broken:
+    """Require a SHA-256 in hexadecimal digits, or none."""
     if digest is None or SHA256.fullmatch(digest):
         return None
     return "must be 64 lower-case hexadecimal digits", "use what sha256sum prints"

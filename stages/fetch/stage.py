@@ -34,11 +34,7 @@ def run(context: Context) -> None:
 
 
 def build_model(model: ModelConfig, text: Iterator[str] | None, seed: int, output: Path) -> None:
-    """Write a model with random weights, and its tokenizer: the configured one or one trained on `text`.
-
-    Raises:
-        InputError: there is neither a tokenizer nor text, or the vocabulary does not fit.
-    """
+    """Write a model with random weights, and its tokenizer: the configured one or one trained on `text`."""
     if model.tokenizer_path is not None:
         tokenizer_files.take(Path(model.tokenizer_path), output)
     elif text is None:
@@ -59,19 +55,7 @@ def fetch_model(
 ) -> None:
     """Put a local model, or one from ModelScope, with its tokenizer into `output`.
 
-    A download adds result.json with its origin, sizes and digests.
-
-    Args:
-        model: source, and the expected shape.
-        fetch: download settings.
-        output: an existing, empty directory.
-        work: scratch directory that survives a kill.
-        progress: called with (bytes here, total bytes) of a download.
-
-    Raises:
-        InputError: a file is missing or malformed, the vocabulary does not fit, or the hub refuses,
-            delivers other bytes than it lists, or stays unreachable.
-        ConfigError: config.json disagrees with the model section.
+    A download adds result.json with its origin, sizes and digests; `work` must survive a kill.
     """
     with_tokenizer = model.tokenizer_path is None
     if model.source == "local":
@@ -81,8 +65,7 @@ def fetch_model(
         for file in got.files:  # the directory may also hold files that the repository has no more
             adopt(got.root / file.path, output / file.path)
         local.check_model(output, model)
-        text = json.dumps(got.record(), indent=1) + "\n"
-        (output / "result.json").write_text(text, encoding="utf-8")
+        (output / "result.json").write_text(json.dumps(got.record(), indent=1) + "\n", encoding="utf-8")
     if model.tokenizer_path is None:
         tokenizer_files.complete(output)
     else:

@@ -11,16 +11,7 @@ from tokenizers import Tokenizer
 from stages.base.errors import InputError
 from stages.base.files import read_object, understood
 from stages.fetch.config import TOKENIZER_AND_TEMPLATE
-from stages.tokenizer import (
-    ENDOFTEXT,
-    IM_END,
-    IM_START,
-    SPECIAL_TOKENS,
-    build,
-    load,
-    token_ids,
-    train,
-)
+from stages.tokenizer import ENDOFTEXT, IM_END, IM_START, SPECIAL_TOKENS, build, load, token_ids, train
 
 # ChatML with Qwen2.5's default system message, in its plain form (no tools).
 CHAT_TEMPLATE = (
@@ -43,11 +34,7 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
 
 
 def take(source: Path, output: Path) -> None:
-    """Copy the tokenizer of `source` with its chat template into `output` and complete it there.
-
-    Raises:
-        InputError: `source` holds no complete tokenizer, or its files contradict each other.
-    """
+    """Copy the tokenizer of `source` with its chat template into `output` and complete it there."""
     if not source.is_dir():
         raise InputError(source, None, "is not a directory", "set model.tokenizer_path")
     for name in TOKENIZER_AND_TEMPLATE:
@@ -57,27 +44,18 @@ def take(source: Path, output: Path) -> None:
 
 
 def complete(output: Path) -> None:
-    """Write the missing ones of the four files.
-
-    Raises:
-        InputError: an existing file is malformed.
-    """
-    with understood(output, "a tokenizer's files"):
-        if not (output / "tokenizer.json").exists():
-            build(output).save(str(output / "tokenizer.json"))
-        tokenizer = load(output)
-        if not (output / "vocab.json").exists() or not (output / "merges.txt").exists():
-            write_vocabulary(output)
-        if not (output / "tokenizer_config.json").exists():
-            _write_settings(tokenizer, output)
+    """Write the missing ones of the four files."""
+    if not (output / "tokenizer.json").exists():
+        build(output).save(str(output / "tokenizer.json"))
+    tokenizer = load(output)
+    if not (output / "vocab.json").exists() or not (output / "merges.txt").exists():
+        write_vocabulary(output)
+    if not (output / "tokenizer_config.json").exists():
+        _write_settings(tokenizer, output)
 
 
 def check_fit(output: Path, vocab_size: int) -> None:
-    """Refuse a tokenizer with ids beyond the model's embedding.
-
-    Raises:
-        InputError: it has more ids than model.vocab_size.
-    """
+    """Refuse a tokenizer with more ids than model.vocab_size, the rows of the embedding."""
     size = max(load(output).get_vocab(with_added_tokens=True).values(), default=-1) + 1
     if size > vocab_size:
         remedy = f"set model.vocab_size={size} or more (Qwen2.5: 151936)"
@@ -97,16 +75,18 @@ def ending_ids(output: Path) -> dict[str, Any]:
 
 def write_vocabulary(output: Path) -> None:
     """Write vocab.json and merges.txt from tokenizer.json."""
-    model = read_object(output / "tokenizer.json").get("model", {})
-    if model.get("type") != "BPE":
-        rule = "must hold a BPE model, as Qwen2's does"
-        raise InputError(output / "tokenizer.json", model.get("type"), rule)
-    for name in ("vocab.json", "merges.txt"):
+    file = output / "tokenizer.json"
+    model = read_object(file).get("model", {})
+    with understood(file, "a BPE model, as Qwen2's does"):
+        vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
+        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    texts = {
+        "vocab.json": json.dumps(vocab, ensure_ascii=False),
+        "merges.txt": "\n".join(["#version: 0.2", *merges]) + "\n",
+    }
+    for name, text in texts.items():
         (output / name).unlink(missing_ok=True)  # writing to a link would change the user's file
-    vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
-    (output / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
-    lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    (output / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]) + "\n", encoding="utf-8")
+        (output / name).write_text(text, encoding="utf-8")
 
 
 def _write_settings(tokenizer: Tokenizer, output: Path) -> None:
@@ -137,5 +117,4 @@ def _write_settings(tokenizer: Tokenizer, output: Path) -> None:
         "tokenizer_class": "Qwen2Tokenizer",
         "unk_token": None,
     }
-    text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -14,17 +14,9 @@ from stages.fetch.user_files import split_files
 def training_rows(
     dataset: DatasetConfig, columns: ColumnsConfig, seed: int, fetched: Path | None, count: int | None = None
 ) -> Iterator[Row]:
-    """Yield the usable training rows in order.
+    """Yield the usable training rows in order, those of generated data at most `count`.
 
-    Args:
-        dataset: the dataset.
-        columns: keys of question and answer.
-        seed: for generated rows.
-        fetched: artifact of fetch_dataset, if there is one.
-        count: number of rows to generate at most; files are read to their end.
-
-    Raises:
-        InputError: there is no file of the training split, or it can't be read.
+    `fetched` is the artifact of fetch_dataset, if there is one.
     """
     if dataset.source == "builtin":
         if dataset.arith is None or dataset.train_rows is None:

@@ -35,13 +35,6 @@ def _split_file(root: Path, split: str) -> Path:
     return next((file for file in files if file.is_file()), files[0])
 
 
-def _weights(root: Path) -> list[Path]:
-    """Return the weight files of a Hugging Face directory, without an index that is not used."""
-    if unused_index(root):
-        return [root / SINGLE_NAME]
-    return [root / INDEX_NAME, *sorted(root.glob("*.safetensors"))]
-
-
 def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
     """Return the user's files whose content decides what fetch (a model) or fetch_dataset produces.
 
@@ -53,8 +46,10 @@ def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
     files: list[Path] = []
     if config.source == "local" and config.path:
         root = Path(config.path)
-        files += [root / name for name in MODEL_FILES]
-        files += _weights(root)
+        files += [root / name for name in (*MODEL_FILES, INDEX_NAME)]
+        files += sorted(root.glob("*.safetensors"))
+        if unused_index(root):
+            files = [root / name for name in (*MODEL_FILES, SINGLE_NAME)]
     if config.tokenizer_path:
         files += [Path(config.tokenizer_path) / name for name in TOKENIZER_AND_TEMPLATE]
     return tuple(file for file in files if file.is_file())

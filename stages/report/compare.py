@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.report.configuration import flat
+from stages.report.curves import overlay_all
 from stages.report.figures import MAX_LINES
-from stages.report.sweep import NO_CELL, TEXT_LIMIT, limit, overlay_all, results
+from stages.report.sweep import NO_CELL, TEXT_LIMIT, limit, results
 from stages.report.templates import render_page
 from stages.report.text import moment, shorten
 
@@ -19,20 +20,17 @@ class ComparedRun:
     """One run, as the page needs it."""
 
     label: str
-    """Its name and id."""
     state: str
     started: float
     """Unix time."""
     duration: str
     command: str
-    """The command line that repeats it."""
     result: Mapping[str, Any]
     """evaluate's result.json; {} without one."""
     report: str
     """URL of its report; empty without one."""
     config: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]]
-    """Rows of grpo's metrics.jsonl."""
 
 
 def render(runs: Sequence[ComparedRun]) -> str:
@@ -44,9 +42,13 @@ def render(runs: Sequence[ComparedRun]) -> str:
         "labels": labels,
         "columns": columns,
         "rows": [
-            {"run": run, "label": label, "started": moment(run.started), "figures": figures}
+            {
+                "run": run,
+                "label": label,
+                "started": moment(run.started),
+                "figures": [row.get(column, NO_CELL)[1] for column in columns],
+            }
             for run, label, row in zip(runs, labels, cells, strict=True)
-            for figures in [[row.get(column, NO_CELL)[1] for column in columns]]
         ],
         "curves": overlay_all({label: run.metrics for label, run in zip(labels, runs, strict=True)}, []),
         "differences": differences([run.config for run in runs]),

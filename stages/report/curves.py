@@ -36,7 +36,6 @@ class Drawing:
     title: str
     explanation: str
     image: str
-    """data: URL of the figure."""
     alt: str
     """The figure in words, for readers who do not see it."""
     legend: tuple[tuple[int, str], ...]
@@ -45,7 +44,6 @@ class Drawing:
     """The last value, as text; empty for several series."""
     readings: Sequence[Reading]
     csv: str
-    """data: URL of the values."""
 
 
 GRPO = (
@@ -74,6 +72,14 @@ SFT = (
     Spec("Accuracy checks", ("accuracy_check",), "Greedy, on held-in prompts; they decide when warm-up ends.",
          share=True),
 )  # fmt: skip
+OVERLAID = (
+    Spec("Reward", ("reward",), "Weighted sum of the reward functions, mean over the step's completions."),
+    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right.", share=True),
+    Spec("Accuracy on held-out prompts", ("validation_accuracy",), "Greedy, while training.", share=True),
+    *(spec for spec in GRPO if spec.title in ("KL to the reference", "Entropy")),
+    Spec("Completion length", ("completion_length",), "Tokens, mean over the step."),
+)
+"""Figures of several runs; one metric each."""
 
 
 def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]]) -> list[Drawing]:
@@ -90,16 +96,23 @@ def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]]) -> list[D
     return drawings
 
 
-def overlay(spec: Spec, series: Mapping[str, Points], further: Sequence[Points]) -> Drawing:
-    """Draw one metric of several runs in one figure, as trends: single steps would hide each other.
+def overlay_all(
+    coloured: Mapping[str, Sequence[Mapping[str, Any]]], faint: Sequence[Sequence[Mapping[str, Any]]]
+) -> list[Drawing]:
+    """Draw each metric of OVERLAID that a coloured run has, as trends: single steps would hide each other.
 
     Args:
-        spec: the metric.
-        series: label -> points of a run. A run without points keeps its colour, so that each run has the
-            same one in all figures. At least one has points.
-        further: points of further runs, drawn faintly and without a label.
+        coloured: label -> rows of metrics.jsonl of a run, which has the same colour in all figures.
+        faint: the same of runs without a label.
     """
-    return _drawing(spec, series, {}, further, trends=True)
+    drawings = []
+    for spec in OVERLAID:
+        (key,) = spec.keys
+        series = {label: points(rows, key) for label, rows in coloured.items()}
+        further = [curve for rows in faint if (curve := points(rows, key))]
+        if any(series.values()):
+            drawings.append(_drawing(spec, series, {}, further, trends=True))
+    return drawings
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
@@ -176,16 +189,9 @@ def _drawing(
     last = "" if several else show(next(iter(series.values()))[-1][1])
     most = MAX_OVERLAID if trends else MAX_POINTS
     shown = readings(series, span([*series.values(), *further]), show, most)
-    return Drawing(
-        title=spec.title,
-        explanation=spec.explanation,
-        image=image_url(draw),
-        alt=f"{spec.title}. {alt}",
-        legend=legend,
-        last=last,
-        readings=shown,
-        csv=csv_link(spec.title, series),
-    )
+    alt = f"{spec.title}. {alt}"
+    csv = csv_link(spec.title, series)
+    return Drawing(spec.title, spec.explanation, image_url(draw), alt, legend, last, shown, csv)
 
 
 def _plot(axes: Axes, full: Points, band: Points, colour: str, trends: bool, share: bool) -> None:

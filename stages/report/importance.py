@@ -83,13 +83,10 @@ def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importa
 
 
 def parallel(points: Sequence[Measured], keys: Sequence[str]) -> tuple[list[Axis], list[Line]]:
-    """Return axes and lines of the picture: an axis per key, and the result on the last one.
+    """Return axes and lines of the picture: an axis for each of the first keys, and one for the result.
 
-    The values of a key are spaced evenly, in their order. Of many points, an even selection is drawn.
-
-    Args:
-        points: the points, the best first.
-        keys: swept keys, of which the first ones are drawn.
+    The values of a key are spaced evenly, in their order. Of many points (the best first), an even selection
+    is drawn.
     """
     keys = keys[:MAX_AXES]
     gap = (WIDTH - 160) / len(keys)

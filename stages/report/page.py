@@ -17,8 +17,6 @@ from stages.report.templates import render_page
 from stages.report.text import duration, moment, number
 from stages.report.timeline import Span, spans, step_time, wall_s
 
-MAX_LAST_STEP = 2
-
 
 @dataclass(frozen=True)
 class Live:
@@ -38,11 +36,8 @@ class Origin:
     """The run that a report belongs to."""
 
     run: str
-    """Its id."""
     name: str
-    """Empty without one."""
     command: str
-    """The command line that repeats it."""
     logs: Mapping[str, str]
     """Stage -> URL of its log, relative to the page."""
 
@@ -88,7 +83,7 @@ def render(
         "text_limit": config.text_limit,
         "samples_count": len(held_out),
         "verdicts": verdicts(held_out),
-        "last_step": last_step(completions)[: min(MAX_LAST_STEP, config.samples)],
+        "last_step": last_step(completions)[: min(2, config.samples)],
         "card": data_card(run.result("tokenize")),
         "sections": sections(run),
         "differences": differences(run, defaults or {}),

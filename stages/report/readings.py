@@ -41,14 +41,7 @@ def span(curves: Sequence[Points]) -> tuple[float, float]:
 def readings(
     series: Mapping[str, Points], axis: tuple[float, float], show: Callable[[object], str], most: int
 ) -> list[Reading]:
-    """Return at most `most` readings, which together cover the plot.
-
-    Args:
-        series: label -> points.
-        axis: the first and the last step on the x axis.
-        show: formats a value.
-        most: the number of readings.
-    """
+    """Return at most `most` readings, which together cover the plot, whose x axis has the range `axis`."""
     groups = _groups(series, most)
     centres = [(steps[0] + steps[-1]) / 2 for steps, _ in groups]
     edges = [axis[0], *((a + b) / 2 for a, b in pairwise(centres)), axis[1]]

@@ -7,23 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.curves import GRPO, Drawing, Spec, overlay, points
+from stages.report.curves import Drawing, overlay_all
 from stages.report.figures import MAX_LINES
 from stages.report.headline import GREEDY, pairs, tiles
 from stages.report.importance import Measured, importances, parallel
 from stages.report.templates import file_content, render_page
 from stages.report.text import duration, moment, number, percent, shorten
+from stages.report.timeline import spans
 
-OVERLAID = (
-    Spec("Reward", ("reward",), "Weighted sum of the reward functions, mean over the step's completions."),
-    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right.", share=True),
-    Spec("Accuracy on held-out prompts", ("validation_accuracy",), "Greedy, while training.", share=True),
-    *(spec for spec in GRPO if spec.title in ("KL to the reference", "Entropy")),
-    Spec("Completion length", ("completion_length",), "Tokens, mean over the step."),
-)
 MAX_FAINT = 30
 """Lines without a colour and a label."""
-MAX_ROWS = 5000
 PAGE_SIZE = 50
 """Rows of a table that are visible at first; further ones are text that tables.js parses."""
 TEXT_LIMIT, TEXT_BUDGET = 300, 100_000
@@ -42,11 +35,9 @@ class SweepPoint:
     state: str
     """finished, failed, invalid or pending."""
     message: str
-    """Reason why it has no result."""
     chosen: Mapping[str, str]
     """Key -> value, of the keys that differ between points."""
     command: str
-    """The command line that reproduces it."""
     result: Mapping[str, Any]
     """evaluate's result.json; {} without one."""
     artifacts: Mapping[str, str]
@@ -74,7 +65,8 @@ def render(
     ranked = sorted(sweep_points, key=_rank)
     best = ranked[0] if ranked and _accuracy(ranked[0]) is not None else None
     keys = list(dict.fromkeys(key for point in sweep_points for key in point.chosen))
-    columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
+    seconds = {span.stage: span.ended - span.started for span in spans(manifests, None)}
+    columns, rows = _table(ranked, best, keys, manifests, seconds)
     curves, undrawn = _curves(ranked, metrics)
     measured = [
         Measured(point.number, point.chosen, accuracy)
@@ -95,16 +87,14 @@ def render(
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
         "columns": columns,
         "rows": rows,
-        "unlisted": len(ranked) - len(rows),
         "page_size": PAGE_SIZE,
-        "without": _without(unfinished[:MAX_ROWS]),
-        "unlisted_without": len(unfinished) - MAX_ROWS,
+        "without": _without(unfinished),
         "importances": [(shorten(each.key, TEXT_LIMIT), each) for each in influence],
         "parallel": parallel(measured, [each.key for each in influence]) if influence else None,
         "measured": len(measured),
         "curves": curves,
         "undrawn": undrawn,
-        "time": _time(sweep_points, manifests),
+        "time": _time(sweep_points, seconds),
         "script": script,
         # The Content-Security-Policy allows this script and no other.
         "script_digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -146,7 +136,11 @@ def _without(unfinished: Sequence[SweepPoint]) -> list[dict[str, Any]]:
 
 
 def _table(
-    ranked: Sequence[SweepPoint], best: SweepPoint | None, keys: Sequence[str], manifests: Manifests
+    ranked: Sequence[SweepPoint],
+    best: SweepPoint | None,
+    keys: Sequence[str],
+    manifests: Manifests,
+    seconds: Mapping[str, float],
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the columns of results, which are those that any point has, and one row per point."""
     by_point = [results(point.result) for point in ranked]
@@ -154,8 +148,8 @@ def _table(
     most = limit(len(ranked) * len(keys))
     rows = []
     for point, cells in zip(ranked, by_point, strict=True):
-        seconds = [s for name in point.artifacts.values() if (s := _seconds(manifests.get(name))) is not None]
-        total = (sum(seconds), duration(sum(seconds))) if seconds else NO_CELL
+        took = [seconds[name] for name in point.artifacts.values() if name in seconds]
+        total = (sum(took), duration(sum(took))) if took else NO_CELL
         report = point.artifacts.get("report")
         rows.append({
             "number": point.number,
@@ -196,25 +190,6 @@ def _curves(
     return drawings, len(trained) - len(coloured) - len(faint)
 
 
-def overlay_all(
-    coloured: Mapping[str, Sequence[Mapping[str, Any]]], faint: Sequence[Sequence[Mapping[str, Any]]]
-) -> list[Drawing]:
-    """Draw each metric of OVERLAID that a coloured run has.
-
-    Args:
-        coloured: label -> rows of metrics.jsonl of a run.
-        faint: the same of runs without a label.
-    """
-    drawings = []
-    for spec in OVERLAID:
-        key = spec.keys[0]
-        series = {label: points(rows, key) for label, rows in coloured.items()}
-        further = [curve for rows in faint if (curve := points(rows, key))]
-        if any(series.values()):
-            drawings.append(overlay(spec, series, further))
-    return drawings
-
-
 def _label(sharing: Sequence[SweepPoint]) -> str:
     """Return `2: seed=1`, or `0, 3: seed=1` with the common values of the points that share a training."""
     ordered = sorted(sharing, key=lambda point: point.number)
@@ -228,15 +203,9 @@ def _label(sharing: Sequence[SweepPoint]) -> str:
     return shorten(f"{numbers}: {_describe(common)}".rstrip(": "), 100)
 
 
-def _seconds(manifest: Mapping[str, Any] | None) -> float | None:
-    """Return the duration of the stage; None if it is unknown."""
-    start, end = (number((manifest or {}).get(key)) for key in ("started", "ended"))
-    return None if start is None or end is None or end < start else end - start
-
-
-def _time(sweep_points: Sequence[SweepPoint], manifests: Manifests) -> tuple[float, float] | None:
+def _time(sweep_points: Sequence[SweepPoint], seconds: Mapping[str, float]) -> tuple[float, float] | None:
     """Return the seconds of all stages, and those that sharing saved; None if unknown."""
     uses = Counter(artifact for point in sweep_points for artifact in point.artifacts.values())
-    durations = {name: seconds for name in uses if (seconds := _seconds(manifests.get(name))) is not None}
-    separate = sum(seconds * uses[name] for name, seconds in durations.items())
-    return (sum(durations.values()), separate - sum(durations.values())) if durations else None
+    timed = [(seconds[name], count) for name, count in uses.items() if name in seconds]
+    total = sum(each for each, _ in timed)
+    return (total, sum(each * count for each, count in timed) - total) if timed else None

@@ -25,9 +25,7 @@ class Span:
 def spans(manifests: Mapping[str, Mapping[str, Any]], began: float | None) -> list[Span]:
     """Return the stages whose manifest has a start and an end, in the order in which they started.
 
-    Args:
-        manifests: stage -> manifest.
-        began: Unix time of the run's start; stages that ended earlier were reused. None: none was.
+    Stages that ended before `began`, the Unix time of the run's start, were reused. None: none was.
     """
     result = []
     for stage, manifest in manifests.items():

@@ -86,10 +86,8 @@ def _length(config: RewardConfig, name: str) -> Broken:
     """Require the section for reward functions that depend on the length."""
     if name not in LENGTH_REWARDS or config.length is not None:
         return None
-    return (
-        f"is required for {name}",
-        f"see conf/reward/{'dapo' if name == 'soft_overlong' else 'cosine'}.yaml",
-    )
+    example = "dapo" if name == "soft_overlong" else "cosine"
+    return f"is required for {name}", f"see conf/reward/{example}.yaml"
 
 
 RULES.must(

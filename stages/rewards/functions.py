@@ -26,11 +26,8 @@ class UnscorableError(ValueError):
 def accuracy(completion: str, solution: str) -> float:
     """Return 1.0 if the completion's last number is, as text, the solution's first number; else 0.0.
 
-    A comma between two digits is removed first (one pass: "1,2,3" becomes "12,3"); "18." and "18" differ,
-    and so do "+5" and "5".
-
-    Raises:
-        UnscorableError: the solution holds no number (mindrlhf raises IndexError).
+    A comma between two digits is removed first (one pass: "1,2,3" becomes "12,3"); "18." and "18" differ, and
+    so do "+5" and "5". Raise UnscorableError if the solution holds no number (mindrlhf raises IndexError).
     """
     text = _join_thousands(completion)
     numbers = NUMBER.findall(text)
@@ -38,11 +35,7 @@ def accuracy(completion: str, solution: str) -> float:
 
 
 def qwen_accuracy(completion: str, solution: str) -> float:
-    r"""Score like `accuracy`, but only numbers in \boxed{...} count; without any, all of the text does.
-
-    Raises:
-        UnscorableError: the solution holds no number.
-    """
+    r"""Score like `accuracy`, but only numbers in \boxed{...} count; without any, all of the text does."""
     text = _join_thousands(completion)
     numbers = BOXED.findall(text)
     return float((numbers[-1] if numbers else text).lower() == _first_number(solution))

@@ -24,8 +24,7 @@ def are_right(
 ) -> list[bool]:
     """Return which completions are right; those that cannot be compared are wrong.
 
-    Raises:
-        InputError: more comparisons fail or take too long than reward.max_failures allows.
+    Raise InputError if more comparisons fail or take too long than reward.max_failures allows.
     """
     judge = judge_of(reward)
     config = RewardConfig((judge,), (1.0,), None, reward.max_failures if reward is not None else None)

@@ -20,9 +20,7 @@ def knights(completion: str, solution: str) -> float:
     the right form): +2 if every islander is named as in `solution`, -1.5 if one is not; -2 if not every one
     is named as "NAME is a knight" or "... knave", or the form is wrong.
 
-    Args:
-        completion: text after the header of the assistant's turn.
-        solution: one line per islander with a name and knight or knave.
+    `solution` has one line per islander with a name and knight or knave.
     """
     answers = ANSWER.findall(completion)
     answer = answers[-1].strip() if answers else ""

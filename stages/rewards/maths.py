@@ -7,6 +7,8 @@ from typing import Any
 
 from stages.rewards.functions import UnscorableError
 
+LIBRARY: Any = importlib.import_module("math_verify")  # has no types
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it would warn that its time limit is off
 DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
 
 
@@ -15,24 +17,17 @@ def maths(completion: str, solution: str) -> float:
 
     A boxed answer takes precedence over other formulas, and formulas over plain numbers. The caller sets
     the time limit, because math-verify's uses the same alarm.
-
-    Raises:
-        UnscorableError: the solution can't be read as mathematics.
     """
-    library = importlib.import_module("math_verify")
     gold = _parse_gold(solution)
     if not gold:
         raise UnscorableError(f"the solution {solution!r} is no formula")
-    expressions = library.parse(completion, parsing_timeout=None)
-    return float(library.verify(list(gold), expressions, timeout_seconds=None))
+    expressions = LIBRARY.parse(completion, parsing_timeout=None)
+    return float(LIBRARY.verify(list(gold), expressions, timeout_seconds=None))
 
 
 @functools.lru_cache(maxsize=4096)
 def _parse_gold(solution: str) -> tuple[Any, ...]:
     """Parse a solution once for the group of completions that is compared with it."""
-    library = importlib.import_module("math_verify")
-    # it would warn that its time limit is off
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
     marked = any(delimiter in solution for delimiter in DELIMITERS)
     text = solution if marked else f"${solution}$"
-    return tuple(library.parse(text, parsing_timeout=None))
+    return tuple(LIBRARY.parse(text, parsing_timeout=None))

@@ -37,7 +37,6 @@ class Leftover:
 
     text: str
     source: str
-    """Source of that behaviour."""
     remedy: str
 
 
@@ -53,7 +52,6 @@ class FunctionProbe:
     unasked: tuple[str, ...]
     """Forms that would earn it, but that neither data nor prompt suggest."""
     failures: int
-    """Rows that it can't score."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +80,7 @@ class Probe:
 def sample_rows(
     dataset: DatasetConfig, config: TokenizeConfig, seed: int, fetched: Path | None = None, count: int = ROWS
 ) -> list[Row]:
-    """Return the first usable training rows.
-
-    Raises:
-        InputError: the dataset is not here, or holds no usable row.
-    """
+    """Return the first usable training rows."""
     if fetched is None and dataset.source not in ("builtin", "local"):
         rule = f"is needed to look into a dataset from {dataset.source}"
         remedy = "give files you have with dataset.path, or run first: plan then reads what was fetched"
@@ -123,17 +117,9 @@ def probe(
     rows: Sequence[Row],
     leftover: Leftover | None = None,
 ) -> Probe:
-    """Score right and broken completions of `rows` with the configured reward.
+    """Score right and broken completions of `rows` with the configured reward; user functions are called.
 
-    Args:
-        dataset: decides the ground truth.
-        config: decides the prompt.
-        reward: user functions are imported and called.
-        rows: a sample, see `sample_rows`.
-        leftover: set for engines whose rewards also read part of the stop token.
-
-    Raises:
-        InputError: a user's function can't be imported, or no row has a ground truth.
+    `leftover` is set for engines whose rewards also read part of the stop token.
     """
     known = [(row, ground_truth(row, dataset, config)) for row in rows]
     pairs = [(row, truth) for row, truth in known if truth]
@@ -150,18 +136,16 @@ def probe(
         expected.add("thinking")
     scored = _score_forms(reward, right, bad, truths, leftover.text if leftover else "")
     functions = _functions(reward, scored, list(right[0]), expected)
-    unearned = _unearned(functions)
-    if leftover and unearned:
-        results = _functions(reward, _score_forms(reward, right, bad, truths), list(right[0]), expected)
-        unearned = _attribute(leftover, unearned, _unearned(results))
+    problems = _unearned(functions)
     # if nothing is earned, right and wrong answers score the same anyway
-    is_hopeless = unearned and not any(function.earned_by for function in functions.values())
-    return Probe(
-        rows=len(pairs),
-        functions=functions,
-        example={"prompt": prompt, "ground truth": truths[0], **right[0], **bad[0]},
-        problems=(*unearned, *([] if is_hopeless else _undistinguished(functions, expected))),
-    )
+    is_hopeless = problems and not any(function.earned_by for function in functions.values())
+    if leftover and problems:
+        results = _functions(reward, _score_forms(reward, right, bad, truths), list(right[0]), expected)
+        problems = _attribute(leftover, problems, _unearned(results))
+    if not is_hopeless:
+        problems += _undistinguished(functions, expected)
+    example = {"prompt": prompt, "ground truth": truths[0], **right[0], **bad[0]}
+    return Probe(len(pairs), functions, example, tuple(problems))
 
 
 def _different_truths(truths: Sequence[str]) -> list[str]:
@@ -179,10 +163,7 @@ def _score_forms(
     truths: Sequence[str],
     end: str = "",
 ) -> dict[str, Columns]:
-    """Return form of answer -> scores of all rows.
-
-    All lengths are 0, because they depend on the model.
-    """
+    """Return form of answer -> scores of all rows, with length 0, because lengths depend on the model."""
     scores = {}
     for form in (*right[0], *bad[0]):
         ending = "" if form == CUT_OFF else end
@@ -217,10 +198,8 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
         remedy = "use another reward, or change dataset.solution"
         if function.unasked:
             words = " or ".join(REQUESTED_BY[form] for form in function.unasked)
-            remedy = (
-                f"ask for {words} in tokenize.prompt_suffix (or, with tokenize.chat_template=true, in "
-                "tokenize.system_prompt), or use another reward"
-            )
+            keys = "tokenize.prompt_suffix (or, with tokenize.chat_template=true, in tokenize.system_prompt)"
+            remedy = f"ask for {words} in {keys}, or use another reward"
         problems.append(Problem("reward.functions", name, rule, remedy))
     return problems
 
@@ -228,10 +207,7 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
 def _attribute(leftover: Leftover, problems: Sequence[Problem], without: Sequence[Problem]) -> list[Problem]:
     """Attribute problems to the leftover if they do not occur without it."""
     known = {problem.value: problem for problem in without}
-    rule = (
-        f"can't be earned: the token that ends a completion stays in the text as {leftover.text!r} "
-        f"({leftover.source})"
-    )
+    rule = f"can't be earned: the end token stays in the text as {leftover.text!r} ({leftover.source})"
     return [
         known.get(problem.value) or Problem(problem.path, problem.value, rule, leftover.remedy)
         for problem in problems

@@ -30,6 +30,8 @@ TIMEOUTS_LIMIT_S = 30.0
 """Total time of a step for calls that exceed their limit; further completions are then not tried."""
 LARGEST = 1e18
 """Largest reward: its square, for a group's standard deviation, must be a float32."""
+MATHS = "stages.rewards.maths:maths"
+"""Imported on demand: math-verify is optional and takes long to import."""
 MOST_CHARACTERS, MOST_SHOWN = 400, 60
 """Characters of a message, and of a returned value in it."""
 
@@ -78,9 +80,6 @@ def score(
         completions: B texts without end and padding tokens.
         solutions: B ground truths, as decoded from pretrain_ids.
         lengths: tokens of each completion, its end token included; needed for rewards by length.
-
-    Raises:
-        InputError: a user's function can't be imported, or `lengths` is needed.
     """
     import numpy as np  # here: plans score without it
 
@@ -100,16 +99,9 @@ def weighted(config: RewardConfig, parts: Mapping[str, Array]) -> Array:
 
 
 def check_failures(config: RewardConfig, scores: RewardScores | Columns, count: int, where: str) -> None:
-    """Refuse scores with too many failures: more than config.max_failures, or a tenth of `count`.
+    """Refuse scores of `count` completions with more failures than config.max_failures, or than a tenth.
 
-    Args:
-        config: the reward.
-        scores: of `count` completions.
-        count: number of completions.
-        where: description of the completions, for the message.
-
-    Raises:
-        InputError: naming the function and its first failure.
+    `where` describes the completions in the message.
     """
     allowed, key = config.max_failures, f"reward.max_failures={config.max_failures}"
     if allowed is None:
@@ -162,17 +154,17 @@ class Budget:
     left_s: float
 
 
-class NotTriedError(Exception):
-    """The budget for calls that exceed their limit is used up."""
-
-
-class BadReturnError(ValueError):
-    """A function did not return one usable number for one completion."""
+class UnusableError(Exception):
+    """A function was not tried, or did not return one usable number for one completion."""
 
 
 def _by_text(name: str, budget: Budget) -> Reward:
     """Wrap a function of completion and solution; maths and user functions get a time limit."""
-    item = ITEM_REWARDS.get(name) or _limited(_maths() if name == "maths" else user_item(name), budget)
+    if name in ITEM_REWARDS:
+        item = ITEM_REWARDS[name]
+    else:
+        item = cast(ItemReward, user_function(MATHS)) if name == "maths" else user_item(name)
+        item = _limited(item, budget)
     return lambda completion, solution, tokens: item(completion, solution)
 
 
@@ -192,12 +184,12 @@ def _guarded(reward: Reward, weight: float, completion: str, solution: str, toke
     try:
         value = reward(completion, solution, tokens)
         if not abs(value) * max(1.0, abs(weight)) <= LARGEST:
-            raise BadReturnError(f"returned {value}: times its weight it must be within ±{LARGEST:g}")
+            raise UnusableError(f"returned {value}: times its weight it must be within ±{LARGEST:g}")
     except UnscorableError as error:
         return Failure(str(error), fault=False)
     except KeyboardInterrupt:
         raise
-    except (BadReturnError, NotTriedError, OutOfTimeError) as error:
+    except (UnusableError, OutOfTimeError) as error:
         return Failure(str(error), fault=True)
     except BaseException as error:  # SystemExit too, which would end the stage with exit code 0
         return Failure(_describe_error(error), fault=True)
@@ -213,7 +205,7 @@ def _describe_error(error: BaseException) -> str:
 def _limited(item: ItemReward, budget: Budget) -> ItemReward:
     def limited(completion: str, solution: str) -> float:
         if budget.left_s <= 0:
-            raise NotTriedError(f"not tried: calls over their limit took {TIMEOUTS_LIMIT_S:g} s of one step")
+            raise UnusableError(f"not tried: calls over their limit took {TIMEOUTS_LIMIT_S:g} s of one step")
         began = time.monotonic()
         try:
             with time_limit(min(ANSWER_LIMIT_S, budget.left_s)):
@@ -225,60 +217,39 @@ def _limited(item: ItemReward, budget: Budget) -> ItemReward:
     return limited
 
 
-def _maths() -> ItemReward:
-    """Import math-verify, so that a missing package is one error and not a failure for each completion."""
-    try:
-        importlib.import_module("math_verify")
-    except ImportError as error:
-        raise InputError("reward.functions", "maths", str(error), "pip install math-verify") from error
-    from stages.rewards.maths import maths
-
-    return maths
-
-
 def user_item(name: str) -> ItemReward:
     """Call the user's batch function for one completion at a time, so that one failure costs one reward."""
     function = user_function(name)
-
-    def item(completion: str, solution: str) -> float:
-        return _to_number(function([completion], [solution]))
-
-    return item
+    return lambda completion, solution: _to_number(function([completion], [solution]))
 
 
 def _to_number(returned: object) -> float:
-    """Return the number that a function returned for one completion, or raise BadReturnError."""
+    """Return the number that a function returned for one completion, or raise UnusableError."""
     shown = repr(returned)
     shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
     if isinstance(returned, (str, bytes, Mapping)) or not isinstance(returned, Iterable):
-        raise BadReturnError(f"returned {shown}, not a list of numbers")
+        raise UnusableError(f"returned {shown}, not a list of numbers")
     values = list(returned)
     if len(values) != 1:
-        raise BadReturnError(f"returned {len(values)} numbers for 1 completion")
+        raise UnusableError(f"returned {len(values)} numbers for 1 completion")
     try:
         value = float(values[0])
     except (TypeError, ValueError) as error:
-        raise BadReturnError(f"returned {shown}, which holds no number") from error
+        raise UnusableError(f"returned {shown}, which holds no number") from error
     if not math.isfinite(value):
-        raise BadReturnError(f"returned {value}, which is not finite")
+        raise UnusableError(f"returned {value}, which is not finite")
     return value
 
 
 @functools.cache
 def user_function(name: str) -> UserReward:
-    """Import the user's reward `module:function`.
-
-    Raises:
-        InputError: the module or function does not exist, or is not callable.
-    """
+    """Import the user's reward `module:function`."""
     module_name, _, attribute = name.partition(":")
     try:
         function: Any = getattr(importlib.import_module(module_name), attribute)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        remedy = "give module:function, importable on PYTHONPATH"
-        raise InputError(
-            "reward.functions", name, f"can't be imported: {_describe_error(error)}", remedy
-        ) from error
+        rule, remedy = f"can't be imported: {_describe_error(error)}", "make it importable on PYTHONPATH"
+        raise InputError("reward.functions", name, rule, remedy) from error
     if not callable(function):
         raise InputError("reward.functions", name, "must be a function of (completions, solutions)")
     return cast(UserReward, function)

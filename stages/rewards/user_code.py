@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -29,10 +29,8 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
     These are the function's module, the packages that contain it, and all modules that it imports, directly
     or indirectly, by statements or by importlib.import_module with a literal name. The standard library,
     installed packages (except the one with the function itself) and this project are left out. Files that a
-    function reads while it runs are not included.
-
-    Raises:
-        ConfigError: a module is not on a stage's search path.
+    function reads while it runs are not included. Raise ConfigError if a module is not on a stage's search
+    path.
     """
     problems, files = [], dict[str, Path]()
     for index, name in enumerate(config.functions):
@@ -41,7 +39,7 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
         module = name.partition(":")[0]
         if module.partition(".")[0] in PRODUCT_PACKAGES:
             continue
-        packages = _search(module, _search_path())
+        packages = _search(module)
         if not packages or packages[-1][0] != module:
             problems.append(Problem(f"reward.functions[{index}]", name, f"module {module} not found", REMEDY))
             continue
@@ -54,10 +52,9 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
 def directory_of(module: str) -> Path | None:
     """Return the directory from which a user's module is imported; None if it is an installed package.
 
-    Raises:
-        ConfigError: the module is not on a stage's search path.
+    Raise ConfigError if the module is not on a stage's search path.
     """
-    packages = _search(module, _search_path())
+    packages = _search(module)
     if not packages:
         raise ConfigError([Problem("reward.functions", module, "module not found", REMEDY)])
     _, spec = packages[0]
@@ -75,7 +72,7 @@ def _collect(module: str, package: str, files: dict[str, Path]) -> None:
         if name in seen or name.partition(".")[0] in PRODUCT_PACKAGES:
             continue
         seen.add(name)
-        for part, spec in _search(name, _search_path()):
+        for part, spec in _search(name):
             file = _file(spec)
             if part in files or file is None or (_is_installed(file) and part.partition(".")[0] != package):
                 continue
@@ -83,14 +80,13 @@ def _collect(module: str, package: str, files: dict[str, Path]) -> None:
             pending += _imports(file, part, is_package=spec.submodule_search_locations is not None)
 
 
-def _search_path() -> list[str]:
-    """Return the module search path of `python -m stages`: the working directory comes first."""
+def _search(name: str) -> list[tuple[str, ModuleSpec]]:
+    """Return (name, spec) of each package that contains a module, and of the module, as far as they exist.
+
+    The path is that of `python -m stages`, on which the working directory comes first.
+    """
     here = [] if os.environ.get("PYTHONSAFEPATH") else [os.getcwd()]
-    return [*here, *(entry for entry in sys.path if entry)]
-
-
-def _search(name: str, path: Sequence[str]) -> list[tuple[str, ModuleSpec]]:
-    """Return (name, spec) of each package that contains a module, and of the module, as far as they exist."""
+    path = [*here, *filter(None, sys.path)]
     specs, parts = [], name.split(".")
     for count in range(1, len(parts) + 1):
         module = ".".join(parts[:count])

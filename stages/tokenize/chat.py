@@ -52,11 +52,7 @@ class ChatTemplate:
     def __init__(
         self, source: str, special: Mapping[str, int], path: Path, variables: Mapping[str, Any] | None = None
     ) -> None:
-        """Compile a template.
-
-        Raises:
-            InputError: the template is malformed.
-        """
+        """Compile a template. Raise InputError if it is malformed."""
         self.source, self.path = source, path
         self._special, self._variables = dict(special), dict(variables or {})
         tokens = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
@@ -70,11 +66,7 @@ class ChatTemplate:
             raise InputError(path, None, f"its chat template is malformed: {error}") from error
 
     def render(self, turns: Sequence[Turn], generation: bool = False) -> str:
-        """Return the escaped text of a conversation.
-
-        Raises:
-            TemplateRefusalError: the template fails, or takes too many steps.
-        """
+        """Return the escaped text of a conversation. Raise TemplateRefusalError if the template fails."""
         messages = [{"role": turn.role, "content": self._escape(turn.content)} for turn in turns]
         try:
             return self._template.render(
@@ -89,14 +81,7 @@ class ChatTemplate:
             raise TemplateRefusalError(f"the chat template refuses it: {reason}") from error
 
     def check(self, before: Sequence[Turn] = ()) -> None:
-        """Refuse a template that fails for a plain question, or leaves it out.
-
-        Args:
-            before: turns that precede every question.
-
-        Raises:
-            InputError: naming the template's file.
-        """
+        """Refuse a template that fails for a plain question after the turns `before`, or leaves it out."""
         remedy = "correct it, change tokenize.system_prompt, or set tokenize.chat_template=false"
         try:
             text = self.render([*before, Turn("user", QUESTION)], generation=True)
@@ -110,9 +95,7 @@ class ChatTemplate:
 
         A turn's piece begins where its prompt ends, so that the ids are those of a rollout. The line break
         that Qwen2's template puts after the end token is not learnt, because nothing is generated there.
-
-        Raises:
-            TemplateRefusalError: the template refuses, or renders earlier turns differently later on.
+        Raise TemplateRefusalError if the template refuses, or renders earlier turns differently later on.
         """
         text = self.render(turns)
         pieces, at = [], 0
@@ -152,21 +135,12 @@ def load_template(
 
     For an exported model this is its base's template: the exported one already contains the settings of
     section tokenize, which would be applied twice. A tokenizer with ChatML's tokens needs no template.
-
-    Raises:
-        InputError: there is none, it is malformed, or it does not use enable_thinking, which is set.
     """
-    path = directory / "tokenizer_config.json"
-    with understood(path, "a chat template"):
-        settings = read_optional_object(path)
-        source, tokens = settings.get("chat_template"), named_tokens(settings)
-        if isinstance(source, list):  # several, each with a name
-            source = {entry["name"]: entry["template"] for entry in source}.get("default", "")
+    settings_file = directory / "tokenizer_config.json"
     files = [file for name in (BASE_TEMPLATE, TEMPLATE) if (file := directory / name).is_file()]
-    if files:
-        path = files[0]
-        with understood(path, "a chat template"):
-            source = read_text(path)
+    path, settings = [*files, settings_file][0], read_optional_object(settings_file)
+    with understood(path, "a chat template"):
+        source, tokens = read_text(path) if files else default_template(settings), named_tokens(settings)
     if not source:
         if source is not None or not special.keys() >= {IM_START, IM_END}:
             remedy = f"give {directory / TEMPLATE}, or set tokenize.chat_template=false"
@@ -179,6 +153,14 @@ def load_template(
         tokens["enable_thinking"] = enable_thinking
     with understood(path, "a chat template"):
         return ChatTemplate(source, special, path, tokens)
+
+
+def default_template(settings: Mapping[str, Any]) -> Any:
+    """Return the chat template of tokenizer_config.json; "" if it has several, but none named default."""
+    source = settings.get("chat_template")
+    if isinstance(source, list):
+        return {entry["name"]: entry["template"] for entry in source}.get("default", "")
+    return source
 
 
 def named_tokens(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,6 @@ class EncodedRow:
     answer: list[int]
     """The complete answer; empty unless requested."""
     question: str
-    """The row's question as text."""
 
 
 def first_ids(tokenizer: Tokenizer) -> list[int]:
@@ -54,18 +53,7 @@ class Encoder:
         config: TokenizeConfig,
         template: ChatTemplate | None = None,
     ) -> None:
-        """Set up the tokenizer and check the template.
-
-        Args:
-            tokenizer: built without '#' merges for compat=mindrlhf.
-            ids: end and padding ids.
-            dataset: decides which part of the answer is the ground truth.
-            config: template and lengths.
-            template: required if config.chat_template is true.
-
-        Raises:
-            InputError: the template fails, or leaves the question out.
-        """
+        """Set up the tokenizer (for compat=mindrlhf without '#' merges) and check the template."""
         self.tokenizer, self.ids, self.dataset, self.config = tokenizer, ids, dataset, config
         self.template = template
         if template is not None:
@@ -125,9 +113,7 @@ class Encoder:
     def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[BadLine]]:
         """Encode rows at full length; return the usable ones in order, and the others with reasons.
 
-        Args:
-            rows: B rows.
-            with_answers: also encode the complete answers (for supervised examples).
+        The complete answers are encoded on request only (for supervised examples).
         """
         usable, texts, dropped = [], [], []
         for row in rows:

@@ -16,21 +16,11 @@ from stages.tokenize.source import Read
 
 
 def hold_out(files: Sequence[Path], columns: ColumnsConfig, rows: int) -> tuple[Read[Row], Read[Row]]:
-    """Divide the rows of the training files by the digest of their question; return readers of both sides.
+    """Divide training files by the digest of their question; return readers of training and test rows.
 
-    The test gets the smallest digests. This does not depend on the order of the rows, spreads the test over
-    files that are sorted by difficulty, and keeps equal questions on one side. Bad lines belong to training.
-
-    Args:
-        files: of the training split; all questions are read once.
-        columns: keys of question and answer.
-        rows: number to hold out; repeated questions may make it a few more.
-
-    Returns:
-        Readers of a file's rows for training and for the test.
-
-    Raises:
-        InputError: nothing would be left to train on.
+    The test gets the `rows` smallest digests, a few more if questions repeat. This does not depend on the
+    order of the rows, spreads the test over files that are sorted by difficulty, and keeps equal questions on
+    one side. Bad lines belong to training.
     """
     hashes = array("I")
     for file in files:

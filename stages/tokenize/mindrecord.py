@@ -48,14 +48,10 @@ class MindRecordFile:
     def __init__(
         self, file: Path, columns: Sequence[str], dtype: str, page_size: int, header_size: int
     ) -> None:
-        """Create the file.
+        """Create the file, whose name is stored inside; all columns have one dtype, int64 or int32.
 
-        Args:
-            file: must not exist; its name is stored inside.
-            columns: names.
-            dtype: "int64" or "int32", of all columns.
-            page_size: bytes; a multiple of 4, at least 32 KiB, and no less than the longest row.
-            header_size: bytes; at least 16 KiB.
+        page_size is a multiple of 4, at least 32 KiB, and no less than the longest row; header_size is at
+        least 16 KiB.
         """
         self.file, self.columns, self.dtype = file, sorted(columns), dtype
         self.page_size, self.header_size = page_size, header_size
@@ -67,11 +63,7 @@ class MindRecordFile:
         self._stream = file.open("xb")
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """Append rows.
-
-        Args:
-            columns: name -> integers [rows, length].
-        """
+        """Append rows: name -> integers [rows, length]."""
         packed = [pack(columns[name]) for name in self.columns]
         is_single = len(packed) == 1
         for parts in zip(*packed, strict=True):
@@ -117,7 +109,6 @@ class MindRecordFile:
     def _write_raw_pages(self) -> Iterator[tuple[int, ...]]:
         """Write RAW pages, each with all rows of its BLOB pages; return the index's rows."""
         first, used = len(self._pages), 0
-        positions: list[tuple[int, int]] = []  # RAW page and offset of each BLOB page's rows
         raw_pages: list[list[tuple[int, int]]] = [[]]  # BLOB pages of each RAW page, with their offsets
         for group, ends in enumerate(self._groups):
             size = len(RAW_ROW) * len(ends)
@@ -125,21 +116,20 @@ class MindRecordFile:
                 raw_pages.append([])
                 used = 0
             raw_pages[-1].append((group, used))
-            positions.append((first + len(raw_pages) - 1, used))
             used += size
         for number, groups in enumerate(raw_pages):
             rows = sum(len(self._groups[group]) for group, _ in groups)
             self._write_page("RAW_DATA", number, RAW_ROW * rows, groups, (0, 0))
-        return self._index_rows(positions)
+        return self._index_rows(first, raw_pages)
 
-    def _index_rows(self, pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+    def _index_rows(self, first: int, pages: Sequence[list[tuple[int, int]]]) -> Iterator[tuple[int, ...]]:
         row = 0
-        for group, (ends, (raw_page, raw)) in enumerate(zip(self._groups, pages, strict=True)):
-            start = 0
-            for i, end in enumerate(ends):
-                offset = raw + i * len(RAW_ROW)
-                yield row, raw_page, offset, offset + len(RAW_ROW), group, group, start, end
-                start, row = end, row + 1
+        for raw_page, groups in enumerate(pages, start=first):
+            for group, offset in groups:
+                start = 0
+                for end in self._groups[group]:
+                    yield row, raw_page, offset, offset + len(RAW_ROW), group, group, start, end
+                    start, row, offset = end, row + 1, offset + len(RAW_ROW)
 
     def _write_page(
         self,

@@ -10,7 +10,7 @@ import contextlib
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -25,7 +25,6 @@ SMALLEST_HEADER = 1 << 14  # MindRecord's minimum
 PAGES = 16  # of a small file
 PAGE_ENTRY = 256  # upper limit of one page's bytes in the header
 ROW_FRAME = 64  # upper limit of a row's bytes besides its values
-HEADER_KEYS = {"shard_addresses", "page", "header_size", "page_size", "schema"}
 
 Dtype = Literal["int64", "int32"]
 
@@ -47,20 +46,10 @@ def _power_of_two(least: int) -> int:
 
 
 class RecordWriter:
-    """Writer of one MindRecord pair; `with RecordWriter(...) as writer: writer.write(...)`.
-
-    Leaving the block completes both files and checks that every row is in the index.
-    """
+    """Writer of one MindRecord pair; leaving its `with` block completes and checks both files."""
 
     def __init__(self, file: Path, lengths: Mapping[str, int], dtype: Dtype, rows: int) -> None:
-        """Open the file.
-
-        Args:
-            file: must not exist; its name is stored inside and can't be changed later.
-            lengths: column name -> tokens per row.
-            dtype: of all columns.
-            rows: upper limit of rows; decides page and header size.
-        """
+        """Create the file for at most `rows` rows of columns name -> tokens; it can't be renamed later."""
         self.file = file
         self.rows = 0
         self._dtype = np.dtype(dtype)
@@ -68,17 +57,11 @@ class RecordWriter:
         self._records = MindRecordFile(file, list(lengths), dtype, page, header)
 
     def write(self, columns: Mapping[str, Array]) -> None:
-        """Append rows.
-
-        Args:
-            columns: name -> integer array [rows, length].
-        """
+        """Append rows: name -> integer array [rows, length]."""
         rows = len(next(iter(columns.values())))
         for start in range(0, rows, BATCH):
-            part = slice(start, start + BATCH)
-            self._records.add(
-                {name: values[part].astype(self._dtype, copy=False) for name, values in columns.items()}
-            )
+            part = {name: values[start : start + BATCH] for name, values in columns.items()}
+            self._records.add({name: ids.astype(self._dtype, copy=False) for name, ids in part.items()})
         self.rows += rows
 
     def __enter__(self) -> RecordWriter:
@@ -96,24 +79,24 @@ class RecordWriter:
             raise InputError(self.file, rows, rule, "report this as a defect")
 
 
-def index_file(file: Path) -> Path:
-    """Return the SQLite index that belongs to a MindRecord file."""
-    return file.with_name(file.name + ".db")
-
-
 def check_pair(file: Path) -> int:
     """Check that the two files of a MindRecord belong together; return the number of rows.
 
-    Compares the names stored in both and where the last row of every page ends. It does not look at the
-    rows (MindRecord has no checksum; the artifact's manifest has one).
-
-    Raises:
-        InputError: a file is missing, malformed, renamed, or from another pair.
+    Compares the names stored in both and where the last row of every page ends, but no rows: MindRecord has
+    no checksum. Raise InputError if a file is missing, malformed, renamed, or from another pair.
     """
+    return _read_pair(file)[0]
+
+
+def _read_pair(file: Path) -> tuple[int, list[str]]:
+    """Check a pair; return the number of rows and the columns."""
     remedy = "write the pair again with the tokenize stage; never rename or copy one file alone"
+    index = file.with_name(file.name + ".db")
     with understood(file, "a MindRecord", "write it again"):
-        header = _read_header(file)
-        names, rows, ends = _read_index(index_file(file))
+        with open_regular(file) as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            header = parse_json(stream.read(length if length < file.stat().st_size else 0))
+        names, rows, ends = _read_index(index)
         if names != [file.name] or [Path(name).name for name in header["shard_addresses"]] != [file.name]:
             raise InputError(file, names, "the stored name must be the file's name", remedy)
         pages = {
@@ -122,27 +105,13 @@ def check_pair(file: Path) -> int:
             if page["page_type"] == "BLOB_DATA"
         }
         if ends != pages:
-            raise InputError(file, None, f"does not belong to {index_file(file).name}", remedy)
+            raise InputError(file, None, f"does not belong to {index.name}", remedy)
         last_page = max(page["page_id"] for page in header["page"])
         start = header["header_size"] + header["page_size"] * last_page
         size = file.stat().st_size
         if size <= start:
             raise InputError(file, f"{size} bytes", f"must be longer than {start} bytes", remedy)
-        return rows
-
-
-def _read_header(file: Path) -> dict[str, Any]:
-    try:
-        with open_regular(file) as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            header = parse_json(stream.read(length if length < file.stat().st_size else 0))
-        if not isinstance(header, dict) or HEADER_KEYS - set(header):
-            raise ValueError(f"its header must have {', '.join(sorted(HEADER_KEYS))}")
-    except OSError as error:
-        raise InputError(file, None, f"can't be read: {error.strerror}", "run the tokenize stage") from error
-    except ValueError as error:
-        raise InputError(file, None, f"is not a MindRecord: {error}", "write it again") from error
-    return header
+        return rows, list(header["schema"][0]["schema"])
 
 
 def _read_index(path: Path) -> tuple[list[str], int, dict[int, tuple[int, int]]]:
@@ -162,20 +131,12 @@ def _read_index(path: Path) -> tuple[list[str], int, dict[int, tuple[int, int]]]
 
 
 def read_columns(file: Path, columns: Sequence[str]) -> dict[str, Array]:
-    """Read complete columns through MindSpore's own reader, in the order of writing.
-
-    Args:
-        file: the MindRecord, next to its .db.
-        columns: names to read; each must have one length in all rows.
+    """Read complete columns, each of rows of one length, through MindSpore's reader, in the order of writing.
 
     Returns:
         name -> integer array [rows, length], dtype as stored.
-
-    Raises:
-        InputError: the pair is broken, or a column is missing.
     """
-    rows = check_pair(file)
-    known = _read_header(file)["schema"][0]["schema"]
+    rows, known = _read_pair(file)
     missing = [name for name in columns if name not in known]
     if missing:
         raise InputError(file, missing, f"columns are missing; it has {', '.join(sorted(known))}")

@@ -1,8 +1,7 @@
 """Jinja environment for chat templates: no access to Python, and limits on steps and text.
 
-A template comes with a model and may be broken. Nested loops, recursive macros and repeated texts could take
-any time and memory. Loop iterations and calls are counted, and texts
-that operators build are measured; a template that exceeds a limit fails with TemplateRuntimeError.
+A template comes with a model and may be broken. Loop iterations and calls are counted, and texts that
+operators build are measured; a template that exceeds a limit fails with TemplateRuntimeError.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
 STEPS = 100_000
 """Loop iterations and calls of one rendering; the templates of common models take a few per message."""
@@ -31,11 +31,7 @@ class LimitedTemplate(Template):
     environment: Sandbox
 
     def render(self, *args: Any, **variables: Any) -> str:
-        """Return the rendered text.
-
-        Raises:
-            TemplateRuntimeError: a limit is exceeded, or the template fails.
-        """
+        """Return the rendered text. Raise TemplateRuntimeError if a limit is exceeded."""
         self.environment.steps = 0
         parts, characters = [], 0
         for part in self.root_render_func(self.new_context(dict(*args, **variables))):
@@ -59,7 +55,7 @@ class Generation(Extension):
 class Sandbox(ImmutableSandboxedEnvironment):
     """The environment of transformers' chat templates, with limits."""
 
-    intercepted_binops = frozenset(("*", "**"))
+    intercepted_binops = frozenset(("+", "*", "**"))
     template_class = LimitedTemplate
 
     def __init__(self) -> None:
@@ -71,12 +67,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def compile_limited(self, source: str) -> Template:
         """Compile a template whose loops are counted and whose texts are measured."""
-        tree = self.parse(source)
-        for loop in tree.find_all(nodes.For):
-            loop.iter = _filtered(loop.iter, _ITERATE)
-        for parent in list(tree.find_all(nodes.Node)):
-            _measure_children(parent)
-        return self.from_string(tree)
+        return self.from_string(_Limits().visit(self.parse(source)))
 
     def call(self, context: Context, callee: Any, *args: Any, **keywords: Any) -> Any:
         """Call a function, method or macro of a template."""
@@ -84,7 +75,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return _measure(super().call(context, callee, *args, **keywords))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute a product or power after checking the size of its result."""
+        """Compute a sum, product or power after checking the size of its result."""
         if operator == "**":
             if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > BITS:
                 raise TemplateRuntimeError(f"a power exceeds {BITS} bits")
@@ -92,7 +83,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             _check_length(left * len(right))
         elif isinstance(right, int) and hasattr(left, "__len__"):
             _check_length(len(left) * right)
-        return super().call_binop(context, operator, left, right)
+        return _measure(super().call_binop(context, operator, left, right))
 
     def _iterate(self, values: Iterable[Any]) -> Iterator[Any]:
         for value in values:
@@ -105,16 +96,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise TemplateRuntimeError(f"more than {STEPS} loop iterations and calls")
 
 
-def _measure_children(parent: nodes.Node) -> None:
-    """Measure the results of `+` and `~` below a node."""
-    for name, value in parent.iter_fields():
-        if isinstance(value, (nodes.Add, nodes.Concat)):
-            setattr(parent, name, _filtered(value, _MEASURE))
-        elif isinstance(value, list):
-            value[:] = [
-                _filtered(item, _MEASURE) if isinstance(item, (nodes.Add, nodes.Concat)) else item
-                for item in value
-            ]
+class _Limits(NodeTransformer):
+    """Additions to a template that count the iterations of loops and measure the results of `~`."""
+
+    def generic_visit(self, node: nodes.Node, *args: Any, **keywords: Any) -> nodes.Node:
+        node = super().generic_visit(node, *args, **keywords)
+        if isinstance(node, nodes.For):
+            node.iter = _filtered(node.iter, _ITERATE)
+        return _filtered(node, _MEASURE) if isinstance(node, nodes.Concat) else node
 
 
 def _filtered(value: nodes.Node, name: str) -> nodes.Filter:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 from stages.base.errors import InputError
 from stages.fetch.records import BadLine, row_position
@@ -22,17 +22,7 @@ DROPPED = ".dropped.jsonl"
 """Suffix of the file that lists the rows left out."""
 
 Progress = Callable[[int, int], None]
-
-
-class Numbered(Protocol):
-    """A row with its position."""
-
-    @property
-    def line(self) -> int:
-        """Line or row of the file, from 1."""
-
-
-R = TypeVar("R", bound=Numbered)
+R = TypeVar("R")
 Read = Callable[[Path], Iterator[R | BadLine]]
 
 
@@ -41,7 +31,6 @@ class TooLong:
     """A text with more tokens than a key of section tokenize allows."""
 
     what: str
-    """The text, for messages."""
     column: str
     tokens: int
     key: str
@@ -61,7 +50,6 @@ class Tally:
     """Counts of the rows of one file, and the first row that is left out."""
 
     name: str
-    """File name."""
     dropped: Path | None = None
     """File that gets a JSON line for each row left out."""
     card: FileCard = field(default_factory=FileCard)
@@ -83,12 +71,13 @@ class Tally:
                 self.needed[long.key] = max(long.tokens, self.needed.get(long.key, 0))
         self.first = self.first or (row_position(source, line), str(fault))
 
-    def check(self, source: Path, max_bad_share: float) -> None:
-        """Refuse the file if no row is used or too many are left out.
+    def drop_all(self, source: Path, rows: Iterable[BadLine]) -> None:
+        """Leave several rows out."""
+        for row in rows:
+            self.drop(source, row.line, row.reason)
 
-        Raises:
-            InputError: naming the first row left out, the reasons with their counts, and the keys to change.
-        """
+    def check(self, source: Path, max_bad_share: float) -> None:
+        """Refuse the file if no row is used or too many are left out."""
         dropped, rows = self.card.dropped.total(), self.card.rows_in
         if self.card.rows_out and dropped / rows <= max_bad_share:
             return
@@ -127,49 +116,35 @@ class Target(Tally):
         return SAMPLES - len(self.card.samples)
 
 
-@dataclass(frozen=True)
-class Source(Generic[R]):
-    """The rows of one or several files, in order."""
+def read_batches(
+    files: Sequence[Path], read: Read[R], text: Callable[[R], str], tally: Tally, limit: int | None = None
+) -> Iterator[tuple[Path, list[R]]]:
+    """Yield batches of the first `limit` readable rows (None: all) with their file; drop the others.
 
-    files: Sequence[Path]
-    read: Read[R]
-    text: Callable[[R], str]
-    """Return the text by which two rows are duplicates."""
-    limit: int | None = None
-    """Good rows to use (the first ones); None: all."""
+    Rows with equal `text` are counted as duplicates. A batch has fewer rows if they are long.
+    """
+    seen: set[int] = set()
 
-    def batches(self, tally: Tally) -> Iterator[tuple[Path, list[R]]]:
-        """Yield batches of readable rows with their file; drop the others.
-
-        Raises:
-            InputError: a file can't be read.
-        """
-        left = self.limit
-        seen: set[int] = set()
-        for file in self.files:
-            rows = islice(self._readable(file, tally, seen), left)
-            while batch := self._batch(rows):
-                left = None if left is None else left - len(batch)
-                yield file, batch
-
-    def _readable(self, file: Path, tally: Tally, seen: set[int]) -> Iterator[R]:
-        for entry in self.read(file):
+    def readable(file: Path) -> Iterator[R]:
+        for entry in read(file):
             tally.card.rows_in += 1
             if isinstance(entry, BadLine):
                 tally.drop(file, entry.line, entry.reason)
                 continue
-            key = hash(self.text(entry))
+            key = hash(text(entry))
             tally.card.duplicates += key in seen
             seen.add(key)
             yield entry
 
-    def _batch(self, rows: Iterator[R]) -> list[R]:
-        """Return the next rows, fewer if they are long; [] at the end."""
+    used = 0
+    for file in files:
         batch, size = list[R](), 0
-        while len(batch) < ROWS_PER_BATCH and size < CHARACTERS_PER_BATCH:
-            row = next(rows, None)
-            if row is None:
-                break
+        for row in islice(readable(file), None if limit is None else limit - used):
+            used += 1
             batch.append(row)
-            size += len(self.text(row))
-        return batch
+            size += len(text(row))
+            if len(batch) == ROWS_PER_BATCH or size >= CHARACTERS_PER_BATCH:
+                yield file, batch
+                batch, size = [], 0
+        if batch:
+            yield file, batch

@@ -12,8 +12,8 @@ from stages.fetch.records import count_rows
 from stages.tokenize.card import SAMPLES
 from stages.tokenize.encode import IGNORED, EncodedRow, Encoder
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Progress, Read, Source, Tally, Target, TooLong
-from stages.tokenize.supervised import Example, write_examples
+from stages.tokenize.source import DROPPED, Progress, Read, Tally, Target, TooLong, read_batches
+from stages.tokenize.supervised import Example, example_columns, write_examples
 
 
 def tokenize_file(
@@ -27,30 +27,21 @@ def tokenize_file(
     questions: set[int] | None = None,
     training: Set[int] = frozenset(),
 ) -> dict[str, Any]:
-    """Stream files of questions into a MindRecord, and on request supervised examples into a second.
+    """Stream files of questions into a MindRecord; return file stem -> data card as plain data.
 
     Args:
         encoder: text to ids.
         sources: JSON lines, JSON arrays or Parquet, one after the other.
-        target: file to write, NAME.mindrecord; must not exist. NAME.dropped.jsonl lists the rows left out,
-            if there are any.
+        target: NAME.mindrecord; must not exist. NAME.dropped.jsonl lists the rows left out, if there are any.
         limit: use only the first good rows up to this number; None: all.
-        sft: file for the supervised examples of the same rows.
+        sft: second MindRecord, for the supervised examples of the same rows.
         progress: called with (rows done, upper limit of rows) after each batch.
         read: reads the rows of one file; None: with encoder.columns.
         questions: gets the key of every question written, see `question_key`.
         training: keys of the training questions; rows that repeat one are counted, and kept.
-
-    Returns:
-        file stem -> data card as plain data.
-
-    Raises:
-        InputError: a source can't be read, more rows than dataset.max_bad_share are unusable (too long ones
-            included), or no row is left.
     """
     total, config = count_rows(sources), encoder.config
     read = read or partial(read_lines, columns=encoder.columns)
-    rows = Source(sources, read, lambda row: row.prompt, limit)
     with contextlib.ExitStack() as stack:
 
         def target_for(file: Path, columns: dict[str, int]) -> Target:
@@ -59,12 +50,10 @@ def tokenize_file(
 
         truth = dict.fromkeys(("pretrain_ids", "loss_mask"), config.seq_length)
         grpo = target_for(target, {"prompt_ids": config.max_prompt_length, **truth})
-        width = dict.fromkeys(("input_ids", "labels"), config.sft_length + 1)
-        examples = target_for(sft, width) if sft else None
-        for source, batch in rows.batches(grpo):
+        examples = target_for(sft, example_columns(config)) if sft else None
+        for source, batch in read_batches(sources, read, lambda row: row.prompt, grpo, limit):
             encoded, unusable = encoder.encode(batch, with_answers=examples is not None)
-            for entry in unusable:
-                grpo.drop(source, entry.line, entry.reason)
+            grpo.drop_all(source, unusable)
             written = _write_grpo(encoder, grpo, source, encoded)
             _count_repeated(grpo, written, training)
             if questions is not None:
@@ -125,8 +114,7 @@ def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row])
     The ground truth may have any length: programs that read it as text do not tokenize it.
     """
     encoded, unusable = encoder.encode(rows, with_answers=False)
-    for bad in unusable:
-        tally.drop(file, bad.line, bad.reason)
+    tally.drop_all(file, unusable)
     by_line = {row.line: row for row in rows}
     for entry in encoded:
         tally.card.add_length("prompt_ids", len(entry.prompt))

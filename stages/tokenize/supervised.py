@@ -14,21 +14,18 @@ from typing import Any
 from stages.base.errors import InputError
 from stages.fetch.records import BadLine, count_rows, encoding_fault, read_records, text_fault
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
+from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Source, Target, TooLong
+from stages.tokenize.source import DROPPED, Target, TooLong, read_batches
 from stages.tokenize.text import Turn, system_turns
 
 ALPACA = ("instruction", "input", "output")
 SHAREGPT, MESSAGES = "conversations", "messages"
 ROLES = {
-    "human": "user",
-    "user": "user",
-    "gpt": "assistant",
-    "assistant": "assistant",
-    "system": "system",
+    "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system",
     "tool": "tool",
-}
+}  # fmt: skip
 """Name of the speaker -> role."""
 UNREAD = ("system", "history", "tools", "tool_calls", "function_call", "reasoning_content")
 """Keys of rows and messages in use elsewhere; a conversation without their content would be another one."""
@@ -59,16 +56,14 @@ def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Pa
 
     Args, returns and raises: see `stream.tokenize_file`.
     """
-    read = partial(read_conversations, kind=encoder.config.kind)
-    rows = Source(sources, read, lambda row: str(row.turns))
-    columns = dict.fromkeys(("input_ids", "labels"), encoder.config.sft_length + 1)
-    with RecordWriter(target, columns, encoder.config.id_dtype, count_rows(sources)) as writer:
+    config = encoder.config
+    read = partial(read_conversations, kind=config.kind)
+    with RecordWriter(target, example_columns(config), config.id_dtype, count_rows(sources)) as writer:
         made = Target(target.name, target.with_suffix(DROPPED), writer=writer)
-        for source, batch in rows.batches(made):
+        for source, batch in read_batches(sources, read, lambda row: str(row.turns), made):
             encoded, unusable = encode(encoder, batch)
-            for entry in unusable:
-                made.drop(source, entry.line, entry.reason)
-            length = encoder.config.sft_length + 1
+            made.drop_all(source, unusable)
+            length = config.sft_length + 1
             written = write_examples(encoder, made, source, encoded, "the conversation", length)
             for row in written[: made.missing_samples]:
                 learnt = [label for label in row.labels if label != IGNORED]
@@ -78,14 +73,16 @@ def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Pa
     return {target.stem: made.card.to_json()}
 
 
+def example_columns(config: TokenizeConfig) -> dict[str, int]:
+    """Return the columns of supervised examples and their length."""
+    return dict.fromkeys(("input_ids", "labels"), config.sft_length + 1)
+
+
 def check_ending(encoder: Encoder) -> None:
     """Refuse a template whose answers end with a token that ends no completion.
 
     A model that learnt from such examples would write on after its answers. Base models are the usual case:
     their end id is not that of their template.
-
-    Raises:
-        InputError: naming the template's file and both ids.
     """
     last, ends, template = encoder.template_end, encoder.ids.eos, encoder.template
     assert isinstance(template, ChatTemplate)  # its rules require one
@@ -188,20 +185,10 @@ def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example
 def write_examples(
     encoder: Encoder, target: Target, source: Path, rows: Sequence[Example], what: str, length: int
 ) -> list[Example]:
-    """Write examples of at most `length` ids, and longer ones as tokenize.over_long says.
+    """Write examples of at most `length` ids, and longer ones by tokenize.over_long; return those written.
 
-    The columns input_ids and labels [B, L] are right-padded; labels are not shifted.
-
-    Args:
-        encoder: lengths and padding id.
-        target: gets the rows and counts.
-        source: file that they come from.
-        rows: examples in ids.
-        what: the kind of example, for messages.
-        length: ids of the longest example that is written completely.
-
-    Returns:
-        The examples that were written.
+    The columns input_ids and labels [B, L] are right-padded; labels are not shifted. `what` is the kind of
+    example, for messages.
     """
     config, card, written = encoder.config, target.card, []
     for row in rows:

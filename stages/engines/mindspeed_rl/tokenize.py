@@ -31,7 +31,7 @@ from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.source import Read, Source, Tally
+from stages.tokenize.source import Read, Tally, read_batches
 from stages.tokenize.stage import both_splits, make_encoder, tokenize_user_examples
 from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
 from stages.tokenize.text import ground_truth
@@ -102,8 +102,8 @@ def _usable_rows(
     encoder: Encoder, tally: Tally, files: Sequence[Path], read_train: Read[Row]
 ) -> Iterator[str]:
     """Yield the usable rows as JSON; count the others in `tally`."""
-    source = Source(files, read_train, lambda row: row.prompt, encoder.dataset.train_rows)
-    for file, rows in source.batches(tally):
+    limit = encoder.dataset.train_rows
+    for file, rows in read_batches(files, read_train, lambda row: row.prompt, tally, limit):
         for row in usable_rows(encoder, tally, file, rows):
             answer = ground_truth(row, encoder.dataset, encoder.config)
             yield json.dumps({"problem": row.prompt, "answer": answer}, ensure_ascii=False)

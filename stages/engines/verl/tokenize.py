@@ -20,7 +20,7 @@ from stages.tokenize.card import FileCard
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.source import DROPPED, Read, Source, Tally
+from stages.tokenize.source import DROPPED, Read, Tally, read_batches
 from stages.tokenize.stage import both_splits, make_encoder
 from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
 from stages.tokenize.text import ground_truth
@@ -60,8 +60,7 @@ def write_parquet(encoder: Encoder, files: Sequence[Path], read: Read[Row], targ
 
 def _rows(encoder: Encoder, tally: Tally, files: Sequence[Path], read: Read[Row]) -> Iterator[dict[str, Any]]:
     dataset, config, card = encoder.dataset, encoder.config, tally.card
-    source = Source(files, read, lambda row: row.prompt, dataset.train_rows)
-    for file, batch in source.batches(tally):
+    for file, batch in read_batches(files, read, lambda row: row.prompt, tally, dataset.train_rows):
         for row in usable_rows(encoder, tally, file, batch):
             yield {
                 "data_source": dataset.name,
