@@ -207,7 +207,10 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
 def _attribute(leftover: Leftover, problems: Sequence[Problem], without: Sequence[Problem]) -> list[Problem]:
     """Attribute problems to the leftover if they do not occur without it."""
     known = {problem.value: problem for problem in without}
-    rule = f"can't be earned: the end token stays in the text as {leftover.text!r} ({leftover.source})"
+    rule = (
+        f"can't be earned: the token that ends a completion stays in the text as {leftover.text!r} "
+        f"({leftover.source})"
+    )
     return [
         known.get(problem.value) or Problem(problem.path, problem.value, rule, leftover.remedy)
         for problem in problems
