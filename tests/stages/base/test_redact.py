@@ -3,32 +3,18 @@ import pytest
 from stages.base.redact import redact, redacted
 
 SECRETS = [
-    "s3://KEY:SECRET@bucket/prefix",
-    "s3://KEY:SE/CR+SECRET@bucket/prefix",
-    "s3://SECRET@bucket/x",
-    "https://user:SECRET@host:8080/x?y=1",
-    "https://user:p@SECRET@host/x",
-    "https://user:%53SECRET@host/x",
-    "HTTPS://user:SECRET@[::1]:80/x",
-    "sftp+ssh://user:SECRET@host/dir",
-    "https://host/x?Signature=SECRET&Expires=1",
-    "https://host/x?SECRET",
-    "https://host#access_token=SECRET",
-    "file:///x s3://KEY:SECRET@b/y?token=SECRET",
-    "sftp://user@host/x,s3://KEY:SECRET@b",
-    "{'remote': \"s3://KEY:SECRET@b/y\"}",
-    "/a/b?Signature=SECRET&Expires=1 (Caused by x)",
-]
+    "s3://KEY:SECRET@bucket/prefix", "s3://KEY:SE/CR+SECRET@bucket/prefix", "s3://SECRET@bucket/x",
+    "https://user:SECRET@host:8080/x?y=1", "https://user:p@SECRET@host/x", "https://user:%53SECRET@host/x",
+    "HTTPS://user:SECRET@[::1]:80/x", "sftp+ssh://user:SECRET@host/dir",
+    "https://host/x?Signature=SECRET&Expires=1", "https://host/x?SECRET", "https://host#access_token=SECRET",
+    "file:///x s3://KEY:SECRET@b/y?token=SECRET", "sftp://user@host/x,s3://KEY:SECRET@b",
+    "{'remote': \"s3://KEY:SECRET@b/y\"}", "/a/b?Signature=SECRET&Expires=1 (Caused by x)",
+]  # fmt: skip
 HARMLESS = [
-    "s3://bucket/prefix",
-    "sftp://user@host:22/dir",
-    "http://host:8080/model@main",
-    "https://host:80/a/b#section",
-    "Who are you? You know: a@b.",
-    "What is {question}?",
-    "https://host/api/repo?Revision=master&FilePath=train.jsonl",
-    "dataset.question=why?because=so",
-]
+    "s3://bucket/prefix", "sftp://user@host:22/dir", "http://host:8080/model@main",
+    "https://host:80/a/b#section", "Who are you? You know: a@b.", "What is {question}?",
+    "https://host/api/repo?Revision=master&FilePath=train.jsonl", "dataset.question=why?because=so",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", SECRETS)

@@ -23,18 +23,12 @@ class Run:
 @pytest.mark.parametrize(
     ("test", "remedy"),
     [
-        (be(7), "set it to 7"),
-        (be(8), None),
-        (be(lambda run: None), "set it to null"),
-        (at_most(7), "use at most 7"),
-        (at_most(8), None),
-        (at_least("layout.train.cards"), None),
-        (at_least(9), "use 9"),
-        (multiple_of("layout.generate.cards"), "use 9"),
-        (divide(lambda run: 12), "use 6"),
-        (hold(lambda run: False, "is odd", "correct it"), "correct it"),
+        (be(7), "set it to 7"), (be(8), None), (be(lambda run: None), "set it to null"),
+        (at_most(7), "use at most 7"), (at_most(8), None), (at_least("layout.train.cards"), None),
+        (at_least(9), "use 9"), (multiple_of("layout.generate.cards"), "use 9"),
+        (divide(lambda run: 12), "use 6"), (hold(lambda run: False, "is odd", "correct it"), "correct it"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_row_is_a_problem_with_source_and_remedy(test, remedy):
     rules = Rules[Run]("table", "source")
     rules.must("batch", test)

@@ -42,13 +42,9 @@ def artifacts(tmp_path, answer="7"):
 
 def test_generation_config_has_training_ids_and_evaluates_sampling(tmp_path):
     base = {
-        "eos_token_id": 1,
-        "temperature": 0.7,
-        "top_k": 20,
-        "top_p": 0.8,
-        "repetition_penalty": 1.05,
+        "eos_token_id": 1, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05,
         "kept": 1,
-    }
+    }  # fmt: skip
     write(tmp_path / "generation_config.json", base)
     ids = {"bos_token_id": None, "eos_token_id": [7, 8], "pad_token_id": 9, "kept": 1}
     result = generation(tmp_path, IDS, greedy(28), sampled=True)

@@ -14,14 +14,9 @@ from tests.stages.fetch.settings import dataset, fetch, model, sourced, values
 
 TOKENIZER = ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
 REPOSITORY = [
-    ".gitattributes",
-    "LICENSE",
-    "README.md",
-    "config.json",
-    "figures/config.json",
-    "generation_config.json",
+    ".gitattributes", "LICENSE", "README.md", "config.json", "figures/config.json", "generation_config.json",
     *TOKENIZER,
-]
+]  # fmt: skip
 
 
 def listed(*paths):

@@ -6,7 +6,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.jsonl import Row, read_lines, write_rows
+from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, read_records
 
 
@@ -46,12 +46,6 @@ def test_a_parquet_file_without_the_columns_is_refused_with_its_columns(tmp_path
         list(read_lines(path, ColumnsConfig("problem", "answer")))
 
 
-def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(InputError, match=r"needs the package pyarrow.*pip install 'grpoflow\[parquet\]'"):
-        list(read_records(tmp_path / "a.parquet"))
-
-
 @pytest.mark.parametrize("end", ["", "\n"], ids=["the file ends in it", "more follows"])
 def test_a_line_without_end_is_a_single_bad_line_and_fills_no_memory(tmp_path, end):
     path = tmp_path / "train.jsonl"
@@ -88,13 +82,6 @@ def read_bytes(tmp_path, *lines):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n")
     return list(read_lines(path, COLUMNS))
-
-
-def test_what_is_written_is_read_back(tmp_path):
-    rows = [("How many?\nTwo lines", "#### 1"), ("é 数 \u2028", "x")]
-    write_rows(tmp_path / "a.jsonl", rows, COLUMNS)
-    result = list(read_lines(tmp_path / "a.jsonl", COLUMNS))
-    assert result == [Row(1, *rows[0]), Row(2, *rows[1])]
 
 
 @pytest.mark.parametrize(

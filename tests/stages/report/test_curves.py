@@ -1,13 +1,23 @@
+"""Curves, the readings below them, and what explains the results of a sweep."""
+
 import base64
+import csv
+import itertools
+import random
 import re
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from stages.report import curves
 from stages.report.curves import GRPO, SFT, draw_all, half_widths, points
 from stages.report.figures import COLOURS
+from stages.report.importance import BOTTOM, MAX_LINES, TOP, Measured, importances, parallel
+from stages.report.readings import MAX_ROWS, csv_link, readings, span
+from stages.report.text import figure
 from tests.stages.report.synthetic import metrics, warmup
 
 
@@ -34,16 +44,6 @@ def test_every_figure_has_its_curve_in_the_first_colour_and_its_numbers_in_words
     assert drawings == draw_all(GRPO, metrics()) + draw_all(SFT, warmup()), "the same run gives other bytes"
 
 
-def test_more_lines_than_colours_are_all_drawn():
-    names = [f"reward/f{i}" for i in range(len(COLOURS) + 1)]
-    rows = [{"step": step, **dict.fromkeys(names, 0.5)} for step in (1, 2)]
-    (drawing,) = draw_all(GRPO, rows)
-    assert [index for index, _ in drawing.legend] == [1, 2, 3, 4, 5, 6, 1]
-    lines = [node.get("style", "") for node in parsed(drawing).iter() if node.tag.endswith("path")]
-    lines = [style for style in lines if style.startswith("fill: none") and "stroke-width: 1.9" in style]
-    assert [sum(colour in line for line in lines) for colour in COLOURS] == [2, 1, 1, 1, 1, 1]
-
-
 def test_legends_have_the_colours_of_the_figures():
     style = (Path(curves.__file__).parent / "style.css").read_text(encoding="utf-8")
     assert re.findall(r"--k: (#\w+)", style) == list(COLOURS)
@@ -56,11 +56,98 @@ def test_a_band_is_two_standard_errors_wide_on_each_side():
     assert half_widths(rows, "kl") == []
 
 
+def read_csv(link):
+    """The rows of a link's CSV file."""
+    return list(csv.reader(unquote(link.removeprefix("data:text/csv;charset=utf-8,")).splitlines()))
+
+
+def test_the_csv_file_has_every_step_and_value():
+    rows = metrics(80)
+    drawing = next(drawing for drawing in draw_all(GRPO, rows) if drawing.title == "Completion length")
+    header, *lines = read_csv(drawing.csv)
+    assert header == [
+        "step", "Completion length: completion length", "Completion length: completion length max",
+    ]  # fmt: skip
+    assert [float(line[0]) for line in lines] == [row["step"] for row in rows]
+    for i, key in ((1, "completion_length"), (2, "completion_length_max")):
+        assert [float(line[i]) for line in lines] == pytest.approx([row[key] for row in rows], rel=1e-5)
+
+
+def test_long_runs_have_means_over_neighbouring_steps():
+    draw = random.Random(4)
+    curve = [(float(step), draw.random()) for step in range(1, 4 * MAX_ROWS + 1)]
+    lines = read_csv(csv_link("Loss", {"loss": curve}))[1:]
+    expected = [sum(y for _, y in curve[i : i + 4]) / 4 for i in range(0, len(curve), 4)]
+    assert [float(line[1]) for line in lines] == pytest.approx(expected, rel=1e-5)
+    assert [line[0] for line in lines[:2]] == ["2.5", "6.5"]
+    first, *_, last = readings({"loss": curve}, span([curve]), figure, 100)
+    assert first.steps == "step 1 to 20, means" and last.steps == "step 1,981 to 2,000, means"
+    assert last.values == ((0, "", figure(sum(y for _, y in curve[-20:]) / 20)),)
+
+
 @pytest.mark.parametrize(
-    "values", [[0.5], [0.0, 0.0], [1e300, -1e300], [1e-300, 2e-300], [float("nan"), 1.0]]
+    "steps", [[7.0], [1.0, 2.0], [25.0, 50.0, 100.0, 103.0], [float(i) for i in range(999)]]
 )
-def test_odd_values_can_be_drawn(values):
-    rows = [{"step": i, "reward": v, "accuracy": v, "reward_stderr": v} for i, v in enumerate(values)]
-    for drawing in draw_all(GRPO, rows):
-        assert len(parsed(drawing)) > 0
-    assert draw_all(GRPO, rows) and draw_all(GRPO, []) == []
+def test_readings_cover_the_plot_and_each_contains_its_step(steps):
+    curve = [(step, 1.0) for step in steps]
+    low, high = span([curve])
+    shown = readings({"loss": curve}, (low, high), figure, 100)
+    assert len(shown) <= 100 and shown[0].left == 0
+    right = 0.0
+    for reading in shown:
+        assert reading.left == pytest.approx(right)
+        right = reading.left + reading.width
+    assert right == pytest.approx(100)
+    if 1 < len(steps) <= 100:
+        for step, reading in zip(steps, shown, strict=True):
+            assert reading.left <= 100 * (step - low) / (high - low) <= reading.left + reading.width
+            assert reading.steps == f"step {step:g}"
+
+
+def sweep(count, seed=5):
+    draw = random.Random(seed)
+    return [
+        Measured(i, {"a": f"{draw.choice((1, 10, 2))}", "b": draw.choice(("x", "y"))}, draw.random())
+        for i in range(count)
+    ]
+
+
+def test_eta_squared_is_what_the_variance_within_groups_leaves():
+    points = sweep(60)
+    results = np.array([point.result for point in points])
+    for each in importances(points, ["a", "b"]):
+        values = np.array([point.chosen[each.key] for point in points])
+        fitted = np.array([results[values == value].mean() for value in values])
+        assert each.eta_squared == pytest.approx(1 - np.var(results - fitted) / np.var(results))
+        assert dict(each.means) == pytest.approx(
+            {value: results[values == value].mean() for value in set(values)}
+        )
+
+
+def test_the_figure_by_chance_is_the_mean_over_all_assignments_of_results():
+    points = sweep(6)
+    results = [point.result for point in points]
+    shares = []
+    for order in itertools.permutations(results):
+        shuffled = [Measured(p.number, p.chosen, y) for p, y in zip(points, order, strict=True)]
+        shares.append(importances(shuffled, ["a"])[0].eta_squared)
+    assert importances(points, ["a"])[0].by_chance == pytest.approx(np.mean(shares))
+
+
+@pytest.mark.parametrize("results", [[], [0.5], [0.4, 0.5], [0.5, 0.5, 0.5]])
+def test_too_few_or_equal_results_have_no_importance(results):
+    assert importances([Measured(i, {"a": str(i)}, y) for i, y in enumerate(results)], ["a"]) == []
+
+
+def test_lines_meet_their_values_on_each_axis():
+    points = sorted(sweep(1000), key=lambda point: -point.result)
+    axes, lines = parallel(points, ["a", "b"])
+    assert [value for _, value in axes[0].ticks] == ["1", "2", "10"] and len(axes) == 3
+    assert 0 < len(lines) <= MAX_LINES and lines[0].opacity == 1 > lines[-1].opacity
+    heights = [{value: y for y, value in axis.ticks} for axis in axes[:2]]
+    for line, point in zip(lines, points[:: -(-1000 // MAX_LINES)], strict=True):
+        corners = [tuple(map(float, corner.split(","))) for corner in line.path.split()]
+        expected = [heights[0][point.chosen["a"]], heights[1][point.chosen["b"]]]
+        assert [y for _, y in corners[:2]] == pytest.approx(expected, abs=0.05)
+        assert TOP <= corners[2][1] <= BOTTOM and f"point {point.number}: " in line.title
+    assert float(lines[0].path.split(",")[-1]) == TOP

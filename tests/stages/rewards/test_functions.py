@@ -91,16 +91,11 @@ def test_rewards_are_those_of_mindrlhf_behind_the_header():
 
 
 MATHS = [
-    (r"\boxed{42}", "42", 1.0),
-    (r"The answer is $\frac{1}{2}$.", "0.5", 1.0),
-    (r"\boxed{0.5}", r"\frac{1}{2}", 1.0),
-    (r"\boxed{2x+1}", "$1+2x$", 1.0),
-    (r"\boxed{x}", "$y$", 0.0),
-    (r"\boxed{43}", "42", 0.0),
-    ("so 41 ... the answer is 42", "42", 1.0),
-    ("", "42", 0.0),
+    (r"\boxed{42}", "42", 1.0), (r"The answer is $\frac{1}{2}$.", "0.5", 1.0),
+    (r"\boxed{0.5}", r"\frac{1}{2}", 1.0), (r"\boxed{2x+1}", "$1+2x$", 1.0), (r"\boxed{x}", "$y$", 0.0),
+    (r"\boxed{43}", "42", 0.0), ("so 41 ... the answer is 42", "42", 1.0), ("", "42", 0.0),
     (r"\frac{1{2}", r"\frac{1}{2}", 0.0),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("completion", "solution", "expected"), MATHS)
@@ -132,15 +127,10 @@ def test_soft_overlong_is_dapos_equation(tokens, expected):
 @pytest.mark.parametrize(
     ("tokens", "right", "expected"),
     [
-        (0, True, 1.0),
-        (10240, True, 0.75),
-        (5120, True, 0.5 + 0.25 * (1 + math.sqrt(0.5))),
-        (0, False, -1.0),
-        (10240, False, -0.75),
-        (20480, True, -1.0),
-        (20480, False, -1.0),
+        (0, True, 1.0), (10240, True, 0.75), (5120, True, 0.5 + 0.25 * (1 + math.sqrt(0.5))),
+        (0, False, -1.0), (10240, False, -0.75), (20480, True, -1.0), (20480, False, -1.0),
     ],
-)
+)  # fmt: skip
 def test_cosine_by_hand(tokens, right, expected):
     assert cosine(tokens, right, DAPO) == pytest.approx(expected)
 

@@ -1,4 +1,8 @@
+"""Scores of built-in and users' functions, and their time limit."""
+
 import importlib
+import signal
+import subprocess
 import sys
 import time
 import types
@@ -8,9 +12,11 @@ import numpy as np
 import pytest
 
 from stages.base.errors import InputError
+from stages.rewards import limit
 from stages.rewards.config import RewardConfig
 from stages.rewards.functions import UnscorableError
 from stages.rewards.length import LengthConfig
+from stages.rewards.limit import OutOfTimeError, time_limit
 from stages.rewards.score import check_failures, score, user_function
 
 score_module = importlib.import_module("stages.rewards.score")  # the package's name `score` is the function
@@ -34,18 +40,6 @@ def test_the_total_is_the_weighted_sum():
     assert result.total.tolist() == [1.25, 1.0, 0.25, 0.0]
     assert result.total.dtype == np.float32
     assert result.failures == {"accuracy": 0, "answer_format": 0}
-
-
-def test_an_exception_of_a_user_function_costs_a_single_reward(module):
-    def short(completions, solutions):
-        if "!" in completions[0]:
-            raise RuntimeError("no")
-        return [1.0 / len(c) for c in completions]
-
-    module.short = short
-    result = score(RewardConfig(("my_rewards:short",), (2.0,), None), ["ab", "!", "abcd"], ["", "", ""])
-    assert result.total.tolist() == [1.0, 0.0, 0.5]
-    assert result.failures == {"my_rewards:short": 1}
 
 
 RETURNED = [
@@ -83,6 +77,7 @@ def test_too_many_failures_are_refused(module):
     config = RewardConfig(("accuracy", "my_rewards:third"), (1.0, 1.0), None)
     result = score(config, completions, completions)
     assert result.faults == {"accuracy": 0, "my_rewards:third": 10}
+    assert result.total.tolist() == [1.0, 2.0, 1.5] * 10  # a fault costs no other reward
     with pytest.raises(InputError, match="failed for 10 of 30 completions of step 7, more than a tenth: Z"):
         check_failures(config, result, 30, "completions of step 7")
     check_failures(replace(config, max_failures=10), result, 30, "completions of step 7")
@@ -142,3 +137,50 @@ def test_rewards_by_length_use_the_tokens():
     assert result.total[2] == 0 - 1 - 1
     with pytest.raises(InputError, match="needs the completions' lengths"):
         score(config, ["10"], ["10"])
+
+
+def test_a_block_is_interrupted_after_its_limit():
+    with pytest.raises(OutOfTimeError, match=r"0\.05 s"), time_limit(0.05):
+        time.sleep(5)
+
+
+def test_a_quick_block_leaves_no_alarm_and_the_old_handler():
+    before = signal.getsignal(signal.SIGALRM)
+    with time_limit(0.05):
+        pass
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    time.sleep(0.1)
+
+
+STUCK = """
+import time
+from stages.rewards import limit
+limit.STUCK_S, limit.AGAIN_S = 1.0, 60.0
+def never():
+    while True:
+        try:
+            while True: time.sleep(0.01)
+        except BaseException:
+            pass
+with limit.time_limit(0.1):
+    never()
+"""
+
+
+def test_code_that_swallows_everything_ends_the_process_with_its_traceback():
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr and "in never" in done.stderr
+
+
+def test_an_exception_that_is_swallowed_once_is_raised_again(monkeypatch):
+    monkeypatch.setattr(limit, "AGAIN_S", 0.5)
+    swallowed = []
+    with pytest.raises(OutOfTimeError), time_limit(0.05):
+        try:
+            time.sleep(5)
+        except BaseException as error:
+            swallowed.append(error)
+        time.sleep(5)
+    assert len(swallowed) == 1

@@ -103,21 +103,18 @@ DOUBLED = "{% set n = namespace(t='x') %}{% for i in range(60) %}{% set n.t = n.
 RUNAWAY = {
     "division": "{{ 1 / 0 }}",
     "division by a variable": "{% set n = messages | length - 1 %}{{ messages[0].content }}{{ 3 // n }}",
-    "wrong type": "{{ messages + 1 }}",
-    "missing argument": "{{ messages[0].content.replace('a') }}",
+    "wrong type": "{{ messages + 1 }}", "missing argument": "{{ messages[0].content.replace('a') }}",
     "two loops": "{% set r = range(99999) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
     "one long loop": "{% for a in range(10 ** 9) %}x{% endfor %}",
     "filtered loop": "{% for a in range(9999) %}{% for b in range(9999) if b < 0 %}{% endfor %}{% endfor %}",
     "recursive loop": "{% for a in [[1]] recursive %}{{ loop([[1], [1], [1]]) }}{% endfor %}",
     "recursive macro": "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
     "branching macro": "{% macro m(n) %}{% if n %}{{ m(n-1) ~ m(n-1) }}{% endif %}{% endmacro %}{{ m(60) }}",
-    "doubled text": DOUBLED.replace("+", "~"),
-    "added text": DOUBLED,
-    "repeated text": "{{ 'x' * 10 ** 11 }}",
-    "power": "{{ 10 ** (10 ** 10) }}",
+    "doubled text": DOUBLED.replace("+", "~"), "added text": DOUBLED,
+    "repeated text": "{{ 'x' * 10 ** 11 }}", "power": "{{ 10 ** (10 ** 10) }}",
     "repeated power": DOUBLED.replace("'x'", "9").replace("n.t + n.t", "n.t ** 999"),
     "long output": "{% set t = 'x' * 10 ** 6 %}{% for i in range(9999) %}{{ t }}{% endfor %}",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("source", RUNAWAY.values(), ids=RUNAWAY)

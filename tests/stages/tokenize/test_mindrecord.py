@@ -1,3 +1,6 @@
+"""MindRecord files equal MindSpore's, and damaged ones are refused."""
+
+import shutil
 import sqlite3
 
 import numpy as np
@@ -5,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages.base.errors import InputError
 from stages.tokenize.mindrecord import MindRecordFile, pack
+from stages.tokenize.records import RecordWriter, read_columns
 
 PAGE, HEADER = 1 << 15, 1 << 14
 EDGES = [
@@ -120,3 +125,31 @@ def test_any_values_survive_packing(data, length, rows):
     table = [data.draw(st.lists(value, max_size=length)) + [data.draw(value)] * length for _ in range(rows)]
     table = [row[:length] for row in table]
     assert [unpack(packed) for packed in pack(np.array(table, np.int64))] == table
+
+
+def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):
+    directory.mkdir(exist_ok=True)
+    values = np.arange(rows * length).reshape(rows, length)
+    columns = {"prompt_ids": values, "labels": -values}
+    with RecordWriter(directory / name, dict.fromkeys(columns, length), dtype, rows) as writer:
+        writer.write(columns)
+    return directory / name, columns
+
+
+def test_a_directory_can_be_moved_but_a_file_cannot_be_renamed(tmp_path):
+    file, columns = write(tmp_path / "one", 20)
+    shutil.move(tmp_path / "one", tmp_path / "two")
+    assert (read_columns(tmp_path / "two" / file.name, ["labels"])["labels"] == columns["labels"]).all()
+    for ending in ("", ".db"):
+        shutil.copy(tmp_path / "two" / f"{file.name}{ending}", tmp_path / f"b.mindrecord{ending}")
+    with pytest.raises(InputError, match="the stored name"):
+        read_columns(tmp_path / "b.mindrecord", ["labels"])
+
+
+def test_the_index_of_another_file_is_refused_before_the_reader_crashes(tmp_path):
+    first, _ = write(tmp_path / "one", 300)
+    for rows, length in ((200, 8), (300, 9)):
+        second, _ = write(tmp_path / f"other{rows}_{length}", rows, length)
+        shutil.copy(f"{second}.db", f"{first}.db")
+        with pytest.raises(InputError, match="does not belong to"):
+            read_columns(first, ["labels"])

@@ -11,11 +11,8 @@ from stages.tokenize.text import Turn
 from tests.stages.fetch.settings import QWEN, dataset, needs_shared, tokenize, write_lines
 
 TURNS = (
-    Turn("user", "How many?"),
-    Turn("assistant", "Two."),
-    Turn("user", "Sure?"),
-    Turn("assistant", "Yes."),
-)
+    Turn("user", "How many?"), Turn("assistant", "Two."), Turn("user", "Sure?"), Turn("assistant", "Yes."),
+)  # fmt: skip
 
 
 ANSWERED = [{"role": turn.role, "content": turn.content} for turn in TURNS[:2]]

@@ -18,18 +18,14 @@ from tests.stages.weights.checkpoints import (
 
 OPTIMIZER = {"enable_parallel_optimizer": True, "parallel_optimizer_threshold_kb": 0}
 LAYOUTS = {
-    "mp2": {"model_parallel": 2},
-    "dp2_mp4_opt": {"data_parallel": 2, "model_parallel": 4, **OPTIMIZER},
+    "mp2": {"model_parallel": 2}, "dp2_mp4_opt": {"data_parallel": 2, "model_parallel": 4, **OPTIMIZER},
     "mp2_pp2_offset": {"model_parallel": 2, "pipeline_stage": 2, "offset": (1, -1)},
-    "dp2_cp2_opt": {"data_parallel": 2, "context_parallel": 2, **OPTIMIZER},
-    "one": {},
-}
+    "dp2_cp2_opt": {"data_parallel": 2, "context_parallel": 2, **OPTIMIZER}, "one": {},
+}  # fmt: skip
 WITH_MINDSPORE = {
-    ("mp2", "dp2_mp4_opt"),
-    ("dp2_mp4_opt", "mp2"),
-    ("dp2_cp2_opt", "dp2_mp4_opt"),
+    ("mp2", "dp2_mp4_opt"), ("dp2_mp4_opt", "mp2"), ("dp2_cp2_opt", "dp2_mp4_opt"),
     ("mp2_pp2_offset", "mp2"),
-}
+}  # fmt: skip
 
 
 def _ranks(directory):

@@ -1,4 +1,4 @@
-"""Weights in memory: load, write_ranks, merge_ranks."""
+"""Weights in memory, and outputs that appear complete or not at all."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import safetensors.numpy
 
 from stages.base.errors import InputError
 from stages.models.families import parameter_shapes
+from stages.weights.outputs import complete_directory
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import merge_ranks, write_rank, write_ranks
@@ -39,19 +40,6 @@ def test_ranks_and_back(tmp_path):
         assert_same(by_library, expected | {"global_step": full["global_step"]})
 
 
-def test_storage_dtype(tmp_path):
-    model = make_model()
-    write_strategy(model, make_layout(), tmp_path / "strategy")
-    full = _full(model)
-    write_ranks(full, tmp_path / "strategy", tmp_path / "ranks", "bfloat16")
-    merged = merge_ranks(tmp_path / "ranks", tmp_path / "strategy")
-    assert merged["global_step"] == 3
-    np.testing.assert_allclose(merged["lm_head.weight"], full["lm_head.weight"], rtol=2**-8)
-    write_ranks(merged, tmp_path / "strategy", tmp_path / "again", "bfloat16")
-    file = "rank_0/model.safetensors"
-    assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "ranks" / file).read_bytes()
-
-
 def test_strides_and_byte_order(tmp_path):
     """safetensors 0.8's save_file ignores strides; this one must not."""
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -60,3 +48,41 @@ def test_strides_and_byte_order(tmp_path):
     assert_same(written, {"t": array.T, "s": array[:, 1:3], "b": array})
     with pytest.raises(InputError, match="complex64"):
         write_rank({"c": np.zeros(2, np.complex64)}, tmp_path / "y.safetensors", None)
+
+
+def test_a_directory_appears_when_complete(tmp_path):
+    with complete_directory(tmp_path / "deep" / "out") as directory:
+        (directory / "file").write_text("x")
+        assert not (tmp_path / "deep" / "out").exists()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
+    assert (tmp_path / "deep" / "out").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_failure_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), complete_directory(tmp_path / "out") as directory:
+        (directory / "file").write_text("x")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_second_writer_of_a_directory_is_refused_before_it_writes(tmp_path):
+    target = tmp_path / "out"
+    with complete_directory(target) as directory:
+        (directory / "file").write_text("first")
+        with pytest.raises(InputError, match="is being written"), complete_directory(target):
+            pytest.fail("both write")
+        assert (directory / "file").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_existing_target_is_not_overwritten(tmp_path):
+    target = tmp_path / "out"
+    with pytest.raises(InputError, match="exists already"), complete_directory(target) as directory:
+        (directory / "file").write_text("ours")
+        target.mkdir()
+        (target / "file").write_text("theirs")
+    for existing in (target, target / "file"):
+        with pytest.raises(InputError, match="exists already"), complete_directory(existing):
+            pytest.fail("it exists")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (target / "file").read_text() == "theirs"

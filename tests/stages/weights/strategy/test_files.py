@@ -56,13 +56,3 @@ def test_ranks_of_different_runs_are_refused(tmp_path):
     (tmp_path / "ckpt_strategy_rank_1.ckpt").write_bytes(encode({"a": FULL}, 0))
     with pytest.raises(InputError, match="two ranks of stage 0 disagree"):
         read_strategy(tmp_path)
-
-
-def test_missing_files_and_json(tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
-        read_strategy(tmp_path / "none.ckpt")
-    with pytest.raises(InputError, match="holds no strategy file"):
-        read_strategy(tmp_path)
-    (tmp_path / "s.json").write_text("{}")
-    with pytest.raises(InputError, match="JSON"):
-        read_strategy(tmp_path / "s.json")

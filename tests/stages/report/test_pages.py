@@ -1,0 +1,192 @@
+"""Pages of a run, of a sweep and of a comparison: content, hostile text, damaged artifacts, size.
+
+Their structure and behaviour in a browser: test_browser.py.
+"""
+
+import json
+import shutil
+
+import pytest
+from markupsafe import escape
+
+from stages.report import compare, sweep
+from stages.report.artifacts import Run
+from stages.report.config import ReportConfig
+from stages.report.page import Origin, render
+from stages.report.text import neutral
+from tests.stages.report.synthetic import (
+    CONFIG,
+    SPANS,
+    START,
+    compared,
+    completions,
+    make_run,
+    metrics,
+    role,
+    sweep_of,
+    write_lines,
+)
+
+SETTINGS = ReportConfig(title=None, samples=12, text_limit=1500)
+HOSTILE = [
+    "<script>alert(1)</script>", "]]><svg onload=alert(1)>", "</pre></article><h1>free</h1>", "<!-- ",
+    "\u202egnp.exe", "nul\x00 esc\x1b[31m", '" onmouseover="alert(1)', "&lt;b&gt; &amp;",
+    "\ud800 lone", "'><img src=x onerror=alert(1)>", "</style><style>*{display:none}", "שלום \u2066x\u2069",
+]  # fmt: skip
+
+
+def check(source):
+    """Check that a page shows no text of HOSTILE as it is, has no address, and is small; return it."""
+    assert len(source.encode("utf-8")) < 2_000_000
+    forbidden = (*HOSTILE, "http://", "https://", "@import", "\u2066", "\x1b")
+    assert not [text for text in forbidden if text in source]
+    return source
+
+
+def shown(text):
+    return str(escape(neutral(text)))
+
+
+def test_a_run_with_all_its_artifacts(run):
+    source = check(render(run, SETTINGS))
+    for text in ("tiny · arith · dp1_mp2_pp1", "51.2 %", "74.3 %", "+23.1", "91.4 %", "2.7.0",
+                 "workstation", "epsilon_high", "07c0ffee07c0ffee", "Tom has 3, 7, 8 and 2 apples",
+                 "3 min 29 s", "1.25 GiB", "prompt_ids 31 / 38 / 44",
+                 "reward 0.200 · accuracy 0 · answer format 1"):  # fmt: skip
+        assert text in source, text
+    for title in ("Reward", "KL to the reference", "Entropy", "Completion length", "Loss", "Warm-up loss"):
+        assert f'alt="{title}. ' in source
+    assert "could not show" not in source
+
+
+def test_stages_that_ended_before_the_run_count_as_reused(run):
+    fetched = START + SPANS["convert"][1] + 0.05  # all up to convert; the next one ends 0.9 s later
+    source = check(render(run, SETTINGS, began=fetched))
+    assert "4 stage(s) came from the store" in source and source.count("(reused)") == 4
+    nothing = check(render(run, SETTINGS, began=START + 1e6))
+    assert "10 stage(s) came from the store" in nothing and "from first to last stage" not in nothing
+
+
+@pytest.mark.parametrize("present", [(), ("fetch", "strategy"), tuple(SPANS)[:-3], tuple(SPANS)])
+def test_unfinished_and_damaged_runs_have_a_page(run, present):
+    inputs = {name: run[name] for name in present}
+    if "grpo" in inputs:
+        write_lines(run["grpo"] / "metrics.jsonl", [])
+        shutil.rmtree(run["tokenize"])
+    source = check(render(inputs, SETTINGS))
+    assert all(f"{name}: not part of this run." in source for name in SPANS if name not in inputs)
+
+
+@pytest.mark.parametrize("junk", [b"", b"{", b"[1]", b"[" * 100_000, b'{"step": "x", "prompt": {"a": []}}'])
+def test_junk_in_every_file(run, junk):
+    for directory in run.values():
+        for file in directory.iterdir():
+            file.write_bytes(junk)
+    check(render(run, SETTINGS))
+    loaded = Run.load(run)
+    assert junk.endswith(b"}") or loaded.result("evaluate") == {}
+    (run["grpo"] / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2\n\n7\n{"step": 3}\n{"st')
+    assert [row["step"] for row in loaded.rows("grpo", "metrics.jsonl")] == [1, 3]
+    assert loaded.notes[-1] == "grpo/metrics.jsonl: 3 broken line(s) left out."
+
+
+def test_a_sweep_begins_with_its_best_point_and_draws_a_shared_training_once():
+    inputs = sweep_of(8)
+    for row in inputs["metrics"]["grpo/b0"]:
+        del row["kl"]
+    source = check(sweep.render(**inputs))
+    # (7 i mod 8) / 16 is highest for i = 1 (7/16); 6 failed and 7 is invalid.
+    for text in ("Best: point 1", "93.8 %", "+53.8", '"../../report/c1/index.html"',
+                 ">grpoflow sweep seed=0,1<", ">grpoflow run report.title=run_1<"):  # fmt: skip
+        assert text in source, text
+    assert source.count('<tr class="best">') == 1
+    assert "../../report/c6/index.html" not in source, "a report that is not there"
+    reward = source[source.index('alt="Reward. ') :].split(">")[0]
+    assert "0, 1: train.beta=0.00: " in reward and "2, 3: train.beta=0.01: " in reward
+    assert reward.count("at step 80; lowest") == 4, "four trainings of eight points, one line each"
+    kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]  # a run has one colour in every figure
+    assert "0, 1: " not in kl and '<li class="k2">2, 3: train.beta=0.01' in kl
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_sweep_of_few_points(count):
+    source = check(sweep.render(**{**sweep_of(count), "manifests": {}, "metrics": {}}))
+    assert "No point has recorded a GRPO step" in source and "ran once" not in source
+    assert ("No point has a result yet" in source) == (count == 0)
+
+
+def test_a_comparison_has_results_curves_and_differing_values_of_all_runs():
+    source = check(compare.render(compared(3)))
+    reward = source[source.index('alt="Reward. ') :].split(">")[0]
+    assert [f"run {i}: " in reward for i in range(4)] == [True, True, True, False]
+    assert "Only one value differs." in source
+    results = source[source.index('id="results"') : source.index('id="curves"')]
+    assert results.count("40.0 %") == 3, "greedy accuracy before GRPO"
+    changed = {
+        **CONFIG,
+        "train": {**CONFIG["train"], "beta": 0.5},
+        "extra": {"key": True},
+    }
+    expected = [["train.beta", "0.01", "0.5"], ["extra.key", "–", "true"]]
+    assert compare.differences([CONFIG, changed]) == expected
+    assert compare.differences([CONFIG, dict(CONFIG)]) == []
+
+
+def test_hostile_text_of_sweeps_and_comparisons_is_shown_as_text():
+    text = " ".join(HOSTILE)
+    for source in (
+        sweep.render(**sweep_of(8, value=text, message=text, command=text)),
+        compare.render(compared(2, label=text, command=text)),
+    ):
+        assert check(source).count(shown(text)) >= 2
+
+
+def test_hostile_text_of_a_run_is_shown_as_text(run):
+    texts = [*HOSTILE, "a" * 100_000]
+    rows = [dict.fromkeys(("prompt", "solution", "before", "after"), text) for text in texts]
+    write_lines(run["evaluate"] / "samples.jsonl", rows)
+    drawn = [{"step": 1, "prompt": text, "completion": text, "parts": {text: 1}} for text in HOSTILE[:3]]
+    write_lines(run["grpo"] / "completions.jsonl", drawn)
+    card = {"files": {text[:50]: {"samples": [{text[:50]: text}], text[:50]: text} for text in HOSTILE[:4]}}
+    (run["tokenize"] / "result.json").write_text(json.dumps(card))
+    for stage, markup in zip(("grpo", "sft", "evaluate", "fetch"), HOSTILE, strict=False):
+        text = f"{markup}\u202e\x00\x1b"
+        manifest = json.loads((run[stage] / "manifest.json").read_text())
+        manifest.update(host=text, git_commit=text, fingerprint=text, seed=text, inputs={text: text})
+        manifest["config"][text] = {text: text}
+        manifest["files"][text] = {"size": 1}
+        manifest["versions"][text] = text
+        (run[stage] / "manifest.json").write_text(json.dumps(manifest))
+    write_lines(run["grpo"] / "metrics.jsonl", [{"step": i, f"reward/{HOSTILE[i]}": 1.0} for i in range(3)])
+    origin = Origin(HOSTILE[0], HOSTILE[5], HOSTILE[6], {HOSTILE[1]: "../../.logs/grpo-0/stage.log"})
+    config = ReportConfig(title=HOSTILE[0] + "\u202e", samples=20, text_limit=1500)
+    source = check(render(run, config, origin=origin))
+    assert [text for text in HOSTILE if source.count(shown(text)) < 4] == []
+    assert "98,500 characters left out" in source
+    assert f"run {shown(HOSTILE[0])} ({shown(HOSTILE[5])})" in source
+
+
+def test_the_largest_pages_are_smaller_than_two_megabytes(tmp_path):
+    layout = {
+        "name": "dp8_mp8_pp1",
+        "train": role(8, 8),
+        "generate": role(8, 8),
+        "reference": role(64, 1),
+    }
+    run = make_run(tmp_path, {**CONFIG, "layout": layout})
+    functions = {f"reward/{'f' * 50}{i}": i / 7 for i in range(6)}
+    write_lines(run["grpo"] / "metrics.jsonl", [{**row, **functions} for row in metrics(5_000)])
+    warmup = [{"step": i, "loss": i % 7, "accuracy_check": 0.1} for i in range(9000)]
+    write_lines(run["sft"] / "metrics.jsonl", warmup)
+    worst = {name: '"' * 100_000 for name in ("prompt", "solution", "before", "after")}
+    write_lines(run["evaluate"] / "samples.jsonl", [worst] * 20)
+    last = [{"step": 99, "completion": '"' * 10_000}] * 8
+    write_lines(run["grpo"] / "completions.jsonl", completions() + last)
+    card = {f"f{i}": {"samples": [{f"k{j}": '"' * 9999 for j in range(9)}]} for i in range(20)}
+    (run["tokenize"] / "result.json").write_text(json.dumps({"files": card}))
+    origin = Origin("r" * 80, '"' * 300, '"' * 100_000, {})
+    check(render(run, ReportConfig(title=None, samples=20, text_limit=3000), origin=origin))
+    long = '"' * 5000
+    source = check(sweep.render(**sweep_of(1200, steps=300, value=long, message=long)))
+    assert "more are in table.csv" not in source and "more are not drawn" in source
+    check(compare.render(compared(compare.MAX_RUNS, steps=5000, label=long, command=10 * long)))
