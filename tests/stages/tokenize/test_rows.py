@@ -146,7 +146,7 @@ def test_test_rows_that_repeat_training_are_counted(tmp_path, directory):
         "rows": 2,
         "examples": [{"line": 1, "question": "1  + 2 "}, {"line": 3, "question": "4"}],
     }
-    assert len(warnings(cards)) == 1
+    assert len([*warnings(cards)]) == 1
 
 
 ANY_TEXT = st.one_of(
