@@ -38,7 +38,11 @@ class Scratch:
         self.store.open()
 
     def plan(self, values: dict[str, Any]) -> Plan:
-        """Return the plan of a complete plain configuration (Config.plain())."""
+        """Return the plan of a complete plain configuration (Config.plain()).
+
+        Raises:
+            ConfigError: the configuration breaks rules.
+        """
         launcher = {**values["launcher"], **LOCAL}
         config = read(Config, {**values, "store": str(self.store.root), "launcher": launcher})
         if problems := list(rules.check(config)):
@@ -46,7 +50,11 @@ class Scratch:
         return plan(config, cached_digest)
 
     def write_model(self, run: Plan, small: dict[str, Any]) -> None:
-        """Write a random model of a small configuration with the run's tokenizer and vocabulary."""
+        """Write a random model of a small configuration with the run's tokenizer and vocabulary.
+
+        Raises:
+            InputError: the tokenizer is not supported, or has more ids than the vocabulary.
+        """
         model, tokenizer = read(ModelConfig, small["model"], "model"), tokenizer_directory(run)
         assert tokenizer is not None and model.path is not None  # refusals; shrink
         output = Path(model.path)

@@ -184,7 +184,11 @@ def runs(store: Path) -> dict[str, Record]:
 
 
 def read_lines(store: Path) -> list[str]:
-    """Return the lines of a store's history; none if there is no history."""
+    """Return the lines of a store's history; none if there is no history.
+
+    Raises:
+        StoreError: the history exists but cannot be read.
+    """
     try:
         return read_bytes(store / FILE).decode("utf-8", "replace").split("\n")
     except FileNotFoundError:

@@ -19,7 +19,11 @@ MAX_ROWS = 200  # of runs and of sweeps, newest first
 
 
 def report(root: Path, run_id: str) -> tuple[str, str | None]:
-    """Return (page, None), or ("", "report/FINGERPRINT") if the finished run has a report in the store."""
+    """Return (page, None), or ("", "report/FINGERPRINT") if the finished run has a report in the store.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
     record = history.find(root, run_id)
     final = record.artifacts.get("report", "")
     if record.state != "running" and (root / final / "index.html").exists():

@@ -55,7 +55,12 @@ class Module(Protocol):
         """Return the files and the start of a run that begins; writes nothing. `inputs` need not exist."""
 
     def prepare(self, context: Context) -> None:
-        """Write everything that the program reads into the work directory, and start.json."""
+        """Write everything that the program reads into the work directory, and start.json.
+
+        Raises:
+            ConfigError: a rule is broken.
+            InputError: an input is missing or incomplete.
+        """
 
     def watch(self, config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
         """Return a watcher for the logs in `logs`; it writes metrics to `work`."""

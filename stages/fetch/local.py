@@ -70,6 +70,9 @@ def weight_files(root: Path) -> tuple[list[str], dict[str, StoredTensor]]:
     """Return the names of the index (if it is used) and of all weight files, and their tensors.
 
     A single file takes precedence over an index, see stages.weights.index.unused_index.
+
+    Raises:
+        InputError: there are no weights, a shard is missing, or a file is not safetensors.
     """
     is_single = (root / SINGLE_NAME).is_file()
     if not is_single and not (root / INDEX_NAME).is_file():

@@ -21,6 +21,9 @@ def hold_out(files: Sequence[Path], columns: ColumnsConfig, rows: int) -> tuple[
     The test gets the `rows` smallest digests, a few more if questions repeat. This does not depend on the
     order of the rows, spreads the test over files that are sorted by difficulty, and keeps equal questions on
     one side. Bad lines belong to training.
+
+    Raises:
+        InputError: nothing would be left to train on.
     """
     hashes = array("I")
     for file in files:

@@ -58,7 +58,11 @@ def run(context: Context) -> None:
 def both_splits(
     fetched: Path, dataset: DatasetConfig, columns: ColumnsConfig
 ) -> tuple[list[Path], Read[Row], list[Path], Read[Row]]:
-    """Return files and readers of training and test; rows are held out if there is no test file."""
+    """Return files and readers of training and test; rows are held out if there is no test file.
+
+    Raises:
+        InputError: nothing would be left to train on.
+    """
     train, test = (split_sources(fetched, split) for split in ("train", "test"))
     lines: Read[Row] = partial(read_lines, columns=columns)
     if test:
@@ -83,7 +87,12 @@ def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Pat
 def make_encoder(
     directory: Path, model: ModelConfig | None, dataset: DatasetConfig, config: TokenizeConfig
 ) -> Encoder:
-    """Create the encoder for a directory with tokenizer files."""
+    """Create the encoder for a directory with tokenizer files.
+
+    Raises:
+        ConfigError: the config contradicts itself.
+        InputError: the tokenizer is missing or malformed.
+    """
     RULES.demand(config)
     tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
     template = None
@@ -99,6 +108,10 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
     renamed) and then moved.
 
     With `sft`, NAME_sft.mindrecord gets the supervised examples of tokenize.kind=grpo.
+
+    Raises:
+        InputError: OUTPUT already has such files, the source can't be read, has too many bad rows, or no row
+            is left.
     """
     output.mkdir(parents=True, exist_ok=True)
     name = f"{source.stem}.mindrecord"

@@ -39,6 +39,10 @@ def tokenize_file(
         read: reads the rows of one file; None: with encoder.columns.
         questions: gets the key of every question written, see `question_key`.
         training: keys of the training questions; rows that repeat one are counted, and kept.
+
+    Raises:
+        InputError: a source can't be read, more rows than dataset.max_bad_share are unusable (too long ones
+            included), or no row is left.
     """
     total, config = count_rows(sources), encoder.config
     read = read or partial(read_lines, columns=encoder.columns)
