@@ -67,6 +67,12 @@ def test_without_a_checkout_the_newest_contract_is_assumed():
     assert any("contract e8a8fc1 is assumed; run refuses" in note for note in notes("engine=mindrlhf"))
 
 
+@pytest.mark.parametrize(("iterations", "noted"), [(1, False), (2, True)])
+def test_verl_changes_the_rate_once_per_step(iterations, noted):
+    result = notes("engine=verl", "train.warmup_steps=2", f"train.num_iterations={iterations}")
+    assert any("once per step" in note for note in result) == noted
+
+
 @pytest.mark.parametrize(("layers", "stages", "offset"), [(28, 8, 4), (48, 32, 16), (28, 4, 0)])
 def test_remaining_layers_are_spread_over_pipeline_stages(layers, stages, offset):
     model = [f"model.num_hidden_layers={layers}", f"layout=dp1_mp1_pp{stages}", "train.prompts_per_step=64"]
