@@ -1,5 +1,7 @@
 """Weights in memory, and outputs that appear complete or not at all."""
 
+import os
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -48,6 +50,13 @@ def test_strides_and_byte_order(tmp_path):
     assert_same(written, {"t": array.T, "s": array[:, 1:3], "b": array})
     with pytest.raises(InputError, match="complex64"):
         write_rank({"c": np.zeros(2, np.complex64)}, tmp_path / "y.safetensors", None)
+
+
+def test_system_calls_that_write_less_than_requested(tmp_path, monkeypatch):
+    array, pwrite = np.arange(100, dtype=np.float32), os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, offset: pwrite(file, data[:7], offset))
+    write_rank({"t": array}, tmp_path / "x.safetensors", None)
+    assert_same(safetensors.numpy.load_file(tmp_path / "x.safetensors"), {"t": array})
 
 
 def test_a_directory_appears_when_complete(tmp_path):
