@@ -13,7 +13,35 @@ from pipeline.config.load import derived_values
 from pipeline.errors import ConfigError, Problem
 from stages.report.text import neutral
 
+MAX_DEPTH = 50
+"""Levels of nesting; Python's own limit depends on the process, and Hydra fails with deep keys below it."""
 FORM = "give a YAML mapping as `grpoflow config` prints it: sections, and defaults: [- GROUP: CHOICE]"
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML loader that refuses duplicate keys, deep nesting, and aliases, which can expand to any size."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node of the document."""
+        mark = self.peek_event().start_mark
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="an alias stands for a value", problem_mark=mark)
+        if self.depth == MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"is nested more than {MAX_DEPTH} levels", problem_mark=mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Return a mapping's values."""
+        names = [key.value for key, _ in node.value]
+        for number, (key, _) in enumerate(node.value):
+            if key.value in names[:number]:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} is given twice", problem_mark=key.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def text(overrides: Sequence[str], values: Mapping[str, Any]) -> str:
@@ -68,15 +96,12 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
 
 
 def _load(file: Path) -> Any:
-    """Return the YAML value in a file, read as Hydra does: 1e-3 is a number, keys are unique."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     try:
-        return OmegaConf.to_container(OmegaConf.load(file))
+        with file.open("rb") as stream:
+            return yaml.load(stream, _Loader)  # noqa: S506 - a subclass of SafeLoader
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError([Problem(f"{file}{line}", None, str(error.problem), FORM)]) from error
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError([Problem("--config", str(file), f"cannot be read: {reason}", FORM)]) from error

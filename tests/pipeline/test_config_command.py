@@ -61,6 +61,7 @@ def test_a_value_survives_hydras_grammar(value):
         ("1: 2\n", "1"),
         ("train: 5\n", "train"),
         ("train: {}\nmodel: {name: x}\n", "model.name"),
+        ("train: &copied {beta: 0.1}\nsft: *copied\n", "/my.yaml:2"),
         ("[" * 1000, "/my.yaml"),
         ("a: " + "{a: " * 1000 + "1" + "}" * 1000, "/my.yaml"),
         ("seed: 1\n---\nseed: 2\n", "/my.yaml"),
