@@ -23,9 +23,10 @@ def check_resumed(store, step):
 
 
 def test_a_run_that_hangs_is_ended_and_the_next_resumes(store):
-    hung = run(store, standin("hang@3"), "engine.silence_timeout_s=3")
+    # Long enough for a loaded machine to start msrun and its workers, which write nothing meanwhile.
+    hung = run(store, standin("hang@3"), "engine.silence_timeout_s=25")
     assert hung.exit_code == 1
-    assert "hung: no worker wrote a line for 3 s" in hung.stderr
+    assert "hung: no worker wrote a line for 25 s" in hung.stderr
     assert not living(store)
     done = run(store)
     assert done.exit_code == 0, done.stderr
