@@ -6,6 +6,10 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 
+LOOPBACK = frozenset({"127.0.0.1", "localhost"})
+"""Values of launcher.master_addr that stand for the address of the first node."""
+
+
 @dataclass(frozen=True)
 class LauncherConfig:
     """Settings for starting and ending processes. They change no result and enter no fingerprint."""

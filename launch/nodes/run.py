@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from launch.config import LauncherConfig
+from launch.config import LOOPBACK, LauncherConfig
 from launch.errors import LaunchError
 from launch.nodes import fan_out, slurm
 from launch.nodes.scripts import CHECK, Node, script, wrap
@@ -19,9 +19,6 @@ from launch.process.job import engine_environment
 
 RAY_PORT = 6379
 """Default port of Ray, used for several nodes because a script cannot find a free one."""
-
-LOOPBACK = frozenset({"127.0.0.1", "localhost"})
-"""Values of launcher.master_addr that stand for the address of the first node."""
 SCRIPT_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT", "LOG_DIR", "SHARED", "HEARTBEAT_S", "GRACE_S"})
 """Variables that start scripts read."""
 

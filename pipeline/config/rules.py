@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from launch.config import LOOPBACK
 from pipeline import engines
 from pipeline.errors import Problem
 from stages.base.layout import ROLES, Role
@@ -59,6 +60,14 @@ def _sbatch(config: Config, index: int) -> Broken:
     if SET_BY_LAUNCHER.fullmatch(config.launcher.sbatch[index]) is None:
         return None
     return "is set by the launcher", "leave it out; layout and launcher.cards_per_node give the nodes"
+
+
+@RULES.row("launcher.master_addr", "ours: launch/nodes/slurm.py")
+def _address_of_slurm(config: Config) -> Broken:
+    """Require the default with launcher=slurm, whose job connects at the address of its first node."""
+    if config.launcher.name != "slurm" or config.launcher.master_addr in LOOPBACK:
+        return None
+    return "has no effect with launcher=slurm: Slurm names the address of the first node", "leave it out"
 
 
 @RULES.row("remote.stages[{}]", "ours", each=indices("remote.stages"))
@@ -143,17 +152,26 @@ def _divisible(config: Config, role: Role) -> Broken:
     return layouts.shape_fault(config.model, config.layout.role(role))
 
 
+def _too_long(config: Config, key: str, max_tokens: int) -> Broken:
+    """Require that the longest prompt and `max_tokens` further tokens fit into the model's positions."""
+    prompt, most = config.tokenize.max_prompt_length, config.model.max_position_embeddings
+    if prompt + max_tokens <= most:
+        return None
+    rule = f"tokenize.max_prompt_length + {key} = {prompt + max_tokens} must be at most "
+    rule += f"model.max_position_embeddings={most}"
+    return rule, f"use at most {most - prompt}" if most > prompt else "lower tokenize.max_prompt_length"
+
+
 @RULES.row("rollout.max_tokens", "ours: config.json says what it was trained for")
 def _longest(config: Config) -> Broken:
     """Require that prompt and completion fit into model.max_position_embeddings."""
-    prompt, most = config.tokenize.max_prompt_length, config.model.max_position_embeddings
-    if prompt + config.rollout.max_tokens <= most:
-        return None
-    rule = (
-        f"tokenize.max_prompt_length + rollout.max_tokens = {prompt + config.rollout.max_tokens} must be at "
-    )
-    rule += f"most model.max_position_embeddings={most}"
-    return rule, f"use at most {most - prompt}" if most > prompt else "lower tokenize.max_prompt_length"
+    return _too_long(config, "rollout.max_tokens", config.rollout.max_tokens)
+
+
+@RULES.row("sft.max_tokens", "ours: config.json says what it was trained for", unless=("longest",))
+def _longest_example(config: Config) -> Broken:
+    """Require that prompt and answer of supervised training fit into model.max_position_embeddings."""
+    return _too_long(config, "sft.max_tokens", config.sft.max_tokens) if config.sft.enabled else None
 
 
 @RULES.row("model.sliding_window", "ours: no engine computes a window")

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.config import LauncherConfig
+from launch.config import LOOPBACK, LauncherConfig
 from launch.nodes import run as launch
-from launch.nodes.run import LOOPBACK
 from pipeline.errors import Problem
 from stages.base.identity import on_every_node
 from stages.engines.declaration import Engine

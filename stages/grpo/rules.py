@@ -43,7 +43,11 @@ class Held:
 
 TRAIN = Rules[Training]("train", "ours: stages/grpo/trainer.py")
 """Whatever the engine."""
-TRAIN.must("train.warmup_steps", at_most("train.steps"), "ours: stages/grpo/optimizer.py")
+TRAIN.must(
+    "train.warmup_steps",
+    at_most(lambda run: run.train.updates, "train.steps x train.num_iterations"),
+    "ours: stages/grpo/optimizer.py",
+)
 TRAIN.must(
     "train.validation_prompts",
     at_least(1, why="train.validate_every is not 0", remedy="set it to 64"),

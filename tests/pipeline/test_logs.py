@@ -19,6 +19,7 @@ def store(tmp_path):
     history.record(tmp_path, "r1", "started", overrides=[], artifacts=ARTIFACTS, config=plain)
     grpo = "grpo-fedcba9876543210"
     write(tmp_path, "split-0123456789abcdef/stage.log", "split done\n", 1)
+    write(tmp_path, "split-0123456789abcdef/worker_0.log", "", 3)  # it died before its first line
     write(tmp_path, f"{grpo}/worker_0.log", "old\n", 2)
     write(tmp_path, f"{grpo}+1/attempt_1/worker_0.log", "first attempt\n", 4)
     write(tmp_path, f"{grpo}+1/attempt_2/worker_0.log", "one\ntwo\n", 5)

@@ -29,6 +29,8 @@ def collect(remote: Remote, keep: int, grace_s: float, delete: bool) -> list[Gar
     Files newer than `grace_s` are left alone, and so are artifacts that no recorded run made. Each directory
     is examined just before it is removed, because a push may have renewed its manifest.
     """
+    if not remote.list(""):  # perhaps a mistyped URL, where asking for the time would create a directory
+        return []
     listed, now = directories(remote), _current_time(remote)
     runs = records.runs(remote, now).values()
     needed = {artifact for run in retained(runs, keep) for artifact in run.artifacts.values()}

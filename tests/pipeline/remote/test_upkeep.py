@@ -71,6 +71,10 @@ def test_old_unneeded_artifacts_are_removed(old_and_new):
     assert not collected(old_and_new) and not list((old_and_new.root / ".tmp").iterdir())
 
 
+def test_a_url_without_a_remote_is_left_as_it_is(file_team):
+    assert collected(file_team) == [] and not file_team.root.exists()
+
+
 def test_gc_on_s3(moto, tmp_path):
     team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, moto)
     ran(team, KEY)
