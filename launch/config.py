@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-
 LOOPBACK = frozenset({"127.0.0.1", "localhost"})
 """Values of launcher.master_addr that stand for the address of the first node."""
 
