@@ -8,25 +8,24 @@ parallel file systems), the lock is a file that exists.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import random
 import shutil
-import subprocess
 import tempfile
-import traceback
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from pipeline.fingerprint import canonical, file_digest
 from pipeline.plan.explain import explain
 from pipeline.run.run import prepare_plan
-from pipeline.store.store import MANIFEST, Store
+from pipeline.store.store import Store
 from pipeline.store.verify import verify
-from tests.benchmarks.figures import Figure, at_least, at_most, write
-from tests.e2e.conftest import CHEAP, Finished, command, run
+from tests.benchmarks.figures import Figure, at_least, at_most, survivors, write
+from tests.e2e.conftest import CHEAP, command, finish, run
 from tests.e2e.test_chain import CHAIN
+from tests.pipeline.stage_digests import contents
 
 ROUNDS_TARGET = 25
 GRAPHS = ([], [], ["evaluate.sample_prompts=4"], ["report.title=other"])
@@ -55,31 +54,24 @@ def main(arguments: list[str]) -> bool:
     figures: list[Figure] = []
     for kind, path in (("flock", ""), ("no_flock", f"{root}:")):
         environment = {**os.environ, "PYTHONPATH": path + os.environ.get("PYTHONPATH", "")}
-        chance, failed, built = random.Random(options.seed), 0, 0
+        chance = random.Random(options.seed)
+        trials: dict[str, Callable[[Path], int]] = {}
         for number in range(options.rounds):
-            training = [chance.choice(("sft", "grpo"))] if number % TRAINING_EVERY == 0 else []
             missing = [stage for stage in CHAIN if stage not in ("sft", "grpo") and chance.random() < 0.4]
-            store = root / f"{kind}-{number}" / "store"
-            try:
-                built += _round(finished, store, [*training, *missing], environment)
-                shutil.rmtree(store.parent)
-                outcome = "ok"
-            except AssertionError:  # the store stays for inspection
-                traceback.print_exc()
-                failed, outcome = failed + 1, "FAILED"
-            print(f"{number + 1}/{options.rounds} {kind}, {[*training, *missing]}: {outcome}", flush=True)
+            missing += [chance.choice(("sft", "grpo"))] if number % TRAINING_EVERY == 0 else []
+            trials[f"{kind}-{number}"] = partial(_round, finished, missing, environment)
+        failed, built = survivors(root, trials)
         figures += [
             at_least(f"{kind}_rounds", options.rounds, ROUNDS_TARGET, "rounds"),
             at_most(f"{kind}_rounds_failed", failed, 0, "rounds"),
             Figure(f"{kind}_stages_built", built, "stages"),
         ]
-    if all(figure.met is not False for figure in figures):
-        shutil.rmtree(root)
     return write("contention", figures)
 
 
-def _round(finished: Path, store: Path, removed: list[str], environment: dict[str, str]) -> int:
+def _round(finished: Path, removed: list[str], environment: dict[str, str], directory: Path) -> int:
     """Build all graphs at once in a copy of a finished store; return the number of stages that were built."""
+    store = directory / "store"
     shutil.copytree(finished, store, symlinks=True)
     for stage in removed:
         shutil.rmtree(store / stage)
@@ -88,7 +80,9 @@ def _round(finished: Path, store: Path, removed: list[str], environment: dict[st
         stage
         for stage, _ in {(row.stage, row.path) for rows in plans for row in rows if row.state != "CACHED"}
     )
-    ended = _run_all(store, environment)
+    with ThreadPoolExecutor(len(GRAPHS)) as pool:
+        lines = [command(store, *overrides) for overrides in GRAPHS]
+        ended = list(pool.map(lambda line: finish(line, directory, timeout=900, env=environment), lines))
     for process in ended:
         assert process.exit_code == 0, process.stderr
     started = Counter(stage for process in ended for stage in process.started)
@@ -101,40 +95,13 @@ def _round(finished: Path, store: Path, removed: list[str], environment: dict[st
     return started.total()
 
 
-def _run_all(store: Path, environment: dict[str, str]) -> list[Finished]:
-    outputs = [
-        (store.parent / f"{number}.out", store.parent / f"{number}.err") for number in range(len(GRAPHS))
-    ]
-    processes = []
-    for overrides, (out, err) in zip(GRAPHS, outputs, strict=True):
-        with out.open("w") as stdout, err.open("w") as stderr:
-            line = command(store, *overrides)
-            processes.append(subprocess.Popen(line, stdout=stdout, stderr=stderr, env=environment))
-    codes = [process.wait(timeout=900) for process in processes]
-    return [
-        Finished(code, out.read_text(), err.read_text())
-        for code, (out, err) in zip(codes, outputs, strict=True)
-    ]
-
-
-def _contents(store: Path) -> dict[str, str]:
-    """Return STAGE/DIGITS/FILE -> SHA-256 of all files that do not depend on time, memory and the run.
+def _contents(store: Path) -> dict[str, object]:
+    """Return what does not depend on time, memory and the run, by STAGE/DIGITS.
 
     The model card shows the command of the run that built it.
     """
-    return {
-        file.relative_to(store).as_posix(): _digest(file)
-        for file in sorted(store.glob("[!.]*/*/**/*"))
-        if file.is_file()
-        and file.relative_to(store).parts[0] not in ("report", "runs")
-        and file.name not in (MANIFEST, "metrics.jsonl", "README.md")
-        and file.parent.name != "tensorboard"
-    }
-
-
-def _digest(file: Path) -> str:
-    if file.name != "result.json":
-        return file_digest(file)
-    values = json.loads(file.read_text())
-    values.pop("peak_memory_gib", None)
-    return hashlib.sha256(canonical(values).encode()).hexdigest()
+    artifacts = [path for path in store.glob("[!.]*/*") if path.parent.name not in ("report", "runs")]
+    values = {path.relative_to(store).as_posix(): contents(path, [store], True)[0] for path in artifacts}
+    for files in values.values():
+        files.pop("README.md", None)
+    return dict(values)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import tempfile
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.benchmarks.figures import Figure, at_least, at_most, survivors, write
 from tests.e2e import crash
 from tests.e2e.conftest import run
 from tests.e2e.test_chain import CHAIN
@@ -37,11 +36,19 @@ def main(arguments: list[str]) -> bool:
     ready.parent.mkdir()
     assert run(ready).exit_code == 0
 
+    def trials(stages: Sequence[str | None], latest: float) -> dict[str, Callable[[Path], int]]:
+        return {
+            f"{stage or 'chain'}-{number}": partial(
+                crash.trial, ready, stage=stage, share=chance.uniform(0.0, latest)
+            )
+            for number, stage in enumerate(stages)
+        }
+
     # A little over 1: a kill may also come between the commit and the end of the run.
-    kills = [(CHAIN[number % len(CHAIN)], chance.uniform(0.0, 1.1)) for number in range(options.kills)]
-    chain_kills = [("chain", chance.uniform(0.0, 1.0)) for _ in range(options.chain_kills)]
-    failed, during = _all(kills, root, ready)
-    chain_failed, chain_during = _all(chain_kills, root, ready)
+    single = trials([CHAIN[number % len(CHAIN)] for number in range(options.kills)], 1.1)
+    complete = trials([None] * options.chain_kills, 1.0)
+    failed, during = survivors(root, single)
+    chain_failed, chain_during = survivors(root, complete)
     return write(
         "crash",
         [
@@ -53,20 +60,3 @@ def main(arguments: list[str]) -> bool:
             Figure("chain_kills_that_cost_work", chain_during, "trials"),
         ],
     )
-
-
-def _all(kills: Sequence[tuple[str, float]], root: Path, ready: Path) -> tuple[int, int]:
-    """Return the number of failed trials and of kills before the commit."""
-    failed = during = 0
-    for number, (what, share) in enumerate(kills, start=1):
-        path = root / f"{what}-{number}"
-        path.mkdir()
-        try:
-            hit = crash.trial(ready, path, None if what == "chain" else what, share)
-            shutil.rmtree(path)
-            during, outcome = during + hit, "ok"
-        except AssertionError:
-            traceback.print_exc()
-            failed, outcome = failed + 1, "FAILED"
-        print(f"{number}/{len(kills)} {what} killed at {share:.2f}: {outcome}", flush=True)
-    return failed, during

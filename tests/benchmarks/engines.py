@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.figures import Figure, write
+from tests.benchmarks.figures import Figure, wall_s, write
 from tests.benchmarks.noop import BIN
 from tests.e2e.outside import rows
 from tests.upstream.sources import interpreter
@@ -23,27 +21,15 @@ from tests.upstream.sources import interpreter
 WARM_UP, MEASURED = 3, 7
 PROMPTS, GENERATIONS, TOKENS = 8, 8, 32
 RECIPE = [
-    "model=tiny_qwen3",
-    "dataset.train_rows=256",
-    "dataset.test_rows=8",
-    "sft.enabled=false",
-    f"rollout.num_generations={GENERATIONS}",
-    f"rollout.max_tokens={TOKENS}",
-    f"train.prompts_per_step={PROMPTS}",
-    f"train.steps={WARM_UP + MEASURED}",
-    "train.beta=0.01",
-    "train.warmup_steps=0",
-    "train.checkpoint_every=0",
-    "layout.train.data_parallel=2",
-    "layout.train.model_parallel=1",
-]
+    "model=tiny_qwen3", "dataset.train_rows=256", "dataset.test_rows=8", "sft.enabled=false",
+    f"rollout.num_generations={GENERATIONS}", f"rollout.max_tokens={TOKENS}",
+    f"train.prompts_per_step={PROMPTS}", f"train.steps={WARM_UP + MEASURED}", "train.beta=0.01",
+    "train.warmup_steps=0", "train.checkpoint_every=0",
+    "layout.train.data_parallel=2", "layout.train.model_parallel=1",
+]  # fmt: skip
 LOCAL = [f"rollout.min_tokens={TOKENS}"]
-VERL = [
-    "engine=verl",
-    "engine.device=cpu",
-    "train.schedule=constant",
-    "+engine.upstream.actor_rollout_ref.rollout.ignore_eos=true",
-]
+VERL = ["engine=verl", "engine.device=cpu", "train.schedule=constant"]
+VERL += ["+engine.upstream.actor_rollout_ref.rollout.ignore_eos=true"]
 
 
 def main(arguments: list[str]) -> bool:
@@ -75,11 +61,7 @@ def measure(root: Path, name: str, overrides: list[str]) -> dict[str, float]:
     """Return the median times of a run's steps, and the complete time of the run."""
     store = root / name
     command = [str(BIN / "grpoflow"), "run", f"store={store}", "--until", "grpo", *RECIPE, *overrides]
-    began = time.perf_counter()
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - began
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+    seconds = wall_s(command, root)
     steps: list[dict[str, Any]] = rows(store, "grpo")[WARM_UP:]
     assert all(step["completion_length"] == TOKENS for step in steps)
     medians = {key: statistics.median(step[key] for step in steps) for key in ("step_s", "rollout_s")}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,16 +63,10 @@ def write(benchmark: str, figures: Sequence[Figure]) -> bool:
 
 def machine() -> dict[str, object]:
     """Describe this machine."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
+    cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in cpus if line.startswith("model name")]
     return {
-        "cpu": model,
+        "cpu": names[0] if names else platform.machine(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "python": platform.python_version(),
@@ -77,33 +74,69 @@ def machine() -> dict[str, object]:
     }
 
 
-def wall_s(
-    command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, allowed: int = 0
-) -> float:
-    """Return the wall time of a process.
+@dataclass(frozen=True)
+class Cost:
+    """Time and memory of a process."""
+
+    wall_s: float
+    peak_gib: float
+    output: str = ""
+
+
+def run(command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Cost:
+    """Run a process; return its wall time, peak memory and standard output.
 
     Args:
         command: program and arguments.
         cwd: working directory.
         env: variables added to the environment.
-        allowed: accepted exit code other than 0.
     """
-    began = time.perf_counter()
-    done = subprocess.run(
-        list(command), cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
-    )
-    seconds = time.perf_counter() - began
-    if done.returncode not in (0, allowed):
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return seconds
+    environment = {**os.environ, **(env or {})}
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        began = time.perf_counter()
+        child = subprocess.Popen(list(command), cwd=cwd, env=environment, stdout=output, stderr=errors)
+        _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - began
+        child.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        text, error = output.read(), errors.read()
+    if child.returncode:
+        shown = f"{text[-3000:]}\n{error[-3000:]}"
+        raise RuntimeError(f"{' '.join(command)}: exit code {child.returncode}\n{shown}")
+    return Cost(seconds, usage.ru_maxrss / 2**20, text)
 
 
-def paired_medians(runs: int, *sides: object) -> list[float]:
+def wall_s(command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> float:
+    """Return the wall time of a process."""
+    return run(command, cwd, env).wall_s
+
+
+def survivors(root: Path, trials: Mapping[str, Callable[[Path], int]]) -> tuple[int, int]:
+    """Return the number of trials that failed, and the sum of the results of the others.
+
+    Args:
+        root: directory for a directory of each trial, which stays if the trial fails.
+        trials: name of the directory -> function of the directory that checks with `assert`.
+    """
+    failed = total = 0
+    for number, (name, trial) in enumerate(trials.items(), start=1):
+        directory = root / name
+        directory.mkdir(parents=True)
+        try:
+            total, outcome = total + trial(directory), "ok"
+            shutil.rmtree(directory)
+        except AssertionError:
+            traceback.print_exc()
+            failed, outcome = failed + 1, "FAILED"
+        print(f"{number}/{len(trials)} {name}: {outcome}", flush=True)
+    return failed, total
+
+
+def paired_medians(runs: int, *sides: Callable[[], float]) -> list[float]:
     """Return the median times of functions that alternate, so that changes of the machine affect all."""
     times: list[list[float]] = [[] for _ in sides]
-    for number in range(runs + 1):
+    for _ in range(runs + 1):
         for side, measured in zip(sides, times, strict=True):
-            seconds = side()  # type: ignore[operator]
-            if number:  # the first round warms caches
-                measured.append(seconds)
-    return [statistics.median(measured) for measured in times]
+            measured.append(side())
+    return [statistics.median(measured[1:]) for measured in times]  # the first round warms caches

@@ -8,10 +8,8 @@ with TRL.
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 
 from stages.grpo.data import Vocabulary, read_prompts
 from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.benchmarks.peers import train_with_trl
 from tests.stages.grpo.test_workers import metrics, prepare, run
 
 WARM_UP, MEASURED = 3, 7
@@ -36,7 +35,6 @@ LAYOUTS = {
     1: ["layout.train.model_parallel=1", "layout.generate.data_parallel=1"],
     2: ["layout.train.data_parallel=2", "layout.train.model_parallel=1"],
 }
-PEER = Path(__file__).parent / "peers" / "trl_steps.py"
 
 
 def count_ones(completions: Sequence[str], solutions: Sequence[str]) -> list[float]:
@@ -154,15 +152,13 @@ def theirs(root: Path, shape: dict[str, int], python: str, micro_batches: int) -
     config = prepare(root / "peer", overrides(shape, 1))
     vocabulary = Vocabulary.of(root / "peer" / "fetch", config.model)
     prompts = read_prompts(root / "peer" / "tokenize" / "train.mindrecord", vocabulary)
-    settings = {
-        "model": str(root / "peer" / "fetch"), "texts": prompts.texts, "prompts": P, "generations": G,
-        "tokens": shape["tokens"], "steps": WARM_UP + MEASURED, "train": config.plain()["train"],
-        "micro_batches": micro_batches,
+    train = config.train
+    arguments = {
+        "per_device_train_batch_size": P * G // micro_batches, "gradient_accumulation_steps": micro_batches,
+        "num_generations": G, "max_completion_length": shape["tokens"], "max_steps": WARM_UP + MEASURED,
+        "generation_kwargs": {"min_new_tokens": shape["tokens"]}, "temperature": 1.0, "beta": train.beta,
+        "loss_type": train.loss_type, "learning_rate": train.learning_rate, "adam_beta1": train.adam_beta1,
+        "adam_beta2": train.adam_beta2, "max_grad_norm": train.max_grad_norm,
     }  # fmt: skip
-    (root / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    command = [python, str(PEER), str(root / "settings.json"), str(root / "result.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
-    result: dict[str, Any] = json.loads((root / "result.json").read_text(encoding="utf-8"))
-    return result
+    settings = {"model": str(root / "peer" / "fetch"), "texts": prompts.texts, "arguments": arguments}
+    return train_with_trl(python, root, settings)

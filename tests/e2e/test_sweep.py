@@ -1,7 +1,4 @@
-import os
 import subprocess
-
-import pytest
 
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
@@ -42,50 +39,6 @@ def test_shared_stages_run_once_and_a_killed_sweep_continues(without):
     assert nothing.exit_code == 0
     assert not sweeping.started(nothing.stderr)
     assert "2 points (2 finished)" in nothing.stdout
-
-
-REWARDS = """
-def length(completions, solutions):
-    return [float(len(completion)) for completion in completions]
-"""
-
-
-BROKEN = """
-import sys
-
-def any(completions, solutions):
-    if "grpo" in sys.argv:
-        raise RuntimeError("this reward is broken")
-    return [0.0 for _ in completions]
-"""
-
-
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    """Four points for one card each on one card; the reward of every second one breaks in training alone."""
-    directory = tmp_path_factory.mktemp("swept")
-    (directory / "sweep_rewards.py").write_text(REWARDS)
-    (directory / "sweep_broken.py").write_text(BROKEN)
-    store = directory / "store"
-    requested = ["layout=dp1_mp1_pp1", "sft.enabled=false", "train.steps=2", "reward.weights=[1.0]"]
-    requested += ["reward.functions=[sweep_broken:any],[sweep_rewards:length]", "evaluate.sample_prompts=8,4"]
-    best = ["train.validate_every=1", "train.validation_prompts=8", "train.keep_best=true"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
-        return store, sweeping.run(store, *CHEAP, *requested, *best, cards=1)
-
-
-@pytest.mark.long  # in the default suite, without training: tests/pipeline/test_sweep.py
-def test_a_failed_point_stops_no_further_point_and_points_share_cards(swept):
-    store, done = swept
-    assert done.exit_code == 1
-    results = sweeping.points(store)
-    assert [point["state"] for point in results] == ["failed", "finished"] * 2, done.stderr
-    assert results[0]["message"].startswith("stage grpo failed") and "this reward is broken" in done.stderr
-    assert results[0]["artifacts"]["split"] == results[1]["artifacts"]["split"]
-    counted = sweeping.count(store)
-    assert [counted[stage] for stage in ("grpo", "evaluate", "report")] == [1, 2, 2]
-    assert sweeping.busiest(store) == 1
 
 
 def test_signal_ends_all_points_without_tracebacks(without):

@@ -19,12 +19,12 @@ from launch.nodes import run as nodes_run
 from launch.nodes.start import Ray
 from launch.process.tree import JOB_VARIABLE, end_job
 from tests.launch.cluster import cluster
-from tests.launch.launchers import local_launcher, make_start, run_job, several, ssh_launcher
-from tests.launch.namespaces import machines
+from tests.launch.launchers import local_launcher, make_start, run_job, several
 from tests.processes import living, wait_until
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one here: pip install 'grpoflow[test]'")
 
+pytestmark = pytest.mark.long
 OPTIONS = ("--num-cpus=1", "--object-store-memory=80000000")
 PROGRAM = """
 import sys, time
@@ -56,7 +56,7 @@ def start(directory, npus, steps=3, address=None):
     return make_start(directory, PROGRAM, counter, str(npus), str(steps), workers=npus, ray=ray)
 
 
-def run(directory, begun, settings, poll=lambda: None):
+def run(directory, begun, settings):
     """Run to the end; what the program said. Asserts that nothing of the run is left, however it ended."""
     log, sessions = directory / "logs" / "worker_0.log", set()
     log.unlink(missing_ok=True)
@@ -64,7 +64,6 @@ def run(directory, begun, settings, poll=lambda: None):
     def look():
         if not sessions:  # Ray's workers overwrite their environment, but stay in the session
             sessions.update(os.getsid(pid) for pid in living(directory))
-        poll()
 
     try:
         run_job(directory, begun, settings, look)
@@ -117,7 +116,6 @@ def foreign(tmp_path_factory):
         subprocess.run(["rm", "-rf", f"/tmp/ray-foreign-{os.getpid()}"], check=True)
 
 
-@pytest.mark.long
 def test_an_existing_cluster_is_used_and_left_running(foreign, tmp_path):
     message = run(tmp_path, start(tmp_path, 1, address=foreign), local_launcher())
     assert "cards at ['127.0.0.8']" in message
@@ -125,7 +123,6 @@ def test_an_existing_cluster_is_used_and_left_running(foreign, tmp_path):
     assert "begins at 3" in again
 
 
-@pytest.mark.long
 def test_a_missing_node_is_named(tmp_path):
     settings = replace(several(tmp_path, 2), hosts=("127.0.0.2", "127.0.0.9"))
     begun = start(tmp_path, 2)
@@ -136,7 +133,6 @@ def test_a_missing_node_is_named(tmp_path):
     assert counted(tmp_path) == 0
 
 
-@pytest.mark.long
 def test_survivors_of_a_killed_launcher_are_ended_by_the_next(tmp_path):
     begun, settings = start(tmp_path, 1, 10_000), local_launcher()
     (tmp_path / "logs").mkdir()
@@ -164,30 +160,7 @@ def test_survivors_of_a_killed_launcher_are_ended_by_the_next(tmp_path):
 
 
 @pytest.mark.slurm
-@pytest.mark.long
 def test_a_slurm_job_starts_ray(tmp_path, tmp_path_factory):
     with cluster(tmp_path_factory.mktemp("slurm")):
         message = run(tmp_path, start(tmp_path, 2), local_launcher(name="slurm", grace_s=8))
     assert "cards at ['127.0.0.1', '127.0.0.1']" in message
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    with machines(2, tmp_path_factory.mktemp("machines")) as made:
-        yield made
-
-
-@pytest.mark.nodes
-@pytest.mark.long
-def test_machines_connect_over_ssh_and_a_lost_machine_is_named(two, tmp_path):
-    settings = ssh_launcher(two.addresses, two.ssh, grace_s=8)
-
-    def cut():
-        if counted(tmp_path) >= 3 and not (tmp_path / "cut").exists():
-            (tmp_path / "cut").touch()
-            two.cut(1)
-
-    with pytest.raises(ProcessFailed) as failure:
-        run(tmp_path, start(tmp_path, 2, 10_000), settings, cut)
-    assert "cards at ['10.77.0.1', '10.77.0.2']" in (tmp_path / "logs/worker_0.log").read_text()
-    assert any("node 10.77.0.2" in line for line in failure.value.tail), failure.value.tail

@@ -29,26 +29,17 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_every_command_has_help_with_examples(capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    listed = capsys.readouterr().out
-    assert [name for name in COMMANDS if f"\n  {name} " not in listed] == []
-    for command in (*(set(COMMANDS) - {"weights"}), *(f"weights {tool}" for tool in TOOLS)):
+    def shown(*words):
         with pytest.raises(SystemExit) as exit:
-            main([*command.split(), "--help"])
+            main([*words])
         assert exit.value.code == 0
-        assert f"grpoflow {command}" in capsys.readouterr().out.split("examples:")[1]
+        return capsys.readouterr().out
 
-
-def test_help_and_version(capsys):
-    for words, begin in (
-        (["help"], "usage: grpoflow "),
-        (["help", "plan"], "usage: grpoflow plan "),
-        (["--version"], f"grpoflow {importlib.metadata.version('grpoflow')}\n"),
-    ):
-        with pytest.raises(SystemExit) as exit:
-            main(words)
-        assert exit.value.code == 0 and capsys.readouterr().out.startswith(begin)
+    assert shown("--help") == shown("help") and shown("help", "plan") == shown("plan", "--help")
+    assert [name for name in COMMANDS if f"\n  {name} " not in shown("--help")] == []
+    for command in (*(set(COMMANDS) - {"weights"}), *(f"weights {tool}" for tool in TOOLS)):
+        assert f"grpoflow {command}" in shown(*command.split(), "--help").split("examples:")[1]
+    assert shown("--version").startswith(f"grpoflow {importlib.metadata.version('grpoflow')}\n")
 
 
 @pytest.mark.parametrize(
@@ -63,16 +54,6 @@ def test_a_number_out_of_bounds_is_refused(words, values, capsys):
         with pytest.raises(SystemExit) as exit:
             main([*words.split()[:-1], f"{words.split()[-1]}={value}"])
         assert exit.value.code == 2 and f"argument {words.split()[-1]}: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["plan", "run", "sweep"])
-@pytest.mark.parametrize("option", ["--only", "--until", "--force"])
-def test_an_empty_or_unknown_stage_name_is_refused(command, option, tmp_path, capsys):
-    for value in ("", ",", "tokenize,,split", "nosuch"):
-        plan = ["--plan"] if command == "sweep" else []
-        assert main([command, option, value, f"store={tmp_path / 'store'}", *plan]) == 2, value
-        assert option in capsys.readouterr().err
-    assert not (tmp_path / "store").exists()
 
 
 def test_the_name_of_a_run_can_be_set_and_removed(tmp_path, capsys):
@@ -113,11 +94,6 @@ def test_the_weight_tools_round_trip(tmp_path, monkeypatch):
     tool("convert hf ms")
     tool("split ms a ranks")
     assert sorted(rank_directories(tmp_path / "ranks")) == [0, 1, 2, 3]
-    cut = load_file(tmp_path / "ranks" / "rank_1" / "model.safetensors")
-    wq = source["model.layers.0.self_attn.q_proj.weight"]
-    np.testing.assert_array_equal(cut["model.layers.0.attention.wq.weight"], wq[4:])
-    wo = source["model.layers.0.self_attn.o_proj.weight"]
-    np.testing.assert_array_equal(cut["model.layers.0.attention.wo.weight"], wo[:, 4:])
     tool("split hf a some --ranks 1,3 --format ckpt --dtype fp32")
     assert sorted(rank_directories(tmp_path / "some")) == [1, 3]
     assert [file.suffix for file in (tmp_path / "some" / "rank_1").iterdir()] == [".ckpt"]

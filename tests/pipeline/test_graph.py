@@ -14,7 +14,7 @@ from stages.catalog import GRPO
 from tests.pipeline.plans import MINDSPEED_RL
 
 AFTER_TRAINING = {"grpo", "evaluate", "export", "report"}
-DATA = Path(__file__).parents[1] / "data"
+STANDIN = Path(__file__).parents[1] / "data/mindspeed_rl_standin/head"
 MINDRLHF = ("engine=mindrlhf", "model.path=/models/qwen", "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
 
@@ -30,52 +30,55 @@ def changed(before, after):
     return {name for name in after if before.get(name) != after[name]}
 
 
-def test_content_not_path_of_a_dataset_counts(tmp_path):
-    base = ("dataset=gsm8k", "model.tokenizer_path=/nowhere")
-    for path in ("a", "b"):
-        (tmp_path / path).mkdir()
-        for name in ("train", "test"):
-            (tmp_path / path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
-    before = keys(*base, f"dataset.path={tmp_path / 'a'}")
-    assert keys(*base, f"dataset.path={tmp_path / 'b'}") == before
-    (tmp_path / "b/train.jsonl").write_text('{"question": "1+2?", "answer": "#### 2"}\n')
-    after = keys(*base, f"dataset.path={tmp_path / 'b'}")
-    assert changed(before, after) == set(before) - {"fetch", "convert", "strategy", "split"}
+ROW = '{"question": "1+1?", "answer": "#### 2"}\n'
+TEMPLATES = "configs/model/templates.json"
+USERS_FILES = {
+    "dataset": (
+        {"train.jsonl": ROW, "test.jsonl": ROW}, ["train.jsonl"],
+        ("dataset=gsm8k", "dataset.path={}", "model.tokenizer_path=/nowhere"),
+        {"fetch_dataset", "tokenize", "sft", *AFTER_TRAINING},
+    ),
+    "examples for sft": (
+        {"own.json": "[1]"}, ["own.json"], ("sft_data.path={}/own.json",),
+        {"tokenize", "sft", *AFTER_TRAINING},
+    ),
+    "reward": (
+        {"mine.py": "import beside\n\ndef f(c, s):\n    return [0.0]\n", "beside.py": "A = 1\n"},
+        ["beside.py", "mine.py"], ("reward.functions=[mine:f]", "reward.weights=[1.0]"), AFTER_TRAINING,
+    ),
+    "template of mindspeed_rl": (
+        {TEMPLATES: (STANDIN / TEMPLATES).read_text()}, [TEMPLATES],
+        (*MINDSPEED_RL, "engine.mindspeed_rl_home={}"), {"tokenize", *AFTER_TRAINING},
+    ),
+}  # fmt: skip
+"""Kind -> files, those that change, overrides, stages that a change reruns."""
 
 
-def test_the_files_of_a_users_reward_are_fingerprinted(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    module, sibling = tmp_path / "mine.py", tmp_path / "beside.py"
-    module.write_text("import beside\n\ndef f(completions, solutions):\n    return [0.0]\n")
-    sibling.write_text("A = 1\n")
-    overrides = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
-    before = keys(*overrides)
-    for file, text in ((sibling, "A = 2\n"), (module, "import beside\nf = beside.A\n")):
-        file.write_text(text)
-        after = keys(*overrides)
-        assert changed(before, after) == AFTER_TRAINING
+@pytest.mark.parametrize("kind", USERS_FILES)
+def test_the_content_and_not_the_path_of_a_users_file_counts(kind, tmp_path, monkeypatch):
+    files, changing, overrides, reruns = USERS_FILES[kind]
+
+    def keys_in(directory):
+        monkeypatch.chdir(directory)
+        return keys(*(override.format(directory) for override in overrides))
+
+    for directory in (tmp_path / "here", tmp_path / "elsewhere"):
+        shutil.copytree(STANDIN, directory) if "mindspeed_rl" in kind else directory.mkdir()
+        for name, text in files.items():
+            (directory / name).write_text(text)
+    before = keys_in(tmp_path / "here")
+    assert keys_in(tmp_path / "elsewhere") == before
+    for name in changing:
+        (directory / name).write_text(files[name] + "\n")
+        after = keys_in(directory)
+        assert changed(before, after) == reruns
         before = after
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    for file in (module, sibling):
-        file.rename(elsewhere / file.name)
-    assert keys(*overrides) == before
+
+
+def test_settings_of_unused_files_do_not_count_and_absent_rewards_are_refused():
+    assert keys("sft_data.kind=conversations") == keys()
     with pytest.raises(ConfigError, match="module nosuch not found"):
         planned("reward.functions=[nosuch:f]", "reward.weights=[1.0]")
-
-
-def test_examples_for_sft_rerun_tokenize_and_everything_downstream(tmp_path):
-    file = tmp_path / "own.json"
-    file.write_text("[1]")
-    before = keys(f"sft_data.path={file}")
-    assert changed(keys(), before) == {"tokenize", "sft", *AFTER_TRAINING}
-    assert keys("sft_data.kind=conversations") == keys()
-    (tmp_path / "elsewhere").mkdir()
-    moved = file.rename(tmp_path / "elsewhere" / file.name)
-    assert keys(f"sft_data.path={moved}")["tokenize"] == before["tokenize"]
-    moved.write_text("[2]")
-    assert keys(f"sft_data.path={moved}")["tokenize"] != before["tokenize"]
 
 
 def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch):
@@ -84,17 +87,6 @@ def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch):
     monkeypatch.setattr("stages.engines.local.GRPO", replace(GRPO, version=1000))
     after = [keys(*run) for run in runs]
     assert changed(before[0], after[0]) == AFTER_TRAINING and after[1] == before[1]
-
-
-def test_a_changed_template_of_mindspeed_rl_reruns_tokenize(tmp_path):
-    home = Path(shutil.copytree(DATA / "mindspeed_rl_standin/head", tmp_path / "home"))
-    standin = keys(*MINDSPEED_RL, f"engine.mindspeed_rl_home={DATA / 'mindspeed_rl_standin/head'}")
-    moved = keys(*MINDSPEED_RL, f"engine.mindspeed_rl_home={home}")
-    assert moved == standin
-    file = home / "configs/model/templates.json"
-    file.write_text(file.read_text().replace("Think first", "Think hard"))
-    after = keys(*MINDSPEED_RL, f"engine.mindspeed_rl_home={home}")
-    assert after["tokenize"] != moved["tokenize"] and after["convert"] == moved["convert"]
 
 
 def test_upstreams_keys_rerun_the_stages_whose_program_reads_them():

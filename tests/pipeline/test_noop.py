@@ -11,7 +11,10 @@ from pipeline.run.run import begin
 from pipeline.store import history
 from tests.pipeline.artifacts import complete
 
-HEAVY = ("luigi", "hydra", "numpy", "filelock", "yaml", "importlib.metadata", "asyncio")
+HEAVY = (
+    "luigi", "hydra", "numpy", "filelock", "yaml", "importlib.metadata", "asyncio", "fsspec",
+    "s3fs", "botocore", "paramiko", "pipeline.store.remote.remote",
+)  # fmt: skip
 """Modules that take 20 ms or more, or that only other commands need."""
 PROGRAM = f"""
 import sys

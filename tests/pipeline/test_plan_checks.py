@@ -80,31 +80,28 @@ def test_quantised_weights_are_refused(model, tmp_path):
     assert f"{file}: model.norm.weight=" in refused(tmp_path / "store", f"model.path={model}")
 
 
+WINDOW = {"use_sliding_window": True, "sliding_window": 96, "max_window_layers": 1}
+
+
 @pytest.mark.parametrize(
-    ("name", "key", "value", "remedy"),
+    ("name", "values", "typed", "shown", "remedy"),
     [
-        ("generation_config.json", "eos_token_id", [0, 400], "model.eos_token_id=[0]"),
-        ("generation_config.json", "eos_token_id", [True], "model.eos_token_id=[0]"),
-        ("generation_config.json", "bos_token_id", 400, "model.bos_token_id=0"),
-        ("config.json", "hidden_act", "gelu", None),
-        ("config.json", "no_such_key", 1, None),
+        ("generation_config.json", {"eos_token_id": [0, 400]}, [], None, "model.eos_token_id=[0]"),
+        ("generation_config.json", {"eos_token_id": [True]}, [], None, "model.eos_token_id=[0]"),
+        ("generation_config.json", {"bos_token_id": 400}, [], None, "model.bos_token_id=0"),
+        ("config.json", {"hidden_act": "gelu"}, [], None, None),
+        ("config.json", {"no_such_key": 1}, [], None, None),
+        ("config.json", WINDOW, ["model.sliding_window=128"], "sliding_window=96", "model.sliding_window=96"),
     ],
 )
-def test_invalid_values_in_a_models_files_are_refused(name, key, value, remedy, model, tmp_path):
-    edit(model / name, **{key: value})
-    overrides = [f"store={tmp_path / 'store'}", f"model.path={model}"]
-    assert f"{model / name}: {key}={value}" in refused(tmp_path / "store", *overrides)
-    assert main(["plan", *overrides]) == 2
+def test_invalid_values_in_a_models_files_are_refused(name, values, typed, shown, remedy, model, tmp_path):
+    edit(model / name, **values)
+    overrides = [f"model.path={model}", *typed]
+    message = refused(tmp_path / "store", *overrides)
+    assert f"{model / name}: {shown or '='.join(map(str, *values.items()))}" in message
+    assert all(f"{override}: disagrees with" in message for override in typed)
     if remedy is not None:
-        prepare_plan([*overrides, remedy])
-
-
-def test_a_typed_shape_must_agree_with_config_json(model, tmp_path):
-    window = {"use_sliding_window": True, "sliding_window": 96, "max_window_layers": 1}
-    edit(model / "config.json", **window)
-    message = refused(tmp_path / "store", f"model.path={model}", "model.sliding_window=128")
-    assert f"model.sliding_window=128: disagrees with {model / 'config.json'}: sliding_window=96" in message
-    prepare_plan([f"store={tmp_path / 'store'}", f"model.path={model}", "model.sliding_window=96"])
+        prepare_plan([f"store={tmp_path / 'store'}", *overrides, remedy])
 
 
 def test_the_vocabulary_must_hold_the_tokenizers_tokens(model, tmp_path):
@@ -186,30 +183,70 @@ def test_the_number_of_rows_is_checked_after_tokenize_for_requested_stages(tmp_p
     prepare_plan(overrides, target=split)
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Values of {names} in overrides: no file, a directory, an interpreter without packages, mocks."""
+    root = tmp_path_factory.mktemp("files")
+    (root / "home").mkdir()
+    venv.create(root / "venv")
+    package = root / "site" / "mindspore-2.7.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Name: mindspore\nVersion: 2.7.0\n")
+    return {
+        "no": "/no", "home": root / "home", "python": root / "venv/bin/python", "script": __file__,
+        "site": root / "site", "rlhf": DATA / "mindrlhf_standin", "rl": DATA / "mindspeed_rl_standin",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("base", "typed", "message"),
+    ("base", "typed", "refusal"),
     [
-        (("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1"), "model.path=/no", "is not a directory"),
-        ((), "model.tokenizer_path=/no", "/no: is not a directory"),
-        (("dataset=gsm8k",), "dataset.path=/no", "/no: cannot be read"),
-        ((), "sft_data.path=/no", "/no: cannot be read"),
-        (SEVEN, "engine.mindrlhf_home=/no", "must be a checkout of"),
-        (ONE_STAGE, "engine.mindrlhf_home=/no", "must be"),
-        (SEVEN, "engine.mindformers_home=/no", "is not a directory"),
-        (SEVEN, "engine.msadapter_home=/no", "is not a directory"),
-        (SEVEN, "engine.python=/no", "is no program"),
+        (("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1"), "model.path={no}", "is not a directory"),
+        ((), "model.tokenizer_path={no}", "/no: is not a directory"),
+        (("dataset=gsm8k",), "dataset.path={no}", "/no: cannot be read"),
+        ((), "sft_data.path={no}", "/no: cannot be read"),
+        (SEVEN, "engine.mindrlhf_home={no}", "must be a checkout of"),
+        (ONE_STAGE, "engine.mindrlhf_home={no}", "must be"),
+        (SEVEN, "engine.mindformers_home={no}", "is not a directory"),
+        (SEVEN, "engine.msadapter_home={no}", "is not a directory"),
+        (SEVEN, "engine.python={no}", "is no program"),
         (SEVEN, "engine.python=no_such_python", "is no program"),
-        (SEVEN, "engine.env_scripts=[/no]", "engine.env_scripts[0]=/no: is not a file"),
-        (RL, "engine.mindspeed_rl_home=/no", "must be a checkout of"),
-        (RL, "engine.convert_python=/no", "is no program"),
-        (RL, "engine.mindspeed_llm_home=/no", ""),
-        (SFT, "mindformers.home=/no", "is not a directory"),
+        (SEVEN, "engine.env_scripts=[{no}]", "engine.env_scripts[0]=/no: is not a file"),
+        (RL, "engine.mindspeed_rl_home={no}", "must be a checkout of"),
+        (RL, "engine.convert_python={no}", "is no program"),
+        (RL, "engine.mindspeed_llm_home={no}", ""),
+        (SFT, "mindformers.home={no}", "is not a directory"),
+        # directories of nodes and containers are not here, and a script may put the interpreter on the path
+        (SEVEN, "engine.python={no}/python launcher=slurm", None),
+        (SEVEN, "engine.python={no}/python engine.container=[docker,exec,x]", None),
+        (SEVEN, "engine.python=python_of_a_script engine.env_scripts=[{script}]", None),
+        (SEVEN, "model.path={no}/model launcher=slurm", None),
+        # another program, or another version than that of the contract
+        (SEVEN, "engine.mindrlhf_home={home}", "must be a checkout of mindspore-ai/mindrlhf"),
+        (RL, "engine.mindspeed_rl_home={home}", "must be a checkout of Ascend/MindSpeed-RL"),
+        (RL, "engine.mindspeed_llm_home={home}", "must be a checkout of Ascend/MindSpeed-LLM"),
+        (SEVEN, "engine.mindformers_home={home}", "must be a checkout of mindformers"),
+        (SFT, "mindformers.home={home}", "must be a checkout of mindformers"),
+        (SEVEN, "engine.contract=0cd087455 engine.mindrlhf_home={rlhf}/e8a8fc1", "contradicts"),
+        (SEVEN, "engine.mindrlhf_home={rlhf}/0cd087455 engine.contract=e8a8fc1", "check out e8a8fc1"),
+        (SEVEN, "engine.mindrlhf_home={rlhf}/0cd087455 engine.contract=0cd087455", None),
+        (RL, "engine.contract=667a547 engine.mindspeed_rl_home={rl}/head", "contradicts"),
+        (RL, "engine.mindspeed_rl_home={rl}/head engine.contract=05a90d7", None),
+        # an interpreter without the engine's packages
+        (SEVEN, "engine.python={python}", "has no mindspore"),
+        (ONE_STAGE, "engine.python={python}", "has no mindspore"),
+        (RL, "engine.python={python}", "has no ray"),
+        (SFT, "mindformers.python={python}", "has no mindspore"),
+        (SEVEN, "engine.python={python} +engine.env.PYTHONPATH={site}", None),
     ],
 )
-def test_missing_files_are_refused(tmp_path, base, typed, message, capsys):
-    assert main(["plan", f"store={tmp_path}", *base, typed]) == 2
-    expected = message if message.startswith(("/no", "engine")) else f"{typed}: {message}"
-    assert expected in capsys.readouterr().err
+def test_files_and_programs_of_this_machine_are_checked(base, typed, refusal, files, tmp_path, capsys):
+    overrides = typed.format(**files).split()
+    code = main(["plan", f"store={tmp_path / 'store'}", *base, *overrides])
+    error = capsys.readouterr().err
+    assert code == (10 if refusal is None else 2), error
+    if refusal is not None:
+        assert refusal in error and (refusal.startswith(("/no", "engine")) or f"{overrides[0]}: " in error)
 
 
 def test_only_stages_that_run_need_checkouts(tmp_path):
@@ -222,68 +259,3 @@ def test_only_stages_that_run_need_checkouts(tmp_path):
         Run(planned, store, overrides)
     commit_spec(store, planned.spec("grpo"), {})
     assert [spec.name for spec in Run(planned, store, overrides).missing()] == ["report"]
-
-
-@pytest.mark.parametrize(
-    "elsewhere",
-    [
-        ["engine.python=/no/python", "launcher=slurm"],
-        ["engine.python=/no/python", "engine.container=[docker,exec,x]"],
-        ["engine.python=python_of_a_script", f"engine.env_scripts=[{__file__}]"],
-        ["model.path=/no/model", "launcher=slurm"],
-    ],
-)
-def test_files_of_remote_nodes_or_containers_are_not_checked(tmp_path, elsewhere):
-    assert main(["plan", f"store={tmp_path}", *SEVEN, *elsewhere]) == 10
-
-
-@pytest.mark.parametrize(
-    ("base", "setting", "rule"),
-    [
-        (SEVEN, "engine.mindrlhf_home", "must be a checkout of mindspore-ai/mindrlhf"),
-        (RL, "engine.mindspeed_rl_home", "must be a checkout of Ascend/MindSpeed-RL"),
-        (RL, "engine.mindspeed_llm_home", "must be a checkout of Ascend/MindSpeed-LLM"),
-        (SEVEN, "engine.mindformers_home", "must be a checkout of mindformers"),
-        (SFT, "mindformers.home", "must be a checkout of mindformers"),
-    ],
-)
-def test_a_checkout_of_another_program_is_refused(tmp_path, base, setting, rule, capsys):
-    home = tmp_path / "home"
-    home.mkdir()
-    assert main(["plan", f"store={tmp_path / 'store'}", *base, f"{setting}={home}"]) == 2
-    assert f"{setting}={home}: {rule}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("base", "setting", "home", "contract", "code"),
-    [
-        (SEVEN, "engine.mindrlhf_home", "mindrlhf_standin/e8a8fc1", "0cd087455", 2),
-        (SEVEN, "engine.mindrlhf_home", "mindrlhf_standin/0cd087455", "e8a8fc1", 2),
-        (SEVEN, "engine.mindrlhf_home", "mindrlhf_standin/0cd087455", "0cd087455", 10),
-        (RL, "engine.mindspeed_rl_home", "mindspeed_rl_standin/head", "667a547", 2),
-        (RL, "engine.mindspeed_rl_home", "mindspeed_rl_standin/head", "05a90d7", 10),
-    ],
-)
-def test_a_contract_must_be_the_checkouts(tmp_path, base, setting, home, contract, code, capsys):
-    overrides = [f"{setting}={DATA / home}", f"engine.contract={contract}"]
-    assert main(["plan", f"store={tmp_path / 'store'}", *base, *overrides]) == code
-    error = capsys.readouterr().err
-    assert (f"{setting}={DATA / home}" in error and contract in error) == (code == 2)
-
-
-def test_an_interpreter_needs_the_engines_packages(tmp_path, capsys):
-    venv.create(tmp_path / "venv")
-    python, store = tmp_path / "venv" / "bin" / "python", f"store={tmp_path / 'store'}"
-    for base, setting, missing in (
-        (SEVEN, "engine.python", "mindspore"),
-        (ONE_STAGE, "engine.python", "mindspore"),
-        (RL, "engine.python", "ray"),
-        (SFT, "mindformers.python", "mindspore"),
-    ):
-        assert main(["plan", store, *base, f"{setting}={python}"]) == 2
-        assert f"{setting}={python}: has no {missing}" in capsys.readouterr().err
-    package = tmp_path / "site" / "mindspore-2.7.0.dist-info"
-    package.mkdir(parents=True)
-    (package / "METADATA").write_text("Name: mindspore\nVersion: 2.7.0\n")
-    path = f"+engine.env.PYTHONPATH={tmp_path / 'site'}"
-    assert main(["plan", store, *SEVEN, f"engine.python={python}", path]) == 10

@@ -11,23 +11,13 @@ import pytest
 
 import pipeline
 from pipeline.cli import main
-from pipeline.errors import ConfigError, StageFailed, StoreError
+from pipeline.errors import StageFailed, StoreError
 from pipeline.plan.target import Target
 from pipeline.run import build as building
 from pipeline.run.run import Run, first_digest, prepare_plan
 from pipeline.store import history
-from stages.base.graph import Stage
 from tests.pipeline.artifacts import complete
 from tests.processes import living, wait_until
-
-GRAPH = [
-    Stage("fetch", ()),
-    Stage("data", ()),
-    Stage("strategy", (), skipped="no layout"),
-    Stage("tokenize", (), {"a": "fetch", "b": "data"}),
-    Stage("split", (), {"a": "fetch"}),
-    Stage("grpo", (), {"weights": "split", "data": "tokenize"}),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -37,54 +27,42 @@ def _no_digests():
 
 
 @pytest.mark.parametrize(
-    ("target", "stages"),
+    ("options", "stages"),
     [
-        (Target(), "fetch data tokenize split grpo"),
-        (Target("split"), "fetch data tokenize split"),
-        (Target(only=("split",)), "fetch split"),
-        (Target(only=("split", "data")), "fetch data split"),
-        (Target("tokenize", force=("fetch",)), "fetch data tokenize"),
+        ("--until=convert", "fetch fetch_dataset convert"),
+        ("--until=convert --force=fetch", "fetch fetch_dataset convert"),
+        ("--only=tokenize", "fetch fetch_dataset tokenize"),
+        ("--only=split,fetch_dataset", "fetch fetch_dataset convert strategy split"),
     ],
 )
-def test_until_follows_the_order_and_only_the_inputs(target, stages):
-    assert target.requested(GRAPH) == set(stages.split())
+def test_until_follows_the_order_and_only_the_inputs(options, stages, tmp_path, capsys):
+    assert main(["plan", "--json", *options.split(), f"store={tmp_path}"]) == 10
+    assert [row["stage"] for row in json.loads(capsys.readouterr().out)["stages"]] == stages.split()
 
 
+@pytest.mark.parametrize("command", ["plan", "run", "sweep --plan"])
 @pytest.mark.parametrize(
-    ("target", "option", "stage"),
+    "options",
     [
-        (Target("spilt"), "--until", "spilt"),
-        (Target("strategy"), "--until", "strategy"),
-        (Target("split", ("grpo",)), "--until", "split"),
-        (Target("split", force=("grpo",)), "--force", "grpo"),
-        (Target(only=("split",), force=("data",)), "--force", "data"),
+        *(f"{option}={name}" for option in ("--until", "--only", "--force") for name in ("", "nosuch")),
+        "--only=,", "--force=tokenize,,split", "--until=sft sft.enabled=false", "--until=split --only=grpo",
+        "--force=grpo --until=split", "--force=fetch_dataset --only=split",
     ],
-)
-def test_unknown_skipped_and_contradictory_stages_are_refused(target, option, stage):
-    with pytest.raises(ConfigError) as error:
-        target.requested(GRAPH)
-    (problem,) = error.value.problems
-    assert (problem.path, problem.value) == (option, stage) and problem.remedy
+)  # fmt: skip
+def test_unknown_skipped_and_contradictory_stages_are_refused(command, options, tmp_path, capsys):
+    assert main([*command.split(), *options.split(), f"store={tmp_path / 'store'}"]) == 2
+    assert f": {options.partition('=')[0]}" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
-def test_plan_has_the_requested_stages_and_rebuilds_everything_downstream(tmp_path, capsys):
-    store = f"store={tmp_path}"
-    complete([store])
-
-    def rows(*arguments):
-        main(["plan", "--json", *arguments, store])
-        stages = json.loads(capsys.readouterr().out)["stages"]
-        return {row["stage"]: (row["state"], row["reason"]) for row in stages}
-
-    assert list(rows("--only", "tokenize")) == ["fetch", "fetch_dataset", "tokenize"]
-    assert list(rows("--until", "convert")) == ["fetch", "fetch_dataset", "convert"]
-    shown = rows("--force", "grpo")
-    rebuilt = {name for name, row in shown.items() if row == ("RUN", "rebuilt (--force)")}
+def test_force_rebuilds_everything_downstream(tmp_path, capsys):
+    complete([f"store={tmp_path}"])
+    assert main(["plan", "--json", "--force", "grpo", f"store={tmp_path}"]) == 10
+    rows = json.loads(capsys.readouterr().out)["stages"]
+    rebuilt = {row["stage"] for row in rows if (row["state"], row["reason"]) == ("RUN", "rebuilt (--force)")}
     assert rebuilt == {"grpo", "evaluate", "export", "report"}
-    cached = {name for name, (state, _) in shown.items() if state == "CACHED"}
-    assert cached == {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft"}
-    assert main(["plan", "--until", "sft", "sft.enabled=false", store]) == 2
-    assert main(["plan", store]) == 0  # planning rebuilds nothing
+    assert {row["state"] for row in rows if row["stage"] not in rebuilt} == {"CACHED"}
+    assert main(["plan", f"store={tmp_path}"]) == 0  # planning rebuilds nothing
 
 
 def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(tmp_path, capsys):

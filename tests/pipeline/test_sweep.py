@@ -95,25 +95,19 @@ def test_keys_outside_fingerprints_cannot_be_swept(location, capsys, override, o
     assert not list(location.glob("*/sweeps")) and not list(location.glob("*/runs.jsonl"))
 
 
-def test_paths_of_different_files_can_be_swept(location, capsys):
-    for name in ("one", "two"):
+def test_a_failed_point_leaves_the_others_alone_and_the_page_says_why(location, capsys):
+    for name, text in (("bad", "not json\n"), ("good", '{"question": "1 + 1 =", "answer": "#### 2"}\n')):
         (location / name).mkdir()
         for split in ("train", "test"):
-            rows = [{"question": f"{name} {n} + 1 =", "answer": f"#### {n + 1}"} for n in range(4)]
-            (location / name / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    swept = f"dataset.path={location / 'one'},{location / 'two'}"
-    points = plan_lines(capsys, "dataset=gsm8k", swept, "--until", "fetch_dataset")
-    assert len({point["artifacts"]["fetch_dataset"] for point in points}) == 2
-
-
-def test_a_failed_point_leaves_the_others_alone_and_the_page_says_why(location):
-    for name in ("train", "test"):
-        (location / f"{name}.jsonl").write_text("not json\n")
-    assert main(["sweep", "store=s", "dataset=gsm8k", f"dataset.path={location}", "seed=0,1"]) == 1
+            (location / name / f"{split}.jsonl").write_text(text)
+    swept = ["store=s", "dataset=gsm8k", "dataset.path=bad,good", "--until", "fetch_dataset"]
+    first, second = plan_lines(capsys, *swept)
+    assert first["artifacts"]["fetch_dataset"] != second["artifacts"]["fetch_dataset"]
+    assert main(["sweep", *swept]) == 1
     written, points = points_of(location)
-    assert [point["state"] for point in points] == ["failed", "failed"]
-    assert all("fetch" in point["message"] for point in points)
-    assert points[1]["message"] in written.with_name("index.html").read_text()
+    assert [point["state"] for point in points] == ["failed", "finished"]
+    assert "fetch_dataset" in points[0]["message"]
+    assert points[0]["message"] in written.with_name("index.html").read_text()
 
 
 def test_a_point_that_cannot_start_is_left_out(location, monkeypatch, nothing_runs, capsys):

