@@ -1,7 +1,8 @@
 """No engine changes bytes, modes, owners or times of the files below model.path.
 
-engine=local trains. With other engines, every stage before the engine's programs runs, and each program is
-replaced by what upstream does to the directories that it is given: MindSpeed-RL's converter
+Every stage around training runs. The embedded trainer is replaced by its untrained result, because it reads
+artifacts only (tests/e2e/test_chain.py verifies them after a run); each program by what upstream does to the
+directories that it is given: MindSpeed-RL's converter
 changes the mode of all files below --save-dir, through links, too (MindSpeed-LLM a2c0733b,
 tasks/checkpoint/saver.py:537, training.py:82); mindrlhf opens param_name_map.json next to the weights
 that it loads for writing (utils.py, convert_index_json_total); all write files next to what they read.
@@ -41,12 +42,8 @@ MINDSPEED_RL = (
     SINGLE, "engine=mindspeed_rl", f"engine.mindspeed_llm_home={HOME / 'llm'}", "engine.micro_batch_size=1",
     "train.checkpoint_every=2",
 )  # fmt: skip
-LOCAL = (
-    SINGLE, "engine=local", "sft.enabled=false", "train.steps=1", "train.prompts_per_step=1",
-    "rollout.num_generations=2", "rollout.max_tokens=4",
-)  # fmt: skip
 ENGINES = {
-    "local": LOCAL,
+    "local": (SINGLE, "engine=local", "sft.enabled=false"),
     "hf_safetensors": (SINGLE, "engine=mindrlhf", "engine.load_ckpt_format=hf_safetensors"),
     "ms_safetensors": (SINGLE, "engine=mindrlhf", "engine.load_ckpt_format=ms_safetensors"),
     "ckpt": ("engine=mindrlhf", "layout=dp2_mp1_pp1", "engine.load_ckpt_format=ckpt", "engine.use_vllm=0"),
@@ -118,7 +115,10 @@ def stages_of(users, tmp_path, *overrides):
         work.mkdir()
         inputs = {name: outputs.get(key.stage, tmp_path / key.stage) for name, key in spec.inputs.items()}
         context = Context(spec.name, spec.config, inputs, output, work, work / "progress")
-        if spec.stage.program is None:
+        if spec.name == "grpo" and "engine=local" in overrides:
+            context.output.rmdir()
+            context.output.symlink_to(outputs["split"])
+        elif spec.stage.program is None:
             entry(spec.name)(context)
         else:
             entry(f"{spec.stage.program.module}:prepare")(context)

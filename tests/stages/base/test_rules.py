@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from stages.base.errors import ConfigError
-from stages.base.rules import Rules, at_least, at_most, be, divide, hold, multiple_of, value_at
+from stages.base.rules import Rules, at_least, at_most, be, divide, hold, multiple_of
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,3 @@ def test_a_function_is_a_row_and_may_show_another_value():
     assert (problem.id, problem.value) == ("table.halves", 4)
     assert complete.check(()) == [] and complete.check((Run(4),)) == []
     assert [row.id for row in complete.rows()] == ["table.halves"]
-
-
-def test_a_key_is_looked_up_in_sections_lists_and_a_single_section():
-    assert value_at(Run(), "layout.train.names[1]") == "b"
-    assert value_at(Run(), "layout.train.names") == ["a", "b"]
-    assert value_at(Layout(), "layout.cards") == 4
-    assert value_at(Run(), "layout.reference.cards") is None

@@ -69,15 +69,10 @@ def test_transformers_accept_generation_config(tmp_path):
         assert (read.eos_token_id, read.do_sample, read.max_new_tokens) == ([7, 8], sampled, 28)
 
 
-def test_the_card_has_accuracy_recipe_and_versions_but_no_secret(tmp_path, config):
+def test_the_card_has_the_accuracy_but_no_secret(tmp_path, config):
     config["command"] = ["train.beta=0.02", "dataset.url=https://u:secret@host/x"]
     card = model_card(config, artifacts(tmp_path), (), untemplated=True)
-    for part in (
-        "# tiny after GRPO on arith", "engine=local", "| 93.0 % | 91.3 to 94.4 % (95 % interval) |",
-        "1024 held-out", "accuracy × 1, answer\\_format × 0.1", "beta: 0.01", "mindspore 2.7.0", "commit abc",
-        "grpoflow run train.beta=0.02 ", "contains no licence file", "3+4?",
-    ):  # fmt: skip
-        assert part in card, part
+    assert "| 93.0 % | 91.3 to 94.4 % (95 % interval) |" in card and "grpoflow run train.beta=0.02 " in card
     assert "secret" not in card
 
 

@@ -15,7 +15,7 @@ from stages.fetch.tokenizer_files import CHAT_TEMPLATE, write_trained
 from stages.tokenize.chat import ChatTemplate, load_template
 from stages.tokenize.stage import make_encoder
 from tests.stages.fetch.settings import ROOT, dataset, tokenize, values
-from tests.stages.tokenize.test_families import beginning_with, with_think
+from tests.stages.tokenize.test_encode import beginning_with, with_think
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -24,22 +24,6 @@ def write(directory, name, rows):
     return path
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
-def test_every_file_type_gives_the_same_rows(tmp_path, name):
-    rows = [{"problem": f"é {i}\n", "answer": str(i), "level": i} for i in range(20)]
-    result = list(read_lines(write(tmp_path, name, rows), ColumnsConfig("problem", "answer")))
-    assert result == [Row(i + 1, f"é {i}\n", str(i)) for i in range(20)]
-
-
-@pytest.mark.parametrize(
-    "content", [b'[{"a": 1}, {"a": }]', b'[{"a": 1}] x', b"[" * 100_000, b'"text"', b"", b'[{"a": "\xff"}]']
-)
-def test_a_file_that_is_no_array_is_refused(tmp_path, content):
-    (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"a\.json"):
-        list(read_records(tmp_path / "a.json"))
-
-
 def test_a_parquet_file_without_the_columns_is_refused_with_its_columns(tmp_path):
     path = write(tmp_path, "b.parquet", [{"problem": "x", "solution": "y"}])
     with pytest.raises(InputError, match=r"=\['answer'\]: has no such column \(it has: problem, solution\)"):

@@ -4,14 +4,18 @@ import pytest
 
 from stages.base.errors import ConfigError, InputError
 from stages.fetch import stage
+from stages.fetch.user_files import external_files
 from stages.tokenizer import load
+from stages.weights.header import read_header
 from stages.weights.sources import open_directory
 from tests.stages.fetch.settings import (
     FIXTURE,
     arith_values,
     context,
+    dataset,
     fetch_values,
     gsm8k_values,
+    model,
     model_values,
 )
 
@@ -19,6 +23,7 @@ FILES = {
     "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     "vocab.json", "merges.txt",
 }  # fmt: skip
+SHARD, INDEX = "model-00001-of-00001.safetensors", "model.safetensors.index.json"
 
 
 def fetch(tmp_path, data=None, name="fetch", **changes):
@@ -30,23 +35,54 @@ def fetch(tmp_path, data=None, name="fetch", **changes):
     return run.output
 
 
-def test_a_local_model_may_bring_its_tokenizer_or_take_another(tmp_path):
-    first = fetch(tmp_path, arith_values(), name="first")
+@pytest.fixture
+def first(tmp_path):
+    """A model directory with a tokenizer."""
+    return fetch(tmp_path, arith_values(), name="first")
+
+
+def test_a_local_model_is_linked_with_its_tokenizer_or_another(tmp_path, first):
     (first / "tokenizer.json").unlink()
+    (first / "README.md").touch()
     local = {"source": "local", "path": str(first)}
     linked = fetch(tmp_path, name="own", **local)
     assert {file.name for file in linked.iterdir()} == FILES
-    assert (linked / "model.safetensors").is_symlink()
-    assert (linked / "vocab.json").is_symlink()
+    assert (linked / "model.safetensors").is_symlink() and (linked / "vocab.json").is_symlink()
     second = fetch(tmp_path, arith_values(), name="donor", vocab_size=300)
     mixed = fetch(tmp_path, name="mixed", tokenizer_path=str(second), **local)
     assert (mixed / "vocab.json").read_bytes() == (second / "vocab.json").read_bytes()
     assert not (mixed / "vocab.json").is_symlink()
 
 
-def test_the_chat_template_file_is_copied_with_the_tokenizer(tmp_path):
+def test_shards_are_linked_with_their_index(tmp_path, first):
+    (first / "model.safetensors").rename(first / SHARD)
+    weight_map = dict.fromkeys(read_header(first / SHARD).tensors, SHARD)
+    (first / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+    output = fetch(tmp_path, source="local", path=str(first))
+    assert all((output / name).is_symlink() for name in (SHARD, INDEX))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", None])
+def test_a_directory_without_safetensors_is_refused(tmp_path, first, name):
+    (first / "model.safetensors").rename(first / (name or "weights"))
+    remedy = f"{name}.*safe_serialization=True" if name else "holds no safetensors weights"
+    with pytest.raises(InputError, match=remedy):
+        fetch(tmp_path, source="local", path=str(first))
+
+
+def test_external_files_are_those_that_the_stages_read(tmp_path):
+    assert external_files(dataset()) == external_files(model()) == ()
+    assert external_files(dataset(path=str(FIXTURE))) == (FIXTURE / "train.jsonl", FIXTURE / "test.jsonl")
+    tokenizer = ["chat_template.jinja", "vocab.json"]
+    for name in ("config.json", "model.safetensors", "pytorch_model.bin", "README.md", *tokenizer):
+        (tmp_path / name).touch()
+    files = external_files(model(source="local", path=str(tmp_path)))
+    assert {file.name for file in files} == {*tokenizer, "config.json", "model.safetensors"}
+    assert sorted(file.name for file in external_files(model(tokenizer_path=str(tmp_path)))) == tokenizer
+
+
+def test_the_chat_template_file_is_copied_with_the_tokenizer(tmp_path, first):
     """transformers saves it beside the settings; without it plain ChatML would be taken, and nobody told."""
-    first = fetch(tmp_path, arith_values(), name="first")
     (first / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
     local = {"source": "local", "path": str(first)}
     for settings in (local, {"tokenizer_path": str(first)}, {**local, "tokenizer_path": str(first)}):
@@ -91,13 +127,12 @@ def test_files_that_a_repository_has_no_more_are_not_taken_from_the_cache(tmp_pa
     first, second = (context(tmp_path / name, "fetch", settings) for name in ("first", "second"))
     stage.run(first)
     assert (first.output / "chat_template.jinja").is_file()
-    shard, index = "model-00001-of-00001.safetensors", "model.safetensors.index.json"
-    weight_map = dict.fromkeys(open_directory(first.output), shard)
+    weight_map = dict.fromkeys(open_directory(first.output), SHARD)
     del repository["chat_template.jinja"]
-    repository[shard] = repository.pop("model.safetensors")
-    repository[index] = json.dumps({"weight_map": weight_map}).encode()
+    repository[SHARD] = repository.pop("model.safetensors")
+    repository[INDEX] = json.dumps({"weight_map": weight_map}).encode()
     stage.run(second)
-    expected = (FILES - {"model.safetensors"}) | {shard, index, "result.json"}
+    expected = (FILES - {"model.safetensors"}) | {SHARD, INDEX, "result.json"}
     assert {file.name for file in second.output.iterdir()} == expected
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 
 from stages.base.reader import read
-from stages.grpo.config import RolloutConfig
+from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.models.config import ModelConfig
 from stages.models.families import weights_of
 from tests.stages.weights.checkpoints import tiny
@@ -25,6 +25,14 @@ def model_config(**changes):
 def rollout_config(**changes):
     values = {"num_generations": 4, "max_tokens": 10}
     return read(RolloutConfig, {**asdict(tiny().rollout), **values, **changes})
+
+
+def train_config(**changes):
+    values = {
+        "steps": 4, "learning_rate": 1e-3, "schedule": "constant", "warmup_steps": 0, "final_share": 1.0,
+        "adam_beta2": 0.95, "prompts_per_step": 2, "num_iterations": 2, "epsilon_high": 0.3, "beta": 0.1,
+    }  # fmt: skip
+    return read(TrainConfig, {**asdict(tiny().train), **values, **changes})
 
 
 def weights(model, seed=SEED):

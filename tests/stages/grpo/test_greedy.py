@@ -1,9 +1,16 @@
-"""Greedy decoding beside transformers' generate, token by token."""
+"""Greedy decoding beside transformers' generate, token by token; checks decode by the rules of evaluate."""
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from stages.grpo.collectives import Gather
+from stages.grpo.data import Prompts
+from stages.grpo.evaluate import complete
+from stages.grpo.generator import GreedyAccuracy
 from stages.grpo.model import CausalLM
+from stages.grpo.parallel import SINGLE
 from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
 from tests.stages.grpo import small
@@ -44,3 +51,36 @@ def test_greedy_decoding_equals_transformers_generate(shape, min_tokens, penalty
     assert len(np.unique(np.concatenate(actual))) > 40
     assert len({row[-1] for row in actual if row[-1] in ENDS}) > 1 and 0 < done.cut.sum() < P
     assert min(len(row) for row in actual) >= max(min_tokens, 1)
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Ids with a meaning."""
+
+    eos: tuple[int, ...] = ENDS
+    pad: int = 0
+
+
+class Numbers:
+    """A vocabulary whose texts are the ids."""
+
+    special = Ids()
+
+    def texts(self, ids, lengths):
+        return [" ".join(map(str, row[:length])) for row, length in zip(ids, lengths, strict=True)]
+
+
+def test_validation_gives_the_same_answers_as_evaluate():
+    """Every second solution is the last number of what evaluate's functions decode."""
+    model = small.model_config(num_hidden_layers=1)
+    network = CausalLM(model, positions=S + T)
+    network.load(fuse(model, small.weights(model)))
+    ids, lengths = small.prompts(model, 16, S)
+    rules = small.rollout_config(max_tokens=T, min_tokens=9, repetition_penalty=1.2)
+    prompts = Prompts(ids, lengths, ("",) * 16, ("",) * 16)
+    texts, tokens = complete(Decoder(network, rules, 16, 1, S, ENDS, 0), prompts, Numbers(), None)
+    assert len(set(texts)) > 8 and min(tokens) >= 9
+    prompts = replace(
+        prompts, solutions=tuple([text.split()[-1], "-1"][i % 2] for i, text in enumerate(texts))
+    )
+    assert GreedyAccuracy(network, SINGLE, prompts, rules, Numbers(), Gather(None))() == 0.5

@@ -9,7 +9,7 @@ from pipeline.config.load import load
 from stages.grpo.collectives import Groups
 from stages.grpo.optimizer import LARGE, AdamW, learning_rate
 from stages.grpo.parallel import SINGLE
-from tests.stages.grpo.test_loss import train_config
+from tests.stages.grpo.small import train_config
 
 
 @pytest.mark.parametrize(("max_grad_norm", "large"), [(None, LARGE), (0.5, LARGE), (0.5, 12)])

@@ -18,12 +18,10 @@ VARIANTS = {
         "train.epsilon_high=0.3", "train.use_bias_correction_kl=true", "rollout.temperature=0.8",
         "train.validate_every=1", "train.validation_prompts=4", "train.keep_best=true",
     ],
-    "dynamic sampling": [
+    "dynamic sampling, one ratio per completion": [
         "train.resample_rounds=2", "train.mask_truncated_completions=true", "train.scale_advantages=false",
         "train.loss_type=dr_grpo", "rollout.num_generations=3", "rollout.top_k=20",
         "reward.functions=[tests.stages.grpo.test_records:sometimes]", "reward.weights=[1.1]",
-    ],
-    "one ratio per completion": [
         "train.num_iterations=2", "train.importance_sampling_level=sequence", "train.epsilon_low=3e-4",
         "train.epsilon_high=4e-4", "train.beta=0", "train.completions_every=2",
     ],

@@ -83,15 +83,6 @@ def test_sums_and_gathers_are_those_of_all_workers(world, shape):
         np.testing.assert_array_equal(gather_rows, np.concatenate(inputs))
 
 
-@pytest.mark.parametrize(("size", "call"), [((3, 3), (7, 8)), ((3, 4), (7, 7))])
-def test_workers_that_make_different_calls_get_an_error(size, call):
-    def work(links):
-        with pytest.raises(RuntimeError, match=f"worker {1 - links.rank} is at call"):
-            links.sum(np.zeros(size[links.rank], np.float32), (0, 1), call[links.rank])
-
-    run_workers(2, work)
-
-
 def test_a_worker_that_has_ended_is_reported():
     def work(links):
         if links.rank:

@@ -33,24 +33,26 @@ def test_a_single_lucky_check_does_not_stop_training():
 
 
 SMALL = [
-    "model.hidden_size=32", "model.intermediate_size=48", "dataset.train_rows=96", "dataset.test_rows=8",
+    "model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=48",
+    "dataset.train_rows=96", "dataset.test_rows=8",
     "layout.train.model_parallel=1", "layout.generate.data_parallel=1", "sft.check_prompts=16",
-    "sft.batch_size=16", "sft.warmup_steps=2", "sft.check_every=2", "sft.stop_accuracy=null",
+    "sft.batch_size=16", "sft.warmup_steps=2", "sft.check_every=1", "sft.stop_accuracy=null",
+    "sft.steps=3", "sft.checkpoint_every=2",
 ]  # fmt: skip
 
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_last_bit(tmp_path):
-    """Six steps, and what a kill after the checkpoint of step 4 would leave, typed again."""
-    config = prepare(tmp_path, [*SMALL, "sft.steps=6", "sft.checkpoint_every=4"])
+    """Three steps, and what a kill after the checkpoint of step 2 would leave, typed again."""
+    config = prepare(tmp_path, SMALL)
     output = run(tmp_path, "sft", config)
     expected, weights = metrics(output), (output / "train/rank_0/model.safetensors").read_bytes()
     output = run(tmp_path, "sft", config)  # an empty output; its work directory has the checkpoint
-    assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 4
+    assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 2
     rows = metrics(output)
     keys = ("step", "loss", "grad_norm", "lr", "accuracy_check")
     assert [[row.get(key) for key in keys] for row in rows] == [
         [row.get(key) for key in keys] for row in expected
     ]
-    assert len(rows) == 6 and rows[5]["time_s"] > expected[5]["time_s"]  # it was trained again
+    assert len(rows) == 3 and rows[2]["time_s"] > expected[2]["time_s"]  # it was trained again
     assert (output / "train/rank_0/model.safetensors").read_bytes() == weights

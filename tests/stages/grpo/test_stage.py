@@ -1,4 +1,4 @@
-"""The whole stage in one process: what it may be told beside the plain recipe."""
+"""The complete stage in one process: what it may be told beside the plain recipe."""
 
 import json
 import shutil
@@ -14,24 +14,35 @@ from stages.weights.tensors import load
 from tests.pipeline.stage_digests import check
 from tests.stages.grpo.test_workers import SINGLE_CARD, SMALL, metrics, prepare, run
 
+STORED = [
+    *SMALL, *SINGLE_CARD, "model.torch_dtype=bfloat16", "model.param_init_type=float32", "train.steps=2",
+]  # fmt: skip
+TRAINED = "grpo/train/rank_0/model.safetensors"
+
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """The directory with all that grpo reads."""
-    root = tmp_path_factory.mktemp("prepared")
-    prepare(root, [*SMALL, *SINGLE_CARD])
+def plain(tmp_path_factory):
+    """A run with the plain recipe, from bfloat16 weights that are stored in float32: its directory."""
+    return of_dtype("float32", tmp_path_factory.mktemp("plain"))
+
+
+def of_dtype(dtype, root):
+    config = prepare(root, [*STORED, f"model.param_init_type={dtype}"])
+    for stage in ("grpo", "export"):
+        run(root, stage, config)
     return root
 
 
-def train(prepared, root, *overrides):
-    shutil.copytree(prepared, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("work"))
-    return run(root, "grpo", compose([*SMALL, *SINGLE_CARD, *overrides]))
+def train(plain, root, *overrides):
+    """Train once more in `root`, from what the plain run began with."""
+    shutil.copytree(plain, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("work", "logs"))
+    return run(root, "grpo", compose([*STORED, *overrides]))
 
 
 @pytest.mark.slow
-def test_dynamic_sampling_validation_and_early_stop(prepared, tmp_path):
+def test_dynamic_sampling_validation_and_early_stop(plain, tmp_path):
     output = train(
-        prepared, tmp_path, "train.resample_rounds=2", "train.validate_every=1", "train.validation_prompts=8",
+        plain, tmp_path, "train.resample_rounds=2", "train.validate_every=1", "train.validation_prompts=8",
         "train.keep_best=true", "train.patience=1", "train.completions_every=2", "train.logged_completions=3",
         "reward.functions=[answer_format]", "reward.weights=[1]", "rollout.repetition_penalty=1.3",
     )  # fmt: skip
@@ -67,10 +78,10 @@ DIVERGING = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reason", DIVERGING)
-def test_training_that_diverges_stops_with_step_batch_and_last_checkpoint(prepared, tmp_path, reason):
+def test_training_that_diverges_stops_with_step_batch_and_last_checkpoint(plain, tmp_path, reason):
     reward = ["reward.functions=[tests.stages.grpo.test_stage:stumbling]", "reward.weights=[1]"]
     with pytest.raises(ProcessFailed):
-        train(prepared, tmp_path, *DIVERGING[reason], *reward)
+        train(plain, tmp_path, *DIVERGING[reason], *reward)
     log = (tmp_path / "logs" / "stage.log").read_text(encoding="utf-8")
     assert reason in log and "step 2: " in log and "step_000001" in log
     work = tmp_path / "work" / "grpo"
@@ -83,30 +94,11 @@ def test_training_that_diverges_stops_with_step_batch_and_last_checkpoint(prepar
     assert metrics(work)[0]["reward_failures"] == 1.0
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """A run with the plain recipe, from bfloat16 weights that are stored in float32."""
-    return of_dtype("float32", tmp_path_factory.mktemp("plain"))
-
-
-STORED = ["model.torch_dtype=bfloat16", "model.param_init_type=float32", "train.steps=2"]
-
-
-def of_dtype(dtype, root):
-    """Metrics rows, the file of trained weights, and the exported file."""
-    config = prepare(root, [*SMALL, *SINGLE_CARD, *STORED, f"model.param_init_type={dtype}"])
-    output = run(root, "grpo", config)
-    exported = run(root, "export", config) / "model.safetensors"
-    return metrics(output), output / "train" / "rank_0" / "model.safetensors", exported
-
-
 @pytest.mark.slow
 def test_the_first_check_of_a_resumed_run_belongs_to_the_step_it_resumes_after(plain, tmp_path):
-    root = plain[1].parents[3]
     output = train(
-        root, tmp_path, *STORED, "train.validate_every=1", "train.validation_prompts=4",
-        "train.keep_best=true", "train.checkpoint_every=0",
-        f"train.resume_from={root}/work/grpo/checkpoints/step_000001",
+        plain, tmp_path, "train.validate_every=1", "train.validation_prompts=4", "train.keep_best=true",
+        "train.checkpoint_every=0", f"train.resume_from={plain}/work/grpo/checkpoints/step_000001",
     )  # fmt: skip
     result = json.loads((output / "result.json").read_text(encoding="utf-8"))
     assert (result["best_step"], result["weights_of_step"], result["resumed_from"]) == (1, 1, 1)
@@ -117,38 +109,36 @@ def test_the_first_check_of_a_resumed_run_belongs_to_the_step_it_resumes_after(p
 
 @pytest.mark.slow
 def test_training_writes_nothing_else_without_its_version(plain):
-    output = plain[1].parents[2]
-    check("grpo", output, output.parent, exact=False)
+    check("grpo", plain / "grpo", plain, exact=False)
 
 
 @pytest.mark.slow
 def test_a_reference_that_follows_at_once_is_the_policy_that_sampled(plain, tmp_path):
     always = {name for name in SCHEMA if "*" not in name and not name.startswith("validation")}
     following = ["train.ref_model_sync_steps=1", "train.ref_model_mixup_alpha=1"]
-    followed = metrics(train(plain[1].parents[3], tmp_path, *STORED, *following))
-    for rows in (plain[0], followed):
+    runs = metrics(plain / "grpo"), metrics(train(plain, tmp_path, *following))
+    for rows in runs:
         assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
         for row in rows:
             assert always <= row.keys() and {"reward/accuracy", "reward_std/answer_format"} <= row.keys()
             assert row["entropy_stderr"] > 0
-    assert plain[0][1]["kl"] > 1e-5 and abs(followed[1]["kl"]) < 1e-6
+    assert runs[0][1]["kl"] > 1e-5 and abs(runs[1][1]["kl"]) < 1e-6
 
 
 @pytest.mark.slow
 def test_weights_are_stored_in_param_init_type_and_computed_in_float32(plain, tmp_path):
     """bfloat16 between stages halves the files; the numbers of training are the same to the last digit."""
     rounded = of_dtype("bfloat16", tmp_path)
-    for (rows, stored, exported), code in ((plain, "F32"), (rounded, "BF16")):
-        assert {item.dtype for item in read_header(exported).tensors.values()} == {
-            "BF16"
-        }  # as it was fetched
-        assert {item.dtype for item in read_header(stored).tensors.values()} == {code}
-        assert len(rows) == 2
-    for row, second in zip(plain[0], rounded[0], strict=True):
+    exported = [root / "export/model.safetensors" for root in (plain, rounded)]
+    for root, code in ((plain, "F32"), (rounded, "BF16")):
+        files = (root / "export/model.safetensors", "BF16"), (root / TRAINED, code)  # exported as fetched
+        for file, dtype in files:
+            assert {item.dtype for item in read_header(file).tensors.values()} == {dtype}
+    for row, second in zip(metrics(plain / "grpo"), metrics(rounded / "grpo"), strict=True):
         for key in ("reward", "loss", "kl", "grad_norm", "entropy"):
             assert row[key] == second[key], key
-    assert plain[2].read_bytes() == rounded[2].read_bytes()
-    exact, near = load(plain[1]), load(rounded[1])
+    assert exported[0].read_bytes() == exported[1].read_bytes()
+    exact, near = load(plain / TRAINED), load(rounded / TRAINED)
     for name, array in exact.items():
         assert np.abs(near[name].astype(np.float32) - array).max() <= np.abs(array).max() / 256, name
     assert any((near[name].astype(np.float32) != array).any() for name, array in exact.items())

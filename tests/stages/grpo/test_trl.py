@@ -21,7 +21,7 @@ from stages.grpo.loss import PolicyLoss, token_weights
 from stages.grpo.model import CausalLM
 from stages.grpo.parameters import fuse, unfuse
 from tests.stages.grpo import small
-from tests.stages.grpo.test_loss import train_config
+from tests.stages.grpo.small import train_config
 
 PEER = Path(__file__).with_name("trl_peer.py")
 GOLDEN = Path(__file__).parents[2] / "data" / "trl"
@@ -110,8 +110,9 @@ def compute(family, batch, case):
     network.load(fuse(model, named))
     flat = {key: batch[key].reshape(P * G, -1) for key in ("old", "reference", "advantage", "mask")}
     weight = token_weights(flat["mask"], config.loss_type, MAX_TOKENS)
+    tokens = np.maximum(batch["mask"].sum(-1), 1).astype(np.int32)
     arrays = Batch(batch["prompt"], batch["length"], batch["completion"], weight, flat["mask"],
-                   flat["advantage"], flat["old"], flat["reference"])  # fmt: skip
+                   flat["advantage"], flat["old"], flat["reference"], tokens)  # fmt: skip
     objective = Objective(network, PolicyLoss(config), TEMPERATURE)
     parameters = network.trainable_params()
     grad = ms.value_and_grad(objective, None, ms.ParameterTuple(parameters), has_aux=True)

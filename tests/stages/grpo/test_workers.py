@@ -42,22 +42,11 @@ def shortness(completions, solutions):
 
 def run(root, stage, config):
     """Run one stage of `config` below `root`, as the pipeline would; its output's path."""
-    workers, file, output = specify(root, stage, config)
-    if stage == "grpo":
-        launch(root, ["-m", "stages", stage, str(file)], workers, config)
-    else:
-        assert main([stage, str(file)]) == 0
-    return output
-
-
-def specify(root, stage, config):
-    """Write the stage's spec file: number of workers, the file, and the output's path."""
     (entry,) = (entry for entry in graph.stages(config) if entry.name == stage)
-    output, work = root / stage, root / "work" / stage
+    output, work, logs, plain = root / stage, root / "work" / stage, root / "logs", config.plain()
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     work.mkdir(parents=True, exist_ok=True)
-    plain = config.plain()
     spec = {
         "stage": stage, "config": {name: plain[name] for name in entry.sections},
         "inputs": {name: str(root / source) for name, source in entry.inputs.items()}, "output": str(output),
@@ -65,13 +54,13 @@ def specify(root, stage, config):
     }  # fmt: skip
     file = root / f"{stage}.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
-    return entry.workers, file, output
-
-
-def launch(root, program, workers, config):
-    logs = root / "logs"
-    logs.mkdir(exist_ok=True)
-    job.run(program, workers=workers, job=str(root), log_dir=logs, launcher=config.launcher)
+    if stage == "grpo":
+        logs.mkdir(exist_ok=True)
+        program = ["-m", "stages", stage, str(file)]
+        job.run(program, workers=entry.workers, job=str(root), log_dir=logs, launcher=config.launcher)
+    else:
+        assert main([stage, str(file)]) == 0
+    return output
 
 
 def prepare(root, overrides):

@@ -39,18 +39,6 @@ def test_published_files_are_accepted(name, tmp_path):
     assert read_shape(write(tmp_path, PUBLISHED[name])).hidden_size == shipped.hidden_size
 
 
-@pytest.mark.parity
-@pytest.mark.parametrize("name", MODELS)
-def test_files_that_transformers_writes_are_accepted(name, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    model = make_model(**MODELS[name])
-    write_config(model, {"bos": None, "eos": [1], "pad": 0}, tmp_path)
-    config = transformers.AutoConfig.from_pretrained(tmp_path)
-    check_config(json.loads(config.to_json_string(use_diff=False)), model, tmp_path)
-    config.save_pretrained(tmp_path)
-    check_config(json.loads((tmp_path / "config.json").read_text()), model, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("family", "key", "value"),
     [

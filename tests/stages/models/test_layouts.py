@@ -7,13 +7,6 @@ from stages.models.layouts import parameter_layouts, stages_of_layers, warnings
 from tests.stages.weights.checkpoints import make_layout, make_model
 
 
-def test_layers_of_the_stages():
-    layout = make_layout(pipeline_stage=3, offset=(1, 0, -1))
-    assert stages_of_layers(make_model(num_hidden_layers=6), layout) == [0, 0, 0, 1, 1, 2]
-    layout = make_layout(pipeline_stage=3, offset=(0, 0, 1))
-    assert stages_of_layers(make_model(num_hidden_layers=7), layout) == [0, 0, 1, 1, 2, 2, 2]
-
-
 @pytest.mark.parametrize(("layers", "offset"), [(7, ()), (6, (1, 0, 0)), (6, (1, -1)), (6, (2, 0, -2))])
 def test_layers_that_do_not_fit_the_stages(layers, offset):
     with pytest.raises(ConfigError, match=r"layout.train.offset"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stages.report.compare import ComparedRun
 from stages.report.sweep import SweepPoint
+from tests.stages.fetch.settings import write_lines
 
 START = 1_760_000_000.0
 SPANS = {
@@ -131,11 +132,6 @@ CARD = {
 }
 
 
-def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """JSON lines."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
 def make_run(root: Path, config: Mapping[str, Any] = CONFIG) -> dict[str, Path]:
     """Write every stage's artifact below `root`; returns stage -> directory."""
     run = {}
@@ -148,11 +144,9 @@ def make_run(root: Path, config: Mapping[str, Any] = CONFIG) -> dict[str, Path]:
                 f"train/rank_{k}/model.safetensors": {"size": 1_700_000 + k, "sha256": "1" * 64}
                 for k in (0, 1)
             }
-        if stage in ("sft",):
-            files |= {
-                f"generate/rank_{k}/model.safetensors": {"size": 3_300_000, "sha256": "2" * 64}
-                for k in (0, 1)
-            }
+        if stage == "sft":
+            generate = {"size": 3_300_000, "sha256": "2" * 64}
+            files |= {f"generate/rank_{k}/model.safetensors": generate for k in (0, 1)}
         manifest = {
             "format": 1, "stage": stage, "fingerprint": f"{number:x}7c0ffee" * 8, "config": dict(config),
             "inputs": {"fetch": "0" * 64} if number else {}, "files": files,
@@ -162,10 +156,10 @@ def make_run(root: Path, config: Mapping[str, Any] = CONFIG) -> dict[str, Path]:
             "peak_memory_gib": 0.2 + 0.15 * number,
         }  # fmt: skip
         (run[stage] / "manifest.json").write_text(json.dumps(manifest))
-    write_lines(run["grpo"] / "metrics.jsonl", metrics())
-    write_lines(run["grpo"] / "completions.jsonl", completions())
-    write_lines(run["sft"] / "metrics.jsonl", warmup())
-    write_lines(run["evaluate"] / "samples.jsonl", samples())
+    write_lines(run["grpo"] / "metrics.jsonl", *metrics())
+    write_lines(run["grpo"] / "completions.jsonl", *completions())
+    write_lines(run["sft"] / "metrics.jsonl", *warmup())
+    write_lines(run["evaluate"] / "samples.jsonl", *samples())
     results = {"evaluate": EVALUATION, "tokenize": CARD,
                "sft": {"steps": 150, "accuracy_check": 0.53, "stopped": "accuracy"},
                "grpo": {"steps": 80, "final_reward": 0.93, "resumed_from": None,

@@ -95,17 +95,6 @@ def test_mindspore_reads_back_what_was_written(tmp_path, columns, page):
         assert result[0][name].dtype == values.dtype
 
 
-def test_shards_and_shuffling_find_every_row_once(tmp_path):
-    columns = {"x": np.arange(5000).reshape(1000, 5), "y": random_ids(1000, 40)}
-    file = tmp_path / "a.mindrecord"
-    write_file(file, columns)
-    shuffled = [int(row["x"][0]) for row in read(file, columns, shuffle=True)]
-    assert shuffled != sorted(shuffled)
-    assert sorted(shuffled) == list(range(0, 5000, 5))
-    parts = [read(file, columns, shuffle=False, num_shards=4, shard_id=shard) for shard in range(4)]
-    assert sorted(int(row["x"][0]) for part in parts for row in part) == list(range(0, 5000, 5))
-
-
 def unpack(packed):
     """The format's description, read one value at a time."""
     count = int.from_bytes(packed[:4], "big")

@@ -52,16 +52,6 @@ def test_a_ground_truth_is_never_cut(tmp_path, directory, over_long):
     assert (card["rows_out"], card["truncated"]) == (3, {})
 
 
-@pytest.mark.parametrize("over_long", ["drop", "truncate"])
-def test_a_question_is_never_cut(tmp_path, directory, over_long):
-    path = write_lines(tmp_path / "rows.jsonl", *rows_of(("x" * 40, "#### 3"), ("a", "#### 4")))
-    with pytest.raises(InputError, match=r"rows\.jsonl:1: .*'question' has 41 tokens.*max_prompt_length=24"):
-        tokenized(directory, path, over_long=over_long)
-    card = tokenized(directory, path, dataset(max_bad_share=0.5), over_long=over_long)
-    assert (card["rows_in"], card["rows_out"], card["truncated"]) == (2, 1, {})
-    assert card["dropped"] == {"prompt_ids is longer than tokenize.max_prompt_length": 1}
-
-
 def test_a_text_that_ends_with_the_padding_token_is_not_cut(tmp_path, directory):
     """Readers find the end of a row by its padding."""
     directory = shutil.copytree(directory, tmp_path / "tokenizer")
@@ -76,13 +66,6 @@ def test_a_text_that_ends_with_the_padding_token_is_not_cut(tmp_path, directory)
         tokenized(directory, path)
     card = tokenized(directory, path, dataset(max_bad_share=0.7))
     assert (card["rows_out"], card["dropped"]) == (1, {reason: 2})
-
-
-@pytest.mark.parametrize("solution", ["after_marker", "answer"])
-def test_a_row_without_ground_truth_is_left_out(tmp_path, directory, solution):
-    path = write_lines(tmp_path / "rows.jsonl", *rows_of(("a", "#### 1"), ("b", " ")))
-    card = tokenized(directory, path, dataset(solution=solution, max_bad_share=0.5))
-    assert [*card["dropped"].values()] == [1]
 
 
 def test_a_share_is_compared_without_rounding(tmp_path, directory):
@@ -203,14 +186,6 @@ def test_every_json_line_is_written_or_recorded(directory, kind, data, over_long
         source = Path(name) / "rows.jsonl"
         source.write_bytes(b"".join(line + b"\n" for line in lines))
         check(directory, source, kind, over_long, len(lines))
-
-
-@pytest.mark.parametrize("kind", ROWS)
-@given(data=st.data(), over_long=st.sampled_from(["drop", "truncate"]))
-def test_every_item_of_a_json_array_is_written_or_recorded(directory, kind, data, over_long):
-    rows = data.draw(st.lists(ROWS[kind] | ANY | st.lists(ANY, max_size=2), min_size=1, max_size=12))
-    with tempfile.TemporaryDirectory() as name:
-        check(directory, write(name, "rows.json", rows), kind, over_long, len(rows))
 
 
 def test_a_conversation_in_parquet(tmp_path, directory):

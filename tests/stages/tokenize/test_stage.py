@@ -72,12 +72,8 @@ def test_examples_that_end_otherwise_than_completions_are_refused(tmp_path):
 
 def test_a_file_is_tokenized_and_existing_files_are_not_replaced(tmp_path):
     write_trained(["1+2=3"] * 4, 300, tmp_path)
-    encoder = stage.make_encoder(
-        tmp_path,
-        None,
-        dataset(path=str(FIXTURE)),
-        tokenize("gsm8k", sft_length=2000, max_prompt_length=900),
-    )
+    lengths = tokenize("gsm8k", sft_length=2000, max_prompt_length=900)
+    encoder = stage.make_encoder(tmp_path, None, dataset(path=str(FIXTURE)), lengths)
     target = tmp_path / "target"
     card = stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target, sft=True)
     assert card["train"]["rows_out"] == 6
@@ -141,11 +137,7 @@ def test_rows_are_held_out_of_several_files_where_there_is_no_test_file(tmp_path
     for number in range(2):
         write(fetched, f"train-0000{number}{suffix}", rows[number::2])
     data = gsm8k_values(solution="answer", columns={"prompt": "problem", "answer": "answer"}, test_rows=9)
-    config = {
-        "model": model_values(),
-        "dataset": data,
-        "tokenize": values("tokenize", "arith"),
-    }
+    config = {"model": model_values(), "dataset": data, "tokenize": values("tokenize", "arith")}
     model = context(tmp_path, "fetch", config | {"dataset": arith_values(), "seed": 0})
     fetch.run(model)
     made = context(tmp_path, "tokenize", config, fetch=model.output, fetch_dataset=fetched)

@@ -116,8 +116,11 @@ def test_weights_that_do_not_fit_the_model(tmp_path, change, message):
     assert not (tmp_path / "files").exists()
 
 
-def test_quantised_weights_are_refused(tmp_path):
-    bits = write_hf(tmp_path / "hf", make_model())
-    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "int16")
-    with pytest.raises(InputError, match=r"embed_tokens.weight=I16: a weight must be F32, BF16 or F16"):
-        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
+def test_parts_of_a_fused_weight_must_have_one_dtype(tmp_path):
+    hf, name = tmp_path / "hf", "model.layers.0.self_attn.k_proj.weight"
+    bits = write_hf(hf, make_model())
+    (hf / "model.safetensors").unlink()
+    write_safetensors(hf / "k.safetensors", {name: bits.pop(name).astype(np.uint32)}, "float32")
+    write_safetensors(hf / "rest.safetensors", bits, "bfloat16")
+    with pytest.raises(InputError, match=r"w_qkv\.weight=\['BF16', 'F32'\]: its parts must have one dtype"):
+        convert_directory(hf, tmp_path / "ms", True, None)

@@ -24,13 +24,6 @@ def test_bfloat16_equals_torch():
     assert_equal_bits(f32_from_bf16(bf16_from_f32(values)), expected, np.uint32)
 
 
-def test_bfloat16_there_and_back_is_exact_for_all_values():
-    bits = np.arange(2**16, dtype=np.uint16)
-    values = f32_from_bf16(bits)
-    back = bf16_from_f32(values)
-    np.testing.assert_array_equal(back[~np.isnan(values)], bits[~np.isnan(values)])
-
-
 def test_float16_overflow_becomes_infinity():
     raw = cast(SPECIAL.view(np.uint32), "F32", "F16")
     expected = np.array([0, -0.0, np.inf, -np.inf, 1, 65504, np.inf, np.inf, 0, np.nan], np.float16)

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import safetensors
 
 from stages.base.errors import InputError
 from stages.weights.convert import convert_directory
@@ -14,7 +13,6 @@ from stages.weights.strategy.files import read_strategy
 from tests.stages.weights.checkpoints import (
     assert_same,
     make_model,
-    read_bits,
     read_directory,
     write_hf,
     write_ranks_of,
@@ -102,40 +100,3 @@ def test_weights_and_reference_of_different_models(tmp_path, weights, reference,
     with pytest.raises(InputError, match=message):
         export_directory(tmp_path / "trained", tmp_path / "hf", tmp_path / "back")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "ms", "trained"]
-
-
-def _change_dtype(file, name, dtype, width):
-    """Store one tensor of a bfloat16 file as zeros of another dtype."""
-    entries = {
-        key: {"dtype": "bfloat16", "shape": list(item.shape), "data": item.tobytes()}
-        for key, item in read_bits(file).items()
-    }
-    shape = entries[name]["shape"]
-    entries[name] |= {"dtype": dtype, "data": np.zeros(shape, width).tobytes()}
-    safetensors.serialize_file(entries, str(file), {"format": "pt"})
-
-
-@pytest.mark.parametrize(
-    ("file", "name", "dtype", "width"),
-    [
-        ("ms/model-00001-of-00001.safetensors", NORM, "float64", np.uint64),
-        ("hf/model.safetensors", HF_NORM, "float8_e4m3fn", np.uint8),  # as DeepSeek-V3 is published
-    ],
-)
-def test_weights_that_cannot_be_cast_are_refused(tmp_path, file, name, dtype, width):
-    write_hf(tmp_path / "hf", make_model())
-    convert_directory(tmp_path / "hf", tmp_path / "ms", False, None)
-    _change_dtype(tmp_path / file, name, dtype, width)
-    with pytest.raises(InputError, match=rf"{file}: {name}=.*must be F32, BF16 or F16"):
-        export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
-
-
-def test_parts_of_a_fused_weight_must_have_one_dtype(tmp_path):
-    bits = write_hf(tmp_path / "hf", make_model())
-    convert_directory(tmp_path / "hf", tmp_path / "ms", True, None)
-    name = "model.layers.0.self_attn.k_proj.weight"
-    _change_dtype(tmp_path / "hf" / "model.safetensors", name, "float32", np.uint32)
-    with pytest.raises(InputError, match=r"w_qkv\.weight=\['BF16', 'F32'\]: its parts must have one dtype"):
-        export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
-    export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back", "bfloat16")
-    assert_same(read_directory(tmp_path / "back"), bits)

@@ -30,12 +30,6 @@ def sharded(tmp_path):
     return tmp_path / "hf"
 
 
-def _edit(directory, change):
-    values = json.loads((directory / INDEX).read_text())
-    change(values["weight_map"])
-    (directory / INDEX).write_text(json.dumps(values))
-
-
 def _values(directory):
     return {name: read_tensor(as_tensor(stored)) for name, stored in open_directory(directory).items()}
 
@@ -46,28 +40,24 @@ def test_sharded_directory(sharded):
     assert_same(_values(sharded), expected)
 
 
-@pytest.mark.parametrize(
-    "path", ["../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", ".", "", "é" * 300]
-)
-def test_index_cannot_leave_its_directory(sharded, path):
-    secret = {NORM: np.zeros(2, np.uint32)}
-    write_safetensors(sharded.parent / "secret.safetensors", secret, "float32")
-    _edit(sharded, lambda files: files.update({NORM: path}))
-    with pytest.raises(InputError, match=f"{NORM}=.*: must be a file name within the index's own directory"):
-        open_directory(sharded)
+OUTSIDE = ("../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", ".", "", "é" * 300)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changes", "message"),
     [
-        (lambda files: files.update({NORM: "model-3.safetensors"}), "model-3.safetensors: is missing; "),
-        (lambda files: files.update({NORM: FIRST}), f"{NORM}={FIRST}: the index names a file"),
-        (lambda files: files.pop(NORM), f"{SECOND}: {NORM}: is not in"),
-        (lambda files: files.update({NORM: "pytorch_model-00001.bin"}), "save the model as safetensors"),
+        *(({NORM: path}, f"{NORM}=.*: must be a file name within the index's own") for path in OUTSIDE),
+        ({NORM: "model-3.safetensors"}, "model-3.safetensors: is missing; "),
+        ({NORM: FIRST}, f"{NORM}={FIRST}: the index names a file"),
+        ({NORM: None}, f"{SECOND}: {NORM}: is not in"),
+        ({NORM: "pytorch_model-00001.bin"}, "save the model as safetensors"),
     ],
 )
-def test_index_that_disagrees_with_its_files(sharded, change, message):
-    _edit(sharded, change)
+def test_an_index_that_leaves_its_directory_or_disagrees_with_its_files(sharded, changes, message):
+    write_safetensors(sharded.parent / "secret.safetensors", {NORM: np.zeros(2, np.uint32)}, "float32")
+    files = json.loads((sharded / INDEX).read_text())["weight_map"] | changes
+    files = {name: file for name, file in files.items() if file is not None}
+    (sharded / INDEX).write_text(json.dumps({"weight_map": files}))
     with pytest.raises(InputError, match=message):
         open_directory(sharded)
 
@@ -103,10 +93,9 @@ def test_reads_the_files_that_transformers_loads(tmp_path, removed):
     )
 
 
-def _file(path, header, data=b""):
+def _file(header, size):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return path
+    return struct.pack("<Q", len(text)) + text + bytes(size)
 
 
 def _entry(begin, end, shape, dtype="F32"):
@@ -118,34 +107,26 @@ def _single(begin=0, end=8, shape=(2,), dtype="F32"):
 
 
 TWICE = json.dumps(_single(0, 4, (1,)))[:-1] + ", " + json.dumps(_single(4, 8, (1,)))[1:]
-CASES = {
-    "overlap": (_single() | {"b": _entry(4, 12, [2])}, 12),
-    "gap": (_single() | {"b": _entry(12, 20, [2])}, 20),
-    "truncated": (_single() | {"b": _entry(8, 16, [2])}, 15), "extra bytes": (_single(), 9),
-    "wrong length": (_single(shape=(3,)), 8), "offsets reversed": (_single(8, 0), 8),
-    "not utf-8": (b"{\xff", 0), "known to the library only": (_single(dtype="C64", shape=(1,)), 8),
-    "duplicate": (TWICE.encode(), 8), "deep": (b"[" * 100_000, 0),
-    "size overflow": (_single(0, 8, (2**62, 4)), 8),
+DAMAGED = {
+    "overlap": _file(_single() | {"b": _entry(4, 12, [2])}, 12),
+    "gap": _file(_single() | {"b": _entry(12, 20, [2])}, 20),
+    "truncated": _file(_single() | {"b": _entry(8, 16, [2])}, 15), "extra bytes": _file(_single(), 9),
+    "wrong length": _file(_single(shape=(3,)), 8), "offsets reversed": _file(_single(8, 0), 8),
+    "known to the library only": _file(_single(dtype="C64", shape=(1,)), 8),
+    "duplicate": _file(TWICE.encode(), 8), "size overflow": _file(_single(0, 8, (2**62, 4)), 8),
+    "short": b"1234567", "endless header": struct.pack("<Q", 2**60) + b"{}",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_damaged(tmp_path, case):
-    header, size = CASES[case]
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_file_is_refused(tmp_path, content):
+    (tmp_path / "x.safetensors").write_bytes(content)
     with pytest.raises(InputError, match=r"x\.safetensors"):
-        read_header(_file(tmp_path / "x.safetensors", header, bytes(size)))
+        read_header(tmp_path / "x.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("x.safetensors", b"1234567", "is not a complete safetensors file"),
-        ("x.safetensors", struct.pack("<Q", 2**60) + b"{}", "is not a complete safetensors file"),
-        ("x.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
-        *((name, b"", "is a pickle") for name in ("pytorch_model.bin", "consolidated.pth", "x.pt", "x.pkl")),
-    ],
-)
-def test_not_safetensors(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.pth", "x.pt", "x.pkl"])
+def test_a_pickle_is_refused(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(InputError, match="is a pickle"):
         read_header(tmp_path / name)

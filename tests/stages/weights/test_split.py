@@ -2,9 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -117,21 +114,13 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
     shutil.rmtree(folder)
 
 
-def test_cast_and_progress(tmp_path, monkeypatch):
-    model = make_model()
-    bits = write_hf(tmp_path / "hf", model)
-    write_strategy(model, make_layout(data_parallel=2), tmp_path / "strategy")
+def test_a_dtype_is_cast(tmp_path, monkeypatch):
+    bits = write_hf(tmp_path / "hf", make_model())
+    write_strategy(make_model(), make_layout(data_parallel=2), tmp_path / "strategy")
     monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 500)
-    reports = []
-    split_directory(
-        tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", dtype="float32",
-        progress=lambda *report: reports.append(report),
-    )  # fmt: skip
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", dtype="float32")
     norm = read_bits(tmp_path / "out" / "rank_1" / "model.safetensors")["model.norm_out.weight"]
     np.testing.assert_array_equal(norm, bits["model.norm.weight"].astype(np.uint32) << 16)
-    total = 2 * sum(2 * array.nbytes for array in bits.values())
-    assert reports[-1] == (total, total) and len(reports) > 50
-    assert reports == sorted(reports)
 
 
 def test_a_source_that_ends_early_is_an_error(tmp_path):
@@ -155,25 +144,3 @@ def test_strategy_of_another_model(tmp_path, layers, message):
     with pytest.raises(InputError, match=message):
         split_directory(tmp_path / "hf", tmp_path / "other", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
-
-
-def test_killed_split_leaves_no_output_and_does_not_disturb_the_next(tmp_path):
-    write_ranks_of(tmp_path, make_model(), model_parallel=2)
-    code = """
-import os, signal, sys
-from pathlib import Path
-from stages.weights.split import split_directory
-def kill(done, total):
-    if done > total / 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-root = Path(sys.argv[1])
-split_directory(root / "hf", root / "strategy", root / "out", progress=kill)
-"""
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
-    assert done.returncode == -signal.SIGKILL
-    assert not (tmp_path / "out").exists() and (tmp_path / ".out.part").is_dir()
-    (tmp_path / ".out.part" / "rank_7").mkdir()
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out")
-    assert not (tmp_path / ".out.part").exists()
-    files = {file.relative_to(tmp_path / "out") for file in (tmp_path / "out").rglob("*")}
-    assert files == {file.relative_to(tmp_path / "ranks") for file in (tmp_path / "ranks").rglob("*")}

@@ -5,7 +5,6 @@ import pytest
 from stages.base.errors import InputError
 from stages.models.tensor_layout import TensorLayout
 from stages.weights.strategy.files import encode, encode_merged, read_strategy
-from tests.stages.weights.strategy.golden import RAW
 
 FULL = TensorLayout((2,), (-1,), 0, 0)
 SPLIT = TensorLayout((2,), (0,), 0, 0)
@@ -28,13 +27,8 @@ def test_a_tensor_in_several_stages(tmp_path):
 @pytest.mark.parametrize(
     ("content", "rule"),
     [
-        ((RAW / "ckpt_strategy_rank_0.ckpt").read_bytes()[:-3], "is not a MindSpore strategy file"),
-        (b"", "is not a MindSpore strategy file"),
         (encode({}, 0), "lists no parameter"),
         (encode({"a": TensorLayout((2,), (1,), 0, 0)}, 0), "tensor_map .* does not fit"),
-        (encode({"a": TensorLayout((2, 2), (1, 1), 0, 0)}, 0), "tensor_map .* does not fit"),
-        (encode({"a": TensorLayout((2, 2), (-2,), 0, 0)}, 0), "tensor_map .* does not fit"),
-        (encode({"a": TensorLayout((2, 0), (-1,), 0, 0)}, 0), "no cards"),
         (encode({"a": SPLIT, "b": TensorLayout((4,), (-1,), 0, 0)}, 0), "disagree on the number of cards"),
         (encode({"a": SPLIT}, 1), "a pipeline stage's strategy is missing"),
         # two tensor_maps, of a dimension that is split along two axes
