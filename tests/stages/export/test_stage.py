@@ -59,16 +59,6 @@ def test_generation_config_has_training_ids_and_evaluates_sampling(tmp_path):
     assert generation(tmp_path, IDS, rollout, sampled=False) == ids | always | {"do_sample": False}
 
 
-@pytest.mark.parity
-def test_transformers_accept_generation_config(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    for sampled in (True, False):
-        write(tmp_path / "generation_config.json", generation(tmp_path, IDS, greedy(28), sampled))
-        read = transformers.GenerationConfig.from_pretrained(tmp_path)
-        read.validate(strict=True)
-        assert (read.eos_token_id, read.do_sample, read.max_new_tokens) == ([7, 8], sampled, 28)
-
-
 def test_the_card_has_the_accuracy_but_no_secret(tmp_path, config):
     config["command"] = ["train.beta=0.02", "dataset.url=https://u:secret@host/x"]
     card = model_card(config, artifacts(tmp_path), (), untemplated=True)

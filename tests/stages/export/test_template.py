@@ -101,20 +101,6 @@ def exported_compat(directories, tmp_path_factory):
     return reference
 
 
-def test_transformers_find_the_exported_template(directories, tmp_path):
-    out = tmp_path / "out"
-    shutil.copytree(directories["qwen2"], out)
-    encoder = make_encoder(out, None, dataset(), tokenize(**RECIPES["arith"]))
-    before = prompt_of(encoder, "Tom has 3")
-    write_template(chat_template(encoder), out)
-    reference = transformers.AutoTokenizer.from_pretrained(out)
-    assert rendered(reference, "Tom has 3") == before == reference("Tom has 3\n")["input_ids"]
-    settings = json.loads((out / "tokenizer_config.json").read_text())
-    assert settings["chat_template"] == reference.chat_template  # for readers that know no file of its own
-    with pytest.raises(Exception, match="bare questions"):
-        reference.apply_chat_template([{"role": "system", "content": "S"}])
-
-
 def test_training_an_exported_model_further_adds_no_second_suffix(directories, tmp_path):
     """The exported template adds the suffix, and training renders with the exported settings."""
     out = tmp_path / "out"
@@ -124,22 +110,28 @@ def test_training_an_exported_model_further_adds_no_second_suffix(directories, t
     template, prompt = chat_template(first), prompt_of(first, "1+1?")
     write_template(template, out)
     assert (out / BASE_TEMPLATE).read_text() == CHAT_TEMPLATE == load_template(out, {}).source
+    reference = transformers.AutoTokenizer.from_pretrained(out)
+    stored = json.loads((out / "tokenizer_config.json").read_text())["chat_template"]
+    assert rendered(reference, "1+1?") == prompt and stored == reference.chat_template
     again = make_encoder(out, None, dataset(solution="answer"), settings)
     assert prompt_of(again, "1+1?") == prompt and chat_template(again) == template
     write_template(template, out)
     assert (out / BASE_TEMPLATE).read_text() == CHAT_TEMPLATE
 
 
-def test_a_conversation_keeps_its_system_message_and_each_question_gets_the_suffix(directories):
-    settings = tokenize(**RECIPES["openr1_math"])
-    template = chat_template(make_encoder(directories["qwen2"], None, dataset(), settings))
-    reference = transformers.AutoTokenizer.from_pretrained(directories["qwen2"])
+def test_a_conversation_keeps_its_system_message_and_each_question_gets_the_suffix(directories, tokenizers):
+    template, bare = (
+        chat_template(make_encoder(directories["qwen2"], None, dataset(), tokenize(**RECIPES[name])))
+        for name in ("openr1_math", "arith")
+    )
     turns = [{"role": "system", "content": "S"}, {"role": "user", "content": "a"}]
     turns += [{"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
-    text = reference.apply_chat_template(turns, chat_template=template, tokenize=False)
+    text = tokenizers["qwen2"].apply_chat_template(turns, chat_template=template, tokenize=False)
     suffix = RECIPES["openr1_math"]["prompt_suffix"]
     assert text.startswith("<|im_start|>system\nS<|im_end|>") and text.count("system") == 1
     assert [f"user\n{message}{suffix}<|im_end|>" in text for message in "ac"] == [True, True]
+    with pytest.raises(Exception, match="bare questions"):
+        tokenizers["qwen2"].apply_chat_template(turns, chat_template=bare)
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))

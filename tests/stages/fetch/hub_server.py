@@ -24,14 +24,9 @@ API = re.compile(r"/api/v1/(model|dataset)s/([^/]+/[^/]+)/repo(/files|/tree)?")
 class Seen:
     """One request."""
 
-    path: str
     file: str
     """FilePath of a download, else empty."""
     headers: dict[str, str]
-
-    @property
-    def range(self) -> str | None:
-        return self.headers.get("Range")
 
 
 @dataclass
@@ -47,8 +42,6 @@ class Hub:
     """Path -> keys of its listing to change; None removes one. Unknown paths are added."""
     statuses: list[int] = field(default_factory=list)
     """Answered to the next requests instead of content, one each."""
-    refuse: int = 0
-    """Status for every request; 0: none."""
     cut_after: int = 0
     """Close the connection after so many bytes of a file, once; 0: never."""
     bytes_per_s: int = 0
@@ -81,11 +74,11 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         match = API.fullmatch(parts.path)
         file = query.get("FilePath", "") if match else parts.path * (parts.path in self.hub.plain)
-        self.hub.requests.append(Seen(self.path, file, dict(self.headers)))
+        self.hub.requests.append(Seen(file, dict(self.headers)))
         if parts.path.endswith("/internalAccelerationInfo"):
             return self._json(404, {})
-        if self.hub.refuse or self.hub.statuses:
-            return self._json(self.hub.refuse or self.hub.statuses.pop(0), {"Message": "no"})
+        if self.hub.statuses:
+            return self._json(self.hub.statuses.pop(0), {"Message": "no"})
         if not match:
             return self._file(self.hub.plain.get(self.path, self.hub.plain.get(parts.path)))
         content = self.hub.repositories.get(f"{match[1]}/{match[2]}")

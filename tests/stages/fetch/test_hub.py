@@ -85,7 +85,7 @@ def test_a_killed_download_is_resumed(tiny, tmp_path):
     got = download(tiny, tmp_path)
     assert (got.root / "model.safetensors").read_bytes() == WEIGHTS
     (resumed,) = [seen for seen in tiny.downloads() if seen.file == "model.safetensors"]
-    assert resumed.range == f"bytes={retained}-"
+    assert resumed.headers["Range"] == f"bytes={retained}-"
 
 
 @pytest.mark.parametrize("listed", [{"Sha256": "0" * 64}, {"Size": len(WEIGHTS) + 1}])
@@ -106,7 +106,7 @@ def test_bytes_that_differ_from_the_listing_are_reported_and_removed(tiny, tmp_p
     ],
 )
 def test_a_refusal_is_not_retried(tiny, tmp_path, status, revision, reported):
-    tiny.refuse = status
+    tiny.statuses = [status] * bool(status)
     with pytest.raises(InputError, match=reported):
         download(tiny, tmp_path, revision=revision)
     assert len(tiny.requests) == 1
@@ -145,7 +145,7 @@ def test_the_token_is_sent_to_the_hub_only(tiny, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("MODELSCOPE_API_TOKEN", "ms-very-secret")
     download(tiny, tmp_path)
     assert all(seen.headers["Authorization"] == "Bearer ms-very-secret" for seen in tiny.downloads())
-    tiny.refuse = 403
+    tiny.statuses = [403]
     with pytest.raises(InputError, match="the token in MODELSCOPE_API_TOKEN may not read it") as caught:
         download(tiny, tmp_path)
     reported = "".join(capfd.readouterr()) + str(caught.value)
@@ -158,7 +158,7 @@ def test_a_password_in_the_endpoint_is_never_shown(tiny, tmp_path, monkeypatch, 
     monkeypatch.setenv("MODELSCOPE_ENDPOINT", tiny.url.replace("//", "//user:hunter2@"))
     got = fetching.download("model", NAME, "master", take("*.json"), fetch(), tmp_path)
     assert got.origin == f"model {NAME}@master at {tiny.url.replace('//', '//***@')}"
-    tiny.refuse = 503
+    tiny.statuses = [503] * 9
     with pytest.raises(InputError) as busy:
         fetching.download("model", NAME, "master", take("*.json"), fetch(), tmp_path)
     monkeypatch.setenv("MODELSCOPE_ENDPOINT", "http://user:hunter2@127.0.0.1:9")

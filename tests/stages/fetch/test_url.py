@@ -40,7 +40,7 @@ def test_bytes_that_differ_from_the_configured_digest_are_refused_and_removed(fi
 
 @pytest.mark.parametrize(("status", "remedy"), [(404, "check the address"), (403, "netrc"), (401, "netrc")])
 def test_a_refusal_is_not_retried(files, tmp_path, status, remedy):
-    files.refuse = status
+    files.statuses = [status]
     with pytest.raises(InputError, match=f"127.0.0.1.*HTTP {status}.*{remedy}"):
         download(files, tmp_path)
     assert len(files.requests) == 1

@@ -1,6 +1,7 @@
-"""Workers are threads here; test_workers.py has processes of them."""
+"""Workers as threads, or with a stand-in for their exchange; test_workers.py has processes of them."""
 
 import functools
+import os
 import tempfile
 import threading
 import time
@@ -11,9 +12,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pipeline.config.load import load as compose
+from stages.grpo import worker
 from stages.grpo.links import CHUNK, Links
+from stages.grpo.parallel import Mesh, reshard
 from stages.grpo.scoring import score_shared
 from stages.rewards.config import RewardConfig
+from stages.weights.strategy.files import read_strategy
+from stages.weights.strategy.stage import write_strategy
+from stages.weights.tensors import slices_of
+from tests.stages.grpo import small
 
 DRAWN = iter(np.random.default_rng(0).random(1000))
 
@@ -92,3 +100,77 @@ def test_a_worker_that_has_ended_is_reported():
             links.gather(np.zeros(CHUNK, np.float32), (0, 1), 0)
 
     run_workers(2, work)
+
+
+@pytest.mark.parametrize(
+    ("workers", "rank", "host", "quota", "threads", "cpus"),
+    [
+        ("1", "0", "127.0.0.1", "max", None, None), ("2", "1", "127.0.0.1", "max", 2, {2, 3, 6, 7}),
+        ("2", "1", "127.0.0.1", "600000", 3, None), ("3", "1", "127.0.0.1", "max", 1, {1, 5}),
+        ("6", "0", "127.0.0.1", "max", 1, None), ("2", "0", "203.0.113.7", "max", None, None),
+    ],
+)  # fmt: skip
+def test_workers_of_a_machine_share_its_cores(
+    monkeypatch, tmp_path, workers, rank, host, quota, threads, cpus
+):
+    """Eight CPUs, two of each core: 0 and 4, 1 and 5, …"""
+    (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+    for cpu in range(8):
+        (tmp_path / f"cpu{cpu}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}/topology/thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
+    bound = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, allowed: bound.append(allowed))
+    monkeypatch.setattr(worker, "SYSTEM", tmp_path)
+    monkeypatch.setattr(worker, "QUOTA", tmp_path / "cpu.max")
+    names = {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": workers, "RANK_ID": rank, "MS_SCHED_HOST": host}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert worker.take_cores() == threads
+    assert bound == ([] if cpus is None else [cpus])
+
+
+class Exchange:
+    """Stands for the AllGather between workers: knows what each of them holds."""
+
+    def __init__(self, shards):
+        self.flat = np.stack(
+            [np.concatenate([array.reshape(-1) for array in rank.values()]) for rank in shards]
+        )
+
+    def arrays(self, array):
+        assert array.shape == self.flat[0].shape
+        return self.flat
+
+
+LAYOUTS = {
+    "train": ["layout=dp2_mp2_pp1"],
+    "data4": ["layout=dp4_mp1_pp1"],
+    "whole_embedding": ["layout=dp2_mp2_pp1", "layout.train.vocab_emb_dp=true"],
+}
+
+
+def test_there_and_back_again_is_exact_on_four_cards(tmp_path):
+    """Training dp2 mp2 to generating dp4 (and mp2 with a complete embedding), and back."""
+    model = small.model_config(tie_word_embeddings=False)
+    full = small.weights(model)
+    layouts = {name: compose(overrides).layout.train for name, overrides in LAYOUTS.items()}
+    for name, layout in layouts.items():
+        write_strategy(model, layout, tmp_path / name)
+    strategies = {name: read_strategy(tmp_path / name) for name in LAYOUTS}
+    shards = {
+        name: [slices_of(full, strategy, rank) for rank in range(4)] for name, strategy in strategies.items()
+    }
+
+    def carried(source, target, rank, held):
+        mesh, pair = Mesh.of(layouts[source], rank), (strategies[source], strategies[target])
+        return reshard(held[rank], *pair, mesh, rank, Exchange([held[item] for item in mesh.model_ranks]))
+
+    for target in ("data4", "whole_embedding"):
+        there = [carried("train", target, rank, shards["train"]) for rank in range(4)]
+        for rank in range(4):
+            back = carried(target, "train", rank, there)
+            for name in full:
+                np.testing.assert_array_equal(there[rank][name], shards[target][rank][name])
+                np.testing.assert_array_equal(back[name], shards["train"][rank][name])
+        assert any(there[0][name].shape != shards["train"][0][name].shape for name in full)

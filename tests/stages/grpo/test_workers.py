@@ -96,16 +96,14 @@ def metrics(output, name="metrics.jsonl"):
     return [json.loads(line) for line in (output / name).read_text(encoding="utf-8").splitlines()]
 
 
-def assert_same_training(
-    actual,
-    expected,
-    keys=("reward", "reward_stderr", "loss", "kl", "kl_stderr", "entropy", "grad_norm", "completion_length"),
-):
+KEYS = ("reward", "reward_stderr", "loss", "kl", "kl_stderr", "entropy", "grad_norm", "completion_length")
+
+
+def assert_same_training(actual, expected):
     for row, second in zip(actual[0], expected[0], strict=True):
-        for key in keys:
-            np.testing.assert_allclose(
-                row[key], second[key], rtol=2e-4, atol=2e-5, err_msg=f"{key}, step {row['step']}"
-            )
+        for key in KEYS:
+            message = f"{key}, step {row['step']}"
+            np.testing.assert_allclose(row[key], second[key], rtol=2e-4, atol=2e-5, err_msg=message)
     for name, array in expected[1].items():
         np.testing.assert_allclose(actual[1][name], array, atol=2e-4, err_msg=name)
     first = [[row["completion"] for row in side[2] if row["step"] == 1] for side in (actual, expected)]
@@ -115,9 +113,8 @@ def assert_same_training(
 @pytest.mark.slow
 def test_tensor_parallel_training_equals_a_single_card(single_card, model_parallel):
     assert_same_training(model_parallel[1], single_card)
-    assert (
-        single_card[0][0]["reward_std"] > 0 and single_card[0][0]["grad_norm"] > 0
-    )  # there was something to learn
+    first = single_card[0][0]
+    assert first["reward_std"] > 0 and first["grad_norm"] > 0  # there was something to learn
 
 
 @pytest.mark.long

@@ -1,10 +1,12 @@
-"""Exact terms against MindSpore's own layouts; estimates by hand; cost of communication by hand."""
+"""Pipeline stages and refused layouts; memory against MindSpore's own layouts and by hand; cost by hand."""
 
 from dataclasses import replace
 
 import pytest
 
+from stages.base.errors import ConfigError
 from stages.models.cost import cost
+from stages.models.layouts import parameter_layouts, stages_of_layers, warnings
 from stages.models.memory import activations, elements, logits
 from tests.stages.weights.checkpoints import make_layout, make_model
 from tests.stages.weights.strategy import golden
@@ -27,11 +29,7 @@ def test_activations_by_hand():
     assert not retained.exact and "estimate" in retained.formula
     sequence = activations(model, replace(layout, use_seq_parallel=True), tokens=10, layers=1, in_flight=1)
     assert sequence.low == 2 * 10 * (4 * 32 + 2 * 32 + 2 * 16 + 4 * 48) // 2
-
-
-def test_logits_are_complete_if_the_vocabulary_is_not_split():
-    model, layout = make_model(), make_layout(model_parallel=2)
-    assert logits(model, layout, 10, 3).low == 10 * 96 * 4 // 2
+    assert logits(model, layout, 10, 3).low == 10 * 96 * 4 // 2  # complete without a split vocabulary:
     assert logits(model, replace(layout, vocab_emb_dp=True), 10, 3).high == 10 * 96 * 4 * 3
 
 
@@ -65,3 +63,28 @@ def test_a_group_across_nodes_sends_more_slowly():
         spent = cost(MODEL, make_layout(data_parallel=cards), 1000 * cards, 1)
         computing = 6 * MODEL.num_parameters * 1000 / 125e12
         assert spent.seconds == pytest.approx(computing + spent.sent["data"] / bandwidth)
+
+
+@pytest.mark.parametrize(("layers", "offset"), [(7, ()), (6, (1, 0, 0)), (6, (1, -1)), (6, (2, 0, -2))])
+def test_layers_that_do_not_fit_the_stages(layers, offset):
+    with pytest.raises(ConfigError, match=r"layout.train.offset"):
+        stages_of_layers(
+            make_model(num_hidden_layers=layers), make_layout(pipeline_stage=3, offset=offset), "layout.train"
+        )
+
+
+def test_dimensions_that_do_not_divide():
+    with pytest.raises(
+        ConfigError, match=r"layout.model_parallel=3: must divide model.layers.0.attention.wq.weight"
+    ):
+        parameter_layouts(make_model(), make_layout(model_parallel=3))
+
+
+def test_warnings():
+    tied = make_model(tie_word_embeddings=True)
+    assert warnings(make_model(), make_layout(model_parallel=4)) == []
+    assert "num_key_value_heads=4" in warnings(make_model(), make_layout(model_parallel=8))[0]
+    assert "front end aborted" in warnings(tied, make_layout(pipeline_stage=2, data_parallel=2))[0]
+    assert "stage 0" in warnings(tied, make_layout(pipeline_stage=2))[0]
+    assert "vocab_emb_dp" in warnings(tied, make_layout(context_parallel=2))[0]
+    assert warnings(tied, make_layout(context_parallel=2, vocab_emb_dp=True)) == []

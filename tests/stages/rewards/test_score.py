@@ -53,8 +53,8 @@ RETURNED = [
 def test_an_unusable_return_value_is_a_fault(module, returned):
     module.odd = lambda completions, solutions: returned
     result = score(RewardConfig(("my_rewards:odd",), (2.0,), None), ["a"], ["b"])
-    assert (result.total.tolist(), result.failures["my_rewards:odd"]) == ([0.0], 1)
-    assert result.messages["my_rewards:odd"] and result.faults == {"my_rewards:odd": 1}
+    assert (result.total.tolist(), result.failures) == ([0.0], {"my_rewards:odd": 1})
+    assert result.messages["my_rewards:odd"] and result.faults == result.failures
 
 
 @pytest.mark.parametrize("error", [ValueError("bad luck"), SystemExit(0), GeneratorExit(), MemoryError()])

@@ -20,13 +20,13 @@ from tests.stages.weights.checkpoints import (
     assert_same,
     make_layout,
     make_model,
+    rank_part,
     read_bits,
     read_directory,
     write_hf,
     write_ranks_of,
     write_safetensors,
 )
-from tests.stages.weights.plain_slicing import rank_part
 
 OPTIMIZER = {"enable_parallel_optimizer": True, "parallel_optimizer_threshold_kb": 0}
 KEYS = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")

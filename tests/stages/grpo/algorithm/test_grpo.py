@@ -73,10 +73,7 @@ def test_standard_error_is_how_far_means_of_groups_spread():
     assert np.mean(np.square(actual)) ** 0.5 == pytest.approx(true, rel=0.05)
     single = standard_error(np.array([5.0, 0.0]), np.array([2.0, 0.0]))  # the other group has no token
     assert single == 0.0
-
-
-def test_standard_error_of_equal_groups_is_the_textbook_s():
-    means = np.array([1.0, 2.0, 4.0, 9.0])
+    means = np.array([1.0, 2.0, 4.0, 9.0])  # of groups of one size: the textbook's
     assert standard_error(means * 8, np.full(4, 8)) == pytest.approx(means.std(ddof=1) / 2)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from pathlib import Path
 
 from stages.base.layout import RoleLayout
@@ -13,14 +12,10 @@ from tests.stages.weights.checkpoints import make_layout, make_model
 
 COPIES = Path(__file__).parents[3] / "data" / "strategy"
 RAW = COPIES / "raw_d1m2p2"
-SHARED = (
-    Path(os.environ.get("GRPOFLOW_SHARED", Path(__file__).parents[5] / "shared")) / "data" / "strategy_golden"
-)
 
 
 def cases() -> list[Path]:
-    """Our copies, and all others where the shared folder is there; each name once."""
-    return sorted({file.name: file for folder in (SHARED, COPIES) for file in folder.glob("*.json")}.values())
+    return sorted(COPIES.glob("*.json"))
 
 
 def load(file: Path, **changes: object) -> tuple[ModelConfig, RoleLayout, dict]:
