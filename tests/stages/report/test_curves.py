@@ -4,13 +4,16 @@ import base64
 import csv
 import itertools
 import random
+import re
 import unicodedata
+from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from stages.report import curves
 from stages.report.artifacts import Run
 from stages.report.configuration import differences
 from stages.report.curves import GRPO, SFT, draw_all, half_widths, points
@@ -43,6 +46,8 @@ def test_every_figure_has_its_curve_in_the_first_colour_and_its_numbers_in_words
         assert any(f"stroke: {COLOURS[0]}" in style for style in styles)
         assert any(f"at step {last}" in drawing.alt for last in (80, 150))
     assert [label for _, label in drawings[2].legend] == ["accuracy", "answer format"]
+    style = (Path(curves.__file__).parent / "style.css").read_text(encoding="utf-8")
+    assert re.findall(r"--k: (#\w+)", style) == list(COLOURS), "legends have other colours"
     assert drawings == draw_all(GRPO, metrics()) + draw_all(SFT, warmup()), "the same run gives other bytes"
 
 

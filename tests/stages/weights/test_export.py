@@ -13,6 +13,7 @@ from stages.weights.strategy.files import read_strategy
 from tests.stages.weights.checkpoints import (
     assert_same,
     make_model,
+    read_bits,
     read_directory,
     write_hf,
     write_ranks_of,
@@ -100,3 +101,12 @@ def test_weights_and_reference_of_different_models(tmp_path, weights, reference,
     with pytest.raises(InputError, match=message):
         export_directory(tmp_path / "trained", tmp_path / "hf", tmp_path / "back")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "ms", "trained"]
+
+
+@pytest.mark.parametrize("file", ["ms/model-00001-of-00001.safetensors", "hf/model.safetensors"])
+def test_weights_that_cannot_be_cast_are_refused(tmp_path, file):
+    write_hf(tmp_path / "hf", make_model())
+    convert_directory(tmp_path / "hf", tmp_path / "ms", False, None)
+    write_safetensors(tmp_path / file, read_bits(tmp_path / file), "int16")
+    with pytest.raises(InputError, match=f"{file}: .*must be F32, BF16 or F16"):
+        export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")

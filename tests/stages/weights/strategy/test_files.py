@@ -29,6 +29,9 @@ def test_a_tensor_in_several_stages(tmp_path):
     [
         (encode({}, 0), "lists no parameter"),
         (encode({"a": TensorLayout((2,), (1,), 0, 0)}, 0), "tensor_map .* does not fit"),
+        (encode({"a": TensorLayout((2, 2), (1, 1), 0, 0)}, 0), "tensor_map .* does not fit"),
+        (encode({"a": TensorLayout((2, 2), (-2,), 0, 0)}, 0), "tensor_map .* does not fit"),
+        (encode({"a": TensorLayout((2, 0), (-1,), 0, 0)}, 0), "no cards"),
         (encode({"a": SPLIT, "b": TensorLayout((4,), (-1,), 0, 0)}, 0), "disagree on the number of cards"),
         (encode({"a": SPLIT}, 1), "a pipeline stage's strategy is missing"),
         # two tensor_maps, of a dimension that is split along two axes
