@@ -72,7 +72,7 @@ def test_the_needed_files_arrive_and_only_those(tiny, tmp_path):
 
 
 def test_a_killed_download_is_resumed(tiny, tmp_path):
-    tiny.bytes_per_s = 400_000
+    tiny.bytes_per_s = 200_000
     killed = child(tiny, tmp_path)
     partial = tmp_path / "models/Qwen--tiny/snapshots/master/model.safetensors.incomplete"
     wait_until(lambda: partial.exists() and partial.stat().st_size > 100_000, 60, killed)
@@ -135,7 +135,7 @@ def test_a_link_that_leads_out_is_refused(tiny, tmp_path):
 def test_two_processes_with_a_shared_cache_transfer_once(tiny, tmp_path):
     tiny.bytes_per_s = 2_000_000
     both = [child(tiny, tmp_path / name, tmp_path / "cache") for name in ("a", "b")]
-    outputs = [process.communicate(timeout=100)[0] for process in both]
+    outputs = [process.communicate(timeout=300)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
     assert len([seen for seen in tiny.downloads() if seen.file == "model.safetensors"]) == 1

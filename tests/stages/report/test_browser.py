@@ -33,7 +33,7 @@ def browse(tmp_path):
              "--hide-scrollbars", "--enable-logging=stderr", "--window-size=1200,1600",
              f"--user-data-dir={profile}",
              f"--blink-settings=preferredColorScheme={0 if dark else 1}", *flags, page.as_uri()],
-            capture_output=True, text=True, timeout=60, check=True,
+            capture_output=True, text=True, timeout=300, check=True,
         )  # fmt: skip
 
     return run

@@ -113,7 +113,7 @@ def test_hanging_calls_share_a_time_budget(module, monkeypatch):
     monkeypatch.setattr(score_module, "TIMEOUTS_LIMIT_S", 0.5)
     config = RewardConfig(("my_rewards:hang",), (1.0,), None)
     result = score(config, ["quick"] + ["slow"] * 256, [""] * 257)
-    assert len(calls) == 1 + 3  # each of them costs its 0.2 s
+    assert 2 <= len(calls) <= 1 + 3  # each slow one costs 0.2 s or, on a busy machine, more
     assert result.faults == {"my_rewards:hang": 256}
     assert result.messages["my_rewards:hang"] == "no result after 0.2 s"
     calls.clear()
