@@ -36,14 +36,11 @@ def test_activations_by_hand():
 MODEL = make_model()  # hidden 32, 4 layers, 8 heads of 4, 4 key-value heads, bfloat16
 
 
-def test_a_single_card_sends_nothing_and_never_waits():
+def test_volumes_by_hand():
+    """Ring all-reduce sends 2 (n - 1) / n of what it sums."""
     spent = cost(MODEL, make_layout(), tokens=100, updates=2)
     assert set(spent.sent.values()) == {0} and spent.bubble == 0
     assert spent.seconds == pytest.approx(6 * MODEL.num_parameters * 100 / 125e12)
-
-
-def test_volumes_by_hand():
-    """Ring all-reduce sends 2 (n - 1) / n of what it sums."""
     tensor = cost(MODEL, make_layout(model_parallel=4), 100, 1).sent
     assert tensor["tensor"] == 4 * 4 * (2 * 3 / 4) * 100 * 32 * 2
     again = cost(MODEL, make_layout(model_parallel=4, recompute=True), 100, 1).sent

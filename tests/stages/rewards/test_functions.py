@@ -104,12 +104,7 @@ def test_answers_are_compared_as_mathematics(completion, solution, expected):
     result = score(RewardConfig(("maths",), (1.0,), None), [completion], [solution])
     assert result.total.tolist() == [expected]
     assert result.failures == {"maths": 0}
-
-
-def test_a_solution_that_is_no_formula_is_counted():
-    pytest.importorskip("math_verify")
-    result = score(RewardConfig(("maths",), (1.0,), None), ["1"], [""])
-    assert (result.total.tolist(), result.failures) == ([0.0], {"maths": 1})
+    assert score(RewardConfig(("maths",), (1.0,), None), ["1"], [""]).failures == {"maths": 1}
 
 
 # DAPO's own: at most 16,384 tokens wanted, 4,096 more tolerated.

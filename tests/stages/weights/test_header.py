@@ -1,5 +1,6 @@
 """Directories, index files and headers, complete and damaged."""
 
+import itertools
 import json
 import struct
 
@@ -14,7 +15,6 @@ from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import (
     assert_same,
     make_model,
-    read_directory,
     write_hf,
     write_safetensors,
 )
@@ -32,12 +32,6 @@ def sharded(tmp_path):
 
 def _values(directory):
     return {name: read_tensor(as_tensor(stored)) for name, stored in open_directory(directory).items()}
-
-
-def test_sharded_directory(sharded):
-    bits = read_directory(sharded)
-    expected = {name: (array.astype(np.uint32) << 16).view(np.float32) for name, array in bits.items()}
-    assert_same(_values(sharded), expected)
 
 
 OUTSIDE = ("../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", ".", "", "é" * 300)
@@ -62,18 +56,14 @@ def test_an_index_that_leaves_its_directory_or_disagrees_with_its_files(sharded,
         open_directory(sharded)
 
 
-def test_the_same_tensor_in_two_files(tmp_path):
+def test_the_same_tensor_in_two_files_and_no_file(tmp_path):
+    for open_path, path in itertools.product((open_directory, open_rank), (tmp_path, tmp_path / "none")):
+        with pytest.raises(InputError, match=r"holds no \*.safetensors and no \*.ckpt"):
+            open_path(path)
     for name in ("a", "b"):
         write_safetensors(tmp_path / f"{name}.safetensors", {"w": np.zeros(2, np.uint32)}, "float32")
     with pytest.raises(InputError, match=r"b.safetensors: w: is in .*a.safetensors too"):
         open_directory(tmp_path)
-
-
-def test_empty_directories(tmp_path):
-    for open_path in (open_directory, open_rank):
-        for path in (tmp_path, tmp_path / "none"):
-            with pytest.raises(InputError, match=r"holds no \*.safetensors and no \*.ckpt"):
-                open_path(path)
 
 
 @pytest.mark.parity
