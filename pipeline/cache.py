@@ -31,9 +31,10 @@ def remember(kind: str, key: str, value: Any) -> None:
         with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
             file.write(text)
         os.replace(file.name, directory / f"{key}.json")
-        entries = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for old in entries[:-MOST_ENTRIES]:
-            old.unlink(missing_ok=True)
+        entries = list(directory.glob("*.json"))
+        if len(entries) > MOST_ENTRIES:  # half of them at once, because sorting takes long
+            for old in sorted(entries, key=lambda path: path.stat().st_mtime)[: MOST_ENTRIES // 2]:
+                old.unlink(missing_ok=True)
 
 
 def _directory(kind: str) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 from safetensors.numpy import save
 
 from docs import generated
@@ -16,7 +17,14 @@ from pipeline.cli import main, make_parsers
 from pipeline.config.compose import flat
 from pipeline.config.load import load
 from pipeline.store import history
+from stages.engines.mindrlhf import engine as mindrlhf
+from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
+from stages.engines.mindrlhf_one_stage.config import CONTRACT as ONE_STAGE
+from stages.engines.mindspeed_rl import engine as mindspeed_rl
+from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
+from stages.engines.mindspeed_rl.train_yaml import runtime_env
 from stages.fetch.builtin import write_config
+from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(
@@ -207,3 +215,42 @@ def test_each_row_and_each_guarantee_names_tests_that_exist(name, least):
             named = re.findall(r"tests/[\w/]+\.py", entry)
             assert named, entry[:60]
             assert [test for test in named if not (ROOT / test).is_file()] == []
+
+
+PINNED = ("mindspore", "ray", "antlr4-python3-runtime")
+INSTALL = dict(re.findall(r"## engine=(\w+)\n(.*?)(?=\n## |\Z)", read(ROOT / "docs/install.md"), re.DOTALL))
+"""Engine -> its section of docs/install.md."""
+
+
+def rows(engine):
+    lines = [line for line in INSTALL[engine].splitlines() if line.startswith("|") and "---" not in line]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def columns():
+    names, *values = zip(*rows("mindspeed_rl"), strict=True)
+    return {column[0]: dict(zip(names, column, strict=True)) for column in values}
+
+
+def test_the_page_install_has_every_contract_of_every_engine():
+    assert [row[0] for row in rows("mindrlhf")[1:]] == list(MINDRLHF)
+    assert [row[0] for row in rows("mindrlhf_one_stage")[1:]] == [ONE_STAGE]
+    assert list(columns()) == list(MINDSPEED_RL)
+    assert all(
+        row[2].startswith(row[0]) for name in ("mindrlhf", "mindrlhf_one_stage") for row in rows(name)[1:]
+    )
+
+
+@pytest.mark.parametrize("contract", MINDSPEED_RL)
+def test_mindspeed_rl_gets_the_versions_that_doctor_checks(contract):
+    pins = columns()[contract]
+    requested = {name: expected for name, expected, _ in mindspeed_rl.ENGINE.known[contract].packages}
+    assert [name for name in PINNED if pins[name] not in SpecifierSet(requested[name])] == []
+    variables = runtime_env(job_of(*SEVEN, f"engine.contract={contract}"))["env_vars"]
+    assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]
+
+
+def test_mindrlhf_gets_the_versions_that_doctor_checks():
+    for name, expected, _ in mindrlhf.KNOWN.packages:
+        assert f"{name}{expected}" in INSTALL["mindrlhf"]
+    assert "vllm-0.8.4.dev0" in INSTALL["mindrlhf"] and "vllm_mindspore-0.3.0" in INSTALL["mindrlhf"]

@@ -200,21 +200,15 @@ def _in_turn(runs: int, outputs: list[Path], *sides: Callable[[], Cost]) -> list
 
 def _copy_ratio(root: Path, runs: int) -> float:
     """Return the time of split divided by the time of copying the same bytes, both including the sync."""
-    ratios = []
-    for _ in range(runs):
-        times = []
-        for work in (partial(_copy, root), partial(_ours, "split", root)):
-            for name in ("out", "copy"):
-                _remove(root / name)
-            os.sync()
-            cost = work()
-            began = time.perf_counter()
-            os.sync()
-            times.append(cost.wall_s + time.perf_counter() - began)
-        ratios.append(times[1] / times[0])
-    for name in ("out", "copy"):
-        _remove(root / name)
-    return statistics.median(ratios)
+
+    def synced(work: Callable[[], Cost]) -> Cost:
+        cost, began = work(), time.perf_counter()
+        os.sync()
+        return Cost(cost.wall_s + time.perf_counter() - began, cost.peak_gib)
+
+    sides = (partial(synced, partial(_copy, root)), partial(synced, partial(_ours, "split", root)))
+    copied, split = _in_turn(runs, [root / "out", root / "copy"], *sides)
+    return split.wall_s / copied.wall_s
 
 
 def _copy(root: Path) -> Cost:

@@ -9,17 +9,6 @@ from pipeline.store.verify import quarantine, verify
 from tests.e2e.conftest import run, to_build
 from tests.e2e.test_chain import CHAIN
 
-KINDS = {
-    "fetch": {".safetensors", ".json"},
-    "tokenize": {".mindrecord", ".db", ".json"},
-    "strategy": {".ckpt"},
-    "split": {".safetensors"},
-    "sft": {".safetensors", ".json"},
-    "grpo": {".safetensors", ".jsonl", ".json"},
-    "export": {".safetensors", ".json"},
-    "report": {".html"},
-}
-
 
 def flip(file, position):
     """Turn one bit round, of a file that is protected against writing."""
@@ -43,9 +32,7 @@ def files_of(artifact):
 def test_damage_to_any_file_is_detected_and_rebuilds_only_its_stage(copy, stage):
     store = Store(copy)
     (artifact,) = (copy / stage).glob("[0-9a-f]*")
-    files = files_of(artifact)
-    assert KINDS.get(stage, set()) <= {file.suffix for file in files}
-    for file in files:
+    for file in files_of(artifact):
         middle = file.stat().st_size // 2
         flip(file, middle)
         (finding,) = verify(store, deep=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stages.catalog import STAGES
 from tests.e2e.conftest import CHEAP, finish, manifests
 from tests.launch.namespaces import machines
 from tests.pipeline.remote import servers
@@ -18,8 +19,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3000)]
 SERVER, PREPARES, TRAINS = range(3)
 LARGER = [word for word in CHEAP if "_size=" not in word] + ["sft.batch_size=16", "model.hidden_size=256"]
 """A model whose weights are more than all else that a looker could be sent."""
-PREPARED = {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split"}
-TRAINED = {"sft", "grpo", "evaluate", "export", "report"}
+PREPARED, TRAINED = {*[*STAGES][:6]}, {*[*STAGES][6:]}
 
 
 @pytest.fixture

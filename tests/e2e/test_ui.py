@@ -6,20 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 
 import pytest
 
 from tests.e2e.conftest import CHEAP
-
-CLI = [sys.executable, "-m", "pipeline.cli"]
-
-
-def fetch(address, token):
-    """Return the final address and the text."""
-    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return answer.url, answer.read().decode()
+from tests.pipeline.test_ui import served
 
 
 def browse(url, profile):
@@ -31,7 +22,7 @@ def browse(url, profile):
         [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr",
          "--disable-background-networking", "--disable-component-update", "--disable-sync",
          "--virtual-time-budget=4000", f"--user-data-dir={profile}", "--dump-dom", url],
-        capture_output=True, text=True, timeout=90, check=True,
+        capture_output=True, text=True, timeout=240, check=True,
     )  # fmt: skip
     assert "CONSOLE" not in done.stderr, done.stderr
     return done.stdout
@@ -39,17 +30,16 @@ def browse(url, profile):
 
 @pytest.mark.browser
 def test_a_run_is_seen_while_it_goes_on_and_afterwards(without, tmp_path):
-    where = f"store={without('evaluate', 'report')}"
-    server = subprocess.Popen([*CLI, "ui", "--port", "0", where], stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        url, token = re.findall(r"(http://\S+)/\?token=(\S+)", server.stdout.readline())[0]
-        run = subprocess.Popen([*CLI, "run", where, *CHEAP], stdout=subprocess.PIPE, text=True)
+    store = without("evaluate", "report")
+    line = [sys.executable, "-m", "pipeline.cli", "run", f"store={store}", *CHEAP]
+    with served(store) as ui:
+        run = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
         pages = set()
         while run.poll() is None:
-            running = re.search(r'href="/run/([\w-]+)">[^§]*?class="state running"', fetch(url, token)[1])
+            overview = ui.get("/", ui.bearer())[2]
+            running = re.search(r'href="(/run/[\w-]+)">[^§]*?class="state running"', overview)
             if running is not None:
-                pages.add(fetch(f"{url}/run/{running[1]}", token)[1])
+                pages.add(ui.get(running[1], ui.bearer())[2])
             time.sleep(0.1)
         assert run.stdout is not None
         result = run.stdout.read()
@@ -57,12 +47,8 @@ def test_a_run_is_seen_while_it_goes_on_and_afterwards(without, tmp_path):
         run_id = result.split("run=")[1].split()[0]
         live = [page for page in pages if f"Run {run_id}" in page and 'http-equiv="refresh"' in page]
         assert any(re.search(r"evaluate</t[hd]>\s*<td[^>]*>.{0,60}running", page, re.S) for page in live)
-        final, page = fetch(f"{url}/run/{run_id}", token)
-        assert final.endswith("/index.html") and "GRPO run report" in page
-        assert run_id in browse(f"{url}/?token={token}", tmp_path / "home")
-        assert "GRPO run report" in browse(f"{url}/run/{run_id}?token={token}", tmp_path / "report")
-        server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=10) == 0
-    finally:
-        server.kill()
-        server.wait()
+        report = ui.get(f"/run/{run_id}", ui.bearer())[1]["location"]
+        assert report.endswith("/index.html") and "GRPO run report" in ui.get(report, ui.bearer())[2]
+        assert run_id in browse(f"http://127.0.0.1:{ui.port}/?token={ui.token}", tmp_path / "home")
+        ui.process.send_signal(signal.SIGINT)
+        assert ui.process.wait(timeout=60) == 0

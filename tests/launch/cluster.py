@@ -48,7 +48,8 @@ def cluster(directory: Path, nodes: Machines | None = None) -> Iterator[None]:
             started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=directory))
             if command is munge:
                 _wait(socket_file.exists, directory, "munged")
-        _wait(lambda: _states() == {"idle"}, directory, "Slurm")
+        nodes_ready = ["sh", "-c", 'test "$(sinfo -h -N -o %T | sort -u)" = idle']
+        _wait(lambda: subprocess.run(nodes_ready).returncode == 0, directory, "Slurm")
         yield
     finally:
         for daemon in reversed(started):
@@ -89,8 +90,8 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 ReturnToService=2
 SlurmdTimeout=20
-KillWait=2
-SchedulerParameters=sched_interval=2,batch_sched_delay=1
+KillWait=1
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
 MpiDefault=none
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -101,14 +102,9 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
     return path
 
 
-def _states() -> set[str]:
-    shown = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], capture_output=True, text=True)
-    return set(shown.stdout.split())
-
-
 def _wait(condition: Callable[[], object], directory: Path, what: str) -> None:
     try:
-        wait_until(condition, 30)
+        wait_until(condition, 90)
     except AssertionError:
         logs = "\n".join(path.read_text(errors="replace")[-600:] for path in directory.glob("*.out"))
         pytest.skip(f"{what} does not start here\n{logs}")

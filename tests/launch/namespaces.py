@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,17 +33,17 @@ class Machines:
     daemons: list[subprocess.Popen[bytes]]
 
     def cut(self, number: int) -> None:
-        """A machine is lost: its cable is pulled."""
+        """Pull the cable of a machine: it is lost."""
         ip("link", "set", f"{TAG}_v{number}", "down")
+
+    def mend(self, number: int) -> None:
+        """Reconnect the machine."""
+        ip("link", "set", f"{TAG}_v{number}", "up")
 
     def mount_separate_disk(self, number: int, directory: Path) -> None:
         """Mount a separate disk at `directory` of the machine."""
         mount = ["mount", "-t", "tmpfs", "none", str(directory)]
         subprocess.run(["nsenter", "-m", "-t", str(self.daemons[number].pid), *mount], check=True)
-
-    def mend(self, number: int) -> None:
-        """Reconnect the machine."""
-        ip("link", "set", f"{TAG}_v{number}", "up")
 
 
 def ip(*arguments: str) -> None:
@@ -77,7 +76,8 @@ def machines(count: int, directory: Path, outside: bool = False) -> Iterator[Mac
         ssh = [*insides[0], "ssh", *options]
         addresses = [f"10.77.0.{number + 1}" for number in range(count)]
         for address in addresses:
-            _wait_for(ssh, address)
+            command = [*ssh, address, "true"]
+            wait_until(lambda: subprocess.run(command, stdin=subprocess.DEVNULL).returncode == 0)  # noqa: B023
         yield Machines(addresses, ssh, insides, made)
     finally:
         for daemon in made:
@@ -94,11 +94,8 @@ def _machine(number: int, directory: Path, key: Path) -> subprocess.Popen[bytes]
     ip("netns", "add", name)
     ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
     ip("link", "set", cable, "master", BRIDGE, "up")
-    for arguments in (
-        ["addr", "add", f"10.77.0.{number + 1}/24", "dev", "eth0"],
-        ["link", "set", "eth0", "up"],
-    ):
-        ip("-n", name, *arguments)
+    ip("-n", name, "addr", "add", f"10.77.0.{number + 1}/24", "dev", "eth0")
+    ip("-n", name, "link", "set", "eth0", "up")
     ip("-n", name, "link", "set", "lo", "up")
     Path("/run/sshd").mkdir(exist_ok=True)
     config = directory / f"sshd_{number}"
@@ -110,13 +107,4 @@ def _machine(number: int, directory: Path, key: Path) -> subprocess.Popen[bytes]
         ["ip", "netns", "exec", name, SSHD, "-D", "-e", "-f", str(config)],
         stdout=subprocess.DEVNULL,
         stderr=(directory / f"sshd_{number}.log").open("wb"),
-    )
-
-
-def _wait_for(ssh: list[str], address: str) -> None:
-    command = [*ssh, address, "true"]
-    wait_until(
-        lambda: subprocess.run(command, stdin=subprocess.DEVNULL).returncode == 0,
-        15,
-        describe=lambda: f"{socket.gethostname()}: no ssh to {address}",
     )

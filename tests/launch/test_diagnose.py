@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import pipeline.engines  # noqa: F401 - adds the engines' tables
 from launch.diagnose.diagnosis import diagnose, logs_of
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from launch.diagnose.log import HEAD_BYTES, TAIL_BYTES
@@ -19,6 +20,13 @@ from launch.process import child
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 EXPECTED = yaml.safe_load((LOGS / "expected.yaml").read_text(encoding="utf-8"))
 """Directory -> entry of the table, or None, and the log of the worker that failed first."""
+
+
+def first_of(directory):
+    """Return the name of the known failure, or None, the line and the text of the first finding."""
+    first = diagnose(directory).first
+    assert first is not None
+    return first.failure and first.failure.name, first.line, first.text
 
 
 def restored(case, target):
@@ -33,9 +41,9 @@ def restored(case, target):
 @pytest.mark.parametrize("case", sorted((LOGS / "failed").iterdir()), ids=lambda case: case.name)
 def test_failures_are_recognised(case, tmp_path):
     failure, log = EXPECTED[case.name]
-    result = diagnose(restored(case, tmp_path / "logs"))
-    assert result.first is not None
-    assert (result.first.failure.name if result.first.failure else None) == failure
+    logs = restored(case, tmp_path / "logs")
+    assert first_of(logs)[0] == failure
+    result = diagnose(logs)
     assert result.culprit is not None and result.culprit.name == log
     assert result.known == (failure is not None)
 
@@ -62,9 +70,7 @@ def test_of_several_causes_the_earliest_counts(tmp_path):
 def test_an_unknown_error_is_reported_as_unknown(tmp_path):
     text = "Traceback (most recent call last):\n  File \"x.py\", line 1\nKeyError: 'lr'\n"
     (tmp_path / "stage.log").write_text(f"all well\n{text}")
-    result = diagnose(tmp_path)
-    assert not result.known and result.first is not None
-    assert (result.first.line, result.first.text) == (4, "KeyError: 'lr'")
+    assert first_of(tmp_path) == (None, 4, "KeyError: 'lr'") and not diagnose(tmp_path).known
 
 
 def test_of_several_attempts_the_newest_is_read(tmp_path):
@@ -90,19 +96,15 @@ def test_of_several_attempts_the_newest_is_read(tmp_path):
 def test_ends_that_launch_logs_are_recognised(program, failure, tmp_path):
     with pytest.raises(ProcessFailed):
         child.run([sys.executable, "-c", program], job=f"diagnose-{tmp_path}", log=tmp_path / "stage.log")
-    first = diagnose(tmp_path).first
-    assert first is not None and first.failure is not None
-    assert first.failure.name == failure
+    assert first_of(tmp_path)[0] == failure
 
 
 def test_the_last_attempt_in_a_log_counts(tmp_path):
     full = "OSError: [Errno 28] No space left on device\n\ngrpoflow: ended with exit code 1\n"
     (tmp_path / "stage.log").write_text(f"{full}loading\n\ngrpoflow: ended by signal 9 (SIGKILL)\n")
-    first = diagnose(tmp_path).first
-    assert first is not None and first.failure is not None and first.failure.name == "killed"
+    assert first_of(tmp_path)[0] == "killed"
     (tmp_path / "stage.log").write_text(f"loading\ngrpoflow: ended with exit code 1\n{full}")
-    first = diagnose(tmp_path).first
-    assert first is not None and (first.failure.name if first.failure else "", first.line) == ("disk_full", 3)
+    assert first_of(tmp_path)[:2] == ("disk_full", 3)
 
 
 def test_the_end_of_a_log_of_gigabytes_is_read(tmp_path):
@@ -113,9 +115,8 @@ def test_the_end_of_a_log_of_gigabytes_is_read(tmp_path):
             file.write(b"step\n" * 4096)
             lines += 4096
         file.write(b"MemoryError\n")
-    first = diagnose(tmp_path).first
-    assert first is not None and first.text == "MemoryError"
-    assert abs(first.line - (lines + 1)) <= 1  # the cut may lie within a line
+    _, line, text = first_of(tmp_path)
+    assert text == "MemoryError" and abs(line - (lines + 1)) <= 1  # the cut may lie within a line
 
 
 def test_every_entry_can_be_shown():

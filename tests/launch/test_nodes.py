@@ -25,7 +25,7 @@ if "meet" in sys.argv:
         for _ in range(2):
             server.accept()
         sys.exit()
-    for attempt in range(100):
+    for attempt in range(600):
         try:
             socket.create_connection(address)
             print("met as rank", os.environ.get("RANK_ID"), flush=True)

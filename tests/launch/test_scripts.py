@@ -1,4 +1,4 @@
-"""Start scripts run by bash, with an msrun that only tells how it was called."""
+"""Start scripts run by bash, with an msrun that prints how it was called, and with any interpreter."""
 
 import os
 import socket
@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from launch.nodes import run as nodes_run
-from launch.nodes.scripts import script
+from launch.nodes.scripts import Node, script
 from launch.nodes.start import Start
 from launch.process.job import engine_environment
+from launch.process.paced_msrun import PacedPopen
 from tests.launch.launchers import local_launcher, run_job
 from tests.processes import wait_until
 
@@ -138,7 +139,7 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
 
     def started():
         child = subprocess.Popen(["bash", "-c", text], env={"PATH": "/usr/bin:/bin"})
-        wait_until(lambda: len(left()) == 2, 30)  # msrun and its worker
+        wait_until(lambda: len(left()) == 2)  # msrun and its worker
         return child
 
     killed = started()
@@ -183,3 +184,65 @@ def test_the_virtual_environment_of_grpoflow_does_not_leak():
     binaries = str(Path(sys.prefix) / "bin")
     base = {"PATH": f"{binaries}:/usr/bin", "PYTHONPATH": "/x", "VIRTUAL_ENV": sys.prefix, "HOME": "/h"}
     assert engine_environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}
+
+
+@pytest.fixture
+def program(tmp_path):
+    file = tmp_path / "main.py"
+    file.write_text("import os, sys; print(os.environ.get('WRAPPED'), sys.executable, sys.prefix)\n")
+    return file
+
+
+def executable(file, text):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def wrapper(tmp_path):
+    """Like conda-run or a script that sources an environment; nothing of an environment lies beside it."""
+    text = f'#!/bin/sh\nexport WRAPPED=yes\nexec {sys.executable} "$@"\n'
+    return executable(tmp_path / "own place" / "run_in_env.sh", text)
+
+
+def run_with(program, python, *path, workers=0):
+    """Run the start script of a program with an interpreter."""
+    start = Start((str(program),), workers, str(python), {}, (), (), (), str(program.parent / "run"))
+    node, env = Node(0, workers), {"PATH": ":".join([*map(str, path), "/usr/bin", "/bin"])}
+    text = script(start, node, [node], program.parent / "logs")
+    return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.parametrize(("workers", "how"), [(0, "path"), (0, "name"), (0, "relative"), (2, "path")])
+def test_a_script_around_an_interpreter_runs(program, wrapper, tmp_path, workers, how, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    decoy = executable(tmp_path / "decoy/python", "#!/bin/sh\necho decoy; exit 1\n").parent
+    named = {"path": str(wrapper), "name": wrapper.name, "relative": f"own place/{wrapper.name}"}[how]
+    done = run_with(program, named, *([wrapper.parent] if how == "name" else []), decoy, workers=workers)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"yes {sys.executable} {sys.prefix}"
+    assert ("Start worker process with rank id:1" in done.stdout) is (workers > 0)  # the real msrun
+
+
+def test_the_interpreter_of_a_virtual_environment_keeps_its_environment(program, tmp_path):
+    """A link to its interpreter would lose it: pyvenv.cfg is looked for beside the name that was started."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    python = tmp_path / "env/bin/python3"
+    assert run_with(program, python).stdout.split() == ["None", str(python), str(tmp_path / "env")]
+
+
+def test_a_broken_interpreter_is_named(program, tmp_path):
+    broken = executable(tmp_path / "broken", "#!/bin/sh\nexit 3\n")
+    for named, output in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):
+        done = run_with(program, named)
+        assert done.returncode == 1 and output in done.stderr and named in done.stderr
+
+
+def test_embedded_workers_run_in_this_interpreter(tmp_path, monkeypatch):
+    """/usr/bin/python3.11 -m pipeline.cli …, say, where `python` is another one."""
+    decoy = executable(tmp_path / "python", "#!/bin/sh\necho decoy\n").parent
+    monkeypatch.setenv("PATH", str(decoy), prepend=os.pathsep)
+    with PacedPopen(["python", "-c", "import sys; print(sys.executable)"], stdout=subprocess.PIPE) as child:
+        assert child.communicate()[0].decode().strip() == sys.executable

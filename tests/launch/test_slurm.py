@@ -46,7 +46,7 @@ def test_a_worker_that_fails_fails_the_run(running, tmp_path):
 def test_a_run_that_is_stopped_cancels_its_job(running, tmp_path):
     with pytest.raises(LaunchError, match="not finished after"):
         run(tmp_path, "stay", timeout_s=6.0)
-    wait_until(lambda: not jobs(), 40, describe=jobs)  # Slurm gives its processes time to end
+    wait_until(lambda: not jobs(), 120, describe=jobs)  # Slurm gives its processes time to end
 
 
 def test_a_job_of_an_earlier_attempt_is_cancelled_by_the_next(running, tmp_path, monkeypatch):
@@ -62,7 +62,7 @@ def test_a_job_of_an_earlier_attempt_is_cancelled_by_the_next(running, tmp_path,
     logs = run(directories[0])
     assert numbers[0] not in jobs() and numbers[1] in jobs()
     subprocess.run(["scancel", numbers[1]], check=True)
-    wait_until(lambda: not jobs(), 40, describe=jobs)
+    wait_until(lambda: not jobs(), 120, describe=jobs)
     for rank in (0, 1):
         assert f"worker {rank} job" in (logs / f"worker_{rank}.log").read_text()
     assert ": COMPLETED" in (logs / "start.log").read_text()

@@ -76,23 +76,19 @@ def types_of(cls: type) -> dict[str, Any]:
     return result
 
 
-def values_of(leaf: Leaf) -> st.SearchStrategy[Any]:
-    """Return values of a key's type within its bounds, mostly near its value or its bounds."""
-    return _of(leaf.hint, leaf.value)
-
-
-def _of(hint: Any, near: Any) -> st.SearchStrategy[Any]:
+def values_of(hint: Any, near: Any) -> st.SearchStrategy[Any]:
+    """Return values of a key's type within its bounds, mostly near a value or its bounds."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return st.sampled_from(list(_bounded(arguments[0], arguments[1:], near)) or [near])
     if origin in (types.UnionType, typing.Union):
         inner = [item for item in arguments if item is not type(None)]
-        return st.one_of(st.none(), *(_of(item, near) for item in inner))
+        return st.one_of(st.none(), *(values_of(item, near) for item in inner))
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin is tuple:
         items = near if isinstance(near, (list, tuple)) and near else [None]
-        return st.lists(_of(arguments[0], items[0]), max_size=3)
+        return st.lists(values_of(arguments[0], items[0]), max_size=3)
     if origin is collections.abc.Mapping:
         return st.just(near)
     if hint is bool:
@@ -136,7 +132,7 @@ def changed(base: Mapping[str, Any], most: int = 6) -> st.SearchStrategy[dict[st
         for leaf in chosen:
             *groups, name = leaf.path
             section = functools.reduce(lambda section, group: section[group], groups, values)
-            section[name] = draw(values_of(leaf), label=str(leaf))
+            section[name] = draw(values_of(leaf.hint, leaf.value), label=str(leaf))
         return values
 
     return some()

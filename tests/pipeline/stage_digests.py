@@ -7,8 +7,8 @@ names, dtypes and shapes of tensors; numbers are compared with a tolerance. For 
 the files that they read, and the artifacts made from files that a run leaves. Times, measured memory and
 paths are ignored.
 
-    python -m tests.pipeline.stage_digests    rewrites tests/data/stage_digests.json; fails if an output
-                                              changed and its version was not raised
+    STAGE_DIGESTS_WRITE=1 python -m pytest -p no:xdist -k without_its_version
+        writes tests/data/stage_digests.json; fails if an output changed and its version was not raised
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import math
 import os
 import re
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,17 +35,10 @@ from stages.catalog import STAGES
 ENGINES = map(engines.get, (*engines.MODULES, engines.SUPERVISED))
 PROGRAMS = {program.name: program.version for engine in ENGINES for program in engine.programs}
 GOLDEN = Path(__file__).parents[1] / "data" / "stage_digests.json"
-COMMAND = "python -m tests.pipeline.stage_digests"
-REMEDY = f"raise it in stages/catalog.py and run {COMMAND}"
 WRITE = "STAGE_DIGESTS_WRITE"
-"""Variable that lets `check` write what it would compare."""
-CHECKS = (
-    "tests/e2e/test_chain.py", "tests/stages/grpo/test_stage.py",
-    "tests/stages/engines/mindformers/test_stage.py", "tests/stages/engines/mindrlhf/test_stage.py",
-    "tests/stages/engines/mindrlhf_one_stage/test_stage.py",
-    "tests/stages/engines/mindspeed_rl/test_stage.py",
-)  # fmt: skip
-"""Tests that create such outputs."""
+"""Variable that lets tests write what they would compare."""
+COMMAND = f"{WRITE}=1 python -m pytest -p no:xdist -k without_its_version"
+REMEDY = f"raise it in stages/catalog.py and run {COMMAND}"
 WEIGHTS = ("model.initializer_range=0.02", "model.rope_theta=10000")
 """Overrides of the model in GOLDEN, independent of the defaults."""
 LEARNING_RATE = 2.0e-04
@@ -123,11 +114,17 @@ def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
     stage = name.partition("/")[0]
     version = PROGRAMS[stage] if stage in PROGRAMS else STAGES[stage].version
     entry = {"version": version, "digest": digest(parts)}
-    now, known = {name: entry if exact else {**entry, "values": values}}, json.loads(GOLDEN.read_text())
+    compare({name: entry if exact else {**entry, "values": values}})
+
+
+def compare(now: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that entries equal those in GOLDEN, or write those with a new version there."""
+    known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     result = list(problems(now, known))
     if os.environ.get(WRITE):
         result = [problem for problem in result if "has no digest" not in problem]
-        write({**known, **(now if not result else {})})
+        entries = {**known, **(now if not result else {})}
+        GOLDEN.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
     assert result == []
 
 
@@ -137,11 +134,8 @@ def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str
     values: list[float] = []
     for file in sorted(output.rglob("*")):
         name = file.relative_to(output).as_posix()
-        if not file.is_file() or file.name == MANIFEST or name.startswith("tensorboard/"):  # hosts and times
-            continue
-        if name.startswith(
-            "completions/"
-        ):  # numbers of each step, which tests/stages/grpo/test_records.py checks
+        # hosts and times, and numbers of each step, which tests/stages/grpo/test_records.py checks
+        if not file.is_file() or file.name == MANIFEST or name.startswith(("tensorboard/", "completions/")):
             continue
         if file.suffix in (".json", ".jsonl", ".yaml"):
             text = file.read_text()
@@ -237,25 +231,3 @@ def close(current: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Return True if two entries have the same numbers up to the order of summation."""
     pairs = zip(current.get("values", ()), before.get("values", ()), strict=True)
     return all(math.isclose(item, second, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for item, second in pairs)
-
-
-def write(entries: Mapping[str, Any]) -> None:
-    """Write the golden file."""
-    GOLDEN.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
-
-
-def main() -> int:
-    """Rewrite the golden file; return 1 if that would hide a change."""
-    now = {**of_stages(), **of_engines()}
-    known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
-    refused = [problem for problem in problems(now, known) if "has no digest" not in problem]
-    if refused:
-        print("\n".join(refused), file=sys.stderr)
-        return 1
-    write({**known, **now})
-    command = [sys.executable, "-m", "pytest", "-k", "without_its_version", *CHECKS]
-    return subprocess.run(command, env={**os.environ, WRITE: "1"}).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())

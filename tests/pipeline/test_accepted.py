@@ -29,6 +29,7 @@ from stages.base.context import Context
 from stages.base.errors import StageError
 from stages.base.files import file_digest
 from stages.base.reader import read
+from stages.catalog import STAGES
 from stages.engines.mindformers import rules as mindformers
 from stages.engines.mindrlhf import rules as mindrlhf
 from stages.engines.mindrlhf_one_stage import variant as one_stage
@@ -52,7 +53,7 @@ TINY = (
     "train.prompts_per_step=4", "train.steps=4", "train.warmup_steps=2", "train.validation_prompts=8",
     "evaluate.sample_prompts=4",
 )  # fmt: skip
-BEFORE_TRAINING = ("fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split")
+BEFORE_TRAINING = [*STAGES][:6]
 OUTSIDE = {
     "mindrlhf": ("engine=mindrlhf",),
     "mindformers": ("engine=mindrlhf", "engine.sft=mindformers", "mindformers.batch_size=8"),

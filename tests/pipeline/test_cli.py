@@ -1,7 +1,6 @@
 import importlib.metadata
 import json
-import re
-import signal
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from pipeline.cli import COMMANDS, main
+from pipeline.run.build import diagnosis
 from pipeline.store import history
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.records import check_pair, read_columns
@@ -125,26 +125,16 @@ def test_strategy_removes_files_of_another_layout(tmp_path):
     }  # fmt: skip
 
 
-INTERRUPTED = """
-import sys, time, stages.weights.convert
-from pipeline.cli import main
-def slow(source, out, *more, **options):
-    (out / "model.safetensors").write_bytes(b"x" * 100000)
-    print("started", flush=True); time.sleep(60)
-stages.weights.convert.convert, stages.weights.convert.read_shape = slow, lambda _: None
-sys.exit(main(["weights", "convert", *sys.argv[1:]]))
-"""
+def test_an_interrupted_tool_removes_its_partial_output(tmp_path, monkeypatch):
+    def interrupted(source, out, *more, **options):
+        (out / "model.safetensors").write_bytes(b"x")
+        assert out == tmp_path / "deep" / ".out.part"
+        raise KeyboardInterrupt
 
-
-def test_an_interrupted_tool_removes_its_partial_output(tmp_path):
-    line = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(tmp_path / "deep" / "out")]
-    tool = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert tool.stdout is not None and tool.stderr is not None
-    assert tool.stdout.readline() == "started\n"
-    assert (tmp_path / "deep" / ".out.part").is_dir()
-    tool.terminate()
-    assert tool.wait(timeout=30) == 128 + signal.SIGTERM
-    assert "Traceback" not in tool.stderr.read()
+    monkeypatch.setattr("stages.weights.convert.convert", interrupted)
+    tiny_hugging_face(tmp_path / "hf")
+    with pytest.raises(KeyboardInterrupt):
+        main(["weights", "convert", str(tmp_path / "hf"), str(tmp_path / "deep" / "out")])
     assert list((tmp_path / "deep").iterdir()) == []
 
 
@@ -225,9 +215,57 @@ def test_report_compares_runs(tmp_path, capsys):
     page = Path(capsys.readouterr().out.strip())
     assert page.is_relative_to(tmp_path / "comparisons")
     text = page.read_text()
-    assert "3 runs" in text and "second · run1" in text and "grpoflow run seed=7" in text
-    assert re.findall(r'<td class="mono wrap">(\d)</td>', text) == ["0", "1", "7"]
+    assert "second · run1" in text and "grpoflow run seed=7" in text
     assert "beta" not in text, "a value that does not differ"
     assert main(["report", "--compare", "last", f"store={tmp_path}"]) == 2
     assert "compares 2 to 6 different runs" in capsys.readouterr().err
     assert main(["report", "--compare", *(f"run{i}" for i in range(7)), f"store={tmp_path}"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "completion"),
+    [
+        ("model=ti", "model=tiny"),
+        ("train.be", "train.beta="),
+        ("train.loss_type=", "train.loss_type=dapo"),
+    ],
+)
+def test_completion_through_a_shell(typed, completion, tmp_path):
+    pytest.importorskip("argcomplete")
+    line, out = f"grpoflow plan {typed}", tmp_path / "completions"
+    shell = {
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_SHELL": "fish", "COMP_LINE": line,
+        "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE_STDOUT_FILENAME": str(out),
+    }  # fmt: skip
+    subprocess.run([sys.executable, "-m", "pipeline.cli"], env={**os.environ, **shell}, timeout=120)
+    assert completion in {word.partition("\t")[0].strip() for word in out.read_text().split("\n")}
+
+
+def test_the_shell_code_is_printed():
+    pytest.importorskip("argcomplete")
+    assert [main(["completion", shell]) for shell in ("bash", "zsh", "fish")] == [0, 0, 0]
+
+
+FAILED = Path(__file__).parents[1] / "data" / "logs" / "failed"
+
+
+def test_a_known_failure(capsys):
+    assert main(["diagnose", str(FAILED / "default_ciphers")]) == 0
+    text = capsys.readouterr().out
+    assert "urllib3 2 has no DEFAULT_CIPHERS" in text and "pip install 'urllib3<2'" in text
+    assert main(["diagnose", str(FAILED / "npu_hccl_timeout"), "--json"]) == 0
+    diagnosis_json = json.loads(capsys.readouterr().out)
+    assert diagnosis_json["waited_for"] == [2] and diagnosis_json["culprit"].endswith("worker_2.log")
+    assert {finding["kind"] for finding in diagnosis_json["findings"]} == {"follows"}
+
+
+def test_exit_codes_of_unknown_failures_and_missing_logs(tmp_path, capsys):
+    (tmp_path / "worker_0.log").write_text("step 1\n")
+    assert main(["diagnose", str(tmp_path)]) == 1
+    assert main(["diagnose", str(tmp_path / "absent")]) == 2
+    assert "holds no *.log" in capsys.readouterr().err
+
+
+def test_an_error_of_the_stage_is_not_repeated(tmp_path):
+    (tmp_path / "stage.log").write_text("error: model.path=x: must be a directory\n")
+    assert diagnosis(tmp_path) == []

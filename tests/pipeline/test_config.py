@@ -66,18 +66,23 @@ def test_a_wrong_value_is_reported_with_its_key(override, key):
     assert problem_of([override]).path == key
 
 
-@pytest.mark.parametrize("layout", ["dp0_mp1_pp1", "dp1_mp0_pp1", "dp1_mp1_pp0", "dp1_mp1_pp1_cp0"])
-def test_a_layout_without_cards_is_refused(layout):
-    for overrides in ([f"layout={layout}"], ["engine=mindrlhf", f"layout={layout}"]):
-        with pytest.raises(ConfigError) as refused:
-            load(overrides)
-        paths = {problem.path for problem in refused.value.problems}
-        assert "cards" in paths and all(path.startswith("layout.") for path in paths - {"cards"})
+CARDS = "dp1_mp1_pp1_cp1"
 
 
-def test_a_huge_degree_is_refused_at_once():
-    with pytest.raises(ConfigError, match=r"layout\.train\.model_parallel"):
-        load(["layout=dp1_mp999999999999_pp1"])
+@pytest.mark.parametrize(
+    ("overrides", "paths"),
+    [
+        (["seed=x", "train.steps=0", "model.hidden_size=none"], {"seed", "train.steps", "model.hidden_size"}),
+        *((["layout=" + CARDS.replace(f"{degree}1", f"{degree}0"), *engine], {"cards"})
+          for degree in ("dp", "mp", "pp", "cp") for engine in ([], ["engine=mindrlhf"])),
+        (["layout=dp1_mp999999999999_pp1"], {"layout.train.model_parallel", "train.prompts_per_step"}),
+    ],
+)  # fmt: skip
+def test_all_problems_are_reported_at_once(overrides, paths):
+    with pytest.raises(ConfigError) as refused:
+        load(overrides)
+    found = {problem.path for problem in refused.value.problems}
+    assert paths <= found and all(path.startswith("layout.") for path in found - paths)
 
 
 def test_checkouts_have_absolute_paths(tmp_path, monkeypatch):
@@ -88,13 +93,6 @@ def test_checkouts_have_absolute_paths(tmp_path, monkeypatch):
     assert config.mindformers.home == f"{tmp_path}/mindformers"
     config = load(["engine=mindrlhf", "engine.mindformers_home=./mindformers"])
     assert config.engine.mindformers_home == f"{tmp_path}/mindformers"
-
-
-def test_all_problems_are_reported_at_once():
-    with pytest.raises(ConfigError) as refused:
-        load(["seed=x", "train.steps=0", "model.hidden_size=none"])
-    paths = {problem.path for problem in refused.value.problems}
-    assert paths == {"seed", "train.steps", "model.hidden_size"}
 
 
 def test_a_layout_replaces_the_layout_of_an_experiment(tmp_path):

@@ -12,6 +12,7 @@ from pipeline.plan.graph import plan
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
 from stages.base.files import file_digest
+from stages.catalog import STAGES
 
 SKIPPED = {
     "local": set(),
@@ -20,13 +21,7 @@ SKIPPED = {
     "ckpt": {"sft"},
 }
 STARTS_FROM = {"local": "sft", "hf_safetensors": None, "ms_safetensors": "convert", "ckpt": "split"}
-CHAIN = {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"}
-CHAIN |= {"evaluate", "export", "report"}
 MINDRLHF = ["engine=mindrlhf", "layout=dp1_mp2_pp2"]
-
-
-def notes(*overrides):
-    return engines.notes(load(overrides))
 
 
 @pytest.mark.parametrize("form", list(SKIPPED))
@@ -36,7 +31,7 @@ def test_plan_shows_the_table(form, tmp_path, capsys):
     assert cli.main(["plan", "--json", f"store={tmp_path}", *overrides]) == 10
     shown = json.loads(capsys.readouterr().out)
     states = {stage["stage"]: stage["state"] for stage in shown["stages"]}
-    assert states.keys() == CHAIN
+    assert states.keys() == STAGES.keys()
     assert {name for name, state in states.items() if state == "SKIPPED"} == SKIPPED[form]
     assert all(stage["reason"] for stage in shown["stages"] if stage["state"] == "SKIPPED")
     assert shown["engine"] == ("local" if form == "local" else "mindrlhf")
@@ -48,29 +43,27 @@ def test_plan_shows_the_table(form, tmp_path, capsys):
         assert config.convert.format == config.split.format == ("ckpt" if form == "ckpt" else "safetensors")
 
 
-def test_keys_that_the_embedded_trainer_does_not_read_are_noted():
-    unread = "layout.train.recompute=true"
-    assert any("layout.train.recompute" in note for note in notes(unread)) and not notes()
-    by_mindformers = notes(unread, "engine.sft=mindformers", "layout=dp1_mp1_pp1")
-    assert not any("engine=local does not read" in note for note in by_mindformers)
+UNREAD = "layout.train.recompute=true"
+OVERLAP = "train.validate_every=2 sft.check_prompts=200"
+RATE = "engine=verl train.warmup_steps=2"
 
 
-def test_validation_prompts_that_sft_trains_on_are_noted():
-    overlapping = ["train.validate_every=2", "sft.check_prompts=200"]
-    assert any("sft trains on 56 of these prompts" in note for note in notes(*overlapping))
-    for more in ("sft.enabled=false", "sft.check_prompts=256", "train.validate_every=0"):
-        assert not any("of these prompts" in note for note in notes(*overlapping, more))
-
-
-def test_without_a_checkout_the_newest_contract_is_assumed():
-    assert load(["engine=mindrlhf"]).engine.contract == "e8a8fc1"
-    assert any("contract e8a8fc1 is assumed; run refuses" in note for note in notes("engine=mindrlhf"))
-
-
-@pytest.mark.parametrize(("iterations", "noted"), [(1, False), (2, True)])
-def test_verl_changes_the_rate_once_per_step(iterations, noted):
-    result = notes("engine=verl", "train.warmup_steps=2", f"train.num_iterations={iterations}")
-    assert any("once per step" in note for note in result) == noted
+@pytest.mark.parametrize(
+    ("overrides", "note", "is_given"),
+    [
+        ("", "", False),
+        (UNREAD, "layout.train.recompute", True),
+        (f"{UNREAD} engine.sft=mindformers layout=dp1_mp1_pp1", "engine=local does not read", False),
+        (OVERLAP, "sft trains on 56 of these prompts", True),
+        *((f"{OVERLAP} {more}", "of these prompts", False)
+          for more in ("sft.enabled=false", "sft.check_prompts=256", "train.validate_every=0")),
+        ("engine=mindrlhf", "contract e8a8fc1 is assumed; run refuses", True),
+        (f"{RATE} train.num_iterations=1", "once per step", False),
+        (f"{RATE} train.num_iterations=2", "once per step", True),
+    ],
+)  # fmt: skip
+def test_notes_of_a_plan(overrides, note, is_given):
+    assert any(note in text for text in engines.notes(load(overrides.split()))) is is_given
 
 
 @pytest.mark.parametrize(("layers", "stages", "offset"), [(28, 8, 4), (48, 32, 16), (28, 4, 0)])

@@ -62,42 +62,23 @@ def test_corrections_change_only_wrong_artifacts(line, monkeypatch):
     assert changed == ({*CORRECTED[line], *downstream} if CORRECTED[line] else set())
 
 
-@pytest.fixture
-def digests(tmp_path, monkeypatch):
-    """Directory of cached digests, empty at first; files count as unchanged for long."""
+def test_digests_are_cached_until_the_file_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(pipeline.fingerprint, "SETTLED_NS", -1)
-    return tmp_path / "cache" / "grpoflow" / "digest"
-
-
-def test_digests_are_cached_until_the_file_changes(tmp_path, digests, monkeypatch):
-    file = tmp_path / "data"
+    file, cache = tmp_path / "data", tmp_path / "cache" / "grpoflow" / "digest"
+    one, two = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
     file.write_bytes(b"one")
-    cached_digest(file)
-    assert len(list(digests.iterdir())) == 1
+    assert cached_digest(file) == one and not cache.exists()  # it may change again at once
+    monkeypatch.setattr(pipeline.fingerprint, "SETTLED_NS", -1)
+    assert cached_digest(file) == one
     with monkeypatch.context() as unreadable:
         unreadable.setattr(pipeline.fingerprint, "file_digest", None)
-        assert cached_digest(file) == hashlib.sha256(b"one").hexdigest()
+        assert cached_digest(file) == one
+    (cached,) = cache.iterdir()
+    for damaged in ("{broken", "[]", "null"):
+        cached.write_text(damaged)
+        assert cached_digest(file) == one
     stat = file.stat()
     with file.open("r+b") as stream:  # in place: the inode stays, and so does the size
         stream.write(b"two")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert cached_digest(file) == hashlib.sha256(b"two").hexdigest()
-
-
-def test_recently_changed_files_are_not_cached(tmp_path, digests, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "data").write_bytes(b"one")
-    cached_digest(tmp_path / "data")
-    assert not digests.exists()
-
-
-def test_a_damaged_cache_is_ignored(tmp_path, digests):
-    file = tmp_path / "data"
-    file.write_bytes(b"one")
-    for content in ("{broken", "[]", "null"):
-        cached_digest(file)
-        (cached,) = digests.iterdir()
-        cached.write_text(content)
-        assert cached_digest(file) == hashlib.sha256(b"one").hexdigest()
+    assert cached_digest(file) == two

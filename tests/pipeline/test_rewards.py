@@ -10,7 +10,6 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.plan.checks import reward_warnings
 from pipeline.plan.graph import plan
-from pipeline.run import reward_trial
 from pipeline.run.reward_trial import try_rewards
 from pipeline.run.run import prepare_plan
 from pipeline.store.store import Store
@@ -92,18 +91,21 @@ def test_broken_reward_is_refused_before_the_run(directory, source, output):
     assert not list(directory.glob("store/[!.]*"))
 
 
-def test_working_reward_is_tried_once(directory, monkeypatch, capsys):
-    source = "def f(c, s):\n    return [1.0 / len(c[0])]"
+def test_working_reward_is_tried_once(directory, capsys):
+    log = directory / "trials"
+    source = f"open({str(log)!r}, 'a').write('.')\ndef f(c, s):\n    return [1.0 / len(c[0])]"
     tried(directory, source)
     assert "fails for a completion without any text: ZeroDivisionError" in capsys.readouterr().err
-    runs: list[object] = []
-    monkeypatch.setattr(reward_trial, "_score_samples", lambda *arguments: runs.append(arguments) or [])
-    for number, (text, *overrides) in enumerate([[source], [source + " + 0.0"], [source, "seed=1"]]):
+    for text, *overrides in ([source + "  # changed"], [source, "seed=1"]):
+        before = log.read_text()
+        tried(directory, source)
+        assert log.read_text() == before
         tried(directory, text, *overrides)
-        assert len(runs) == number
+        assert log.read_text() > before
+    before = log.read_text()
     tried(directory, source, "dataset=gsm8k")  # not fetched yet
     try_rewards(*prepare_plan([f"store={directory / 'store'}"]))  # no function of the user
-    assert len(runs) == 2
+    assert log.read_text() == before
 
 
 def test_allowed_reward_failures(directory):

@@ -3,12 +3,10 @@
 import json
 
 from stages.catalog import STAGES
-from tests.pipeline.stage_digests import GOLDEN, PROGRAMS, of_engines, of_stages, problems
+from tests.pipeline.stage_digests import GOLDEN, PROGRAMS, compare, of_engines, of_stages
 
 
 def test_no_output_changed_without_its_version():
-    now = {**of_stages(), **of_engines()}
+    compare({**of_stages(), **of_engines()})
     known = json.loads(GOLDEN.read_text())
-    assert now.keys() <= known.keys()
     assert {name.partition("/")[0] for name in known} == {*STAGES, *PROGRAMS}
-    assert list(problems(now, known)) == []

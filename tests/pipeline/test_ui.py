@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import re
-import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin
@@ -49,6 +49,21 @@ class Ui:
         return {"Authorization": f"Bearer {token or self.token}"}
 
 
+@contextlib.contextmanager
+def served(store: Path) -> Iterator[Ui]:
+    """Serve a store until a signal."""
+    line = [sys.executable, "-m", "pipeline.cli", "ui", "--port", "0", f"store={store}"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    printed = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", process.stdout.readline())
+    assert printed is not None
+    try:
+        yield Ui(store, process, int(printed[1]), printed[2])
+    finally:
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+
+
 @pytest.fixture(scope="module")
 def ui(tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
@@ -60,14 +75,8 @@ def ui(tmp_path_factory):
     (store / SWEEP / "table.csv").write_text("a,b\n")
     (store / LOGS).mkdir(parents=True)
     (store / LOGS / "stage.log").write_text("start\n" + "x" * (5 << 20) + "<script>end")
-    line = [sys.executable, "-m", "pipeline.cli", "ui", "--port", "0", f"store={store}"]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    printed = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", process.stdout.readline())
-    assert printed is not None
-    yield Ui(store, process, int(printed[1]), printed[2])
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    with served(store) as server:
+        yield server
 
 
 def test_a_live_page_links_the_end_of_each_log_as_plain_text(ui):

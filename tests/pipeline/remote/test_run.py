@@ -12,6 +12,7 @@ from pipeline.cli import main
 from pipeline.errors import RemoteError
 from pipeline.run.run import prepare_plan
 from pipeline.store.remote.remote import Remote
+from stages.catalog import STAGES
 from stages.report import artifacts
 from tests.pipeline.artifacts import replace_stages, required
 
@@ -21,9 +22,8 @@ RESULT = {"prompts": 1024, "accuracy_sft": 0.5, "accuracy_grpo": 0.9, "gain": 0.
 FILES = {
     "weights.bin": WEIGHTS, "metrics.jsonl": b'{"step": 1}\n', "result.json": json.dumps(RESULT).encode(),
 }  # fmt: skip
-PREPARED = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split"]
-TRAINED = ["sft", "grpo", "evaluate", "export", "report"]
-ALL = [*PREPARED, *TRAINED]
+ALL = [*STAGES]
+PREPARED, TRAINED = ALL[:6], ALL[6:]
 
 
 @pytest.fixture
