@@ -33,7 +33,7 @@ def test_a_run_that_hangs_is_ended_and_the_next_resumes(store):
     check_resumed(store, 2)
 
 
-@pytest.mark.long  # rank directories in the default suite: test_mindrlhf_deepseek.py
+@pytest.mark.long
 def test_four_workers_with_rank_directories_are_killed_and_resume(store):
     four = ["engine.load_ckpt_format=ckpt", "engine.use_vllm=0", "layout=dp1_mp2_pp2"]
     first = begin(store, *four)

@@ -20,8 +20,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.upstream.sources import UPSTREAM, interpreter
 
-MIRRORS = "GRPOFLOW_UPSTREAM_MIRRORS"
-"""Environment variable: directories, separated as in PATH, that hold archives or repositories."""
 NO_PROMPT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
 TIMEOUT_S = 1800.0
 STAMP = "grpoflow-requirements"
@@ -60,12 +58,13 @@ SOURCES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return exit code 0 if everything requested is there, else 1."""
     parser = argparse.ArgumentParser(prog="make upstream", description=__doc__)
-    parser.add_argument("--mirror", action="append", default=[], type=Path, help="same as in $" + MIRRORS)
+    parser.add_argument(
+        "--mirror", action="append", default=[], type=Path, help="directory with archives or repositories"
+    )
     parser.add_argument("--only", metavar="WORD", default="", help="only names that contain WORD")
     options = parser.parse_args(arguments)
-    mirrors = [Path(path) for path in os.environ.get(MIRRORS, "").split(os.pathsep) if path] + options.mirror
     UPSTREAM.mkdir(exist_ok=True)
-    results = [fill(name, mirrors) for name in SOURCES if options.only in name]
+    results = [fill(name, options.mirror) for name in SOURCES if options.only in name]
     results += [install(name) for name in ENVIRONMENTS if options.only in f"venv-{name}"]
     return 0 if all(results) else 1
 
@@ -91,7 +90,7 @@ def fill(name: str, mirrors: Iterable[Path]) -> bool:
         shutil.rmtree(part, ignore_errors=True)
         return _report(name, f"from {origin}")
     shutil.rmtree(part, ignore_errors=True)
-    remedy = f"link a checkout to {target}, or set {MIRRORS} to a directory with {files[0]} or {repository}"
+    remedy = f"link a checkout to {target}, or give make MIRROR=DIR with {files[0]} or {repository}"
     return _report(name, "; ".join([*reasons, remedy]), False)
 
 

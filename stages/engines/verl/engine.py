@@ -44,17 +44,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         ),
         replace(
             catalog.GRPO,
-            sections=(
-                "model",
-                "layout",
-                "dataset",
-                "tokenize",
-                "rollout",
-                "reward",
-                "train",
-                "engine",
-                "seed",
-            ),
+            sections=("dataset", "tokenize", *catalog.GRPO.sections),
             inputs={"tokenize": "tokenize", "fetch": "fetch"},
             workers=Job.from_run(run).cards,
             # per checkpoint: float32 weights with both moments; one more while it is written

@@ -4,39 +4,31 @@ Each source is a file of verl 0.9.1. Rules of all engines are in pipeline/config
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from stages.base.layout import ROLES
-from stages.base.rules import Broken, Rules, at_most, be, divide, multiple_of
+from stages.base.rules import Broken, Rules, divide
 from stages.engines import layout_rules
 from stages.engines import upstream as engine_upstream
 from stages.engines.layout_rules import Laid
-from stages.engines.tables import plain
+from stages.engines.tables import add_rules, plain
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
 from stages.engines.verl.upstream import fields
 
 RULES = Rules[Job]("verl")
-_TRAINER, _LOSS = "trainer/ppo/v1/trainer_base.py", "workers/utils/losses.py"
-_AGENT, _FSDP = "trainer/ppo/v1/agent_loop_tq.py", "workers/engine/fsdp/transformer_impl.py"
 plain(
     RULES,
     "verl",
     {
-        _LOSS: "use_bias_correction_kl mask_truncated_completions",
-        _TRAINER: "resample_rounds validate_every max_kl resume_from",
+        "workers/utils/losses.py": "use_bias_correction_kl mask_truncated_completions",
+        "trainer/ppo/v1/trainer_base.py": "resample_rounds validate_every max_kl resume_from",
         "ours: stages/engines/verl/train.py": "loggers",
     },
 )
-for _path, _required, _why, _source in (
-    ("train.ref_model_sync_steps", 0, "verl's reference never changes", _TRAINER),
-    ("rollout.min_tokens", 0, "verl does not pass it to the rollout", _AGENT),
-    ("rollout.min_p", None, "verl does not pass it to the rollout", _AGENT),
-    ("rollout.repetition_penalty", 1.0, "verl always uses 1", _AGENT),
-    ("tokenize.compat", "none", "verl renders the chat template itself", "experimental/agent_loop"),
-):
-    RULES.must(_path, be(_required, _why), _source)
+add_rules(RULES, Path(__file__).with_suffix(".yaml"))
 
 
-@RULES.row("train.schedule", _FSDP)
+@RULES.row("train.schedule", "workers/engine/fsdp/transformer_impl.py")
 def _schedule(job: Job) -> Broken:
     """Require a constant or cosine schedule with engine.strategy=fsdp2."""
     if job.engine.strategy == "megatron" or job.train.schedule != "linear":
@@ -44,58 +36,6 @@ def _schedule(job: Job) -> Broken:
     return "must be constant or cosine with engine.strategy=fsdp2", "use cosine"
 
 
-RULES.must(
-    "train.warmup_steps",
-    multiple_of("train.num_iterations", why="verl changes the learning rate once per step"),
-    "workers/engine_workers.py, train_mini_batch",
-)
-RULES.must(
-    "layout.train.{}",
-    be(1, "FSDP shards over all cards", "raise data_parallel instead"),
-    _FSDP,
-    name="fsdp",
-    each=("model_parallel", "pipeline_stage"),
-    when=lambda job, key: job.engine.strategy == "fsdp2",
-)
-RULES.must(
-    "layout.train.context_parallel",
-    be(1, "the plugin for CPUs pads sequences, which Ulysses does not allow", "raise data_parallel instead"),
-    "workers/config/actor.py",
-    when=lambda job: job.on_cpu,
-)
-RULES.must(
-    "layout.generate.{}",
-    be(1, "completions are generated with tensor and data parallelism only"),
-    "workers/rollout/replica.py",
-    name="generation_is_not_cut",
-    each=("pipeline_stage", "context_parallel"),
-)
-RULES.must(
-    "layout.{}.expert_parallel",
-    be(1, "grpoflow does not render it for verl"),
-    "ours: stages/engines/verl/recipe.py",
-    name="whole_experts",
-    each=ROLES,
-)
-RULES.must(
-    "train.lora_rank",
-    be(0, "grpoflow renders LoRA for engine.strategy=fsdp2 only"),
-    "ours: stages/engines/verl/recipe.py",
-    when=lambda job: job.engine.strategy == "megatron",
-)
-RULES.must(
-    "train.lora_rank",
-    at_most(512, why="vLLM loads adapters up to this rank"),
-    "workers/rollout/vllm_rollout/utils.py",
-    name="vllm_lora_rank",
-    when=lambda job: job.engine.rollout == "vllm" and not job.on_cpu,
-)
-RULES.must(
-    "engine.strategy",
-    be("fsdp2", "Megatron needs NPUs or GPUs"),
-    "workers/engine/megatron",
-    when=lambda job: job.on_cpu,
-)
 RULES.must(
     "layout.generate.model_parallel",
     divide("engine.cards_per_node", why="a server of the rollout stays on one machine"),
@@ -124,14 +64,6 @@ def _divisible_batches(job: Job, part: str) -> Broken:
     return f"gives {count} completions per {part}, which {job.cards} cards cannot share", "use a multiple"
 
 
-RULES.must(
-    "engine.mini_batch_size",
-    divide(
-        "train.prompts_per_step", why="the last update would have fewer completions", remedy="leave it null"
-    ),
-    "utils/tensordict_utils.py, make_iterator",
-    value=lambda job: job.mini_batch_size,
-)
 RULES.include(
     layout_rules.RULES,
     lambda job: Laid(job.model, {role: job.layout.role(role) for role in ROLES}),

@@ -1,4 +1,4 @@
-"""A stand-in for mindformers' run_mindformer.py; see README.md. Needs mindspore, pyyaml and safetensors."""
+"""A stand-in for mindformers' run_mindformer.py; see README.md. Needs pyyaml and safetensors."""
 
 import argparse
 import json
@@ -16,26 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "mindrlhf_standin"))
 
 from standin import STEP, await_all, log, misbehave, shares
 
-RATES = {
-    "ConstantWarmUpLR": {"learning_rate", "warmup_steps", "total_steps"},
-    "CosineWithWarmUpLR": {"learning_rate", "warmup_steps", "total_steps", "lr_end"},
-    "PolynomialWithWarmUpLR": {"learning_rate", "warmup_steps", "total_steps", "lr_end"},
-}
-
 
 def boolean(text):
     return {"true": True, "false": False}[text.lower()]
-
-
-def check(config):
-    """Check the values of sections as the constructors behind them do."""
-    for section in ("trainer", "train_dataset_task", "runner_wrapper", "optimizer", "lr_schedule", "metric"):
-        config[section]["type"]
-    rate = dict(config["lr_schedule"])
-    assert rate.keys() - {"type"} <= RATES[rate["type"]], rate
-    assert rate["type"] != "PolynomialWithWarmUpLR" or rate["learning_rate"] > rate["lr_end"], rate
-    assert config["train_dataset_task"]["dataset_config"] == config["train_dataset"]
-    assert config["runner_config"]["sink_mode"] or not config["use_parallel"]
 
 
 class Run:
@@ -71,19 +54,11 @@ class Run:
         await_all(self.barrier, f"{met}-*", self.cards)
 
     def count(self):
-        """Rows of the dataset; the first must fit the model."""
+        """Rows of the dataset."""
         file = Path(self.config["train_dataset"]["data_loader"]["dataset_dir"])
         assert file.is_file() and file.name.endswith("mindrecord"), file
         columns = self.config["train_dataset"]["input_columns"]
         assert columns == ["input_ids", "labels"], columns
-        if self.rank == 0:  # one worker's look costs seconds enough
-            from mindspore.mindrecord import FileReader
-
-            reader = FileReader(str(file))
-            row = next(reader.get_next())
-            length = self.config["model"]["model_config"]["seq_length"] + 1
-            assert [len(row[name]) for name in columns] == [length, length], {n: len(row[n]) for n in columns}
-            reader.close()
         database = sqlite3.connect(f"file:{file}.db?mode=ro", uri=True)
         return database.execute("SELECT COUNT(*) FROM INDEXES").fetchone()[0]
 
@@ -172,7 +147,6 @@ def main():
     if os.environ.get("MS_ROLE") == "MS_SCHED":
         return
     config = yaml.safe_load(Path(arguments.config).read_text(encoding="utf-8"))
-    check(config)
     passed = vars(arguments)
     config["train_dataset"]["data_loader"]["dataset_dir"] = passed.pop("train_dataset_dir")
     config |= {name: value for name, value in passed.items() if value is not None and name != "config"}

@@ -212,7 +212,7 @@ class Run:
                 log(f" loss: {loss} | lr: [{rate}] | is overflow: False | loss scale: 4096.0")
         log("step processed tokens 1000.0, tokens/s/p 250.0")
         log(f"total processed tokens {1000.0 * (made + 1)}, total tokens/s/p 250.0")
-        time.sleep(float(os.environ.get("STANDIN_STEP_S", "0.05")))
+        time.sleep(0.05)
 
     def checkpoint(self, epoch, step):
         counters = {"epoch_num": np.array(epoch), "step_num": np.array(step)}

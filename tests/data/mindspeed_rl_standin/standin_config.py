@@ -1,4 +1,4 @@
-"""Sections of the training YAML: unknown keys end the run, and so do values that do not fit together."""
+"""Sections of the training YAML with upstream's defaults; unknown keys end the run."""
 
 import runpy
 from pathlib import Path
@@ -24,32 +24,16 @@ def verifiers(home):
     return runpy.run_path(str(home / "mindspeed_rl/models/rule_verifier.py"))["rule_verifier_function"]
 
 
-def section(name, values, known):
-    """Return a section's values, by default those of `known`."""
-    given = {key.replace("-", "_"): value for key, value in values.items()}
-    require(given.keys() <= known.keys(), f"{name} has no key {sorted(given.keys() - known.keys())}")
-    return SimpleNamespace(**{**known, **given})
-
-
 def sections(config, home):
-    """Return the roles, each with its network and resources, and the options of a composed YAML."""
+    """Return the policy's network, and the options of a composed YAML."""
     record = RECORDS / f"{'05a90d7' if is_newer(home) else '667a547'}.yaml"
     classes = yaml.safe_load(record.read_text(encoding="utf-8"))["classes"]
-    known = {"megatron_training", "actor_config", "ref_config", "reward_config", "rl_config"}
-    known |= {"generate_config", "model", "profiler_config", "msprobe_config"}
-    require(set(config) <= known, f"unknown sections {sorted(set(config) - known)}")
+    merged = {**config["megatron_training"], **config["actor_config"]}
+    values = {**config["model"][merged.pop("model")], **merged}
+    return _section(values, classes["MegatronConfig"]), _section(config["rl_config"], classes["RLConfig"])
 
-    def network(role):
-        merged = {**config["megatron_training"], **config[role]}
-        values = {**config["model"][merged.pop("model")], **merged}
-        return section(role, values, classes["MegatronConfig"])
 
-    actor, options = network("actor_config"), section("rl_config", config["rl_config"], classes["RLConfig"])
-    roles = {"actor": (actor, options.actor_resource)}
-    if not options.use_integrated_worker:
-        roles["reference"] = (network("ref_config"), options.reference_resource)
-        if options.reward_resource is not None:
-            roles["reward"] = (network("reward_config"), options.reward_resource)
-    section("generate_config", config["generate_config"], classes["GenerateConfig"])
-    require(actor.ai_framework == "mindspore", "there is no other back end here")
-    return roles, options
+def _section(values, known):
+    given = {key.replace("-", "_"): value for key, value in values.items()}
+    require(given.keys() <= known.keys(), f"unknown keys {sorted(given.keys() - known.keys())}")
+    return SimpleNamespace(**{**known, **given})

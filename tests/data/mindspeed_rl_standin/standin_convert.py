@@ -12,21 +12,12 @@ def main(newer):
     """newer: MindSpeed-LLM's of 05a90d7; else the one inside the earlier window."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--load-model-type", choices=["hf", "mg"], required=True)
-    parser.add_argument("--save-model-type", choices=["mg", "hf"], required=True)
-    parser.add_argument("--model-type", choices=["GPT"], required=True)
-    parser.add_argument("--model-type-hf", choices=["llama2"], default="llama2")
-    parser.add_argument("--use-mcore-models", action="store_true")
-    parser.add_argument("--add-qkv-bias", action="store_true")
-    parser.add_argument("--params-dtype", choices=["fp32"])
     for name in ("load-dir", "save-dir"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     for name in ("tensor", "pipeline"):
         parser.add_argument(f"--target-{name}-parallel-size", dest=name, type=int, default=1)
     parser.add_argument("--num-layer-list")
-    parser.add_argument("--tokenizer-model", type=Path)
-    arguments = parser.parse_args()
-    if not (arguments.use_mcore_models and arguments.add_qkv_bias):
-        parser.error("Qwen2.5 needs --use-mcore-models and --add-qkv-bias")
+    arguments, _ = parser.parse_known_args()  # the network's form is the real converters' business
     (forth if arguments.load_model_type == "hf" else back)(arguments, newer)
     if newer:  # as MindSpeed-LLM's update_save_checkpoint_chmod, through links, too
         for directory, _, names in os.walk(arguments.save_dir):
@@ -36,8 +27,6 @@ def main(newer):
 
 
 def forth(arguments, newer):
-    if not arguments.tokenizer_model.is_file():
-        raise FileNotFoundError(arguments.tokenizer_model)
     config = json.loads((arguments.load_dir / "config.json").read_text())
     parts = Parts(config["num_hidden_layers"], arguments.tensor, arguments.pipeline, arguments.num_layer_list)
     for part, held in parts.deal(read(*arguments.load_dir.glob("*.safetensors"))).items():

@@ -11,10 +11,7 @@ import numpy as np
 import ray
 import yaml
 from omegaconf import OmegaConf
-from ray.util.placement_group import placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from standin_config import is_newer, require, sections, verifiers
-from standin_data import check_rows
 from standin_weights import MODEL, OPTIMIZER, TRACKER, Parts, latest, read, write
 
 
@@ -34,8 +31,7 @@ def drive(config, home):
     variables = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
     environment["env_vars"] |= {**variables, "PYTHONPATH": str(home.parent)}
     ray.init(runtime_env=environment)
-    roles, options = sections(config, home)
-    ray.get(ray.remote(train).remote(roles, options, verifiers(home), is_newer(home)))
+    ray.get(ray.remote(train).remote(*sections(config, home), verifiers(home), is_newer(home)))
 
 
 def say(text, iteration=None, steps=None):
@@ -44,48 +40,23 @@ def say(text, iteration=None, steps=None):
     print(f"{stamp},000 - INFO - [{stamp}] {middle}{text}", file=sys.stderr, flush=True)
 
 
-def bundles(npus, cpus):
-    """One placement group for each node, the NPUs of a node together."""
-    each = min(int(os.environ.get("STANDIN_DEVICES", "8")), npus)
-    groups = []
-    for first in range(0, npus, each):
-        bundle = {"NPU": 1, "CPU": cpus}
-        groups.append(placement_group([bundle] * min(each, npus - first), strategy="STRICT_PACK"))
-        ray.get(groups[-1].ready())
-    return [(group, index) for group in groups for index in range(group.bundle_count)]
-
-
-def train(roles, options, verifiers, newer):
-    actor = roles["actor"][0]
+def train(actor, options, verifiers, newer):
     require(Path(actor.tokenizer_name_or_path, "tokenizer_config.json").is_file(), "there is no tokenizer")
-    check_rows(actor.data_path, actor.dataset_additional_keys)
-    workers = {}
-    for role, (network, needs) in roles.items():
-        bundle_list = bundles(needs["num_npus"], options.num_cpus_for_placement_group)
-        workers[role] = [
-            Worker.options(
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    placement_group=group, placement_group_bundle_index=index
-                ),
-                resources={"NPU": 1},
-                runtime_env={"env_vars": {"RANK": str(rank), "WORLD_SIZE": str(len(bundle_list))}},
-            ).remote(role, network, rank, len(bundle_list), options)
-            for rank, (group, index) in enumerate(bundle_list)
-        ]
-        say(f"{role} on {ray.get([worker.where.remote() for worker in workers[role]])}")
-    iteration = max(ray.get([worker.load.remote() for worker in workers["actor"]]))
-    for others in [group for role, group in workers.items() if role != "actor"]:
-        ray.get([worker.load.remote() for worker in others])
+    for key in ("input_ids", "attention_mask", *actor.dataset_additional_keys):
+        require(Path(f"{actor.data_path}_packed_{key}_document.idx").is_file(), f"no column {key}")
+    npus = options.actor_resource["num_npus"]
+    card = Worker.options(num_cpus=options.num_cpus_for_placement_group, resources={"NPU": 1})
+    workers = [card.remote(actor, rank, npus, options) for rank in range(npus)]
+    iteration = max(ray.get([worker.load.remote() for worker in workers]))
     say(f"sync start grpo training at iteration: {iteration}/{actor.train_iters} ...")
     while iteration < actor.train_iters:
-        divergence = ray.get([worker.step.remote(iteration + 1) for worker in workers["actor"]])
+        divergence = ray.get([worker.step.remote(iteration + 1) for worker in workers])
         iteration += 1
         say(figures(iteration, divergence, options, verifiers, newer), iteration, actor.train_iters)
         if iteration % actor.save_interval == 0 or (newer and iteration == actor.train_iters):
-            ray.get([worker.save.remote(iteration) for worker in workers["actor"]])
+            ray.get([worker.save.remote(iteration) for worker in workers])
             (Path(actor.save) / TRACKER).write_text(str(iteration))
     say("after grpo training is done")
-    say("training process successfully!")
 
 
 def figures(iteration, divergence, options, verifiers, newer):
@@ -112,58 +83,38 @@ def figures(iteration, divergence, options, verifiers, newer):
 class Worker:
     """The program of one NPU."""
 
-    def __init__(self, role, network, rank, world, options):
-        self.role, self.network, self.rank, self.options = role, network, rank, options
+    def __init__(self, network, rank, world, options):
+        self.network, self.rank, self.options = network, rank, options
         tensor, pipeline = network.tensor_model_parallel_size, network.pipeline_model_parallel_size
         parts = Parts(network.num_layers, tensor, pipeline, network.num_layer_list)
         stage, remainder = divmod(rank, world // pipeline)
         self.part = parts.name(remainder % tensor, stage)
         self.saves = remainder // tensor == 0
-        self.mode, _, at = os.environ.get("STANDIN", "").partition("@")
-        self.mode_iteration, _, self.mode_rank = at.partition(":")
-
-    def where(self):
-        (npu,) = ray.get_runtime_context().get_accelerator_ids()["NPU"]
-        return f"{ray.util.get_node_ip_address()}:{npu}"
 
     def load(self):
         network = self.network
         directory, iteration = latest(network.load)
         self.weights = read(directory / self.part / MODEL)
-        if self.role != "actor":
-            return 0
         if not network.finetune:
             require(not network.no_load_rng, "to go on needs the random state: no_load_rng=false")
             if not network.no_load_optim:
                 read(directory / self.part / OPTIMIZER)
-        self.reference = self.weights
-        if self.options.use_integrated_worker:
-            integrated = self.options.integrated_mode_config or {}
-            original = integrated.get("ref_model_load_path")
-            rule = "no ref_model_load_path: the reference would be the trained policy"
-            require(network.finetune or original, rule)
-            self.reference = read(latest(original or network.load)[0] / self.part / MODEL)
+        original = (self.options.integrated_mode_config or {}).get("ref_model_load_path")
+        rule = "no ref_model_load_path: the reference would be the trained policy"
+        require(network.finetune or original, rule)
+        self.reference = read(latest(original or network.load)[0] / self.part / MODEL)
         return 0 if network.finetune else iteration
 
     def step(self, iteration):
-        self.misbehave(iteration)
+        if os.environ.get("STANDIN") == f"die@{iteration}:{self.rank}":
+            raise RuntimeError(f"EL0004: out of memory, said worker {self.rank}")
         self.weights = {name: value + 1 for name, value in self.weights.items()}
-        time.sleep(float(os.environ.get("STANDIN_STEP_S", "0.05")))
+        time.sleep(0.05)
         return float(np.mean([np.mean(self.weights[n] - self.reference[n]) for n in self.weights]))
 
     def save(self, iteration):
-        if not self.saves:
-            return
-        folder = Path(self.network.save) / f"iter_{iteration:07d}" / self.part
-        write(folder / MODEL, self.weights)
-        if not self.network.no_save_optim:
-            moments = {f"adam_m.{name}": value for name, value in self.weights.items()}
-            write(folder / OPTIMIZER, moments)
-
-    def misbehave(self, iteration):
-        if str(iteration) != self.mode_iteration:
-            return
-        if self.mode == "hang":
-            time.sleep(600)
-        if self.mode == "die" and self.mode_rank == str(self.rank):
-            raise RuntimeError(f"EL0004: out of memory, said worker {self.rank}")
+        if self.saves:
+            folder = Path(self.network.save) / f"iter_{iteration:07d}" / self.part
+            write(folder / MODEL, self.weights)
+            if not self.network.no_save_optim:
+                write(folder / OPTIMIZER, {f"adam_m.{name}": value for name, value in self.weights.items()})

@@ -5,9 +5,7 @@ import functools
 from collections import defaultdict
 
 import pytest
-import yaml
 
-from stages.engines.outside import dump
 from stages.engines.template import Entry, entries
 from stages.engines.upstream import Field, Upstream, merged
 from tests.stages.engines.dependencies import dependencies
@@ -74,17 +72,6 @@ def test_groups_are_merged_and_everything_else_is_replaced():
         "g": 5,
     }
     assert values == {"a": {"b": 1, "c": {"d": [1]}}, "e": 2}
-
-
-def test_a_rendered_file_names_the_added_keys_in_a_comment():
-    text = dump({"a": {"b": 1}}, {"a": {"c": "x\ny"}, "d": True})
-    assert text.splitlines()[:3] == [
-        "# Keys that `upstream` of the configuration sets:",
-        '#   a.c="x\\ny"',
-        "#   d=true",
-    ]
-    assert yaml.safe_load(text) == {"a": {"b": 1, "c": "x\ny"}, "d": True}
-    assert dump({"a": 1}) == "a: 1\n"
 
 
 def different_value(default):

@@ -64,8 +64,3 @@ def test_its_classes_hold_what_was_rendered(version, recipe, read):
         assert values(made, expected) == expected
         for section in expected:
             assert dataclasses.is_dataclass(getattr(made, section)), section
-
-
-def test_an_unknown_key_ends_it(read):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'new_key'"):
-        read("rl_config: {new_key: 1}\n")

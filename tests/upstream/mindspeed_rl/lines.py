@@ -1,39 +1,26 @@
 """Single lines of upstream, run by themselves: `python lines.py HOME < REQUEST.json`; the last line answers.
 
-Runs in the engine's interpreter with what stands in for an NPU on PYTHONPATH, and needs nothing of grpoflow.
-Modules are imported without the packages around them, which want Megatron.
+Runs in the engine's interpreter with replacements for an NPU on PYTHONPATH, and needs nothing of grpoflow.
+Modules are imported without the packages around them, which need Megatron.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import traceback
-from collections.abc import Callable
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-PACKAGES = ("", ".datasets", ".utils", ".workers", ".workers.scheduler", ".config_cls")
-UNREACHED = (
-    "config_cls.megatron_config", "config_cls.rl_config", "config_cls.generate_config",
-    "config_cls.mindstudio_config", "workers.base_worker", "workers.scheduler.launcher",
-)  # fmt: skip
-"""What launcher_ms.py imports besides."""
-
 
 def import_isolated(home: Path) -> None:
-    """Import packages without their __init__, and UNREACHED as what is hidden besides."""
-    for name in (f"mindspeed_rl{end}" for end in PACKAGES):
+    """Import packages without their __init__."""
+    for name in (f"mindspeed_rl{end}" for end in ("", ".datasets", ".utils")):
         module = sys.modules[name] = ModuleType(name)
         module.__path__ = [str(home.joinpath(*name.split(".")))]
         module.__spec__ = ModuleSpec(name, None, is_package=True)
-    for name in (f"mindspeed_rl.{end}" for end in UNREACHED):
-        module = sys.modules[name] = ModuleType(name)
-        module.__getattr__ = import_module("sitecustomize")._attribute  # type: ignore[method-assign]
 
 
 def retained_rows(prefix: str, limit: int) -> list[dict[str, int]]:
@@ -61,24 +48,6 @@ def line(values: dict[str, float], iteration: int, steps: int) -> str:
     """Return the log line of an iteration."""
     loggers: Any = import_module("mindspeed_rl.utils.loggers")
     return str(loggers.Loggers("line").handle_msg(values, "INFO", iteration, steps))
-
-
-def meet(variables: dict[str, str]) -> int:
-    """The actor at which workers meet, with the variables that it has when Ray starts it."""
-    scheduler: Any = import_module("mindspeed_rl.workers.scheduler.scheduler_ms")
-    before = dict(os.environ)
-    os.environ.update({**variables, "WORLD_SIZE": "2"})
-    try:
-        return int(scheduler.WorkerGroupSchedulerMS.__ray_metadata__.modified_class().port_)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def free_port() -> int:
-    """Return a free port of the machine on which the launcher runs."""
-    launcher: Any = import_module("mindspeed_rl.workers.scheduler.launcher_ms")
-    return int(launcher.RayActorGroupMs._get_free_port())
 
 
 def rates(file: str, config: dict[str, Any]) -> list[float]:
@@ -116,14 +85,6 @@ def print_nothing(*args: Any, **options: Any) -> None:
     """Stand in for Megatron's log and for its print_rank_0."""
 
 
-def report(function: Callable[[], Any]) -> Any:
-    """Return its result or its failure."""
-    try:
-        return function()
-    except Exception:
-        return traceback.format_exc()
-
-
 def main(home: Path, request: dict[str, Any]) -> dict[str, Any]:
     """Answers by the request's names."""
     import_isolated(home)
@@ -131,8 +92,6 @@ def main(home: Path, request: dict[str, Any]) -> dict[str, Any]:
         "kept": retained_rows(**request["kept"]),
         "prompts": {name: encode(home, name=name, **request["encode"]) for name in request["templates"]},
         "line": line(**request["line"]),
-        "meets": [report(lambda variables=variables: meet(variables)) for variables in request["meet"]],
-        "port": report(free_port),
         "rates": {name: rates(request["scheduler"], config) for name, config in request["rates"].items()},
     }
 

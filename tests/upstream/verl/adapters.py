@@ -1,8 +1,10 @@
-"""Adapters of a checkpoint of verl, merged in plain torch; runs in verl's interpreter.
+"""Adapters of a run of verl, merged in plain torch; runs in verl's interpreter.
 
-Request on stdin: directory (of the run), model, step, scale (alpha / rank), max_tokens. The answer: names of
-changed base weights, number of adapters, the smallest change of a merged weight matrix, and by how much the
-adapters change the probabilities of the completions of the next step.
+Request on stdin: fetch, grpo, export (artifacts), step (the last one), scale (alpha / rank), max_tokens. The
+answer, with differences of weights as shares of a tensor's largest: whether the exported names are those of
+the fetched model; the number of adapters; the largest difference of the shards' base from the fetched weights
+and of the export from the sum; the smallest change by adapters; and by how much the adapters change the
+probabilities of the last step's completions.
 """
 
 import json
@@ -10,7 +12,8 @@ import sys
 from pathlib import Path
 
 import torch
-from oracle import checkpoint, logprobs, read_completions
+from oracle import logprobs, read_completions, read_shards
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 PREFIX = "base_model.model."
@@ -28,26 +31,45 @@ def merge(weights, scale):
     return base, updates
 
 
-@torch.no_grad()
-def main(request):
-    load = lambda: AutoModelForCausalLM.from_pretrained(request["model"], dtype=torch.float32)  # noqa: E731
-    original, adapted = load(), load()
-    directory, step = Path(request["directory"]), request["step"]
-    base, updates = merge(checkpoint(directory, step), request["scale"])
-    state = original.state_dict()
-    changed = [name for name, value in base.items() if not torch.equal(value, state[name])]
-    adapted.load_state_dict({name: value + updates.get(name, 0) for name, value in base.items()})
-    file = directory / "rollouts" / f"{step + 1}.jsonl"
-    rows = [row for group in read_completions(file, request["max_tokens"]) for row in group]
-    effects = [
-        logprobs(adapted, prompt, completion).exp() - logprobs(original, prompt, completion).exp()
-        for prompt, completion, _ in rows
-    ]
+def load(directory):
     return {
-        "changed": changed,
+        name: tensor.float()
+        for file in Path(directory).glob("*.safetensors")
+        for name, tensor in load_file(file).items()
+    }
+
+
+def share(difference, tensor):
+    return (difference.abs().max() / tensor.abs().max()).item()
+
+
+@torch.no_grad()
+def effect(request, weights):
+    """Return the mean difference of the probabilities by the fetched model and by `weights`."""
+    original, adapted = (
+        AutoModelForCausalLM.from_pretrained(request["fetch"], dtype=torch.float32) for _ in range(2)
+    )
+    adapted.load_state_dict(weights, strict=False)  # the head is the embedding
+    groups = read_completions(Path(request["grpo"]), request["step"], request["max_tokens"])
+    differences = [
+        logprobs(adapted, prompt, completion).exp() - logprobs(original, prompt, completion).exp()
+        for group in groups
+        for prompt, completion, _ in group
+    ]
+    return torch.cat(differences).abs().mean().item()
+
+
+def main(request):
+    fetched, exported = load(request["fetch"]), load(request["export"])
+    base, updates = merge(read_shards(Path(request["grpo"])), request["scale"])
+    sums = {name: base[name] + updates.get(name, 0) for name in fetched}
+    return {
+        "names": exported.keys() == fetched.keys(),
         "adapters": len(updates),
-        "smallest_update": min(update.abs().max().item() for update in updates.values()),
-        "effect": torch.cat(effects).abs().mean().item(),
+        "base": max(share(base[name] - tensor, tensor) for name, tensor in fetched.items()),
+        "difference": max(share(exported[name] - tensor, tensor) for name, tensor in sums.items()),
+        "smallest_update": min(share(update, base[name]) for name, update in updates.items()),
+        "effect": effect(request, sums),
     }
 
 

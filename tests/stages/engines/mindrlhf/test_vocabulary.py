@@ -1,4 +1,4 @@
-"""Which of mindrlhf's tokenizers reads completions; tests/upstream/mindrlhf/test_faults.py runs them."""
+"""Which of mindrlhf's tokenizers reads completions; tests/upstream/mindrlhf/test_functions.py runs them."""
 
 import json
 

@@ -42,19 +42,6 @@ def test_a_verifier_of_the_users_checkout_is_known(tmp_path):
     assert job_of(*recipe).engine.verifier_function == ("mine",)
 
 
-def test_a_launcher_that_ends_in_name_error_is_detected(tmp_path):
-    home = copy_of("05a90d7", tmp_path)
-    assert contract.broken_port(str(home)) is None
-    file = home / contract.LAUNCHER
-    for body, line in (("self.ip()", 4), ('""', None)):
-        file.write_text(
-            f"class A:\n    @staticmethod\n    def _get_free_port():\n        return {body}\n\n"
-            "    @staticmethod\n    def ip():\n        return self\n"
-        )
-        defect = contract.broken_port(str(home))
-        assert (defect and defect[0].startswith(f"{contract.LAUNCHER}:{line} ")) or defect is line
-
-
 def test_a_missing_converter_is_reported_before_anything_runs(tmp_path):
     def missing(version, *overrides):
         config = load([*RECIPE, f"engine.mindspeed_rl_home={WINDOWS[version]}", *overrides])

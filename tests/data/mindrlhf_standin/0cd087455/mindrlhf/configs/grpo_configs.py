@@ -1,46 +1,23 @@
-"""Keys of each section: a mere list, which grpoflow reads. Values need no types or defaults."""
-# ruff: noqa: E701, E702
-# fmt: off
+"""Keys of the sections, each with the colon by which grpoflow finds it; upstream has dataclasses here."""
 
-from typing import Any
-
-
-class RLConfig:
-    model_name: Any; deterministic: Any; align_type: Any; dataset_file: Any; tokenizer_dir: Any; epochs: Any
-    batch_size: Any; sink_size: Any; seq_length: Any; use_parallel: Any; load_ckpt_format: Any
-    parallel_mode: Any; enable_compile_cache: Any; save_strategy_dir: Any; save_data_file: Any; packing: Any
-    pack_num: Any; save_prompt_completions_data: Any; save_prompt_completions_interval: Any
-    save_prompt_completions_dir: Any; reshard_mem_opt_level: Any; reshard_mode: Any; save_ckpt_interval: Any
-    save_max_ckpt_num: Any; save_ckpt_format: Any; enable_reshard_optimizer: Any; tensorboard: Any
-    tensorboard_dir: Any; tensorboard_queue_size: Any; save_checkpoint_dir: Any; performance_stats: Any
-    micro_batch_interleaved: Any; beta: Any; num_generations: Any; num_rollouts: Any; chunk_size: Any
-    gen_experience_kwargs: Any; num_iterations: Any; epsilon_low: Any; epsilon_high: Any; seed: Any
-class ActorConfig:
-    load: Any; save: Any; model_config: Any; parallel_config: Any; recompute_config: Any; offset: Any
-    enable_parallel_optimizer: Any; enable_alltoall: Any; use_eod_attn_mask_compression: Any; optimizer: Any
-    lr_schedule: Any
-class ParallelConfig:
-    data_parallel: Any; model_parallel: Any; pipeline_stage: Any; expert_parallel: Any
-    use_seq_parallel: Any; micro_batch_num: Any; vocab_emb_dp: Any; context_parallel: Any
-class RecomputeConfig:
-    recompute: Any; select_recompute: Any; select_comm_recompute: Any
-    parallel_optimizer_comm_recompute: Any; mp_comm_recompute: Any; recompute_slice_activation: Any
-class Optimizer: type: Any; adam_beta1: Any; adam_beta2: Any; eps: Any; weight_decay: Any; opt_offload: Any
-class LRSchedule: lr: Any; min_lr: Any; warmup_step: Any; decay_steps: Any; lr_decay_style: Any
-class RefConfig:
-    model_config: Any; load: Any; ref_model_batch_size: Any; sync_ref_model: Any; ref_model_sync_steps: Any
-    parallel_config: Any; recompute_config: Any; offset: Any; use_eod_attn_mask_compression: Any
-class RewardConfig: verifier_function: Any; verifier_weight: Any
-class GenerateConfig:
-    model_config: Any; load: Any; infer_model_batch_size: Any; parallel_config: Any; offset: Any
-    use_eod_attn_mask_compression: Any; use_vllm: Any; hf_config_path: Any; block_size: Any
-    max_model_len: Any; max_num_batched_tokens: Any; max_num_seqs: Any; max_prompt_length: Any
-    num_scheduler_steps: Any; gpu_memory_utilization: Any; trust_remote_code: Any; sampling_config: Any
-class SamplingConfig:
-    temperature: Any; repetition_penalty: Any; top_p: Any; top_k: Any; bos_token_id: Any; eos_token_id: Any
-    pad_token_id: Any; detokenize: Any; logprobs: Any; max_tokens: Any; min_tokens: Any; min_p: Any
-class Context:
-    mode: Any; device_target: Any; max_call_depth: Any; max_device_memory: Any; save_graphs: Any
-    save_graphs_path: Any; device_id: Any; jit_config: Any; memory_optimize_level: Any; ascend_config: Any
-class JitConfig: jit_level: Any
-class AscendConfig: precision_mode: Any
+KEYS = """
+model_name: deterministic: align_type: dataset_file: tokenizer_dir: epochs: batch_size: sink_size:
+seq_length: use_parallel: load_ckpt_format: parallel_mode: enable_compile_cache: save_strategy_dir:
+save_data_file: packing: pack_num: save_prompt_completions_data: save_prompt_completions_interval:
+save_prompt_completions_dir: reshard_mem_opt_level: reshard_mode: save_ckpt_interval: save_max_ckpt_num:
+save_ckpt_format: enable_reshard_optimizer: tensorboard: tensorboard_dir: tensorboard_queue_size:
+save_checkpoint_dir: performance_stats: micro_batch_interleaved: beta: num_generations: num_rollouts:
+chunk_size: gen_experience_kwargs: num_iterations: epsilon_low: epsilon_high: seed: load: save:
+model_config: parallel_config: recompute_config: offset: enable_parallel_optimizer: enable_alltoall:
+use_eod_attn_mask_compression: optimizer: lr_schedule: data_parallel: model_parallel: pipeline_stage:
+expert_parallel: use_seq_parallel: micro_batch_num: vocab_emb_dp: context_parallel: recompute:
+select_recompute: select_comm_recompute: parallel_optimizer_comm_recompute: mp_comm_recompute:
+recompute_slice_activation: type: adam_beta1: adam_beta2: eps: weight_decay: opt_offload: lr: min_lr:
+warmup_step: decay_steps: lr_decay_style: ref_model_batch_size: sync_ref_model: ref_model_sync_steps:
+verifier_function: verifier_weight: infer_model_batch_size: use_vllm: hf_config_path: block_size:
+max_model_len: max_num_batched_tokens: max_num_seqs: max_prompt_length: num_scheduler_steps:
+gpu_memory_utilization: trust_remote_code: sampling_config: temperature: repetition_penalty: top_p: top_k:
+bos_token_id: eos_token_id: pad_token_id: detokenize: logprobs: max_tokens: min_tokens: min_p: mode:
+device_target: max_call_depth: max_device_memory: save_graphs: save_graphs_path: device_id: jit_config:
+memory_optimize_level: ascend_config: jit_level: precision_mode:
+"""
