@@ -36,6 +36,9 @@ def test_points_keep_the_later_of_a_repeated_step_and_drop_what_is_no_number():
             {"step": 3, "kl": None}, {"step": 4, "kl": float("nan")},
             {"step": 0, "kl": 5}, {"kl": 1}, {"step": "x", "kl": 1}]  # fmt: skip
     assert points(rows, "kl") == [(0, 5), (1, 1), (2, 3)]
+    rows = [{"step": 1, "reward": 0.5, "reward_stderr": 0.1, "reward_stderr/accuracy": 0.2}]
+    for name, expected in (("reward", [(1, 0.2)]), ("reward/accuracy", [(1, 0.4)]), ("kl", [])):
+        assert half_widths(rows, name) == expected, "two standard errors"
 
 
 def test_every_figure_has_its_curve_in_the_first_colour_and_its_numbers_in_words():
@@ -49,13 +52,6 @@ def test_every_figure_has_its_curve_in_the_first_colour_and_its_numbers_in_words
     style = (Path(curves.__file__).parent / "style.css").read_text(encoding="utf-8")
     assert re.findall(r"--k: (#\w+)", style) == list(COLOURS), "legends have other colours"
     assert drawings == draw_all(GRPO, metrics()) + draw_all(SFT, warmup()), "the same run gives other bytes"
-
-
-def test_a_band_is_two_standard_errors_wide_on_each_side():
-    rows = [{"step": 1, "reward": 0.5, "reward_stderr": 0.1, "reward_stderr/accuracy": 0.2}]
-    assert half_widths(rows, "reward") == [(1, 0.2)]
-    assert half_widths(rows, "reward/accuracy") == [(1, 0.4)]
-    assert half_widths(rows, "kl") == []
 
 
 def read_csv(link):

@@ -93,24 +93,23 @@ TRUTH = "(1) Zoey is a knave\n(2) Oliver is a knight"
 PUZZLE = "<think>They lie.</think>\n<answer>Zoey is a knave. Oliver is a knight.</answer>"
 
 
-def test_numbers_are_compared_and_what_cannot_be_scored_is_wrong():
-    for config in (None, reward("answer_format"), reward("my.module:function")):
-        assert are_right(config, ["42", "none", "7"], ["none", "none", "7"]) == [False, False, True]
-    with pytest.raises(ValueError, match="zip"):
-        are_right(None, ["1", "2"], ["1"])
+WRONG = PUZZLE.replace("a knight.", "a knave.")
+NUMBERS = ["42", "none", "7"], ["none", "none", "7"], [False, False, True]
+FORMULAS = ["so \\boxed{\\frac{1}{2}}", "so \\boxed{2}"], ["\\frac{1}{2}", "2\\sqrt{3}"]
 
 
-def test_puzzles_are_judged_by_their_islanders_and_not_by_their_numbers():
-    wrong = PUZZLE.replace("a knight.", "a knave.")
-    assert are_right(reward("knights"), [PUZZLE, wrong, "1"], [TRUTH] * 3) == [True, False, False]
-
-
-def test_formulas_are_judged_as_mathematics():
-    pytest.importorskip("math_verify")
-    completions = ["so \\boxed{\\frac{1}{2}}", "so \\boxed{2}"]
-    assert are_right(reward("format", "maths"), completions, ["\\frac{1}{2}", "2\\sqrt{3}"]) == [True, False]
-    by_numbers = are_right(reward("accuracy"), completions, ["\\frac{1}{2}", "2\\sqrt{3}"])
-    assert by_numbers == [False, True]
+@pytest.mark.parametrize(
+    ("config", "completions", "truths", "expected"),
+    [
+        (None, *NUMBERS), (reward("answer_format"), *NUMBERS), (reward("my.module:function"), *NUMBERS),
+        (reward("knights"), [PUZZLE, WRONG, "1"], [TRUTH] * 3, [True, False, False]),
+        (reward("format", "maths"), *FORMULAS, [True, False]), (reward("accuracy"), *FORMULAS, [False, True]),
+    ],
+)  # fmt: skip
+def test_answers_are_judged_by_the_reward_that_compares_them(config, completions, truths, expected):
+    if config == reward("format", "maths"):
+        pytest.importorskip("math_verify")
+    assert are_right(config, completions, truths) == expected
 
 
 def test_comparisons_that_fail_are_not_wrong_answers(monkeypatch):

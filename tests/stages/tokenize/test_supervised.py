@@ -34,16 +34,13 @@ def read(tmp_path, *rows, kind="conversations"):
     return list(read_conversations(write_lines(tmp_path / "rows.jsonl", *rows), kind))
 
 
-def test_sharegpt_and_messages_are_the_same_conversation(tmp_path):
+def test_forms_of_a_conversation(tmp_path):
     sharegpt = [
         {"from": name, "value": t.content} for name, t in zip(["human", "gpt"] * 2, TURNS, strict=True)
     ]
     messages = [{"role": turn.role, "content": turn.content} for turn in TURNS]
     rows = read(tmp_path, {"conversations": sharegpt}, {"messages": messages, "conversations": None})
     assert [row.turns for row in rows] == [TURNS, TURNS]
-
-
-def test_an_instruction_with_input_is_a_single_question(tmp_path):
     rows = [
         {"instruction": "Add.", "input": "1 2", "output": "3"},
         {"instruction": "Hello", "input": "", "output": "Hi", "text": "ignored"},
