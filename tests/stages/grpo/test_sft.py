@@ -33,7 +33,7 @@ SMALL = [
     "model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=48",
     "dataset.train_rows=96", "dataset.test_rows=8",
     "layout.train.model_parallel=1", "layout.generate.data_parallel=1", "sft.check_prompts=16",
-    "sft.batch_size=16", "sft.warmup_steps=2", "sft.check_every=1", "sft.stop_accuracy=null",
+    "sft.batch_size=16", "sft.warmup_steps=2", "sft.check_every=2", "sft.stop_accuracy=null",
     "sft.steps=3", "sft.checkpoint_every=2",
 ]  # fmt: skip
 

@@ -111,6 +111,8 @@ def compute(family, batch, case):
     flat = {key: batch[key].reshape(P * G, -1) for key in ("old", "reference", "advantage", "mask")}
     weight = token_weights(flat["mask"], config.loss_type, MAX_TOKENS)
     tokens = np.maximum(batch["mask"].sum(-1), 1).astype(np.int32)
+    if config.loss_type == "dapo":  # all slots are computed, by another graph
+        tokens = None
     arrays = Batch(batch["prompt"], batch["length"], batch["completion"], weight, flat["mask"],
                    flat["advantage"], flat["old"], flat["reference"], tokens)  # fmt: skip
     objective = Objective(network, PolicyLoss(config), TEMPERATURE)
