@@ -120,7 +120,7 @@ def test_training_an_exported_model_further_adds_no_second_suffix(directories, t
 
 
 def test_a_conversation_keeps_its_system_message_and_each_question_gets_the_suffix(directories, tokenizers):
-    template, bare = (
+    template, without_turns = (
         chat_template(make_encoder(directories["qwen2"], None, dataset(), tokenize(**RECIPES[name])))
         for name in ("openr1_math", "arith")
     )
@@ -131,7 +131,7 @@ def test_a_conversation_keeps_its_system_message_and_each_question_gets_the_suff
     assert text.startswith("<|im_start|>system\nS<|im_end|>") and text.count("system") == 1
     assert [f"user\n{message}{suffix}<|im_end|>" in text for message in "ac"] == [True, True]
     with pytest.raises(Exception, match="bare questions"):
-        tokenizers["qwen2"].apply_chat_template(turns, chat_template=bare)
+        tokenizers["qwen2"].apply_chat_template(turns, chat_template=without_turns)
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))

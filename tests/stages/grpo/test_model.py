@@ -62,14 +62,14 @@ def test_logprobs_equal_transformers(shape, capsys):
     got, entropy = (values.asnumpy().reshape(P, G, T) for values in actual(*batch.tensors(), 0.7))
     largest = 0.0
     for p, g in np.ndindex(P, G):
-        kept = slice(tokens[p, g])
-        ids = torch.tensor(np.concatenate([prompt[p, : length[p]], completion[p, g, kept]]))[None].long()
+        valid = slice(tokens[p, g])
+        ids = torch.tensor(np.concatenate([prompt[p, : length[p]], completion[p, g, valid]]))[None].long()
         with torch.no_grad():
             expected = torch.log_softmax(twin(ids).logits[0, length[p] - 1 : -1] / 0.7, -1)
-        chosen = expected.gather(1, torch.tensor(completion[p, g, kept]).long()[:, None])[:, 0].numpy()
-        largest = max(largest, float(np.abs(got[p, g, kept] - chosen).max()))
+        chosen = expected.gather(1, torch.tensor(completion[p, g, valid]).long()[:, None])[:, 0].numpy()
+        largest = max(largest, float(np.abs(got[p, g, valid] - chosen).max()))
         by_hand = -(expected.exp() * expected).sum(-1).numpy()
-        np.testing.assert_allclose(entropy[p, g, kept], by_hand, atol=1e-4)
+        np.testing.assert_allclose(entropy[p, g, valid], by_hand, atol=1e-4)
     with capsys.disabled():
         print(f"\nlargest difference of log-probabilities to transformers ({shape}): {largest:.2e}")
     assert largest < 1e-4

@@ -16,8 +16,8 @@ def test_every_epoch_sees_each_row_at_most_once_in_an_order_that_the_seed_decide
     for epoch in epochs:
         assert len(set(epoch)) == 9 and set(epoch) <= set(range(10))
     assert epochs[0].tolist() != epochs[1].tolist()
-    first, again, other = (next(batches(100, 50, seed=seed)).tolist() for seed in (1, 1, 2))
-    assert first == again != other
+    first, again, second = (next(batches(100, 50, seed=seed)).tolist() for seed in (1, 1, 2))
+    assert first == again != second
 
 
 def test_a_single_lucky_check_does_not_stop_training():

@@ -95,7 +95,7 @@ def test_merging_ranks_as_ckpt(tmp_path, monkeypatch):
         (b"\x08\x03", b"\x08\x04"),  # a shape that does not fit the content
         (b"\x1a\x0c", b"\x1a\x7f"),  # a content beyond the file's end
         (b"\x0a\x01a", b"\x0a\x01\xff"),  # a name that is not UTF-8
-        *((None, other) for other in (b"PK\x03\x04pickled", b"\x80\x02}q\x00.", b"\x0a\x03\x0a\x01a")),
+        *((None, content) for content in (b"PK\x03\x04pickled", b"\x80\x02}q\x00.", b"\x0a\x03\x0a\x01a")),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, old, new):
