@@ -16,7 +16,7 @@ from stages.engines.sizes import rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo import checkpoint_files
 from stages.grpo.config import decay_corrections
-from stages.grpo.rules import EXAMPLES, PROMPTS, TRAINER, Held
+from stages.grpo.rules import EXAMPLES, PROMPTS, TRAINER, ExampleCount, PromptCount
 from stages.grpo.rules import SFT as SFT_RULES
 from stages.rewards.config import NUMBERS, judge_of
 from stages.weights.config import SPLIT as SPLIT_RULES
@@ -55,7 +55,8 @@ def stages(run: Sections) -> tuple[Stage, ...]:
     weights = "sft" if run.sft.enabled else "split"
     size, ranks = run.model.weight_bytes, rank_bytes(run)
     trained = rank_bytes(run, run.model.trained_bytes)
-    weights_bytes = rank_bytes(run, 4 * run.model.num_parameters)["train"]  # of a checkpoint's three
+    weights_bytes = rank_bytes(run, 4 * run.model.num_parameters)["train"]  # of each set in a checkpoint
+    sets = 4 if run.train.ref_model_sync_steps else 3
     start = run.train.resume_from
     return (
         replace(CONVERT, bytes_written=size if run.convert.materialize else None),
@@ -75,9 +76,9 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             corrections=tuple(corrections(run)),
             workers=run.layout.train.cards,
             computes=True,
-            # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
-            # one for the best.
-            bytes_written=trained["train"] + 3 * weights_bytes * (2 + run.train.keep_checkpoints),
+            # The result, and per checkpoint weights, both Adam moments and a reference that moves; one more
+            # while it is written, and one for the best.
+            bytes_written=trained["train"] + sets * weights_bytes * (2 + run.train.keep_checkpoints),
         ),
         replace(
             EVALUATE,
@@ -161,16 +162,16 @@ def _split_roles(run: Sections) -> Broken:
     )
 
 
-def _train_rows(run: Sections) -> Held | None:
+def _train_rows(run: Sections) -> PromptCount | None:
     """Return the maximum number of training rows for data from files."""
-    return None if run.dataset.train_rows is None else Held(run.train, run.dataset.train_rows)
+    return None if run.dataset.train_rows is None else PromptCount(run.train, run.dataset.train_rows)
 
 
-def _sft_rows(run: Sections) -> Held | None:
+def _sft_rows(run: Sections) -> ExampleCount | None:
     rows = run.dataset.train_rows
     if not run.sft.enabled or rows is None or run.sft_data.path is not None:
         return None
-    return Held(run.sft, max(0, rows - run.sft.check_prompts))
+    return ExampleCount(run.sft, max(0, rows - run.sft.check_prompts))
 
 
 RUN.include(PROMPTS, _train_rows)

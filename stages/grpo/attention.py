@@ -12,7 +12,7 @@ import numpy as np
 from mindspore import Tensor, ops
 from numpy.typing import NDArray
 
-from stages.grpo.operators import cut, softmax
+from stages.grpo.operators import softmax, split_sizes
 from stages.models.config import ModelConfig
 
 scores = ops.BatchMatMul(transpose_b=True)
@@ -104,7 +104,9 @@ def attend_with_prompt(
     v = v.reshape((P, G, T, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * G, T, D))
     to_prompt = scores(q.reshape((P * K, G * R * T, D)), keys).reshape((P, K * G * R, T, S))
     to_completion = scores(q.reshape((P * K * G, R * T, D)), k).reshape((P, K * G * R, T, T))
-    of_prompt, of_completion = cut(softmax(ops.concat((to_prompt, to_completion), -1) + mask), -1, (S, T))
+    of_prompt, of_completion = split_sizes(
+        softmax(ops.concat((to_prompt, to_completion), -1) + mask), -1, (S, T)
+    )
     attended = weigh(of_prompt.reshape((P * K, G * R * T, S)), values).reshape((P, K, G, R, T, D))
     attended = attended + weigh(of_completion.reshape((P * K * G, R * T, T)), v).reshape((P, K, G, R, T, D))
     return attended.transpose((0, 2, 4, 1, 3, 5)).reshape((P * G * T, Q * D))

@@ -38,21 +38,21 @@ class Checkpoints:
 
     def __init__(
         self, directory: Path, rank: int, world: int, keep: int, strategies: Path | None,
-        warn: Callable[[str], None], least: Callable[[int], int] = int,
+        warn: Callable[[str], None], minimum: Callable[[int], int] = int,
     ) -> None:  # fmt: skip
         """Remove the incomplete checkpoints of a killed attempt.
 
         `keep`: complete checkpoints that stay, in addition to the best one. `strategies`: {role}_strategy
-        directories of this run; None: one worker has complete tensors. `least` returns the smallest number of
-        all workers, once all have called it.
+        directories of this run; None: one worker has complete tensors. `minimum` returns the smallest number
+        of all workers, once all have called it; the default is for a single worker.
         """
         self.directory, self.rank, self.world, self.keep = directory, rank, world, keep
         self.strategies = strategies
-        self._least, self._warn = least, warn
+        self._minimum, self._warn = minimum, warn
         if rank == 0:
             for unfinished in directory.glob(".step_*"):
                 shutil.rmtree(unfinished)
-        least(0)
+        minimum(0)
 
     def steps(self) -> list[int]:
         """Return the steps with a complete checkpoint, ascending."""
@@ -66,37 +66,38 @@ class Checkpoints:
         """Return the step of the newest undamaged checkpoint, or None. All workers call this.
 
         Damaged ones are reported and moved aside, so that their steps can be written again. With `with_best`
-        the best checkpoint, which the result will be, must be undamaged too.
+        the best checkpoint, which the result will be, must be undamaged too: later ones depend on it.
         """
+        moved = False
         while True:
             steps = self.steps()
-            step = self._least(steps[-1] if steps else -1)
-            if step < 0:
-                return None
-            if self.is_complete(step, with_best):
-                return step
+            step = self._minimum(steps[-1] if steps else -1)
+            if step < 0 or self.is_complete(step, with_best):
+                if moved and self.rank == 0:
+                    self._warn(f"going on from step {step}" if step >= 0 else "beginning with the first step")
+                return step if step >= 0 else None
             if self.rank == 0:
-                aside = self.path(step).with_name(f"damaged_{self.path(step).name}")
+                aside = self.path(step).with_name(f"unusable_{self.path(step).name}")
                 shutil.rmtree(aside, ignore_errors=True)
                 self.path(step).rename(aside)
-                earlier = self.steps()
-                self._warn(f"going on from step {earlier[-1]}" if earlier else "beginning anew")
-            self._least(0)
+            moved = True
+            self._minimum(0)
 
     def is_complete(self, step: int, with_best: bool = False) -> bool:
         """Return True if every file is as it was written; worker 0 checks them and reports a flaw."""
         problem = None
         if self.rank == 0:
-            path = self.path(step)
+            path = damaged = self.path(step)
             problem = flaw(path)
             if problem is None and with_best:
                 best = (read_state(path).get("best") or {}).get("step")
                 if best is not None and best != step:
-                    path = self.path(best)
-                    problem = flaw(path)
+                    damaged = self.path(best)
+                    problem = flaw(damaged)
             if problem is not None:
-                self._warn(f"checkpoint {path} is damaged: {problem}")
-        return bool(self._least(int(problem is None)))
+                needs = "" if damaged == path else f"; {path.name} is unusable without it, the best so far"
+                self._warn(f"checkpoint {damaged} is damaged: {problem}{needs}")
+        return bool(self._minimum(int(problem is None)))
 
     def save(self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None) -> None:
         """Write a checkpoint. All workers call this, with their own arrays and the same state.
@@ -109,8 +110,8 @@ class Checkpoints:
         for name, arrays in sets.items():
             file = unfinished / name / f"rank_{self.rank}" / FILE_NAME
             write_rank(arrays, file, None)
-            _sync(file)
-        self._least(0)  # all have written
+            _sync(file)  # each worker its own: a rank's file may be gigabytes
+        self._minimum(0)  # all have written
         if self.rank != 0:
             return
         if self.strategies is not None:
@@ -123,7 +124,7 @@ class Checkpoints:
         # state.json, whose digests identify the checkpoint, is the last file.
         content = {**state, "step": step, "workers": self.world, "files": files}
         (unfinished / STATE).write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
-        for path in (unfinished / STATE, unfinished, *filter(Path.is_dir, unfinished.rglob("*"))):
+        for path in (unfinished, *unfinished.rglob("*")):
             _sync(path)
         if final.exists():
             _remove(final)

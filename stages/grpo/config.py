@@ -35,7 +35,10 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """Sampling settings of completions."""
+    """Sampling settings of completions.
+
+    The temperature enters the loss, too; all other rules affect sampling alone, as in TRL.
+    """
 
     num_generations: Annotated[int, Ge(2)]
     """Completions per prompt: the group G of GRPO. DeepSeekMath uses 64, TRL's default is 8."""
@@ -53,7 +56,7 @@ class RolloutConfig:
     """Drop tokens less likely than min_p times the likeliest; null: none."""
     repetition_penalty: PositiveFloat
     """Divides positive logits of tokens that prompt or completion already hold and multiplies negative ones
-    (CTRL, arXiv:1909.05858, section 4.1); 1: none. The loss knows nothing of it, as in TRL."""
+    (CTRL, arXiv:1909.05858, section 4.1); 1: none."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,11 @@ class AdamConfig:
     schedule: Literal["constant", "cosine", "linear"]
     """Course of the learning rate after warm-up."""
     warmup_steps: NonNegative
-    """Optimizer updates, not rollouts, over which the rate rises linearly from 0."""
+    """Optimizer updates, not rollouts, over which the rate rises linearly, from peak/warmup_steps to
+    the peak."""
     final_share: Share
-    """Learning rate of the last update as a share of the peak (cosine, linear); it never falls below."""
+    """Learning rate of the last update as a share of the peak (cosine, linear); it never falls below. A
+    warm-up that lasts until the last update leaves no time to fall."""
     weight_decay: Annotated[float, Ge(0)]
     """Decoupled weight decay of matrices; norms and biases have none."""
     adam_beta1: Annotated[float, Ge(0), Lt(1)]
@@ -106,7 +111,8 @@ class TrainConfig(OptimizerConfig):
     prompts_per_step: Positive
     """Prompts of one step; completions = prompts_per_step x rollout.num_generations."""
     num_iterations: Positive
-    """Updates on the same completions (mu in the paper). 1: strictly on-policy."""
+    """Updates on the same completions (mu in the paper). 1: on-policy; the ratio is 1, so that nothing is
+    clipped, and importance_sampling_level matters only for the KL with use_bias_correction_kl."""
     epsilon_low: Annotated[float, Gt(0), Lt(1)]
     """The probability ratio is clipped at 1 - epsilon_low."""
     epsilon_high: PositiveFloat
@@ -171,7 +177,10 @@ class TrainConfig(OptimizerConfig):
 
 
 def decay_corrections(train: TrainConfig) -> tuple[str, ...]:
-    """Return the defect of a learning rate that fell within train.steps updates, where there were more."""
+    """Return the name of a corrected defect that affected this configuration, for Engine.corrections.
+
+    The learning rate fell within train.steps updates although there were more.
+    """
     affected = train.num_iterations > 1 and train.schedule != "constant"
     return ("learning rate beyond its horizon",) if affected else ()
 
@@ -184,7 +193,7 @@ def greedy(max_tokens: int) -> RolloutConfig:
     )  # fmt: skip
 
 
-def cut(layout: RoleLayout) -> tuple[int, int, bool]:
+def shard_key(layout: RoleLayout) -> tuple[int, int, bool]:
     """Return the values that decide which part of the weights a worker of the local trainer holds."""
     return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp
 
@@ -228,6 +237,6 @@ class EvaluateConfig:
     num_samples: Annotated[int, Ge(2)]
     """Completions sampled per prompt, at least k: pass@k is estimated from them (arXiv:2107.03374, eq. 1)."""
     batch_prompts: Positive
-    """Prompts decoded at once."""
+    """Completions decoded at once; at least num_samples, those of one prompt."""
     logged_samples: NonNegative
     """Rows of samples.jsonl."""

@@ -123,8 +123,6 @@ def read_examples(records: Path) -> Examples:
     """Read examples from a MindRecord with input_ids and labels; each row is a prompt and then an answer."""
     columns = read_columns(records, ("input_ids", "labels"))
     ids, learned = columns["input_ids"].astype(np.int32), columns["labels"] != IGNORED
-    usable = learned.any(1) & ~learned[:, 0]  # an answer that truncation cut away teaches nothing
-    ids, learned = ids[usable], learned[usable]
     length = learned.argmax(1).astype(np.int32)
     end = ids.shape[1] - learned[:, ::-1].argmax(1)
     S, T = int(length.max()), int((end - length).max())

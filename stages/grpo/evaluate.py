@@ -85,7 +85,7 @@ def run(context: Context) -> None:
         answers[name] = answer(greedy, sampling, prompts, vocabulary, config, reward, context.seed)
         context.progress(number + 1, 2, f"{name}: accuracy {answers[name].right.mean():.3f}", "models")
     result = summary(answers["before"], answers["after"], config.k)
-    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    context.write_result(result)
     rows = samples(prompts, answers["before"], answers["after"], config.logged_samples)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (context.output / "samples.jsonl").write_text(text, encoding="utf-8")
@@ -129,19 +129,16 @@ def complete(
 ) -> tuple[list[str], list[int]]:
     """Return texts and lengths of decoder.G completions of each prompt; draws None: greedy."""
     P, G = decoder.P, decoder.G
-    texts, tokens = np.empty((len(prompts), G), object), np.empty((len(prompts), G), int)
+    texts, tokens = list[str](), list[int]()
     by_prompt = None if draws is None else draws.reshape(len(prompts), G, -1)
-    # A batch runs until its last completion ends. Short prompts, whose answers tend to be short, go together.
-    order = np.argsort(prompts.lengths, kind="stable")
     for start in range(0, len(prompts), P):
-        subset = order[start : start + P]
-        rows = np.resize(subset, P)  # the last is filled up: another shape would be compiled anew
+        batch = np.arange(start, min(start + P, len(prompts)))
+        rows = np.resize(batch, P)  # the last is filled up: another shape would be compiled anew
         uniform = None if by_prompt is None else by_prompt[rows].reshape(P * G, -1)
         done = decoder.generate(prompts.ids[rows], prompts.lengths[rows], uniform)
-        written = vocabulary.texts(done.ids, done.lengths)
-        texts[subset] = np.array(written, object).reshape(P, G)[: len(subset)]
-        tokens[subset] = done.lengths.reshape(P, G)[: len(subset)]
-    return texts.ravel().tolist(), tokens.ravel().tolist()
+        texts += vocabulary.texts(done.ids, done.lengths)[: len(batch) * G]
+        tokens += done.lengths[: len(batch) * G].tolist()
+    return texts, tokens
 
 
 def pass_at_k(right: NDArray[np.bool_], k: int) -> float:
@@ -177,7 +174,8 @@ def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:
     if before.sampled_right.size:
         sampled = {"sft": before.sampled_right, "grpo": after.sampled_right}
         result["pass_at_k"] = {"k": k, **{name: pass_at_k(right, k) for name, right in sampled.items()}}
-        result["mean_at_k"] = {"k": k, **{name: float(right.mean()) for name, right in sampled.items()}}
+        n = before.sampled_right.shape[1]
+        result["mean_at_k"] = {"k": n, **{name: float(right.mean()) for name, right in sampled.items()}}
         result["sample_prompts"] = len(before.sampled_right)
     return result
 

@@ -79,6 +79,7 @@ class Learner:
         """Updates so far, those of a run that this one resumes included; for Adam's bias correction."""
         self.schedule_position = 0
         """Updates so far as this run's learning-rate schedule counts them."""
+        self._has_compiled = False
 
     def update(self, batch: Batch, micro_batches: Sequence[NDArray[np.int64]]) -> Update:
         """Take one optimizer step on the summed losses of this worker's micro-batches of prompts."""
@@ -88,8 +89,9 @@ class Learner:
             outputs.append(output)
             gradients = list(map(operator.add, gradients, added)) if gradients else list(added)
             del added  # the optimizer needs the memory of what it is done with
-        if self.updates == 0:
+        if not self._has_compiled:
             give_back_memory()  # what compiling took
+            self._has_compiled = True
         rate = learning_rate(self.config, self.schedule_position)
         self.updates += 1
         self.schedule_position += 1

@@ -10,8 +10,6 @@ by is counted over all workers and micro-batches on the host and comes in as a f
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from mindspore import Tensor, nn, ops
 from numpy.typing import NDArray
@@ -30,11 +28,13 @@ def token_weights(mask: Array, loss_type: str, max_tokens: int) -> NDArray[np.fl
         loss_type: as train.loss_type.
         max_tokens: longest completion that the rollout allows; T may be shorter.
     """
-    divisor: Any = {
-        "grpo": grpo.divisor(mask),
-        "dapo": dapo.divisor(mask),
-        "dr_grpo": dr_grpo.divisor(len(mask), max_tokens),
-    }[loss_type]
+    divisor: Array | int
+    if loss_type == "grpo":
+        divisor = grpo.divisor(mask)
+    elif loss_type == "dapo":
+        divisor = dapo.divisor(mask)
+    else:
+        divisor = dr_grpo.divisor(len(mask), max_tokens)
     weights: NDArray[np.float32] = (mask / divisor).astype(np.float32)
     return weights
 

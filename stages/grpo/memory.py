@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.base.layout import LayoutConfig, RoleLayout
-from stages.grpo.config import RolloutConfig, TrainConfig, cut
+from stages.grpo.config import RolloutConfig, TrainConfig, shard_key
 from stages.models import memory
 from stages.models.config import ModelConfig
 from stages.models.memory import GIB, RoleMemory, Term
@@ -104,7 +104,7 @@ def _generate(
     layout = layouts.generate
     held = memory.elements(model, layout, "layout.generate")[0].held
     weights = memory.weights(held, "float32")
-    if cut(layouts.train) == cut(layout):
+    if shard_key(layouts.train) == shard_key(layout):
         weights = memory.exact("weights", 0, "training's, which are cut alike")
     rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
     terms = [weights, _cache("KV cache", "completions", rows, model, layout, rollout, prompt_tokens)]
@@ -119,9 +119,12 @@ def _cache(
     prompt_tokens: int,
 ) -> Term:  # fmt: skip
     per_token = memory.cache_bytes_per_token(model, layout, "float32")
-    size = rows * (prompt_tokens + rollout.max_tokens) * per_token
+    seen = rows * model.vocab_size * _ITEM if rollout.repetition_penalty != 1 else 0
+    size = seen + rows * (prompt_tokens + rollout.max_tokens) * per_token
     formula = (
         f"{rows:,} {what} x ({prompt_tokens:,} prompt + {rollout.max_tokens:,} completion tokens) x "
         f"{per_token:,} bytes"
     )
+    if seen:
+        formula += f" + {rows:,} x {model.vocab_size:,} tokens seen (repetition_penalty) x {_ITEM} bytes"
     return memory.exact(name, size, formula)

@@ -30,7 +30,7 @@ from stages.grpo.attention import (
     rotary_table,
 )
 from stages.grpo.collectives import AllReduce, CopyToGroup, Group, Identity, SumOverGroup
-from stages.grpo.operators import Lookup, cut, outer, part, plain_product, product, rms_norm
+from stages.grpo.operators import Lookup, outer, part, plain_product, product, rms_norm, split_sizes
 from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import parts
 from stages.grpo.token_logits import TokenLogits
@@ -92,7 +92,7 @@ class Layer(nn.Cell):
             y = self.norm_heads(y, ones)
         swapped = plain_product(y.reshape((-1, D)), self.swap).reshape(y.shape)
         y = y * cos + swapped * sin
-        query, key, value = cut(y, -1, (Q * D, K * D, K * D))
+        query, key, value = split_sizes(y, -1, (Q * D, K * D, K * D))
         return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
 
     def norm_heads(self, y: Tensor, ones: Tensor) -> Tensor:
@@ -273,6 +273,6 @@ class CausalLM(nn.Cell):
             largest = ops.amax(self.all_reduce(column, every), -1)
             share = ops.exp(log_sum - largest)
             sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen), 1), every)
-            total, weighted, chosen = [part.reshape((-1,)) for part in cut(sums, -1, (1, 1, 1))]
+            total, weighted, chosen = [part.reshape((-1,)) for part in split_sizes(sums, -1, (1, 1, 1))]
             log_sum, mean = ops.log(total) + largest, weighted / total
         return chosen - log_sum, ops.stop_gradient(log_sum - mean)

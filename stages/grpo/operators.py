@@ -54,7 +54,7 @@ def part(x: Tensor, axis: int, start: int, size: int) -> Tensor:
     return ops.slice(x, begin, (*x.shape[:axis], size, *after))
 
 
-def cut(x: Tensor, axis: int, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+def split_sizes(x: Tensor, axis: int, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
     """Cut `x` into consecutive parts of the given sizes along one axis."""
     parts, start = [], 0
     for size in sizes:

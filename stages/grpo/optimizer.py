@@ -15,10 +15,10 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
-from stages.grpo.operators import cut, square_sum, zeros
+from stages.grpo.operators import split_sizes, square_sum, zeros
 from stages.grpo.parallel import Mesh
 
-LARGE = 2**25  # elements of a gradient that is clipped, in a copy, after the other gradients are freed
+LARGE = 2**25  # elements of a gradient from which its update is deferred until the others are freed
 PIECES = 16  # in which the norm of such a gradient is taken
 
 
@@ -60,21 +60,21 @@ class AdamW(nn.Cell):
         # A weight that every card of the group holds must count once in the norm.
         self.shares = tuple(1.0 if part else 1.0 / mesh.model_parallel for part in split)
         copied = config.max_grad_norm is not None and self.sum_data is None
-        self.last = tuple(i for i in range(self.count) if copied and self.sizes[i] >= LARGE)
-        self.first = tuple(i for i in range(self.count) if i not in self.last)
+        self.deferred = tuple(i for i in range(self.count) if copied and self.sizes[i] >= LARGE)
+        self.immediate = tuple(i for i in range(self.count) if i not in self.deferred)
 
     def update(self, rate: Tensor, step: Tensor, gradients: list[Tensor]) -> Tensor:
-        """Update all parameters like `construct`; empties `gradients` to reuse its memory."""
-        last = [gradients[i] for i in self.last]
+        """Update all parameters; return the norm, and empty `gradients` to reuse its memory."""
+        deferred = [gradients[i] for i in self.deferred]
         norm, factor = self(rate, step, *gradients)
         gradients.clear()
-        if last:
-            self.finish(rate, step, factor, *last)
+        if deferred:
+            self.finish(rate, step, factor, *deferred)
         return norm
 
     @ms.jit
     def construct(self, rate: Tensor, step: Tensor, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        """Update all parameters but the last; return the gradient's global norm and the clipping factor.
+        """Update the parameters that are not deferred; return the gradient's global norm and clipping factor.
 
         Args:
             rate: learning rate, scalar.
@@ -85,11 +85,11 @@ class AdamW(nn.Cell):
         config = self.config
         if self.sum_data is not None:
             summed = self.sum_data(ops.concat([gradient.reshape((-1,)) for gradient in gradients]))
-            flat = cut(summed, 0, self.sizes)
+            flat = split_sizes(summed, 0, self.sizes)
             gradients = tuple([flat[i].reshape(self.shapes[i]) for i in range(self.count)])
         square = Tensor(0.0, ms.float32)
         for i in range(self.count):
-            square = square + self.shares[i] * square_sum(gradients[i], PIECES if i in self.last else 1)
+            square = square + self.shares[i] * square_sum(gradients[i], PIECES if i in self.deferred else 1)
         if self.sum_model is not None:
             square = self.sum_model(square.reshape((1,))).reshape(())
         norm = ops.sqrt(square)
@@ -98,7 +98,7 @@ class AdamW(nn.Cell):
             factor = ops.minimum(config.max_grad_norm / (norm + 1e-6), factor)
         rates = self.rates(rate, step)
         waiting = factor
-        for i in self.first:
+        for i in self.immediate:
             # Not by `move`: 290 calls of a function take 0.3 GiB, and one for all of them still 0.03 GiB.
             gradient = gradients[i]
             if config.max_grad_norm is not None:
@@ -112,9 +112,9 @@ class AdamW(nn.Cell):
 
     @ms.jit
     def finish(self, rate: Tensor, step: Tensor, factor: Tensor, *gradients: Tensor) -> Tensor:
-        """Update the last parameters, by their gradients."""
+        """Update the deferred parameters, by their gradients."""
         rates = self.rates(rate, step)
-        for k, i in enumerate(self.last):
+        for k, i in enumerate(self.deferred):
             factor = ops.depend(factor, self.move(i, rates, factor, gradients[k]))
         return factor
 

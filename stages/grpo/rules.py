@@ -6,42 +6,42 @@ plan checks them for a configuration, the stages for their inputs.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stages.base.errors import Problem
-from stages.base.layout import ROLES, LayoutConfig, Role
+from stages.base.layout import ROLES, Role
 from stages.base.rules import Broken, Rules, at_least, at_most, be, hold, indices, multiple_of, once
-from stages.grpo.config import EvaluateConfig, RolloutConfig, SftConfig, TrainConfig
+from stages.grpo.config import EvaluateConfig, SftConfig, TrainConfig
 
+if TYPE_CHECKING:
+    from stages.grpo.trainer import Job
+    from stages.sections import Sections
 
-class Training(Protocol):
+    Training = Sections | Job
     """A run, or the trainer's job."""
-
-    @property
-    def layout(self) -> LayoutConfig:
-        """Layouts of the train, generate and reference roles."""
-
-    @property
-    def rollout(self) -> RolloutConfig:
-        """Sampling settings of completions."""
-
-    @property
-    def train(self) -> TrainConfig:
-        """GRPO."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """Training data whose last rows are held out for checks."""
+class PromptCount:
+    """Number of prompts for grpo."""
 
-    section: TrainConfig | SftConfig
+    train: TrainConfig
     rows: int
-    """Before any is held out (train), or what is left (sft)."""
+    """Training prompts, those for validation included."""
 
 
-TRAIN = Rules[Training]("train", "ours: stages/grpo/trainer.py")
+@dataclass(frozen=True)
+class ExampleCount:
+    """Number of examples for sft."""
+
+    sft: SftConfig
+    rows: int
+    """Examples that sft.check_prompts leaves for training."""
+
+
+TRAIN: Rules[Training] = Rules("train", "ours: stages/grpo/trainer.py")
 """Whatever the engine."""
 TRAIN.must(
     "train.warmup_steps",
@@ -100,29 +100,27 @@ SFT = Rules[SftConfig]("sft", "ours: stages/grpo/sft.py")
 SFT.must("sft.warmup_steps", at_most("sft.steps"))
 SFT.must("sft.batch_size", multiple_of("sft.micro_batch_num"))
 
-EXAMPLES = Rules[Held]("sft_examples")
+EXAMPLES = Rules[ExampleCount]("sft_examples")
 
 
 @EXAMPLES.row("sft.batch_size", "ours: stages/grpo/sft.py")
-def _examples(held: Held) -> Broken:
+def _examples(examples: ExampleCount) -> Broken:
     """Require that the examples for training fill a batch."""
-    config, examples = held.section, held.rows
-    assert isinstance(config, SftConfig)
-    if config.batch_size <= examples:
+    config, rows = examples.sft, examples.rows
+    if config.batch_size <= rows:
         return None
-    rule = f"must be at most the {examples} examples that sft.check_prompts={config.check_prompts} leaves"
-    remedy = f"use at most {examples}" if examples else "lower sft.check_prompts, or take more rows"
-    return rule, remedy, config.batch_size
+    rule = f"must be at most the {rows} examples that sft.check_prompts={config.check_prompts} leaves"
+    return rule, f"use at most {rows}" if rows else "lower sft.check_prompts, or take more rows"
 
 
-PROMPTS = Rules[Held]("held_out")
+PROMPTS = Rules[PromptCount]("held_out", "ours: stages/grpo/stage.py")
+PROMPTS.must("train.prompts_per_step", at_most(lambda prompts: prompts.rows, "the training prompts"))
 
 
-@PROMPTS.row("train.validation_prompts", "ours: stages/grpo/stage.py")
-def _prompts(held: Held) -> Broken:
-    """Require that the prompts for training fill a step."""
-    train, rows = held.section, held.rows
-    assert isinstance(train, TrainConfig)
+@PROMPTS.row("train.validation_prompts", unless=("prompts_per_step",))
+def _prompts(prompts: PromptCount) -> Broken:
+    """Require that the prompts that validation leaves fill a step."""
+    train, rows = prompts.train, prompts.rows
     left, most = rows - train.validation_prompts, rows - train.prompts_per_step
     if not train.validate_every or left >= train.prompts_per_step:
         return None
@@ -130,10 +128,10 @@ def _prompts(held: Held) -> Broken:
         f"leaves {max(0, left)} of {rows} prompts, fewer than train.prompts_per_step={train.prompts_per_step}"
     )
     remedy = f"use at most {most}" if most > 0 else "take more rows, or set train.validate_every=0"
-    return rule, remedy, train.validation_prompts
+    return rule, remedy
 
 
-TRAINER = Rules[Training]("trainer")
+TRAINER: Rules[Training] = Rules("trainer")
 """Rules of engine=local's grpo."""
 TRAINER.must("train.lora_rank", be(0, "engine=local trains all weights"), "ours: stages/grpo/model.py")
 TRAINER.must(
@@ -153,7 +151,12 @@ TRAINER.must(
 )
 
 
-@TRAINER.row("layout.{}", "ours: stages/grpo/trainer.py", each=ROLES)
+def _loaded_roles(run: Training) -> Sequence[Role]:
+    """Return the roles whose models are loaded; with train.beta=0 there is no reference."""
+    return ROLES if run.train.beta > 0 else ("train", "generate")
+
+
+@TRAINER.row("layout.{}", "ours: stages/grpo/trainer.py", each=_loaded_roles)
 def _cards(run: Training, role: Role) -> Broken:
     """Require that each role occupies as many cards as train."""
     cards, layout = run.layout.train.cards, run.layout.role(role)
@@ -162,7 +165,7 @@ def _cards(run: Training, role: Role) -> Broken:
     return f"must occupy {cards} cards as train does", "leave its degrees null", layout.name
 
 
-@TRAINER.row("train.prompts_per_step", "ours: stages/grpo/rollout.py, batch.py", each=ROLES)
+@TRAINER.row("train.prompts_per_step", "ours: stages/grpo/rollout.py, batch.py", each=_loaded_roles)
 def _shares(run: Training, role: Role) -> Broken:
     """Check that prompts divide evenly over replicas and micro-batches."""
     layout, prompts = run.layout.role(role), run.train.prompts_per_step
@@ -180,7 +183,15 @@ def check_resumed(train: TrainConfig, state: Mapping[str, Any]) -> Iterator[Prob
     if "position" not in state:
         rule = "is no checkpoint of a grpo stage: its state.json has no position in the prompts"
         yield Problem("train.resume_from", train.resume_from, rule, "name a checkpoint that grpo wrote")
+    elif train.beta > 0 and not train.ref_model_sync_steps and _has_reference(state):
+        rule = "has a reference that moved: with train.ref_model_sync_steps=0 it would not be used"
+        yield Problem("train.resume_from", train.resume_from, rule, "set train.ref_model_sync_steps")
     elif step >= train.steps:
         rule = f"is of step {step}: train.steps={train.steps} leaves nothing to train"
         remedy = f"set train.steps to more than {step}, or name an earlier one"
         yield Problem("train.resume_from", train.resume_from, rule, remedy)
+
+
+def _has_reference(state: Mapping[str, Any]) -> bool:
+    """Return True if a checkpoint's state.json lists the weights of a reference."""
+    return any(name.startswith("reference/") for name in state.get("files", ()))

@@ -24,7 +24,7 @@ LARGEST = np.float32(1 - 2**-22)  # times a float32 sum still below that sum, ho
 def uniforms(seed: Sequence[int], completions: int, tokens: int) -> NDArray[np.float32]:
     """Return random numbers in [0, 1), [completions of all workers, tokens].
 
-    `seed` distinguishes this draw from all others, for example (seed, step).
+    `seed` distinguishes this draw from others, for example (seed, step); zeros at its end do not.
     """
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seed))))
     return np.minimum(random.random((completions, tokens), np.float32), LARGEST)
@@ -82,7 +82,10 @@ class NextToken(nn.Cell):
         return block * W + count(inside <= remaining)
 
     def filtered(self, logits: Tensor) -> Tensor:
-        """Return probabilities [B, V], 0 for tokens dropped by top_k, top_p or min_p, as in transformers."""
+        """Return probabilities [B, V], 0 for tokens dropped by top_k, top_p or min_p, as in transformers.
+
+        Tokens as likely as the last one that top_p keeps stay, too.
+        """
         config = self.config
         if config.top_k is not None and config.top_k < logits.shape[-1]:
             kth = ops.topk(logits, config.top_k)[0][:, -1:]

@@ -58,7 +58,9 @@ def ask_vllm(directory: Path, questions: list[str], rollout: RolloutConfig) -> l
     """Answer through the directory's chat template by vLLM."""
     from vllm import LLM, SamplingParams
 
-    penalty, most = rollout.repetition_penalty, rollout.max_tokens
-    greedy = SamplingParams(temperature=0.0, repetition_penalty=penalty, max_tokens=most)
+    greedy = SamplingParams(
+        temperature=0.0, repetition_penalty=rollout.repetition_penalty, min_tokens=rollout.min_tokens,
+        max_tokens=rollout.max_tokens,
+    )  # fmt: skip
     turns = [[{"role": "user", "content": question}] for question in questions]
     return [output.outputs[0].text for output in LLM(model=str(directory)).chat(turns, greedy)]

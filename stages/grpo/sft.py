@@ -10,7 +10,6 @@ Shapes: R examples, B of them in a batch, S prompt slots, T answer slots.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import shutil
 import time
@@ -26,7 +25,7 @@ from stages.base.errors import ConfigError, InputError
 from stages.base.layout import ROLES
 from stages.grpo import worker
 from stages.grpo.config import SftConfig, greedy
-from stages.grpo.rules import EXAMPLES, SFT, Held
+from stages.grpo.rules import EXAMPLES, SFT, ExampleCount
 from stages.models.config import ModelConfig
 from stages.weights.tensors import merge_ranks, write_ranks
 
@@ -57,7 +56,7 @@ def run(context: Context) -> None:
     prompts = read_prompts(records / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(records / "sft.mindrecord").without(checked)
-    if problems := [*SFT.check(config), *EXAMPLES.check(Held(config, len(examples)))]:
+    if problems := [*SFT.check(config), *EXAMPLES.check(ExampleCount(config, len(examples)))]:
         raise ConfigError(problems)
 
     model = CausalLM(shape, positions=longest(prompts, examples, config.max_tokens))
@@ -67,7 +66,7 @@ def run(context: Context) -> None:
     trained = unfuse(shape, model.weights())
     for role in ROLES:
         write_ranks(trained, strategy / f"{role}_strategy", context.output / role, shape.param_init_type)
-    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    context.write_result(result)
 
 
 def longest(prompts: Prompts, examples: Examples, max_tokens: int) -> int:
@@ -106,11 +105,10 @@ def train(
         loss = float(update.sums["loss"].sum(dtype=np.float64))
         norm, rate = update.grad_norm, update.learning_rate
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise InputError(
-                "sft.learning_rate", config.learning_rate,
-                f"step {step}: the loss is {loss} and the gradient's norm {norm}; the last good "
-                f"checkpoint is that of step {max(checkpoints.steps(), default='none')}", "lower it",
-            )  # fmt: skip
+            good = max(checkpoints.steps(), default="none")
+            rule = f"step {step}: the loss is {loss} and the gradient's norm {norm}; "
+            rule += f"last good checkpoint: {good}"
+            raise InputError("sft.learning_rate", config.learning_rate, rule, "lower it")
         speed = float(examples.mask[rows].sum()) / (time.monotonic() - began)
         row = {"step": step, "time_s": time.time(), "loss": loss, "lr": rate, "grad_norm": norm}
         row["tokens_per_s"] = speed

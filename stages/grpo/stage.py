@@ -16,7 +16,7 @@ from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.layout import LayoutConfig
 from stages.grpo import worker
 from stages.grpo.config import RolloutConfig, TrainConfig
-from stages.grpo.rules import PROMPTS, TRAIN, TRAINER, Held
+from stages.grpo.rules import PROMPTS, TRAIN, TRAINER, PromptCount
 from stages.grpo.validation import Best, DivergedError
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
@@ -55,7 +55,7 @@ def run(context: Context) -> None:
     trainer = Trainer(job, rank, world, training, vocabulary, held_out)
     checkpoints = Checkpoints(
         context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
-        context.warn, trainer.least,
+        context.warn, trainer.minimum,
     )  # fmt: skip
     resumed, remembered = state.restore(trainer, checkpoints)
     best = Best(**remembered.get("best", {}))
@@ -63,7 +63,7 @@ def run(context: Context) -> None:
     last = train(trainer, checkpoints, context.work, resumed, best, logs)
     chosen = best.step if job.train.keep_best else None
     if chosen is not None and chosen != last:
-        trainer.least(0)  # worker 0 has completed the best step's checkpoint
+        trainer.barrier()  # worker 0 has completed the best step's checkpoint
         if not checkpoints.is_complete(chosen):
             remedy = "type the same command again: it goes on from before that step"
             raise InputError(checkpoints.path(chosen), None, "is the best checkpoint, and damaged", remedy)
@@ -75,7 +75,7 @@ def run(context: Context) -> None:
     peaks = trainer.world.arrays(np.array([peak_memory_gib()], np.float32))
     if logs is not None:
         logs.finish(last, chosen, best, [round(float(peak), 3) for peak in peaks[:, 0]])
-    trainer.least(0)  # msrun ends all workers when one fails: wait until all have written
+    trainer.barrier()  # msrun ends all workers when one fails: wait until all have written
 
 
 def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | None]:
@@ -84,9 +84,9 @@ def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | N
     Raises:
         ConfigError: too few are left.
     """
+    PROMPTS.demand(PromptCount(train, len(prompts)))
     if not train.validate_every:
         return prompts, None
-    PROMPTS.demand(Held(train, len(prompts)))
     left = len(prompts) - train.validation_prompts
     return prompts.take(range(left)), prompts.take(range(left, len(prompts)))
 
@@ -110,11 +110,11 @@ def train(
         step += 1
         result = trainer.step(step)
         if result.learned.problem is not None:
-            trainer.least(0)
-            good = checkpoints.steps()
             batch = work / f"diverged_step_{step:06d}.jsonl"
             if logs is not None:
                 logs.keep_batch(batch, step, result)
+            trainer.barrier()  # msrun ends worker 0 when another fails: wait until it has written
+            good = checkpoints.steps()
             raise DivergedError(
                 step, result.learned.problem, batch, checkpoints.path(good[-1]) if good else None
             )
@@ -243,4 +243,4 @@ class RunLogs:
         if self.config.validate_every:
             result |= {"weights_of_step": last if chosen is None else chosen}
             result |= {"best_step": best.step, "best_accuracy": best.accuracy}
-        (output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        self.context.write_result(result)

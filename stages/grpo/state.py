@@ -78,7 +78,7 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
             return 0, {}
         path = Path(elsewhere)
         problem = flaw(path) if trainer.rank == 0 else None
-        if not trainer.least(int(problem is None)):
+        if not trainer.minimum(int(problem is None)):
             rule = f"is damaged: {problem or 'see the log of worker 0'}"
             raise InputError("train.resume_from", elsewhere, rule, "name another checkpoint")
         if problems := list(check_resumed(trainer.job.train, read_state(path))):

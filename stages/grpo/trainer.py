@@ -17,7 +17,7 @@ from stages.base.layout import LayoutConfig, Role
 from stages.grpo.algorithm import dapo, grpo
 from stages.grpo.batch import Batch
 from stages.grpo.collectives import Gather, Groups
-from stages.grpo.config import RolloutConfig, TrainConfig, cut
+from stages.grpo.config import RolloutConfig, TrainConfig, shard_key
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.generator import Generator, GreedyAccuracy, Resharded, prompt_order
 from stages.grpo.learner import Learner
@@ -111,7 +111,7 @@ class Trainer:
             self.to_reference = Resharded(job.model, self.policy, self.reference, rank, self.groups)
         give_back_memory()  # before allocating moments and caches
         # If both layouts cut the weights alike, they share one copy.
-        shared = cut(job.layout.train) == cut(job.layout.generate)
+        shared = shard_key(job.layout.train) == shard_key(job.layout.generate)
         generating = self.policy if shared else self._role("generate")
         self.resharded = Resharded(job.model, self.policy, generating, rank, self.groups)
         self.generator = Generator(
@@ -146,10 +146,8 @@ class Trainer:
         """Take one step of GRPO: P prompts, B completions, train.num_iterations updates."""
         clock, config = Clock(), self.job.train
         sampled = self.sample(step, clock)
-        groups = np.arange(len(sampled.prompts))
-        if config.resample_rounds:
-            groups = dapo.choose(sampled.grouped_rewards, config.prompts_per_step)
-        chosen = sampled.take(groups) if config.resample_rounds else sampled
+        groups = dapo.choose(sampled.grouped_rewards, config.prompts_per_step)
+        chosen = sampled.take(groups)
         learned = self.learn(chosen, clock)
         if config.ref_model_sync_steps and step % config.ref_model_sync_steps == 0:
             self._move_reference()
@@ -264,6 +262,10 @@ class Trainer:
         self.resharded.refresh()
         return self.accuracy()
 
-    def least(self, number: int) -> int:
+    def minimum(self, number: int) -> int:
         """Return the smallest number of all workers, once all have called this."""
         return int(self.world.arrays(np.array([number], np.int32)).min())
+
+    def barrier(self) -> None:
+        """Wait until all workers have called this."""
+        self.minimum(0)

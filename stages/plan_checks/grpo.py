@@ -5,7 +5,7 @@ from pathlib import Path
 
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.grpo import checkpoint_files
-from stages.grpo.rules import EXAMPLES, PROMPTS, Held, check_resumed
+from stages.grpo.rules import EXAMPLES, PROMPTS, ExampleCount, PromptCount, check_resumed
 from stages.plan_checks import Planned
 from stages.tokenize.counts import count_records
 
@@ -17,7 +17,8 @@ def sft(planned: Planned) -> Iterator[Problem]:
     config, tokenized = planned.config, planned.artifacts.get("tokenize")
     if config.engine.name == "local" and config.sft.enabled and "sft" in planned.pending and tokenized:
         held_out = 0 if config.sft_data.path is not None else config.sft.check_prompts
-        yield from EXAMPLES.check(Held(config.sft, max(0, count_records(tokenized, "sft") - held_out)))
+        left = max(0, count_records(tokenized, "sft") - held_out)
+        yield from EXAMPLES.check(ExampleCount(config.sft, left))
 
 
 def grpo(planned: Planned) -> Iterator[Problem]:
@@ -28,7 +29,7 @@ def grpo(planned: Planned) -> Iterator[Problem]:
     if config.train.resume_from is not None:
         yield from _resumed(planned, Path(config.train.resume_from))
     if tokenized:
-        yield from PROMPTS.check(Held(config.train, count_records(tokenized, "train")))
+        yield from PROMPTS.check(PromptCount(config.train, count_records(tokenized, "train")))
 
 
 def _resumed(planned: Planned, checkpoint: Path) -> Iterator[Problem]:

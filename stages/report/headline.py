@@ -39,12 +39,12 @@ class Pair:
 
 def pairs(evaluation: Mapping[str, Any]) -> list[Pair]:
     """Return the measures of evaluate's result.json that have a value before and after GRPO."""
-    k = number(mapping(evaluation.get("pass_at_k")).get("k"))
-    name = "k" if k is None else figure(k)
     rows = [(GREEDY, evaluation.get("accuracy_sft"), evaluation.get("accuracy_grpo"))]
-    labels = {"mean_at_k": f"mean@{name}", "pass_at_k": f"pass@{name}", "worked_share": "Worked answers"}
-    for key, label in labels.items():
+    for key, label in (("mean_at_k", "mean@"), ("pass_at_k", "pass@"), ("worked_share", "Worked answers")):
         values = mapping(evaluation.get(key))
+        if label.endswith("@"):
+            k = number(values.get("k"))
+            label += "k" if k is None else figure(k)
         rows.append((label, values.get("sft"), values.get("grpo")))
     return [
         Pair(label, low, high)

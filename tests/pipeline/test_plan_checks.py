@@ -6,6 +6,7 @@ What each function refuses is in tests/stages; here one case of each.
 import hashlib
 import json
 import venv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,8 @@ def test_a_checkpoint_of_the_last_step_or_of_another_stage_is_refused(state, mes
     resumed = [f"train.resume_from={checkpoint}", "train.steps=40"]
     train = prepare_plan([f"store={tmp_path / 'store'}", *resumed])[0].config.train
     assert [len(list(check_resumed(train, {"step": step, "position": 0}))) for step in (39, 40)] == [0, 1]
+    moved = {"step": 1, "position": 0, "files": {"reference/rank_0/model.safetensors": {}}}
+    assert [len(list(check_resumed(replace(train, ref_model_sync_steps=n), moved))) for n in (0, 5)] == [1, 0]
     file = checkpoint / "state.json"
     values = {**json.loads(file.read_text()), **state}
     file.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))

@@ -84,3 +84,11 @@ def test_validation_gives_the_same_answers_as_evaluate():
         prompts, solutions=tuple([text.split()[-1], "-1"][i % 2] for i, text in enumerate(texts))
     )
     assert GreedyAccuracy(network, SINGLE, prompts, rules, Numbers(), Gather(None))() == 0.5
+    assert GreedyAccuracy(network, SINGLE, prompts, rules, Numbers(), OtherCount())() == 4 / 16
+
+
+class OtherCount:
+    """Two workers; worker 0 judged four answers as right."""
+
+    def arrays(self, array):
+        return np.stack([np.full_like(array, 4) if array.shape == (1,) else array, array])
