@@ -126,7 +126,9 @@ def to_build(store, *overrides):
 
 def manifests(store):
     """Return the time of the commit by stage (one artifact per stage)."""
-    return {file.parent.parent.name: os.stat(file).st_mtime for file in store.glob("[!.]*/[!.]*/manifest.json")}
+    return {
+        file.parent.parent.name: os.stat(file).st_mtime for file in store.glob("[!.]*/[!.]*/manifest.json")
+    }
 
 
 @pytest.fixture(scope="session")
