@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
@@ -44,4 +45,14 @@ def living(root: Path) -> dict[int, str]:
             job = process.environ().get(JOB_VARIABLE, "")
             if job.startswith(str(root)) and process.status() != psutil.STATUS_ZOMBIE:
                 result[process.pid] = job
+    return result
+
+
+def in_sessions(sessions: Set[int]) -> list[psutil.Process]:
+    """Return the living processes of sessions; Ray's workers lose a job's variables, but not its session."""
+    result = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(process.pid) in sessions and process.status() != psutil.STATUS_ZOMBIE:
+                result.append(process)
     return result

@@ -20,7 +20,7 @@ from launch.nodes.start import Ray
 from launch.process.tree import JOB_VARIABLE, end_job
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher, make_start, run_job, several
-from tests.processes import living, wait_until
+from tests.processes import in_sessions, living, wait_until
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one here: pip install 'grpoflow[test]'")
 
@@ -71,15 +71,6 @@ def run(directory, begun, settings):
         assert sessions
         wait_until(lambda: not in_sessions(sessions))
     return log.read_text()
-
-
-def in_sessions(sessions):
-    result = []
-    for each in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if os.getsid(each.pid) in sessions and each.status() != psutil.STATUS_ZOMBIE:
-                result.append(each)
-    return result
 
 
 def listening(sessions):

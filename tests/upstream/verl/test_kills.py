@@ -11,7 +11,7 @@ import zipfile
 import psutil
 import pytest
 
-from tests.processes import living, wait_until
+from tests.processes import in_sessions, living, wait_until
 from tests.upstream.verl.product import command, grpoflow, tiny_run
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(5400)]
@@ -44,16 +44,6 @@ def tensors_digest(file):
         for name in tensors:
             digest.update(archive.read(name))
     return digest.hexdigest()
-
-
-def in_sessions(sessions):
-    """Return the living processes; Ray's workers have no variables of the job, but its session."""
-    result = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if os.getsid(process.pid) in sessions and process.status() != psutil.STATUS_ZOMBIE:
-                result.append(process)
-    return result
 
 
 def kill(grpo, is_victim):
