@@ -8,9 +8,8 @@ from typing import Any
 from pipeline.errors import ConfigError, Problem
 from stages.base.files import read_json
 from stages.fetch.user_files import has_test_file
-from stages.models.config_keys import refused
+from stages.models.config_keys import described, refused
 from stages.models.families import FAMILIES, recognised
-from stages.models.hf_config import described
 
 _COPIED_KEYS = ("max_position_embeddings", "initializer_range", "torch_dtype")
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,9 @@ from typing import Any, TypeVar
 from stages.base.reader import read
 
 T = TypeVar("T")
+Progress = Callable[[int, int], None]
+"""Called with (done, total), for example in bytes; total 0: unknown."""
+REPORT_EVERY_S = 0.5
 WARNINGS = "warnings.txt"
 """File next to the progress file with one line per warning of the attempt."""
 
@@ -73,6 +76,19 @@ class Context:
             file.write(progress_line(step, total, message, unit))
         if unit != "B" or step >= total > 0:
             self.log(f"{step:g}/{total:g} {unit}: {message}".replace(" :", ":"))
+
+    def progress_in_bytes(self, message: str) -> Progress:
+        """Return a function that reports bytes, at most twice a second and at the end."""
+        reported_s = 0.0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal reported_s
+            now_s = time.monotonic()
+            if 0 < total <= done or now_s - reported_s >= REPORT_EVERY_S:
+                reported_s = now_s
+                self.progress(done, total, message, "B")
+
+        return progress
 
     def log(self, text: str) -> None:
         """Write a line with the time to the stage's log, if there is one."""

@@ -12,11 +12,6 @@ from typing import Any, BinaryIO
 
 from stages.base.errors import InputError
 
-KINDS = {
-    stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket",
-    stat.S_IFDIR: "a directory",
-}  # fmt: skip
-
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading bytes, without blocking on pipes.
@@ -29,10 +24,9 @@ def open_regular(path: Path) -> BinaryIO:
 def _open(path: str, flags: int) -> int:
     """Return the descriptor of a regular file, which `open` closes."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
-    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-    if kind != stat.S_IFREG:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, f"is {KINDS.get(kind, 'something else')}, not a file", str(path))
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
     return descriptor
 
 
@@ -70,11 +64,7 @@ def read_object(path: Path, remedy: str = "") -> dict[str, Any]:
 
 
 def read_optional_object(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file, like read_object; return an empty one if there is no file.
-
-    Raises:
-        InputError: the file is not JSON, or not an object.
-    """
+    """Read the JSON object in a file, like read_object; return an empty one if there is no file."""
     return read_object(path) if path.is_file() else {}
 
 

@@ -216,10 +216,9 @@ def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:
     return _describe(lambda value, *args: None if holds(*args) else (rule, remedy), rule)
 
 
-def some(what: str, remedy: str) -> Test:
-    """Require a list not to be empty."""
-    rule = f"must name at least one {what}"
-    return _describe(lambda value, *args: None if value else (rule, remedy), rule)
+def given(rule: str, remedy: str) -> Test:
+    """Require a value other than null and an empty list."""
+    return _describe(lambda value, *args: (rule, remedy) if value in (None, []) else None, rule)
 
 
 def indices(path: str) -> Callable[[Any], Iterable[object]]:
@@ -231,16 +230,9 @@ def once(path: str, remedy: str = "name it once") -> Test:
     """Require an item of the list at `path` not to occur earlier in the list."""
 
     def test(value: object, subject: object, index: int) -> Broken:
-        """Require an item that is not named twice."""
         return ("is named twice", remedy) if value in value_at(subject, path)[:index] else None
 
-    return test
-
-
-def required(because: str, remedy: str) -> Test:
-    """Require a value other than null."""
-    rule = f"is required {because}"
-    return _describe(lambda value, *args: None if value is not None else (rule, remedy), rule)
+    return _describe(test, "Require an item that is not named twice")
 
 
 def _number(number: Number, label: str, args: tuple[Any, ...]) -> tuple[int, str]:

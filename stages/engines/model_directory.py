@@ -21,7 +21,6 @@ from stages.weights.export import export
 from stages.weights.header import read_header
 from stages.weights.index import INDEX_NAME
 from stages.weights.names import renamed
-from stages.weights.progress import to_context
 from stages.weights.sources import PARAM_MAP_NAME, open_directory
 from stages.weights.transfer import read_tensor
 
@@ -77,5 +76,5 @@ def import_converted(context: Context, directory: Path, default_dtype: Dtype | N
         if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
             where = f"{directory}: {name}"
             raise InputError(where, None, "contains numbers that are not finite", "train again")
-    dtype, progress = config.dtype or default_dtype, to_context(context, "export")
+    dtype, progress = config.dtype or default_dtype, context.progress_in_bytes("export")
     export(tensors, context.inputs["fetch"], context.output, model, dtype, progress=progress)

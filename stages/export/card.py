@@ -13,7 +13,10 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from stages.base.reader import read
 from stages.base.redact import redact
+from stages.fetch.config import DatasetConfig, remote_files
+from stages.models.config import ModelConfig
 from stages.report.artifacts import Run, mapping
 from stages.report.headline import tiles
 from stages.report.text import neutral, shorten
@@ -39,8 +42,9 @@ def model_card(
         name: inputs[name] for name in ("grpo", "evaluate") if name in inputs and inputs[name].is_dir()
     }
     artifacts = Run.load(existing)
-    model, dataset, command = config["model"], config["dataset"], config.get("command")
-    name, data = plain(str(model["name"])), plain(str(dataset["name"]))
+    model = read(ModelConfig, config["model"], "model")
+    dataset, command = read(DatasetConfig, config["dataset"], "dataset"), config.get("command")
+    name, data = plain(model.name), plain(dataset.name)
     manifest, evaluation = artifacts.manifests.get("grpo", {}), artifacts.result("evaluate")
     rewards = zip(config["reward"]["functions"], config["reward"]["weights"], strict=True)
     samples = artifacts.rows("evaluate", "samples.jsonl")[:1]
@@ -75,7 +79,7 @@ def model_card(
     return str(environment.get_template("card.md.jinja").render(values))
 
 
-def _front(model: Mapping[str, Any], licences: Sequence[Path]) -> str:
+def _front(model: ModelConfig, licences: Sequence[Path]) -> str:
     """Return the front matter for hubs, with the licence from the base model's card."""
     card = next((file for file in licences if file.name == "README.md"), None)
     text = card.read_text(encoding="utf-8", errors="replace") if card is not None else ""
@@ -86,29 +90,20 @@ def _front(model: Mapping[str, Any], licences: Sequence[Path]) -> str:
         base = {}
     values: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     values |= {"tags": ["grpo", "mindspore"]}
-    values |= {"base_model": hub_id} if (hub_id := _hub_id(model)) else {}
+    values |= {"base_model": model.hub_id} if model.source == "modelscope" else {}
     keys = ("license", "license_name", "license_link")
     values |= {key: base[key] for key in keys if isinstance(base.get(key), str)}
     return str(yaml.safe_dump(values, sort_keys=False)).rstrip()
 
 
-def _hub_id(model: Mapping[str, Any]) -> str:
-    hub = mapping(model.get("hub"))
-    if model["source"] != "modelscope" or not hub:
-        return ""
-    return str(hub.get("id") or hub.get(str(model["variant"]), ""))
-
-
-def _origin(section: Mapping[str, Any], name: str) -> str:
+def _origin(section: ModelConfig | DatasetConfig, name: str) -> str:
     """Return the origin of a model or dataset, without paths of this machine."""
-    source, hub = section["source"], mapping(section.get("hub"))
-    if source == "modelscope":
-        repository = _hub_id(section) or str(hub.get("id", ""))
-        return f"{name}, ModelScope {plain(repository)} at {plain(str(hub.get('revision')))}"
-    files = [mapping(file).get("name") for file in mapping(section.get("files")).values()]
-    if source == "url":
-        return f"{name}, {', '.join(plain(redact(str(file))) for file in files if file)}"
-    return f"{name} ({'made from the seed' if source == 'builtin' else 'files of the author'})"
+    if section.source == "modelscope" and section.hub is not None:
+        repository = section.hub_id if isinstance(section, ModelConfig) else section.hub.id
+        return f"{name}, ModelScope {plain(repository)} at {plain(section.hub.revision)}"
+    if isinstance(section, DatasetConfig) and section.source == "url":
+        return f"{name}, {', '.join(plain(redact(file.name)) for _, file in remote_files(section))}"
+    return f"{name} ({'made from the seed' if section.source == 'builtin' else 'files of the author'})"
 
 
 def _recipe(config: Mapping[str, Any]) -> dict[str, Any]:

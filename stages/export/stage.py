@@ -25,7 +25,6 @@ from stages.tokenize.stage import make_encoder
 from stages.tokenizer import SpecialIds
 from stages.weights.config import ExportConfig
 from stages.weights.export import export
-from stages.weights.progress import to_context
 from stages.weights.sources import open_ranks
 from stages.weights.strategy.files import read_strategy
 
@@ -39,7 +38,7 @@ def run(context: Context) -> None:
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
     strategy = read_strategy(context.inputs["strategy"] / "train_strategy")
     tensors = open_ranks(context.inputs["grpo"] / "train", strategy)
-    progress = to_context(context, "export")
+    progress = context.progress_in_bytes("export")
     export(tensors, context.inputs["fetch"], context.output, model, config.dtype, progress=progress)
     make_usable(context.config, context.inputs, context.output)
 

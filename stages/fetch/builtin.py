@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 from stages.models.config import ModelConfig
 from stages.models.families import family_of, tensor_shapes, weights_of
 from stages.weights.dtypes import CODES, Array, cast
-from stages.weights.header import build_header
 from stages.weights.index import SINGLE_NAME
+from stages.weights.outputs import OutputFile
 
 
 def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float) -> Array:
@@ -32,13 +33,12 @@ def write_weights(model: ModelConfig, seed: int, path: Path) -> None:
     """Write all tensors in model.torch_dtype into one safetensors file, one tensor in memory at a time."""
     shapes = tensor_shapes(weights_of(model))
     code = CODES[model.torch_dtype]
+    listed = [(name, code, shape) for name, shape in shapes.items()]
     # transformers refuses a file whose metadata does not name a format
-    first, _, _ = build_header([(name, code, shape) for name, shape in shapes.items()], {"format": "pt"})
-    with path.open("wb") as file:
-        file.write(first)
+    with closing(OutputFile(path, listed, {"format": "pt"})) as file:
         for name, shape in shapes.items():
             values = initial_value(name, shape, seed, model.initializer_range)
-            file.write(cast(values.view(np.uint32), "F32", code).data)
+            file.pwrite(cast(values.view(np.uint32), "F32", code).data, file.offset(name))
 
 
 def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from stages.base.bounds import Positive, Share
 from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
-from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, required
+from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, given
 from stages.fetch.sources import (
     RECORDED,
     FileConfig,
@@ -141,29 +141,18 @@ DATASET.must(
 )
 DATASET.must(
     "dataset.{}",
-    required("when dataset.source=builtin", "set it to the number of rows"),
+    given("is required when dataset.source=builtin", "set it to the number of rows"),
     name="builtin_rows",
     each=("train_rows", "test_rows"),
     when=_is_from("builtin"),
 )
 DATASET.must(
     "dataset.files",
-    required("when dataset.source=modelscope", "give files.train.name, see conf/dataset/deepscaler.yaml"),
+    given("is required when dataset.source=modelscope", "see conf/dataset/deepscaler.yaml"),
     when=_is_from("modelscope"),
 )
-DATASET.must(
-    "dataset.files.{}.name",
-    url_fault,
-    RECORDED,
-    each=_splits,
-    when=_is_from("url"),
-)
-DATASET.must(
-    "dataset.files.{}.sha256",
-    digest_fault,
-    each=_splits,
-    when=_is_from("url"),
-)
+DATASET.must("dataset.files.{}.name", url_fault, RECORDED, each=_splits, when=_is_from("url"))
+DATASET.must("dataset.files.{}.sha256", digest_fault, each=_splits, when=_is_from("url"))
 DATASET.must(
     "dataset.files.{}.sha256",
     be(None, "the repository lists the digests", "set dataset.hub.revision to a commit or tag"),
@@ -173,7 +162,7 @@ DATASET.must(
 )
 DATASET.must(
     "dataset.test_rows",
-    required("where the source has no held-out file: so many rows are held out", "set it to 1000"),
+    given("is required where the source has no held-out file: so many rows are held out", "set it to 1000"),
     when=lambda config: config.source in ("url", "modelscope") and _splits(config) == ["train"],
 )
 

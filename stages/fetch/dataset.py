@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.base.context import Context
+from stages.base.context import Context, Progress
 from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
 from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files
-from stages.fetch.download import Downloaded, Progress, adopt, link
+from stages.fetch.download import Downloaded, adopt, link
 from stages.fetch.jsonl import check_split, write_rows
 from stages.fetch.listing import Listed, matching
 from stages.fetch.sources import FetchConfig
 from stages.fetch.user_files import split_files
-from stages.weights.progress import to_context
 
 SPLITS = ("train", "test")
 Files = dict[str, list[Path]]
@@ -27,11 +26,6 @@ def run(context: Context) -> None:
 
     result.json holds files, rows and bad lines per split, with the first bad lines by number and reason;
     for downloads also `sources`: origins, sizes and digests.
-
-    Raises:
-        ConfigError: the configuration contradicts itself.
-        InputError: a file is missing, malformed beyond what is tolerated, or too short; or the source
-            refuses, delivers other bytes than it lists, or stays unreachable.
     """
     dataset = context.section(DatasetConfig, "dataset")
     DATASET.demand(dataset)
@@ -42,7 +36,7 @@ def run(context: Context) -> None:
         files, put = _local_files(dataset), link
     else:
         fetch = context.section(FetchConfig, "fetch")
-        files, downloads = _download(dataset, fetch, context.work, to_context(context, dataset.name))
+        files, downloads = _download(dataset, fetch, context.work, context.progress_in_bytes(dataset.name))
     result = _put_splits(dataset, files, put, context.output)
     if downloads:
         result["sources"] = [download.record() for download in downloads]

@@ -4,7 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,6 @@ from stages.base.files import file_digest, understood
 from stages.base.redact import redact
 from stages.fetch.listing import Listed
 from stages.fetch.sources import FetchConfig
-
-Progress = Callable[[int, int], None]
-"""Called with the bytes that are here, and the total."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from stages.base.context import Progress
 from stages.base.errors import InputError
 from stages.base.redact import TOKEN_VARIABLE, redact
-from stages.fetch.download import Downloaded, Progress, directory, verify
+from stages.fetch.download import Downloaded, directory, verify
 from stages.fetch.listing import Listed, check_inside, check_paths
 from stages.fetch.sources import MOVING, SHA256, FetchConfig
 

@@ -12,7 +12,6 @@ from stages.weights.index import INDEX_NAME, SINGLE_NAME
 
 CONFIG = "config.json"
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
-PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:")
 SHOWN = 8
 
@@ -68,20 +67,13 @@ def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> l
     elif INDEX_NAME in names:
         selected |= {INDEX_NAME, *filter(SHARD.fullmatch, names)}
     else:
-        pickled = sorted(name for name in names if name.endswith(PICKLED))
-        remedy = f"choose a repository with one of them; it holds {_first_names(names)}"
-        if pickled:
-            remedy = f"{pickled[0]} is a pickle, which runs code when read: choose one with safetensors"
+        remedy = f"choose a repository with one of them, pickles are not read; it holds {_first_names(names)}"
         raise InputError(origin, None, f"holds neither {SINGLE_NAME} nor {INDEX_NAME}", remedy)
     return [file for file in files if file.path in selected]
 
 
 def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
-    """Return the files that match `pattern`, by path; `*` does not cross directories.
-
-    Raises:
-        InputError: no file matches.
-    """
+    """Return the files (at least one) that match `pattern`, by path; `*` does not cross directories."""
     depth, parts = pattern.count("/"), pattern.split("/")
     same_depth = [file for file in files if file.path.count("/") == depth]
     matches = [file for file in same_depth if all(map(fnmatch.fnmatchcase, file.path.split("/"), parts))]

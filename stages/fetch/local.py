@@ -9,12 +9,9 @@ from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.files import read_object
 from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
 from stages.fetch.download import link
-from stages.fetch.listing import PICKLED
 from stages.models.config import ModelConfig
-from stages.models.config_keys import refused
+from stages.models.config_keys import described, head_size, refused
 from stages.models.families import family_of, recognised
-from stages.models.hf_config import described, head_size
-from stages.weights.header import StoredTensor
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.names import check_float
 from stages.weights.sources import open_directory
@@ -22,24 +19,25 @@ from stages.weights.sources import open_directory
 
 def link_model(root: Path, model: ModelConfig, output: Path, with_tokenizer: bool = True) -> None:
     """Check the user's directory `root` and link its weights, config and tokenizer files into `output`."""
-    names = check_model(root, model)
-    for name in MODEL_FILES:
+    for name in (*check_model(root, model), *MODEL_FILES):
         if (root / name).is_file() and (with_tokenizer or name not in TOKENIZER_AND_TEMPLATE):
-            names.append(name)
-    for name in names:
-        link(root / name, output / name)
+            link(root / name, output / name)
 
 
-def check_model(root: Path, model: ModelConfig) -> list[str]:
+def check_model(root: Path, model: ModelConfig) -> set[str]:
     """Check that the directory holds the configured model; return the names of index and weight files."""
     if not root.is_dir():
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
     check_config(read_object(root / "config.json"), model, root / "config.json")
-    names, stored = weight_files(root)
+    if not (root / SINGLE_NAME).is_file() and not (root / INDEX_NAME).is_file():
+        remedy = "save the model again with save_pretrained(safe_serialization=True); pickles are not read"
+        raise InputError(root, None, f"holds neither {SINGLE_NAME} nor {INDEX_NAME}", remedy)
+    stored = open_directory(root).values()
     if family_of(model).stored_as_float:
-        for tensor in stored.values():
+        for tensor in stored:
             check_float(tensor)
-    return names
+    names = {tensor.file.name for tensor in stored}
+    return names if names == {SINGLE_NAME} else names | {INDEX_NAME}
 
 
 def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> None:
@@ -64,23 +62,3 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
             problems.append(Problem(f"model.{key}", configured, rule, remedy))
     if problems:
         raise ConfigError(problems)
-
-
-def weight_files(root: Path) -> tuple[list[str], dict[str, StoredTensor]]:
-    """Return the names of the index (if it is used) and of all weight files, and their tensors.
-
-    A single file takes precedence over an index, see stages.weights.index.unused_index.
-
-    Raises:
-        InputError: there are no weights, a shard is missing, or a file is not safetensors.
-    """
-    is_single = (root / SINGLE_NAME).is_file()
-    if not is_single and not (root / INDEX_NAME).is_file():
-        pickled = sorted(file.name for file in root.iterdir() if file.suffix in PICKLED)
-        remedy = f"give {SINGLE_NAME}, or {INDEX_NAME} and its shards"
-        if pickled:
-            remedy = "pickles run code when read: save again with save_pretrained(safe_serialization=True)"
-        raise InputError(root, pickled[0] if pickled else None, "holds no safetensors weights", remedy)
-    stored = open_directory(root)
-    names = sorted({tensor.file.name for tensor in stored.values()})
-    return names if is_single else [INDEX_NAME, *names], stored

@@ -4,17 +4,16 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stages.base.context import Context
+from stages.base.context import Context, Progress
 from stages.base.errors import InputError
 from stages.base.files import read_object
 from stages.fetch import builtin, hub, local, tokenizer_files
 from stages.fetch.config import DatasetConfig
-from stages.fetch.download import Downloaded, Progress, adopt
+from stages.fetch.download import Downloaded, adopt
 from stages.fetch.listing import CONFIG, Listed, config_file, model_files
 from stages.fetch.sources import FetchConfig
 from stages.fetch.training import training_rows
 from stages.models.config import ModelConfig
-from stages.weights.progress import to_context
 
 
 def run(context: Context) -> None:
@@ -30,15 +29,13 @@ def run(context: Context) -> None:
         build_model(model, text, context.seed, context.output)
         return
     fetch = context.section(FetchConfig, "fetch")
-    fetch_model(model, fetch, context.output, context.work, to_context(context, model.hub_id or model.name))
+    fetch_model(
+        model, fetch, context.output, context.work, context.progress_in_bytes(model.hub_id or model.name)
+    )
 
 
 def build_model(model: ModelConfig, text: Iterator[str] | None, seed: int, output: Path) -> None:
-    """Write a model with random weights, and its tokenizer: the configured one or one trained on `text`.
-
-    Raises:
-        InputError: there is neither a tokenizer nor text, or the vocabulary does not fit.
-    """
+    """Write a model with random weights, and its tokenizer: the configured one or one trained on `text`."""
     if model.tokenizer_path is not None:
         tokenizer_files.take(Path(model.tokenizer_path), output)
     elif text is None:
@@ -60,11 +57,6 @@ def fetch_model(
     """Put a local model, or one from ModelScope, with its tokenizer into `output`.
 
     A download adds result.json with its origin, sizes and digests; `work` must survive a kill.
-
-    Raises:
-        InputError: a file is missing or malformed, the vocabulary does not fit, or the hub refuses,
-            delivers other bytes than it lists, or stays unreachable.
-        ConfigError: config.json disagrees with the model section.
     """
     with_tokenizer = model.tokenizer_path is None
     if model.source == "local":

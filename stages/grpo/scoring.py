@@ -50,9 +50,9 @@ def join_scores(scores: Sequence[RewardScores]) -> RewardScores:
     """Concatenate the rewards of several sets of completions."""
     first = scores[0]
     return RewardScores(
-        np.concatenate([part.total for part in scores]),
         {name: np.concatenate([part.parts[name] for part in scores]) for name in first.parts},
         {name: sum(part.failures[name] for part in scores) for name in first.failures},
         {name: sum(part.faults[name] for part in scores) for name in first.faults},
         {name: message for part in reversed(scores) for name, message in part.messages.items()},
+        total=np.concatenate([part.total for part in scores]),
     )

@@ -8,8 +8,8 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.grpo.config import RolloutConfig
 from stages.tokenize.config import TokenizeConfig
-from stages.tokenize.source import DROPPED
-from stages.tokenize.stage import both_splits
+from stages.tokenize.splits import splits
+from stages.tokenize.tally import DROPPED
 from stages.tokenize.text import columns
 
 BATCH = 64  # prompts that transformers answers at once
@@ -17,11 +17,11 @@ BATCH = 64  # prompts that transformers answers at once
 
 def held_out(fetched: Path, tokenized: Path, dataset: DatasetConfig, config: TokenizeConfig) -> list[Row]:
     """Return the held-out rows that tokenize has not dropped."""
-    _, _, files, rows_of = both_splits(fetched, dataset, columns(dataset, config))
+    _, test = splits(fetched, dataset, columns(dataset, config))
     ledger = tokenized / f"test{DROPPED}"
     entries = map(json.loads, ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else [])
     dropped = {(entry["source"], entry["line"]) for entry in entries}
-    rows = ((file.name, row) for file in files for row in rows_of(file) if isinstance(row, Row))
+    rows = ((file.name, row) for file in test.files for row in test.read(file) if isinstance(row, Row))
     return [row for source, row in rows if (source, row.line) not in dropped]
 
 

@@ -1,87 +1,34 @@
-"""Keys of a Hugging Face config.json: those without effect here, those with one accepted value, unknown ones.
+"""Keys of a Hugging Face config.json: of the model section, without effect, with one value, and unknown ones.
 
-Keys that the model section reads are in hf_config.py, and each family lists its additional keys in its own
-file. Every other key is refused, because its effect is not known.
-
-Source: transformers 4.57 and 5.12, configuration_utils.py.
+config_keys.yaml has those of all families; each family lists its additional keys in its own file. Every other
+key is refused, because its effect is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from stages.base.errors import Problem, as_override
+from stages.models.family import ROPE, Family
 
-if TYPE_CHECKING:
-    from stages.models.family import Family
-
-READ = frozenset(
-    {
-        "architectures", "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "num_key_value_heads", "intermediate_size", "vocab_size", "rope_theta", "rms_norm_eps",
-        "tie_word_embeddings", "rope_scaling", "rope_parameters", "max_position_embeddings",
-        "initializer_range", "torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id",
-    }
-)  # fmt: skip
-"""Keys of every family that the model section or the tokenizer reads."""
-_REASONS = {
-    "notes of the program that wrote the file": (
-        "transformers_version", "_name_or_path", "name_or_path", "_commit_hash", "unsloth_fixed",
-        "unsloth_version", "tokenizer_class",
-    ),
-    "names or sizes of a classification head, which a causal model does not have": (
-        "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params",
-    ),
-    "selects what transformers returns, not what it computes": (
-        "output_attentions", "output_hidden_states", "return_dict", "return_dict_in_generate",
-        "output_scores",
-    ),
-    "selects an implementation of the same mathematics": (
-        "use_cache", "chunk_size_feed_forward", "torchscript", "tf_legacy_loss", "use_bfloat16",
-        "attn_implementation", "_attn_implementation", "_attn_implementation_internal",
-        "_attn_implementation_autoset", "experts_implementation", "_experts_implementation",
-        "_experts_implementation_internal",
-    ),
-    "a default of generate(); the section rollout configures sampling": (
-        "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-        "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
-        "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences",
-        "remove_invalid_values", "epsilon_cutoff", "eta_cutoff", "encoder_repetition_penalty",
-        "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
-        "assistant_lookbehind", "target_lookbehind",
-    ),
-}  # fmt: skip
-HARMLESS: Mapping[str, str] = {key: reason for reason, keys in _REASONS.items() for key in keys}
-"""Keys of every family that change no result of training -> the reason."""
-FIXED: Mapping[str, Sequence[Any]] = {
-    "hidden_act": ("silu", "swish"),
-    "attention_dropout": (0.0, None),
-    "is_encoder_decoder": (False,),
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
-    "cross_attention_hidden_size": (None,),
-    "tie_encoder_decoder": (False,),
-    "decoder_start_token_id": (None,),
-    "sep_token_id": (None,),
-    "prefix": (None,),
-    "pruned_heads": ({}, None),
-    "partial_rotary_factor": (1.0, None),
-    "quantization_config": (None,),
-    "bad_words_ids": (None,),
-    "forced_bos_token_id": (None,),
-    "forced_eos_token_id": (None,),
-    "suppress_tokens": (None,),
-    "begin_suppress_tokens": (None,),
-    "exponential_decay_length_penalty": (None,),
-}
-"""Keys of every family -> the values that the networks implement, the usual one first."""
 _ROPE_KEYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 """Keys of a group of rotary parameters, whatever its kind."""
 _WRONG_CONFIG = "give the config.json of these weights"
 _COPY = "in a copy of config.json"
 Refusal = tuple[str, str, str]
 """Key, rule and remedy."""
+
+
+@functools.cache
+def keys_of_all() -> dict[str, Any]:
+    """Return the groups of config_keys.yaml: read, harmless and fixed. It is read when first needed."""
+    groups: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    return groups | {"harmless": {key for keys in groups["harmless"].values() for key in keys}}
 
 
 def refused(config: Mapping[str, Any], family: Family, file: object) -> list[Problem]:
@@ -101,12 +48,12 @@ def _identity(config: Mapping[str, Any], family: Family) -> Iterator[Refusal]:
 
 def _keys(config: Mapping[str, Any], family: Family) -> Iterator[Refusal]:
     """Check every key of the file."""
-    harmless = {**HARMLESS, **family.harmless}
-    fixed = {**FIXED, **family.fixed(config)}
+    harmless = keys_of_all()["harmless"] | family.harmless.keys()
+    fixed, read = keys_of_all()["fixed"] | family.fixed(config), family.keys.union(keys_of_all()["read"])
     for key, value in config.items():
         if key in harmless:
             continue
-        if key not in fixed and key not in READ | family.keys:
+        if key not in fixed and key not in read:
             rule = f"is not a known key of {family.title}, so its effect on the model is unknown"
             yield key, rule, f"remove it {_COPY} if the model's outputs do not depend on it"
         elif key in fixed and value not in fixed[key]:
@@ -139,7 +86,7 @@ def _rope_group(group: Mapping[str, Any], family: Family, theta: Any) -> Iterato
         return
     for key in sorted(group.keys() - {*_ROPE_KEYS, *family.rope[kind]}):
         yield key, f"is not a known key of rope_type={kind}", f"remove it {_COPY} if it has no effect"
-    if group.get("partial_rotary_factor") not in FIXED["partial_rotary_factor"]:
+    if group.get("partial_rotary_factor") not in keys_of_all()["fixed"]["partial_rotary_factor"]:
         yield "partial_rotary_factor", "must be 1", "use a model whose heads are rotated completely"
     inner = group.get("rope_theta")
     if inner is not None and theta is not None and inner != theta:
@@ -153,3 +100,46 @@ def _shown(config: Any, path: str) -> Any:
         config = config.get(key) if isinstance(config, dict) else None
     text = str(config)
     return config if len(text) <= 80 else f"{text[:77]}..."
+
+
+NUMBERS = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+    "vocab_size",
+)  # fmt: skip
+SHAPE_KEYS = (*NUMBERS, "rope_theta", "rms_norm_eps", "tie_word_embeddings")
+
+
+def described(config: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    """Return the keys of the model section that config.json settles; None where it has no value.
+
+    transformers 5 writes rope_theta and rope_scaling as rope_parameters, and torch_dtype as dtype.
+    """
+    rotary = config.get("rope_scaling") or config.get("rope_parameters")
+    rotary = rotary if isinstance(rotary, dict) else {}
+    values: dict[str, Any] = {key: config.get(key) for key in SHAPE_KEYS}
+    if values["rope_theta"] is None:
+        values["rope_theta"] = rotary.get("rope_theta")
+    values["tie_word_embeddings"] = values["tie_word_embeddings"] or False
+    if "num_key_value_heads" in config and values["num_key_value_heads"] is None:
+        values["num_key_value_heads"] = values["num_attention_heads"]
+    values["head_dim"] = None if family.custom_attention else config.get("head_dim") or family.head_dim
+    values["rope_scaling"] = None if family.custom_attention else _scaling(rotary)
+    values["sliding_window"] = family.window(config)
+    if family.section is not None:
+        values[family.name] = family.section(config)
+    return values
+
+
+def head_size(values: Mapping[str, Any]) -> Any:
+    """Return the elements of a head from a section's plain values; None if they are not numbers."""
+    hidden, heads = values.get("hidden_size"), values.get("num_attention_heads")
+    if values.get("head_dim") is None and type(hidden) is int and type(heads) is int and heads > 0:
+        return hidden // heads
+    return values.get("head_dim")
+
+
+def _scaling(rotary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return Llama 3's scaling as the model section has it; None for plain positions."""
+    if rotary.get("rope_type", rotary.get("type", "default")) != "llama3":
+        return None
+    return {key: rotary.get(key) for key in ROPE["llama3"]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any
 
 from stages.base.layout import RoleLayout
@@ -108,18 +109,25 @@ class Role:
         """Layers that pipeline stages have beyond equal shares."""
         return list(self.layout.offset) or 0
 
+    @property
+    def first_eos(self) -> int:
+        """First id that ends a completion."""
+        return self.ids.eos[0]
+
+    @property
+    def unstretched_positions(self) -> int:
+        """Positions of DeepSeek-V3 without YaRN, which is for sequences beyond the original length."""
+        return max(int(self.model.extras.rope_original_length), self.seq_length)
+
 
 @dataclass(frozen=True)
 class Network:
-    """A family's network in mindformers, and the keys of its model_config."""
+    """A family's network in mindformers."""
 
     arch: Values
-    shape: Callable[[Role], Values]
-    """Keys that all roles share."""
-    training: Callable[[Role], Values]
-    """Further keys of trained and reference roles."""
-    predicting: Callable[[Role, Values], Values]
-    """Further keys of generation, including those of sampling (the second argument)."""
+    keys: Path
+    """Template of its YAML keys, filled with a Role: `shape` of all roles, `training` of trained and
+    reference ones, `predicting` of generation; with experts the same of moe_config: `experts`, ..."""
     num_blocks: int
     """Blocks of its cache of keys and values."""
 
@@ -146,9 +154,6 @@ class Mindrlhf:
     """True if its tokenizer class has special ids as constants (stages/engines/mindrlhf/vocabulary.py)."""
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     """unk, bos, eos and pad of a tokenizer.json, where the class has none."""
-    experts: Callable[[ModelFields, bool], Values] | None = None
-    """moe_config, for training (True) or generation. The tutorial that has one reads parallel_config and
-    recompute_config from grpo_config.yaml only."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of its run_grpo.sh beyond those of every family."""
     notes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from stages.base.bounds import NonNegative, Positive, PositiveFloat
 from stages.base.identity import AbsentWhen, NotInIdentity
@@ -70,7 +70,7 @@ class DeepseekV3Config:
     """Elements of a query or key head with position."""
     v_head_dim: Positive
     """Elements of a value head."""
-    n_routed_experts: Positive
+    n_routed_experts: Annotated[Positive, Le(4096)]
     n_shared_experts: Positive
     num_experts_per_tok: Positive
     """Routed experts that process a token."""
@@ -100,7 +100,7 @@ class DeepseekV3Config:
 class Qwen3MoeConfig:
     """Fields of a Qwen3 with experts in addition to Qwen3's; intermediate_size is unused."""
 
-    num_experts: Positive
+    num_experts: Annotated[Positive, Le(4096)]
     """Number of experts per layer."""
     num_experts_per_tok: Positive
     """Experts that process a token."""
@@ -119,7 +119,7 @@ class Shape:
     """Model family, which decides tensors, ids and networks (a module in stages/models/families each)."""
     hidden_size: Positive
     """Elements of a token's state."""
-    num_hidden_layers: Positive
+    num_hidden_layers: Annotated[Positive, Le(1000)]
     """Decoder layers."""
     num_attention_heads: Positive
     """Heads of the queries."""

@@ -75,8 +75,7 @@ def slice_shape(box: Box) -> tuple[int, ...]:
 def slice_of(layout: TensorLayout, shape: Sequence[int], rank: int, name: str = "tensor") -> Box:
     """Return the part of a full tensor of `shape` that the global rank holds; `name` is for messages.
 
-    Raises:
-        InputError: a dimension is not divisible by its number of slices, or the numbers of dimensions differ.
+    Raise InputError if a dimension is not divisible by its number of slices, or there are others.
     """
     if len(shape) != len(layout.tensor_map):
         rule = f"must have {len(layout.tensor_map)} dimensions as its tensor_map in the strategy"

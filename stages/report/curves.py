@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from stages.report.figures import COLOURS, MUTED, image_url
-from stages.report.readings import Points, Reading, csv_link, readings, span
+from stages.report.readings import Points, Reading, csv_link, groups, readings, span
 from stages.report.text import figure, number, percent, shorten, words
 
 MAX_POINTS, MAX_OVERLAID = 100, 60
@@ -136,9 +136,7 @@ def half_widths(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
 
 def thin(curve: Points, most: int) -> Points:
     """Return at most `most` points: means over groups of neighbours."""
-    size = -(-len(curve) // most)
-    groups = [curve[i : i + size] for i in range(0, len(curve), size)]
-    return [(_mean([x for x, _ in group]), _mean([y for _, y in group])) for group in groups]
+    return [(_mean(steps), mean) for steps, (mean,) in groups({"": curve}, most) if mean is not None]
 
 
 def smooth(curve: Points) -> Points:

@@ -42,12 +42,12 @@ def readings(
     series: Mapping[str, Points], axis: tuple[float, float], show: Callable[[object], str], most: int
 ) -> list[Reading]:
     """Return at most `most` readings, which together cover the plot, whose x axis has the range `axis`."""
-    groups = _groups(series, most)
-    centres = [(steps[0] + steps[-1]) / 2 for steps, _ in groups]
+    grouped = groups(series, most)
+    centres = [(steps[0] + steps[-1]) / 2 for steps, _ in grouped]
     edges = [axis[0], *((a + b) / 2 for a, b in pairwise(centres)), axis[1]]
     scale = 100 / (axis[1] - axis[0]) if axis[1] > axis[0] else 0
     result = []
-    for (steps, means), (low, high) in zip(groups, pairwise(edges), strict=True):
+    for (steps, means), (low, high) in zip(grouped, pairwise(edges), strict=True):
         values = [
             (i, label[:MAX_LABEL], show(mean)) if len(series) > 1 else (0, "", show(mean))
             for i, (label, mean) in enumerate(zip(series, means, strict=True), start=1)
@@ -69,19 +69,19 @@ def csv_link(title: str, series: Mapping[str, Points]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["step", *(f"{title}: {label}" if len(series) > 1 else title for label in series)])
-    for steps, means in _groups(series, MAX_ROWS):
+    for steps, means in groups(series, MAX_ROWS):
         step = sum(steps) / len(steps)
         writer.writerow([f"{step:.8g}", *("" if mean is None else f"{mean:.6g}" for mean in means)])
     return f"data:text/csv;charset=utf-8,{quote(text.getvalue(), safe=',:')}"
 
 
-def _groups(series: Mapping[str, Points], most: int) -> list[tuple[list[float], list[float | None]]]:
+def groups(series: Mapping[str, Points], most: int) -> list[tuple[list[float], list[float | None]]]:
     """Return at most `most` groups of neighbouring steps, each with the mean of every series in it."""
     steps = sorted({step for curve in series.values() for step, _ in curve})
     size = -(-len(steps) // most)
     values = [dict(curve) for curve in series.values()]
-    groups = []
+    result = []
     for group in (steps[i : i + size] for i in range(0, len(steps), size)):
         known = [[curve[step] for step in group if step in curve] for curve in values]
-        groups.append((group, [sum(part) / len(part) if part else None for part in known]))
-    return groups
+        result.append((group, [sum(part) / len(part) if part else None for part in known]))
+    return result

@@ -38,15 +38,9 @@ def report_to_tracker(inputs: Mapping[str, Path], page: Path) -> None:
     run = inputs.get("grpo", Path()) / "mlflow" / "run_id"
     if not run.is_file() or "MLFLOW_TRACKING_URI" not in os.environ:
         return
-    command = [
-        sys.executable,
-        "-m",
-        "stages.grpo.trackers.mlflow",
-        run.read_text(encoding="ascii"),
-        str(page),
-    ]
+    command = [sys.executable, "-m", "stages.grpo.trackers.mlflow", run.read_text(encoding="ascii")]
     try:
-        subprocess.run(command, check=True, timeout=TRACKER_S)
+        subprocess.run([*command, str(page)], check=True, timeout=TRACKER_S)
     except subprocess.SubprocessError as error:
         print(f"warning: mlflow did not get the report: {error}", file=sys.stderr, flush=True)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from stages.base.bounds import NonNegative
 from stages.base.identity import NotInIdentity
-from stages.base.rules import Broken, Rules, hold, indices, once, some
+from stages.base.rules import Broken, Rules, given, hold, indices, once
 from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
@@ -48,7 +48,7 @@ def judge_of(config: RewardConfig | None) -> str:
 
 RULES = Rules[RewardConfig]("reward", "ours: stages/rewards")
 """Rules that import no user function."""
-RULES.must("reward.functions", some("function", "set it to [accuracy]"))
+RULES.must("reward.functions", given("must name at least one function", "set it to [accuracy]"))
 
 
 @RULES.row("reward.weights")

@@ -11,7 +11,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,8 +44,8 @@ Reward = Callable[[str, str, int], float]
 class Columns:
     """Rewards of B completions by function."""
 
-    parts: dict[str, list[float]]
-    """Function name -> unweighted values [B]."""
+    parts: dict[str, Any]
+    """Function name -> unweighted values [B], a list; in RewardScores a float32 array."""
     failures: dict[str, int]
     """Function name -> completions that it could not score (they count 0)."""
     faults: dict[str, int]
@@ -55,16 +55,11 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class RewardScores:
-    """Rewards of B completions as arrays, with their weighted sum; other fields as in `Columns`."""
+class RewardScores(Columns):
+    """Rewards of B completions as arrays, with their weighted sum."""
 
     total: Array
     """Weighted sum [B], float32."""
-    parts: dict[str, Array]
-    """Function name -> unweighted values [B], float32."""
-    failures: dict[str, int]
-    faults: dict[str, int] = field(default_factory=dict)
-    messages: dict[str, str] = field(default_factory=dict)
 
 
 def score(
@@ -80,15 +75,12 @@ def score(
         completions: B texts without end and padding tokens.
         solutions: B ground truths, as decoded from pretrain_ids.
         lengths: tokens of each completion, its end token included; needed for rewards by length.
-
-    Raises:
-        InputError: a user's function can't be imported, or `lengths` is needed.
     """
     import numpy as np  # here: plans score without it
 
     columns = score_each(config, completions, solutions, lengths)
     parts = {name: np.array(column, np.float32) for name, column in columns.parts.items()}
-    return RewardScores(weighted(config, parts), parts, columns.failures, columns.faults, columns.messages)
+    return RewardScores(**{**vars(columns), "parts": parts}, total=weighted(config, parts))
 
 
 def weighted(config: RewardConfig, parts: Mapping[str, Array]) -> Array:
@@ -101,7 +93,7 @@ def weighted(config: RewardConfig, parts: Mapping[str, Array]) -> Array:
     return total
 
 
-def check_failures(config: RewardConfig, scores: RewardScores | Columns, count: int, where: str) -> None:
+def check_failures(config: RewardConfig, scores: Columns, count: int, where: str) -> None:
     """Refuse scores of `count` completions with more failures than config.max_failures, or than a tenth.
 
     `where` describes the completions in the message.
@@ -165,9 +157,11 @@ def _by_text(name: str, budget: Budget) -> Reward:
     """Wrap a function of completion and solution; maths and user functions get a time limit."""
     if name in ITEM_REWARDS:
         item = ITEM_REWARDS[name]
-    else:
-        item = cast(ItemReward, user_function(MATHS)) if name == "maths" else user_item(name)
-        item = _limited(item, budget)
+    elif name == "maths":
+        item = _limited(cast(ItemReward, user_function(MATHS)), budget)
+    else:  # one completion at a time, so that one failure costs one reward
+        function = user_function(name)
+        item = _limited(lambda text, truth: _to_number(function([text], [truth])), budget)
     return lambda completion, solution, tokens: item(completion, solution)
 
 
@@ -220,12 +214,6 @@ def _limited(item: ItemReward, budget: Budget) -> ItemReward:
     return limited
 
 
-def user_item(name: str) -> ItemReward:
-    """Call the user's batch function for one completion at a time, so that one failure costs one reward."""
-    function = user_function(name)
-    return lambda completion, solution: _to_number(function([completion], [solution]))
-
-
 def _to_number(returned: object) -> float:
     """Return the number that a function returned for one completion, or raise UnusableError."""
     shown = repr(returned)
@@ -246,11 +234,7 @@ def _to_number(returned: object) -> float:
 
 @functools.cache
 def user_function(name: str) -> UserReward:
-    """Import the user's reward `module:function`.
-
-    Raises:
-        InputError: the module or function does not exist, or is not callable.
-    """
+    """Import the user's reward `module:function`."""
     module_name, _, attribute = name.partition(":")
     try:
         function: Any = getattr(importlib.import_module(module_name), attribute)

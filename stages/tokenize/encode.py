@@ -53,11 +53,7 @@ class Encoder:
         config: TokenizeConfig,
         template: ChatTemplate | None = None,
     ) -> None:
-        """Set up the tokenizer (for compat=mindrlhf without '#' merges) and check the template.
-
-        Raises:
-            InputError: the template fails, or leaves the question out.
-        """
+        """Set up the tokenizer (for compat=mindrlhf without '#' merges) and check the template."""
         self.tokenizer, self.ids, self.dataset, self.config = tokenizer, ids, dataset, config
         self.template = template
         if template is not None:

@@ -67,7 +67,7 @@ class MindRecordFile:
         packed = [pack(columns[name]) for name in self.columns]
         is_single = len(packed) == 1
         for parts in zip(*packed, strict=True):
-            blob = parts[0] if is_single else b"".join(_framed(parts))
+            blob = b"".join(parts if is_single else (len(part).to_bytes(8, "big") + part for part in parts))
             if len(self._page) + 8 + len(blob) > self.page_size:
                 self._flush()
             self._page += len(blob).to_bytes(8, "little") + blob
@@ -167,13 +167,6 @@ class MindRecordFile:
             "statistics": None,
             "version": "3.0",
         }
-
-
-def _framed(parts: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield each column's length and bytes."""
-    for part in parts:
-        yield len(part).to_bytes(8, "big")
-        yield part
 
 
 def pack(values: Array) -> list[bytes]:

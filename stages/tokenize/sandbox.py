@@ -55,7 +55,7 @@ class Generation(Extension):
 class Sandbox(ImmutableSandboxedEnvironment):
     """The environment of transformers' chat templates, with limits."""
 
-    intercepted_binops = frozenset(("+", "*", "**"))
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
     template_class = LimitedTemplate
 
     def __init__(self) -> None:
@@ -75,10 +75,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return _measure(super().call(context, callee, *args, **keywords))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute a sum, product or power after checking the size of its result."""
+        """Compute a sum, product, power or remainder after checking the size of its result."""
         if operator == "**":
             if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > BITS:
                 raise TemplateRuntimeError(f"a power exceeds {BITS} bits")
+        elif operator == "%":
+            if isinstance(left, str):  # '%99999999d' would build its text before it can be measured
+                raise TemplateRuntimeError("texts are not formatted with %; use ~")
         elif isinstance(left, int) and hasattr(right, "__len__"):
             _check_length(left * len(right))
         elif isinstance(right, int) and hasattr(left, "__len__"):

@@ -8,18 +8,18 @@ from typing import Any
 
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.fetch.config import ColumnsConfig, DatasetConfig
-from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.records import split_sources
+from stages.fetch.config import DatasetConfig
+from stages.fetch.jsonl import read_lines
 from stages.models.config import ModelConfig
 from stages.tokenize.chat import load_template
 from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.hold_out import hold_out
-from stages.tokenize.source import DROPPED, Read
+from stages.tokenize.source import Rows
+from stages.tokenize.splits import splits
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import check_ending, tokenize_conversations
+from stages.tokenize.tally import DROPPED
 from stages.tokenizer import build, load, special_ids, special_tokens
 
 
@@ -30,46 +30,19 @@ def run(context: Context) -> None:
     model = context.section(ModelConfig, "model")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
     examples = "sft_data" in context.config
-    train, read_train, test, read_test = both_splits(
-        context.inputs["fetch_dataset"], dataset, encoder.columns
-    )
+    train, test = splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
 
     questions: set[int] = set()
-    files = tokenize_file(
-        encoder,
-        train,
-        context.output / "train.mindrecord",
-        dataset.train_rows,
-        sft=None if examples else context.output / "sft.mindrecord",
-        progress=partial(context.progress, unit="rows"),
-        read=read_train,
-        questions=questions,
-    )
+    sft, progress = context.output / "sft.mindrecord", partial(context.progress, unit="rows")
+    target = context.output / "train.mindrecord"
+    files = tokenize_file(encoder, train, target, None if examples else sft, progress, questions)
     if examples:
-        files |= tokenize_user_examples(context, config, context.output / "sft.mindrecord")
-    target = context.output / "test.mindrecord"
-    files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test, training=questions)
+        files |= tokenize_user_examples(context, config, sft)
+    files |= tokenize_file(encoder, test, context.output / "test.mindrecord", training=questions)
     for warning in warnings(files):
         context.warn(warning)
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
     context.write_result({"files": files, "tokenizer": size})
-
-
-def both_splits(
-    fetched: Path, dataset: DatasetConfig, columns: ColumnsConfig
-) -> tuple[list[Path], Read[Row], list[Path], Read[Row]]:
-    """Return files and readers of training and test; rows are held out if there is no test file.
-
-    Raises:
-        InputError: nothing would be left to train on.
-    """
-    train, test = (split_sources(fetched, split) for split in ("train", "test"))
-    lines: Read[Row] = partial(read_lines, columns=columns)
-    if test:
-        return train, lines, test, lines
-    assert dataset.test_rows is not None  # fetch_dataset requires it without a test file
-    read_train, read_test = hold_out(train, columns, dataset.test_rows)
-    return train, read_train, train, read_test
 
 
 def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
@@ -81,18 +54,13 @@ def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Pat
     model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, settings)
     check_ending(encoder)
-    return tokenize_conversations(encoder, [Path(examples.path)], target)
+    return tokenize_conversations(encoder, Path(examples.path), target)
 
 
 def make_encoder(
     directory: Path, model: ModelConfig | None, dataset: DatasetConfig, config: TokenizeConfig
 ) -> Encoder:
-    """Create the encoder for a directory with tokenizer files.
-
-    Raises:
-        ConfigError: the config contradicts itself.
-        InputError: the tokenizer is missing or malformed.
-    """
+    """Create the encoder for a directory with tokenizer files."""
     RULES.demand(config)
     tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
     template = None
@@ -105,28 +73,27 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
     """Write OUTPUT/NAME.mindrecord for SOURCE named NAME.*, and return the data card of each file.
 
     The files are written in a hidden directory inside OUTPUT under their final names (a MindRecord can't be
-    renamed) and then moved.
+    renamed) and then moved. With `sft`, NAME_sft.mindrecord gets the supervised examples of kind=grpo.
 
-    With `sft`, NAME_sft.mindrecord gets the supervised examples of tokenize.kind=grpo.
-
-    Raises:
-        InputError: OUTPUT already has such files, the source can't be read, has too many bad rows, or no row
-            is left.
+    Raise InputError if OUTPUT already has such files, the source can't be read, has too many bad rows, or no
+    row is left.
     """
     output.mkdir(parents=True, exist_ok=True)
-    name = f"{source.stem}.mindrecord"
     for stem in [source.stem, *([f"{source.stem}_sft"] if sft else [])]:
         for suffix in (".mindrecord", ".mindrecord.db", DROPPED):
             if (output / f"{stem}{suffix}").exists():
                 rule, remedy = "exists already", "remove it, or choose another directory"
                 raise InputError(output / f"{stem}{suffix}", None, rule, remedy)
     with tempfile.TemporaryDirectory(prefix=".tokenize-", dir=output) as directory:
-        target = Path(directory) / name
+        target = Path(directory) / f"{source.stem}.mindrecord"
         if encoder.config.kind == "grpo":
+            dataset = encoder.dataset
+            limit = None if dataset.source == "builtin" else dataset.train_rows  # its rows are to generate
+            rows = Rows([source], partial(read_lines, columns=encoder.columns), limit)
             examples = target.with_name(f"{source.stem}_sft.mindrecord") if sft else None
-            cards = tokenize_file(encoder, [source], target, sft=examples)
+            cards = tokenize_file(encoder, rows, target, examples)
         else:
-            cards = tokenize_conversations(encoder, [source], target)
+            cards = tokenize_conversations(encoder, source, target)
         for file in sorted(target.parent.iterdir()):
             file.replace(output / file.name)
     return cards

@@ -2,60 +2,54 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence, Set
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stages.fetch.jsonl import Row, read_lines
+from stages.base.context import Progress
+from stages.fetch.jsonl import Row
 from stages.fetch.records import count_rows
-from stages.tokenize.card import SAMPLES
 from stages.tokenize.encode import IGNORED, EncodedRow, Encoder
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Progress, Read, Tally, Target, TooLong, read_batches
+from stages.tokenize.source import Rows, read_batches
 from stages.tokenize.supervised import Example, example_columns, write_examples
+from stages.tokenize.tally import DROPPED, SAMPLES, Tally, Target, TooLong
 
 
 def tokenize_file(
     encoder: Encoder,
-    sources: Sequence[Path],
+    rows: Rows[Row],
     target: Path,
-    limit: int | None = None,
     sft: Path | None = None,
     progress: Progress = lambda done, total: None,
-    read: Read[Row] | None = None,
     questions: set[int] | None = None,
     training: Set[int] = frozenset(),
 ) -> dict[str, Any]:
-    """Stream files of questions into a MindRecord; return file stem -> data card as plain data.
+    """Stream questions into a MindRecord; return file stem -> data card as plain data.
 
     Args:
         encoder: text to ids.
-        sources: JSON lines, JSON arrays or Parquet, one after the other.
+        rows: the questions.
         target: NAME.mindrecord; must not exist. NAME.dropped.jsonl lists the rows left out, if there are any.
-        limit: use only the first good rows up to this number; None: all.
         sft: second MindRecord, for the supervised examples of the same rows.
         progress: called with (rows done, upper limit of rows) after each batch.
-        read: reads the rows of one file; None: with encoder.columns.
         questions: gets the key of every question written, see `question_key`.
         training: keys of the training questions; rows that repeat one are counted, and kept.
 
-    Raises:
-        InputError: a source can't be read, more rows than dataset.max_bad_share are unusable (too long ones
-            included), or no row is left.
+    Raise InputError if a file can't be read, more rows than dataset.max_bad_share are unusable (too long ones
+    included), or no row is left.
     """
-    total, config = count_rows(sources), encoder.config
-    read = read or partial(read_lines, columns=encoder.columns)
+    total, config = count_rows(rows.files), encoder.config
     with contextlib.ExitStack() as stack:
 
         def target_for(file: Path, columns: dict[str, int]) -> Target:
-            writer = RecordWriter(file, columns, config.id_dtype, min(total, limit or total))
+            writer = RecordWriter(file, columns, config.id_dtype, min(total, rows.limit or total))
             return Target(file.name, target.with_suffix(DROPPED), writer=stack.enter_context(writer))
 
         truth = dict.fromkeys(("pretrain_ids", "loss_mask"), config.seq_length)
         grpo = target_for(target, {"prompt_ids": config.max_prompt_length, **truth})
         examples = target_for(sft, example_columns(config)) if sft else None
-        for source, batch in read_batches(sources, read, lambda row: row.prompt, grpo, limit):
+        for source, batch in read_batches(rows, lambda row: row.prompt, grpo):
             encoded, unusable = encoder.encode(batch, with_answers=examples is not None)
             grpo.drop_all(source, unusable)
             written = _write_grpo(encoder, grpo, source, encoded)
@@ -64,11 +58,13 @@ def tokenize_file(
                 questions.update(question_key(row.question) for row in written)
             if examples:
                 _write_sft(encoder, examples, source, encoded)
-            progress(grpo.card.rows_in, total)
-        grpo.check(sources[0], encoder.dataset.max_bad_share)
+            progress(grpo.rows_in, total)
+        grpo.check(rows.files[0], encoder.dataset.max_bad_share)
         if examples:
-            examples.check(sources[0], max_bad_share=1.0)  # rows that are too long here are still in `target`
-    return {made.writer.file.stem: made.card.to_json() for made in (grpo, examples) if made}
+            examples.check(
+                rows.files[0], max_bad_share=1.0
+            )  # rows that are too long here are still in `target`
+    return {made.writer.file.stem: made.to_json() for made in (grpo, examples) if made}
 
 
 def question_key(question: str) -> int:
@@ -76,18 +72,18 @@ def question_key(question: str) -> int:
     return hash(" ".join(question.split()))
 
 
-def question_keys(sources: Sequence[Path], read: Read[Row], limit: int | None) -> set[int]:
-    """Return the keys of the readable questions of some files."""
-    rows = (row for source in sources for row in read(source) if isinstance(row, Row))
-    return {question_key(row.prompt) for row in islice(rows, limit)}
+def question_keys(rows: Rows[Row]) -> set[int]:
+    """Return the keys of the readable questions."""
+    readable = (row for file in rows.files for row in rows.read(file) if isinstance(row, Row))
+    return {question_key(row.prompt) for row in islice(readable, rows.limit)}
 
 
 def _count_repeated(target: Target, rows: Sequence[EncodedRow], training: Set[int]) -> None:
     for row in rows if training else ():
         if question_key(row.question) in training:
-            target.card.repeated += 1
-            if len(target.card.repeated_examples) < SAMPLES:
-                target.card.repeated_examples.append({"line": row.line, "question": row.question})
+            target.repeated += 1
+            if len(target.repeated_examples) < SAMPLES:
+                target.repeated_examples.append({"line": row.line, "question": row.question})
 
 
 def too_long(encoder: Encoder, row: EncodedRow) -> list[TooLong]:
@@ -121,7 +117,7 @@ def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row])
     tally.drop_all(file, unusable)
     by_line = {row.line: row for row in rows}
     for entry in encoded:
-        tally.card.add_length("prompt_ids", len(entry.prompt))
+        tally.add_length("prompt_ids", len(entry.prompt))
         long = [part for part in too_long(encoder, entry) if part.column == "prompt_ids"]
         if long:
             tally.drop(file, entry.line, *long)
@@ -133,23 +129,23 @@ def _write_grpo(
     encoder: Encoder, target: Target, source: Path, rows: Sequence[EncodedRow]
 ) -> list[EncodedRow]:
     """Write the rows that fit, and with compat=mindrlhf the others truncated; return those written."""
-    card, written = target.card, []
+    written = []
     for row in rows:
-        card.add_length("prompt_ids", len(row.prompt))
-        card.add_length("pretrain_ids", len(row.solution))
+        target.add_length("prompt_ids", len(row.prompt))
+        target.add_length("pretrain_ids", len(row.solution))
         long = too_long(encoder, row)
         faults: list[TooLong | str] = [*long, *padding_faults(encoder, row)]
         if faults and not encoder.compat:
             target.drop(source, row.line, *faults)
             continue
-        card.truncated.update(part.column for part in long)
+        target.truncated.update(part.column for part in long)
         written.append(row)
     if written:
         target.write(encoder.grpo_columns(written))
     decode = encoder.tokenizer.decode
     for row in written[: target.missing_samples]:
         prompt = decode(row.prompt, skip_special_tokens=False)
-        card.samples.append({"prompt": prompt, "solution": decode(row.solution)})
+        target.samples.append({"prompt": prompt, "solution": decode(row.solution)})
     return written
 
 
@@ -164,9 +160,9 @@ def sft_examples(encoder: Encoder, rows: Sequence[EncodedRow]) -> Iterator[Examp
 
 
 def _write_sft(encoder: Encoder, target: Target, source: Path, rows: Sequence[EncodedRow]) -> None:
-    card, length = target.card, encoder.config.sft_length
-    card.rows_in += len(rows)
+    length = encoder.config.sft_length
+    target.rows_in += len(rows)
     examples = list(sft_examples(encoder, rows))
     written = write_examples(encoder, target, source, examples, "the example", length)
     for example in written[: target.missing_samples]:
-        card.samples.append({"text": encoder.tokenizer.decode(example.ids, skip_special_tokens=False)})
+        target.samples.append({"text": encoder.tokenizer.decode(example.ids, skip_special_tokens=False)})

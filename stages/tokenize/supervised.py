@@ -17,7 +17,8 @@ from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Target, TooLong, read_batches
+from stages.tokenize.source import Rows, read_batches
+from stages.tokenize.tally import DROPPED, Target, TooLong
 from stages.tokenize.text import Turn, system_turns
 
 ALPACA = ("instruction", "input", "output")
@@ -51,16 +52,13 @@ class Example:
     """Same as `ids`, but IGNORED outside the assistant's turns."""
 
 
-def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Path) -> dict[str, Any]:
-    """Stream conversations (tokenize.kind alpaca or conversations) into a MindRecord.
-
-    Args, returns and raises: see `stream.tokenize_file`.
-    """
+def tokenize_conversations(encoder: Encoder, source: Path, target: Path) -> dict[str, Any]:
+    """Stream conversations (tokenize.kind alpaca or conversations) into a MindRecord; see tokenize_file."""
     config = encoder.config
-    read = partial(read_conversations, kind=config.kind)
-    with RecordWriter(target, example_columns(config), config.id_dtype, count_rows(sources)) as writer:
+    rows = Rows([source], partial(read_conversations, kind=config.kind))
+    with RecordWriter(target, example_columns(config), config.id_dtype, count_rows(rows.files)) as writer:
         made = Target(target.name, target.with_suffix(DROPPED), writer=writer)
-        for source, batch in read_batches(sources, read, lambda row: str(row.turns), made):
+        for _, batch in read_batches(rows, lambda row: str(row.turns), made):
             encoded, unusable = encode(encoder, batch)
             made.drop_all(source, unusable)
             length = config.sft_length + 1
@@ -68,9 +66,9 @@ def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Pa
             for row in written[: made.missing_samples]:
                 learnt = [label for label in row.labels if label != IGNORED]
                 decoded = encoder.tokenizer.decode_batch([row.ids, learnt], skip_special_tokens=False)
-                made.card.samples.append(dict(zip(("text", "learnt"), decoded, strict=True)))
-        made.check(sources[0], encoder.dataset.max_bad_share)
-    return {target.stem: made.card.to_json()}
+                made.samples.append(dict(zip(("text", "learnt"), decoded, strict=True)))
+        made.check(source, encoder.dataset.max_bad_share)
+    return {target.stem: made.to_json()}
 
 
 def example_columns(config: TokenizeConfig) -> dict[str, int]:
@@ -190,9 +188,9 @@ def write_examples(
     The columns input_ids and labels [B, L] are right-padded; labels are not shifted. `what` is the kind of
     example, for messages.
     """
-    config, card, written = encoder.config, target.card, []
+    config, written = encoder.config, []
     for row in rows:
-        card.add_length("input_ids", len(row.ids))
+        target.add_length("input_ids", len(row.ids))
         if len(row.ids) > length and config.over_long == "drop":
             tokens = len(row.ids) - (length - config.sft_length)
             long = TooLong(what, what, tokens, "tokenize.sft_length", config.sft_length)
@@ -200,7 +198,7 @@ def write_examples(
         elif max(row.labels[:length]) == IGNORED:
             target.drop(source, row.line, "no word of the assistant lies within tokenize.sft_length")
         else:
-            card.truncated.update(["input_ids"] if len(row.ids) > length else [])
+            target.truncated.update(["input_ids"] if len(row.ids) > length else [])
             written.append(row)
     if written:
         width = config.sft_length + 1

@@ -17,7 +17,7 @@ from pathlib import Path
 from stages.base.errors import InputError
 from stages.base.files import open_regular
 from stages.weights.dtypes import ITEM_BYTES
-from stages.weights.header import Header, StoredTensor
+from stages.weights.header import Header, Plan, Rows, StoredTensor
 from stages.weights.wire import Read, decode, encode_field, encode_length
 
 SLICE_BYTES = 512 * 2**20
@@ -32,18 +32,9 @@ _CRC = b"crc_num"
 _CRC_BYTES = len(_CRC) + 10
 """Bytes that save_checkpoint(crc_check=True) appends."""
 
-Rows = tuple[int, int, int]
-"""(first row, last row, byte offset in the file) of one contiguous part of a tensor."""
 
-
-def build_ckpt(
-    tensors: Sequence[tuple[str, str, Sequence[int]]],
-) -> tuple[list[tuple[int, bytes]], list[list[Rows]], int]:
-    """Lay tensors (name, dtype code, shape) out one after the other.
-
-    Returns:
-        The pieces of protobuf framing as (offset, bytes), each tensor's parts, and the file's size.
-    """
+def build_ckpt(tensors: Sequence[tuple[str, str, Sequence[int]]]) -> Plan:
+    """Lay tensors (name, dtype code, shape) out one after the other."""
     frames: list[tuple[int, bytes]] = []
     regions: list[list[Rows]] = []
     position = 0
@@ -60,7 +51,7 @@ def build_ckpt(
             parts.append((first, last, position))
             position += (last - first) * row_bytes
         regions.append(parts)
-    return frames, regions, position
+    return Plan(frames, regions, position)
 
 
 def _frame(name: str, dtype: str, shape: Sequence[int], content: int) -> bytes:
@@ -85,8 +76,7 @@ class _Value:
 def read_ckpt(file: Path) -> Header:
     """Find every tensor of a .ckpt file; only the framing around the contents is read.
 
-    Raises:
-        InputError: naming file and tensor: truncated, encrypted, unknown type, lengths that disagree.
+    Raise InputError if it is truncated or encrypted, has an unknown type, or lengths disagree.
     """
     try:
         with open_regular(file) as stream:
@@ -104,11 +94,7 @@ def read_ckpt(file: Path) -> Header:
 
 
 def _values(read: Read, size: int) -> list[_Value]:
-    """Decode the framing of a file of `size` bytes.
-
-    Raises:
-        ValueError: it is not that of a checkpoint.
-    """
+    """Decode the framing of a file of `size` bytes. Raise ValueError if it is not that of a checkpoint."""
     if size > _CRC_BYTES and read(size - _CRC_BYTES, len(_CRC)) == _CRC:
         size -= _CRC_BYTES
     messages = decode(read, range(size), (), (1,))[1][1]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from stages.base.context import Progress
 from stages.models.config import Dtype
 from stages.models.tensor_layout import Box, full_box, slice_shape
 from stages.weights.config import Format
@@ -13,7 +14,7 @@ from stages.weights.dtypes import ITEM_BYTES, storage_code
 from stages.weights.outputs import OutputFile, Target, check_space, complete_directory
 from stages.weights.sources import PARAM_MAP_NAME, Tensor, open_ranks
 from stages.weights.strategy.files import read_strategy
-from stages.weights.transfer import Move, Progress, transfer
+from stages.weights.transfer import Move, transfer
 
 SHARD_BYTES = 5 * 10**9
 """Hugging Face's usual limit of one file."""
@@ -28,9 +29,6 @@ def write_files(
     """Write parts of full tensors to weight files, casting floating ones; read every source byte once.
 
     `files`: file (.safetensors or .ckpt) -> the tensors that it gets and the part of each.
-
-    Raises:
-        InputError: a source ends early, or the disk is full.
     """
     codes = {name: storage_code(tensor.dtype, dtype) for name, tensor in tensors.items()}
     targets: dict[str, list[Target]] = {name: [] for name in tensors}
@@ -76,9 +74,6 @@ def write_complete(
 
     `number_of`: file number of each tensor, from 0 (see `by_size` and `as_source`); `out`: an existing
     directory.
-
-    Raises:
-        InputError: a source ends early or the disk is full.
     """
     boxes = {name: full_box(tensor.shape) for name, tensor in tensors.items()}
     if file_format == "ckpt":  # its readers accept one file only
@@ -100,9 +95,6 @@ def merge_directory(
     """Merge rank_K directories into one complete mindformers checkpoint; `out` appears when complete.
 
     `source`: directory with rank_0, rank_1, … as split or mindrlhf writes them (its prefixes are removed).
-
-    Raises:
-        InputError: a rank, slice or stage is missing, or shapes don't fit.
     """
     tensors = open_ranks(source, read_strategy(strategy))
     with complete_directory(out) as directory:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stages.base.layout import Role
-from stages.base.rules import Rules, indices, once, some
+from stages.base.rules import Rules, given, indices, once
 from stages.models.config import Dtype
 
 Format = Literal["safetensors", "ckpt"]
@@ -35,7 +35,7 @@ class SplitConfig:
 
 
 SPLIT = Rules[SplitConfig]("split", "ours: stages/weights/split.py")
-SPLIT.must("split.roles", some("role", "set it to null"))
+SPLIT.must("split.roles", given("must name at least one role", "set it to null"))
 SPLIT.must("split.roles[{}]", once("split.roles"), name="once", each=indices("split.roles"))
 
 

@@ -9,18 +9,16 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from stages.base.context import Context
+from stages.base.context import Context, Progress
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.files import read_object, understood
 from stages.models.config import Dtype, ModelConfig, Shape
 from stages.models.families import family_of
 from stages.weights.complete import as_source, write_complete
 from stages.weights.config import ConvertConfig, Format
-from stages.weights.names import is_fused, name_map, read_shape, renamed, untrained
+from stages.weights.names import is_fused, name_map, read_shape, renamed
 from stages.weights.outputs import complete_directory
-from stages.weights.progress import to_context
 from stages.weights.sources import Tensor, as_tensor, open_directory
-from stages.weights.transfer import Progress
 
 NAME_MAP = "name_map.json"
 """File that convert writes if it copies no weights: {dtype: cast to apply, tensors: name -> source names}."""
@@ -31,7 +29,7 @@ def run(context: Context) -> None:
     model, config = context.section(ModelConfig, "model"), context.section(ConvertConfig, "convert")
     source = context.inputs["fetch"]
     if config.materialize:
-        progress = to_context(context, "convert")
+        progress = context.progress_in_bytes("convert")
         convert(
             source, context.output, model, model.qkv_concat, config.dtype, config.format, progress=progress
         )
@@ -45,8 +43,13 @@ def run(context: Context) -> None:
 
 
 def _report_untrained(stored: Iterable[str], shape: Shape) -> None:
-    if message := untrained(stored, shape):
-        print(f"warning: convert: {message}", file=sys.stderr)
+    """Print a warning if a checkpoint has tensors that no engine trains."""
+    if (untrained := family_of(shape).untrained) is None:
+        return
+    begin, what = untrained(shape)
+    if count := sum(name.startswith(begin) for name in stored):
+        rule = f"{begin}* is left out, {count} tensors: {what}, which is not trained"
+        print(f"warning: convert: {rule}", file=sys.stderr)
 
 
 def convert(
@@ -57,9 +60,6 @@ def convert(
 
     `out`: an existing directory, which gets as many safetensors files as the source and param_name_map.json,
     or one model.ckpt.
-
-    Raises:
-        InputError: naming file and tensor.
     """
     stored = open_directory(source)
     tensors = renamed(stored, shape, source, qkv_concat)
@@ -83,8 +83,7 @@ def convert_directory(
 def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[str, Tensor], Dtype | None]:
     """Return the tensors of a convert artifact made from `source`, and the cast that is still to be applied.
 
-    Raises:
-        InputError: the name map does not fit model or source.
+    Raise InputError if the name map does not fit model or source.
     """
     file = artifact / NAME_MAP
     if not file.is_file():

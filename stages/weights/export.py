@@ -8,20 +8,21 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from stages.base.context import Progress
 from stages.base.errors import InputError
 from stages.base.files import read_object
 from stages.models.config import Dtype, Shape
 from stages.models.decoder import HEADS
-from stages.models.families import family_of, tensor_shapes, weights_of
+from stages.models.families import family_of, weights_of
 from stages.models.family import Weight
 from stages.models.tensor_layout import full_box
 from stages.weights.dtypes import ITEM_BYTES, storage_code
 from stages.weights.header import StoredTensor, read_header
 from stages.weights.index import INDEX_NAME, unused_index
-from stages.weights.names import check_float, is_fused, one_dtype, read_shape
+from stages.weights.names import check_float, check_stored, is_fused, one_dtype, read_shape
 from stages.weights.outputs import OutputFile, Target, check_space, complete_directory
 from stages.weights.sources import Tensor, as_tensor, open_directory
-from stages.weights.transfer import Move, Progress, same_data, transfer
+from stages.weights.transfer import Move, same_data, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
 Placed = tuple[OutputFile, StoredTensor]
@@ -42,9 +43,6 @@ def export(
         shape: of the model.
         dtype: storage dtype of floating tensors; None: as in the reference.
         progress: called with bytes.
-
-    Raises:
-        InputError: a parameter is missing, left over, or of a shape or dtype that does not fit.
     """
     stored = open_directory(reference)
     weights = {weight.name: weight for weight in weights_of(shape, is_fused(tensors))}
@@ -98,11 +96,7 @@ def _check(
         if name not in tensors:
             rule = "this tensor is missing in the weights to export"
             raise InputError(name, None, rule, "merge all ranks first")
-    for part, size in tensor_shapes(weights.values()).items():
-        if part not in stored or stored[part].shape != size:
-            rule = f"this tensor of shape {list(size)} is missing"
-            raise InputError(f"{reference}: {part}", None, rule, "give the reference of these weights")
-        check_float(stored[part])
+    check_stored(stored, weights.values(), shape, reference)
 
 
 def _moves(

@@ -53,8 +53,7 @@ class Header:
 def read_header(file: Path) -> Header:
     """Read and check one file's header.
 
-    Raises:
-        InputError: the file is not safetensors, or its tensors do not cover its data exactly once.
+    Raise InputError if the file is not safetensors, or its tensors do not cover its data exactly once.
     """
     if file.suffix in (".bin", ".pt", ".pth", ".pkl"):
         remedy = "save it as safetensors: AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)"
@@ -86,14 +85,25 @@ def read_header(file: Path) -> Header:
     return Header(file, tensors, metadata)
 
 
+Rows = tuple[int, int, int]
+"""(first row, last row, byte offset in the file) of one contiguous part of a tensor."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Positions in a weight file that is to be written."""
+
+    frames: Sequence[tuple[int, bytes]]
+    """(offset, bytes) of all that is no tensor's data."""
+    regions: Sequence[Sequence[Rows]]
+    """Parts of each tensor."""
+    size: int
+
+
 def build_header(
     tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Mapping[str, str] | None = None
-) -> tuple[bytes, list[int], int]:
-    """Lay tensors (name, dtype code, shape) out one after the other.
-
-    Returns:
-        The file's first bytes, each tensor's offset from the start of the file, and the file's size.
-    """
+) -> Plan:
+    """Lay tensors (name, dtype code, shape) out one after the other."""
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     begins, position = [], 0
     for name, dtype, shape in tensors:
@@ -104,4 +114,6 @@ def build_header(
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # keeps the data aligned for readers that map it
     first = struct.pack("<Q", len(text)) + text
-    return first, [len(first) + begin for begin in begins], len(first) + position
+    rows = [shape[0] if shape else 1 for _, _, shape in tensors]
+    regions = [[(0, count, len(first) + begin)] for count, begin in zip(rows, begins, strict=True)]
+    return Plan([(0, first)], regions, len(first) + position)

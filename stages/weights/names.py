@@ -8,10 +8,9 @@ from stages.base.errors import ConfigError, InputError
 from stages.base.files import read_object
 from stages.base.reader import read
 from stages.models.config import Dtype, Shape
-from stages.models.config_keys import refused
-from stages.models.families import family_of, known, recognised, tensor_shapes, weights_of
+from stages.models.config_keys import described, refused
+from stages.models.families import family_of, recognised, tensor_shapes, trained_by, weights_of
 from stages.models.family import Weight
-from stages.models.hf_config import described
 from stages.weights.dtypes import FLOATS, storage_code
 from stages.weights.header import StoredTensor
 from stages.weights.sources import Piece, Tensor
@@ -21,15 +20,13 @@ from stages.weights.transfer import same_data
 def read_shape(directory: Path) -> Shape:
     """Return the shape from a Hugging Face directory's config.json.
 
-    Raises:
-        InputError: there is no config.json, or its architecture is not supported.
-        ConfigError: a key is missing, of a wrong type or not supported.
+    Raise InputError or ConfigError if there is none, or its architecture or a key is not supported.
     """
     file = directory / "config.json"
     values = read_object(file, "give a Hugging Face directory")
     family = recognised(values)
     if family is None:
-        rule = f"must be one of a {known()} model (ours: stages/models)"
+        rule = f"must be one of a {trained_by()} model (ours: stages/models)"
         raise InputError(f"{file}: architectures", values.get("architectures"), rule, "give such a model")
     if problems := refused(values, family, file):
         raise ConfigError(problems)
@@ -53,32 +50,15 @@ def renamed(
 ) -> dict[str, Tensor]:
     """Return a Hugging Face checkpoint's tensors as mindformers parameters, without copying.
 
-    `source`: their directory, for messages.
-
-    Raises:
-        InputError: a tensor is missing, left over or has the wrong shape.
+    `source`: their directory, for messages. Raise InputError if they are not those of the shape.
     """
     weights = weights_of(shape, qkv_concat)
-    _check(stored, tensor_shapes(weights), shape, source)
+    check_stored(stored, weights, shape, source)
     return {weight.name: _arranged(weight, [stored[part] for part in weight.parts]) for weight in weights}
 
 
-def untrained(stored: Iterable[str], shape: Shape) -> str | None:
-    """Describe the tensors of a checkpoint that no engine trains; None if there are none."""
-    family = family_of(shape)
-    if family.untrained is None:
-        return None
-    begin, what = family.untrained(shape)
-    count = sum(name.startswith(begin) for name in stored)
-    return f"{begin}* is left out, {count} tensors: {what}, which is not trained" if count else None
-
-
 def check_float(tensor: StoredTensor) -> None:
-    """Refuse weights that are no floating-point numbers, as quantised ones are: nothing here trains them.
-
-    Raises:
-        InputError: naming file, tensor and dtype.
-    """
+    """Refuse weights that are no floating-point numbers, as quantised ones are: nothing here trains them."""
     if tensor.dtype not in FLOATS:
         rule = f"a weight must be {', '.join(FLOATS[:-1])} or {FLOATS[-1]} (ours: it is trained)"
         remedy = "give the model's weights as they were before quantisation, or cast (of DeepSeek-V3's FP8:"
@@ -86,9 +66,11 @@ def check_float(tensor: StoredTensor) -> None:
         raise InputError(f"{tensor.file}: {tensor.name}", tensor.dtype, rule, remedy)
 
 
-def _check(
-    stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]], shape: Shape, source: Path
+def check_stored(
+    stored: Mapping[str, StoredTensor], weights: Iterable[Weight], shape: Shape, source: Path
 ) -> None:
+    """Check that the tensors of a Hugging Face checkpoint are those of a model."""
+    expected = tensor_shapes(weights)
     for name, size in expected.items():
         if name not in stored:
             remedy = "download the model again, or mend the model config"
@@ -121,11 +103,7 @@ def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
 
 
 def one_dtype(weight: Weight, parts: Sequence[StoredTensor], dtype: Dtype | None, remedy: str) -> str:
-    """Return the code that all parts of a weight have, or are to be stored in.
-
-    Raises:
-        InputError: they differ.
-    """
+    """Return the code that all parts of a weight have, or are to be stored in; refuse different ones."""
     codes = sorted({storage_code(part.dtype, dtype) for part in parts})
     if len(codes) > 1:
         rule = "its parts must have one dtype to be fused"

@@ -42,20 +42,14 @@ class OutputFile:
             tensors: (name, dtype code, shape) in the file's order.
             metadata: texts for safetensors' __metadata__.
         """
-        if path.suffix == ".ckpt":
-            frames, regions, self.size = build_ckpt(tensors)
-        else:
-            first, offsets, self.size = build_header(tensors, metadata)
-            frames = [(0, first)]
-            rows = [shape[0] if shape else 1 for _, _, shape in tensors]
-            regions = [[(0, count, offset)] for count, offset in zip(rows, offsets, strict=True)]
-        self.path = path
-        self._regions = {name: parts for (name, _, _), parts in zip(tensors, regions, strict=True)}
+        plan = build_ckpt(tensors) if path.suffix == ".ckpt" else build_header(tensors, metadata)
+        self.path, self.size = path, plan.size
+        self._regions = {name: parts for (name, _, _), parts in zip(tensors, plan.regions, strict=True)}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             os.ftruncate(self._descriptor, self.size)
-            for offset, frame in frames:
+            for offset, frame in plan.frames:
                 self.pwrite(memoryview(frame), offset)
         except BaseException:
             os.close(self._descriptor)
@@ -91,11 +85,7 @@ class OutputFile:
 
 
 def check_space(files: Sequence[OutputFile]) -> None:
-    """Refuse, before hours of copying, files of one directory tree that the disk cannot hold.
-
-    Raises:
-        InputError: naming the bytes needed and free.
-    """
+    """Refuse, before hours of copying, files of one directory tree that the disk cannot hold."""
     needed = sum(file.size for file in files)
     if files and needed > shutil.disk_usage(files[0].path.parent).free:
         raise disk_full(files[0].path.parent, needed)
@@ -113,10 +103,8 @@ def complete_directory(target: Path) -> Iterator[Path]:
     """Yield a hidden sibling of `target`, which is renamed to it on success and removed on an exception.
 
     As with cp, nothing is synced to the disk: this withstands a kill, not a power failure. The remains of a
-    killed attempt are removed by the next one with the same target.
-
-    Raises:
-        InputError: `target` exists and is not an empty directory, or another process is writing it.
+    killed attempt are removed by the next one with the same target. A target that is not an empty directory,
+    or that another process is writing, is refused.
     """
     _require_free(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -143,10 +131,9 @@ def _require_free(target: Path) -> None:
 
 
 def _lock_directory(directory: Path, target: Path) -> int:
-    """Make `directory` and lock it; returns the descriptor that holds the lock.
+    """Make `directory` and lock it; return the descriptor that holds the lock.
 
-    Raises:
-        InputError: another process holds it, or may hold it because the file system has no locks.
+    On a file system without locks, a directory with files counts as locked.
     """
     directory.mkdir(exist_ok=True)
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

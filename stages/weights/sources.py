@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,11 +59,7 @@ def read_file(file: Path) -> Header:
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """Return the weight files of a directory: safetensors, or MindSpore's older format if there are none.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Return the weight files of a directory: safetensors, or MindSpore's older format if there are none."""
     files = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.ckpt"))
     if files:
         return files
@@ -82,9 +78,6 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
             transformers. Without an index, a param_name_map.json lists the files that are read if there are
             several; next to a single file it is ignored, because mindrlhf leaves one with its own names in
             directories that it loads.
-
-    Raises:
-        InputError: naming file and tensor.
     """
     if path.is_file():
         return dict(read_file(path).tensors)
@@ -113,15 +106,12 @@ def _join_headers(headers: Iterable[Header]) -> dict[str, StoredTensor]:
 def _indexed(index: Path) -> dict[str, StoredTensor]:
     """Return the tensors that an index file lists, checked against the headers of its files."""
     files = read_weight_map(index)
-    headers = {file: read_header(index.parent / file) for file in sorted(set(files.values()))}
-    for name, file in files.items():
-        if name not in headers[file].tensors:
-            rule = "the index names a file that does not contain this tensor"
-            raise InputError(f"{index}: {name}", file, rule, "download both again")
-    result = _join_headers(headers.values())
-    for name, stored in result.items():
-        if name not in files:
-            raise InputError(f"{stored.file}: {name}", None, f"is not in {index.name}", "download both again")
+    result = _join_headers(read_header(index.parent / file) for file in sorted(set(files.values())))
+    for name in (*files, *result):
+        actual = result[name].file.name if name in result else "no file"
+        if files.get(name) != actual:
+            rule = f"the index names {files.get(name, 'no file')} for this tensor; {actual} contains it"
+            raise InputError(f"{index}: {name}", None, rule, "download both again")
     return {name: result[name] for name in files}
 
 
@@ -144,11 +134,7 @@ def read_weight_map(index: Path) -> dict[str, str]:
 
 
 def rank_directories(root: Path) -> dict[int, Path]:
-    """Return the rank_K directories by rank.
-
-    Raises:
-        InputError: `root` holds none.
-    """
+    """Return the rank_K directories by rank; at least one."""
     directories = {
         int(match[1]): path
         for path in (root.iterdir() if root.is_dir() else ())
@@ -178,8 +164,7 @@ def open_rank(directory: Path) -> Header:
 def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
     """Return full tensors from rank_K directories and their strategy.
 
-    Raises:
-        InputError: a slice is missing or has the wrong shape, a tensor is not in the strategy.
+    Raise InputError if a slice is missing or has the wrong shape, or a tensor is not in the strategy.
     """
     ranks = {rank: open_rank(path) for rank, path in rank_directories(root).items()}
     if max(ranks) >= strategy.ranks:
@@ -199,7 +184,6 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
             # Replicas hold the same bytes: the first rank that has them is read.
             extents = tuple((extent.start, extent.stop) for extent in box)
             pieces.setdefault(name, {}).setdefault(extents, Piece(stored, box))
-    _check_complete(ranks, strategy, root)
     return {
         name: _assemble(name, shapes[name], tuple(parts.values()), root) for name, parts in pieces.items()
     }
@@ -212,18 +196,6 @@ def _layout_of(name: str, stored: StoredTensor, strategy: Strategy) -> TensorLay
         return TensorLayout((strategy.cards_per_stage,), (-1,) * max(1, len(stored.shape)), 0, 0)
     rule = "the strategy does not list this tensor"
     raise InputError(f"{stored.file}: {name}", None, rule, "give the strategy of these weights")
-
-
-def _check_complete(ranks: Mapping[int, Header], strategy: Strategy, root: Path) -> None:
-    """Check that every rank has what its stage holds, unless MindSpore saved each slice once."""
-    names = {name for header in ranks.values() for name in header.tensors} & strategy.tensors.keys()
-    for rank, header in ranks.items():
-        if header.metadata.get("remove_redundancy") == "True":
-            continue
-        for name in names:
-            if strategy.holds(name, rank) and name not in header.tensors:
-                rule = "this tensor is missing"
-                raise InputError(root / f"rank_{rank}", name, rule, "give the complete checkpoint")
 
 
 def _assemble(name: str, shape: tuple[int, ...], pieces: tuple[Piece, ...], root: Path) -> Tensor:

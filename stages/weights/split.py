@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from stages.base.context import Context
+from stages.base.context import Context, Progress
 from stages.base.errors import InputError
 from stages.models.config import Dtype, ModelConfig
 from stages.models.family import HF_NORM
@@ -13,10 +13,8 @@ from stages.weights.config import SPLIT, Format, SplitConfig
 from stages.weights.convert import converted
 from stages.weights.names import is_fused, read_shape, renamed
 from stages.weights.outputs import complete_directory
-from stages.weights.progress import to_context
 from stages.weights.sources import Tensor, as_tensor, open_directory, open_ranks
 from stages.weights.strategy.files import Strategy, read_strategy
-from stages.weights.transfer import Progress
 
 
 def run(context: Context) -> None:
@@ -28,7 +26,7 @@ def run(context: Context) -> None:
         context.output / role: read_strategy(context.inputs["strategy"] / f"{role}_strategy")
         for role in config.roles
     }
-    split(tensors, strategies, None, dtype, config.format, progress=to_context(context, "split"))
+    split(tensors, strategies, None, dtype, config.format, progress=context.progress_in_bytes("split"))
 
 
 def split(
@@ -44,9 +42,6 @@ def split(
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors or ckpt.
         progress: called with bytes.
-
-    Raises:
-        InputError: a tensor and the strategy don't fit each other, or the disk is full.
     """
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     files: dict[Path, Mapping[str, Box]] = {}
@@ -70,11 +65,7 @@ def split_directory(
     source: Path, strategy: Path, out: Path, ranks: Collection[int] | None = None,
     dtype: Dtype | None = None, progress: Progress | None = None, file_format: Format = "safetensors",
 ) -> None:  # fmt: skip
-    """Split a complete checkpoint, under mindformers' or Hugging Face's names; `out` appears when complete.
-
-    Raises:
-        InputError: naming file and tensor.
-    """
+    """Split a checkpoint under mindformers' or Hugging Face's names; `out` appears when complete."""
     layouts, stored = read_strategy(strategy), open_directory(source)
     if HF_NORM in stored:
         directory = source if source.is_dir() else source.parent
@@ -93,9 +84,6 @@ def reshard_directory(
     """Reshard rank_K directories; no full copy is written in between. `out` appears when complete.
 
     `ranks`: only these ranks of the result; None: all.
-
-    Raises:
-        InputError: a slice is missing, or tensors and strategies don't fit each other.
     """
     tensors, target = open_ranks(source, read_strategy(source_strategy)), read_strategy(target_strategy)
     with complete_directory(out) as directory:

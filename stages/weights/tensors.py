@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.base.errors import InputError
 from stages.models.config import Dtype
 from stages.weights.dtypes import NUMPY, Array, cast, storage_code
 from stages.weights.outputs import OutputFile, check_space
@@ -20,30 +19,18 @@ _CODE_OF = {np.dtype(name).name: code for code, name in NUMPY.items()}
 
 
 def load(path: Path) -> dict[str, Array]:
-    """Load all tensors of a safetensors file or a complete directory; floats as float32.
-
-    Raises:
-        InputError: naming file and tensor.
-    """
+    """Load all tensors of a safetensors file or a complete directory; floats as float32."""
     return {name: read_tensor(as_tensor(stored)) for name, stored in open_directory(path).items()}
 
 
 def merge_ranks(rank_root: Path, strategy: Path) -> dict[str, Array]:
-    """Load full tensors from the rank_K directories in `rank_root` by their strategy; floats as float32.
-
-    Raises:
-        InputError: a slice is missing, has a wrong shape, or the strategy does not fit.
-    """
+    """Load full tensors from the rank_K directories in `rank_root` by their strategy; floats as float32."""
     tensors = open_ranks(rank_root, read_strategy(strategy))
     return {name: read_tensor(tensor) for name, tensor in tensors.items()}
 
 
 def write_ranks(full: Mapping[str, Array], strategy: Path, out_root: Path, dtype: Dtype | None) -> None:
-    """Cut full tensors and write out_root/rank_K/model.safetensors for every rank, as `write_rank` does.
-
-    Raises:
-        InputError: weights and strategy list different tensors, one does not divide, or the disk is full.
-    """
+    """Cut full tensors and write out_root/rank_K/model.safetensors for every rank, as `write_rank` does."""
     layouts = read_strategy(strategy)
     for rank in range(layouts.ranks):
         write_rank(slices_of(full, layouts, rank), out_root / f"rank_{rank}" / FILE_NAME, dtype)
@@ -52,8 +39,7 @@ def write_ranks(full: Mapping[str, Array], strategy: Path, out_root: Path, dtype
 def slices_of(full: Mapping[str, Array], strategy: Strategy, rank: int) -> dict[str, Array]:
     """Return one rank's views of full arrays; single values (counters) are on every rank.
 
-    Raises:
-        InputError: weights and strategy list different tensors, or one does not divide.
+    Raise InputError if weights and strategy list different tensors, or one does not divide.
     """
     shapes = {name: array.shape for name, array in full.items()}
     strategy.check_names(shapes)
@@ -62,7 +48,7 @@ def slices_of(full: Mapping[str, Array], strategy: Strategy, rank: int) -> dict[
 
 def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) -> None:
     """Write arrays as one safetensors file; floating ones are cast to `dtype` (None: not cast)."""
-    codes = {name: _code(array) for name, array in tensors.items()}
+    codes = {name: _CODE_OF[array.dtype.name] for name, array in tensors.items()}
     stored = {name: storage_code(code, dtype) for name, code in codes.items()}
     listed = [(name, stored[name], array.shape) for name, array in tensors.items()]
     with closing(OutputFile(file, listed)) as output:
@@ -72,11 +58,3 @@ def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) ->
             raw = data.reshape(-1).view(np.dtype(f"<u{data.dtype.itemsize}"))
             raw = cast(raw, codes[name], stored[name])
             output.pwrite(memoryview(raw), output.offset(name))  # type: ignore[arg-type]
-
-
-def _code(array: Array) -> str:
-    code = _CODE_OF.get(array.dtype.name)
-    if code is None:
-        known = ", ".join(_CODE_OF)
-        raise InputError("array", array.dtype, f"has no safetensors dtype here; known: {known}", "cast it")
-    return code

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.base.context import Progress
 from stages.base.errors import InputError
 from stages.models.tensor_layout import slice_shape
 from stages.weights.dtypes import ITEM_BYTES, Array, cast, decode, raw_dtype
@@ -25,8 +26,6 @@ from stages.weights.header import StoredTensor
 from stages.weights.outputs import Target
 from stages.weights.sources import Tensor
 
-Progress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in total)."""
 THREADS = min(4, os.cpu_count() or 1)
 """Chunks in flight; more do not make a disk faster."""
 CHUNK_BYTES = 4 * 2**20  # of one tensor's rows; larger chunks leave the processor's cache
@@ -41,22 +40,14 @@ class Move:
     dtype: str
     """safetensors code of the targets; floating types are cast."""
 
-    @property
-    def written_bytes(self) -> int:
-        """Bytes that the targets take together."""
-        return sum(math.prod(slice_shape(target.box)) for target in self.targets) * ITEM_BYTES[self.dtype]
-
 
 def transfer(moves: Sequence[Move], progress: Progress | None = None) -> None:
-    """Carry out all moves; `progress` is called from any thread, never concurrently.
-
-    Raises:
-        InputError: a source file ended early, or the disk is full.
-    """
+    """Carry out all moves; `progress` is called from any thread, never concurrently."""
     chunks = _chunks(moves)
     lock = threading.Lock()
     stopped = threading.Event()
-    done, total = 0, sum(move.written_bytes for move in moves)
+    sizes = [(slice_shape(target.box), ITEM_BYTES[move.dtype]) for move in moves for target in move.targets]
+    done, total = 0, sum(math.prod(shape) * item for shape, item in sizes)
 
     def next_chunk() -> tuple[Move, int, int] | None:
         with lock:

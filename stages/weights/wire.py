@@ -52,8 +52,7 @@ def decode(
         numbers: fields that may be numbers; None: all.
         texts: fields that may be texts or messages; None: all.
 
-    Raises:
-        ValueError: the bytes are not a message of such fields.
+    Raise ValueError if the bytes are not a message of such fields.
     """
     result: tuple[Numbers, Messages] = defaultdict(list), defaultdict(list)
     position = message.start

@@ -6,6 +6,7 @@ Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs.
 from typing import Any
 
 from stages.base.layout import RoleLayout
+from stages.engines.template import fill
 from stages.grpo.config import RolloutConfig
 from stages.models.config import ModelConfig
 from stages.models.families import network_of
@@ -29,16 +30,21 @@ def parallel_config(layout: RoleLayout) -> Values:
     }
 
 
+def sections(model: ModelConfig, layout: RoleLayout, seq_length: int) -> dict[str, Values]:
+    """Return the keys of the model's network by section, see Network.keys."""
+    return fill(network_of(model).keys, Role(model, layout, seq_length, model.token_ids), None, {})
+
+
 def training(model: ModelConfig, layout: RoleLayout, seq_length: int) -> Values:
     """Return model_config of a role that is trained, or that scores as in training."""
-    role, network = Role(model, layout, seq_length, model.token_ids), network_of(model)
-    return network.shape(role) | network.training(role)
+    keys = sections(model, layout, seq_length)
+    return keys["shape"] | keys["training"]
 
 
 def predicting(model: ModelConfig, layout: RoleLayout, seq_length: int, sampled: Values) -> Values:
     """Return model_config of generation; `sampled` is the result of `sampling`."""
-    role, network = Role(model, layout, seq_length, model.token_ids), network_of(model)
-    return network.shape(role) | network.predicting(role, sampled)
+    keys = sections(model, layout, seq_length)
+    return keys["shape"] | keys["predicting"] | sampled
 
 
 def sampling(rollout: RolloutConfig, block_size: int, num_blocks: int) -> Values:

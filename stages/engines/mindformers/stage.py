@@ -28,7 +28,6 @@ from stages.tokenize.counts import count_records
 from stages.weights.convert import convert
 from stages.weights.export import export
 from stages.weights.outputs import complete_directory
-from stages.weights.progress import to_context
 from stages.weights.sources import open_ranks
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
@@ -85,7 +84,7 @@ def prepare(context: Context) -> None:
     if not new.start.is_dir():
         with complete_directory(new.start) as directory:
             source, fused = context.inputs["fetch"], job.model.qkv_concat
-            convert(source, directory, job.model, fused, None, progress=to_context(context, "convert"))
+            convert(source, directory, job.model, fused, None, progress=context.progress_in_bytes("convert"))
     moment = _move_checkpoint(new, job.layout.train.cards)
     paths = new if moment is None else resumed(job, new, moment)
     run = rendered(job, paths, resume=moment is not None)
@@ -168,7 +167,7 @@ def collect(context: Context) -> None:
         context.output,
         job.model,
         None,
-        progress=to_context(context, "export"),
+        progress=context.progress_in_bytes("export"),
     )
     rows = read_rows(context.work / "metrics.jsonl")
     for name in ("metrics.jsonl", "finetune.yaml"):

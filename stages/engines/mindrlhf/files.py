@@ -17,13 +17,14 @@ from stages.engines.mindformers.model_sections import (
     predicting,
     recompute_config,
     sampling,
+    sections,
     training,
 )
 from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.vocabulary import ENDOFTEXT_TEXT
 from stages.engines.template import fill
 from stages.engines.upstream import Upstream, load
-from stages.models.families import network_of
+from stages.models.families import family_of, network_of
 
 Values = dict[str, Any]
 FIELDS = Path(__file__).with_name("fields")
@@ -43,7 +44,7 @@ def fields(job: Job) -> Upstream:
     """Return the fields of the files of a run."""
     cls = CLASSES[network_of(job.model).arch["type"]]
     models = [(f"model.{role}.model.model_config", MINDFORMERS_FIELDS / f"{cls}.yaml", "") for role in FILES]
-    if job.tutorial.experts is not None:
+    if family_of(job.model).experts is not None:
         models += [(f"model.{role}", MINDFORMERS_FIELDS / "template.yaml", "moe_config") for role in FILES]
     config = ("grpo_config", FIELDS / f"{job.version}.yaml", "")
     return load(FIELDS / "keys.yaml", config, *models, templates=(("grpo_config", TEMPLATE),))
@@ -102,7 +103,7 @@ def tokenizer_path(job: Job, paths: Paths) -> Path:
 
 def _model_file(job: Job, role: Role, paths: Paths) -> Values:
     """Return mindformers' configuration of one role."""
-    layout, experts, network = job.layout.role(role), job.tutorial.experts, network_of(job.model)
+    layout, network = job.layout.role(role), network_of(job.model)
     generates = role == "generate"
     if generates:
         sampled = sampling(job.rollout, job.engine.block_size, network.num_blocks)
@@ -110,7 +111,7 @@ def _model_file(job: Job, role: Role, paths: Paths) -> Values:
     else:
         config = training(job.model, layout, job.seq_length)
     model = {"model_config": config, "arch": dict(network.arch)}
-    if experts is None:
+    if family_of(job.model).experts is None:
         if not generates:
             config |= {"do_sample": False, "compute_in_2d": True}
         return {
@@ -120,7 +121,9 @@ def _model_file(job: Job, role: Role, paths: Paths) -> Values:
             "recompute_config": recompute_config(job.model, layout),
             "processor": _processor(job, paths),
         }
-    content = {"model": model, "moe_config": experts(job.model, not generates)}
+    keys = sections(job.model, layout, job.seq_length)
+    moe_config = keys["experts"] | keys["experts_predicting" if generates else "experts_training"]
+    content = {"model": model, "moe_config": moe_config}
     if not generates:
         return {"run_mode": "train", **content}
     content["processor"] = _processor(job, paths)

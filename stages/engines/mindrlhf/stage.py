@@ -38,6 +38,7 @@ from stages.engines.outside import (
     read_start,
     write_start,
 )
+from stages.models.families import family_of
 from stages.rewards.functions import holds_number
 from stages.tokenize.counts import count_records
 from stages.tokenize.records import read_columns
@@ -119,7 +120,9 @@ def environment(job: Job, paths: Paths) -> dict[str, str]:
     if engine.use_vllm:
         variables |= VARIABLES["vllm"]
     variables |= job.tutorial.environment
-    if job.tutorial.experts is not None and engine.use_vllm:  # vllm-mindspore reads the experts' shape there
+    if (
+        family_of(job.model).experts is not None and engine.use_vllm
+    ):  # vllm-mindspore reads the experts' shape there
         variables["MINDFORMERS_MODEL_CONFIG"] = str(paths.configs / "predict.yaml")
     return variables
 

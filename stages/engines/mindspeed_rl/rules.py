@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.base.rules import Broken, Rules, hold, some
+from stages.base.rules import Broken, Rules, given, hold
 from stages.engines import layout_rules, upstream
 from stages.engines.layout_rules import Laid
 from stages.engines.mindspeed_rl import contract, verifiers
@@ -200,7 +200,7 @@ def _known_verifier(job: Job, index: int) -> Broken:
 
 RECIPE.must(
     "engine.verifier_function",
-    some("verifier: without it every reward is 0", "set it to [acc]"),
+    given("must name at least one verifier: without it every reward is 0", "set it to [acc]"),
     "rule_verifier.py, verifier",
     name="some_verifier",
 )

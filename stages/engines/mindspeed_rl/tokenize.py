@@ -11,7 +11,7 @@ Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datase
 import json
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,9 +31,11 @@ from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.source import Read, Tally, read_batches
-from stages.tokenize.stage import both_splits, make_encoder, tokenize_user_examples
+from stages.tokenize.source import Rows, read_batches
+from stages.tokenize.splits import splits
+from stages.tokenize.stage import make_encoder, tokenize_user_examples
 from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
+from stages.tokenize.tally import Tally
 from stages.tokenize.text import ground_truth
 from stages.tokenizer import special_tokens
 
@@ -84,26 +86,22 @@ def prepare(context: Context) -> None:
         write_start(work, rendered)
         return
     encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
-    files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], encoder.dataset, encoder.columns)
+    train, _ = splits(context.inputs["fetch_dataset"], encoder.dataset, encoder.columns)
     tally = Tally("train.json")
-    rows = list(_usable_rows(encoder, tally, files, read_train))
-    card = tally.card
-    card.rows_out, left_out = len(rows), card.dropped.total()
-    tally.check(files[0], encoder.dataset.max_bad_share)
+    rows = list(_usable_rows(encoder, tally, train))
+    tally.rows_out, left_out = len(rows), tally.dropped.total()
+    tally.check(train.files[0], encoder.dataset.max_bad_share)
     lines = ",\n".join(rows)
     (work / "train.json").write_text(f"[{lines}]\n", encoding="utf-8")
-    for warning in warnings({"train": card.to_json()}):
+    for warning in warnings({"train": tally.to_json()}):
         context.warn(warning)
-    write_start(work, rendered, rows=card.rows_out, left_out=left_out)
-    context.progress(0, card.rows_out, f"{card.rows_out} rows, {left_out} left out", "rows")
+    write_start(work, rendered, rows=tally.rows_out, left_out=left_out)
+    context.progress(0, tally.rows_out, f"{tally.rows_out} rows, {left_out} left out", "rows")
 
 
-def _usable_rows(
-    encoder: Encoder, tally: Tally, files: Sequence[Path], read_train: Read[Row]
-) -> Iterator[str]:
+def _usable_rows(encoder: Encoder, tally: Tally, train: Rows[Row]) -> Iterator[str]:
     """Yield the usable rows as JSON; count the others in `tally`."""
-    limit = encoder.dataset.train_rows
-    for file, rows in read_batches(files, read_train, lambda row: row.prompt, tally, limit):
+    for file, rows in read_batches(train, lambda row: row.prompt, tally):
         for row in usable_rows(encoder, tally, file, rows):
             answer = ground_truth(row, encoder.dataset, encoder.config)
             yield json.dumps({"problem": row.prompt, "answer": answer}, ensure_ascii=False)
@@ -121,17 +119,14 @@ def collect(context: Context) -> None:
         shutil.copyfile(file, context.output / file.name)
     dataset = context.section(DatasetConfig, "dataset")
     encoder = encoder_of(context, dataset)
-    train, read_train, tests, read_test = both_splits(
-        context.inputs["fetch_dataset"], dataset, encoder.columns
-    )
+    train, test = splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
     target = context.output / "test.mindrecord"
-    training = question_keys(train, read_train, dataset.train_rows)
-    cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test, training=training)
+    cards = tokenize_file(encoder, test, target, training=question_keys(train))
     for warning in warnings(cards):
         context.warn(warning)
     cards["test"].pop("repeated", None)  # as in artifacts of earlier versions
     if engine.sft == "mindformers":
-        cards |= _write_examples(context, encoder, train, read_train)
+        cards |= _write_examples(context, encoder, train)
     result = {
         "files": cards,
         "train": {"rows": record["rows"], "left_out": record["left_out"], "prefix": PREFIX},
@@ -140,9 +135,7 @@ def collect(context: Context) -> None:
     context.write_result(result)
 
 
-def _write_examples(
-    context: Context, encoder: Encoder, files: Sequence[Path], read_train: Read[Row]
-) -> dict[str, Any]:
+def _write_examples(context: Context, encoder: Encoder, train: Rows[Row]) -> dict[str, Any]:
     """Write sft.mindrecord, on which mindformers trains before everything else."""
     target = context.output / "sft.mindrecord"
     if "sft_data" in context.config:
@@ -150,8 +143,7 @@ def _write_examples(
     records = context.work / "train.mindrecord"  # a by-product
     for file in (records, records.with_suffix(".mindrecord.db")):
         file.unlink(missing_ok=True)
-    limit = encoder.dataset.train_rows
-    return tokenize_file(encoder, files, records, limit, sft=target, read=read_train)
+    return tokenize_file(encoder, train, records, sft=target)
 
 
 def sequences(index: Path) -> int:

@@ -7,7 +7,7 @@ Source: verl 0.9.1, utils/dataset/rl_dataset.py, examples/data_preprocess/gsm8k.
 """
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,56 +16,50 @@ from stages.engines.verl.job import TRAIN_DATA
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.models.config import ModelConfig
-from stages.tokenize.card import FileCard
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.source import DROPPED, Read, Tally, read_batches
-from stages.tokenize.stage import both_splits, make_encoder
+from stages.tokenize.source import Rows, read_batches
+from stages.tokenize.splits import splits
+from stages.tokenize.stage import make_encoder
 from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
+from stages.tokenize.tally import DROPPED, Tally
 from stages.tokenize.text import ground_truth
 
 
 def run(context: Context) -> None:
-    """Write train.parquet, test.mindrecord and result.json.
-
-    Raises:
-        InputError: no row is left, or more rows than dataset.max_bad_share are unusable.
-    """
+    """Write train.parquet, test.mindrecord and result.json."""
     dataset, config = context.section(DatasetConfig, "dataset"), context.section(TokenizeConfig, "tokenize")
     model = context.section(ModelConfig, "model")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
-    train, read_train, test, read_test = both_splits(
-        context.inputs["fetch_dataset"], dataset, encoder.columns
-    )
-    card = write_parquet(encoder, train, read_train, context.output / TRAIN_DATA)
-    training = question_keys(train, read_train, dataset.train_rows)
+    train, test = splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
+    card = write_parquet(encoder, train, context.output / TRAIN_DATA)
     target = context.output / "test.mindrecord"
-    tests = tokenize_file(encoder, test, target, dataset.test_rows, read=read_test, training=training)
+    tests = tokenize_file(encoder, test, target, training=question_keys(train))
     cards = {"train": card.to_json(), **tests}
     for warning in warnings(cards):
         context.warn(warning)
     context.write_result({"files": cards})
 
 
-def write_parquet(encoder: Encoder, files: Sequence[Path], read: Read[Row], target: Path) -> FileCard:
+def write_parquet(encoder: Encoder, train: Rows[Row], target: Path) -> Tally:
     """Write the usable rows; return the counts."""
     arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
     tally = Tally(target.name, target.with_suffix(DROPPED))
-    rows = list(_rows(encoder, tally, files, read))
-    tally.check(files[0], encoder.dataset.max_bad_share)
+    rows = list(_usable_rows(encoder, tally, train))
+    tally.check(train.files[0], encoder.dataset.max_bad_share)
     parquet.write_table(arrow.Table.from_pylist(rows), target)
-    return tally.card
+    return tally
 
 
-def _rows(encoder: Encoder, tally: Tally, files: Sequence[Path], read: Read[Row]) -> Iterator[dict[str, Any]]:
-    dataset, config, card = encoder.dataset, encoder.config, tally.card
-    for file, batch in read_batches(files, read, lambda row: row.prompt, tally, dataset.train_rows):
+def _usable_rows(encoder: Encoder, tally: Tally, train: Rows[Row]) -> Iterator[dict[str, Any]]:
+    dataset, config = encoder.dataset, encoder.config
+    for file, batch in read_batches(train, lambda row: row.prompt, tally):
         for row in usable_rows(encoder, tally, file, batch):
             yield {
                 "data_source": dataset.name,
                 "prompt": [{"role": "user", "content": row.prompt}],
                 "reward_model": {"style": "rule", "ground_truth": ground_truth(row, dataset, config)},
-                "extra_info": {"index": card.rows_out, "split": "train", "line": row.line},
+                "extra_info": {"index": tally.rows_out, "split": "train", "line": row.line},
             }
-            card.rows_out += 1
+            tally.rows_out += 1

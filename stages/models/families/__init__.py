@@ -66,13 +66,8 @@ def tensor_shapes(weights: Iterable[Weight]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def known() -> str:
-    """Return the names of all families for messages."""
-    return trained_by(lambda family: True)
-
-
-def trained_by(trains: Callable[[Family], bool]) -> str:
-    """Return the names of the families that an engine trains, for messages: "A, B and C"."""
+def trained_by(trains: Callable[[Family], bool] = lambda family: True) -> str:
+    """Return the names of the families that an engine trains (default: all), for messages: "A, B and C"."""
     *firsts, last = (family.title for family in FAMILIES.values() if trains(family))
     return f"{', '.join(firsts)} and {last}" if firsts else last
 

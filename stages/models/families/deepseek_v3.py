@@ -3,9 +3,7 @@
 mindrlhf trains it, from weights that mindformers' research/deepseek3/convert_weight.py made; the weight tools
 make the same of bfloat16 ones.
 
-Source: config.json of deepseek-ai/DeepSeek-V3; mindformers, research/deepseek3/deepseek3_config.py; mindrlhf
-e8a8fc1, examples/grpo/deepseekv3_grpo_tutorial and model_configs/deepseek_v3_config. Values that differ from
-the shipped files say why.
+Source: config.json of deepseek-ai/DeepSeek-V3; mindrlhf e8a8fc1, examples/grpo/deepseekv3_grpo_tutorial.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 from stages.models.decoder import LLAMA, latent_attention, weights
@@ -24,7 +23,6 @@ from stages.models.family import (
     Heads,
     Mindrlhf,
     Network,
-    Role,
     TokenIds,
     Values,
 )
@@ -138,105 +136,6 @@ def _heads(model: ModelFields) -> Heads:
     return Heads(computed, "queries + keys + 2 values", latent, cut=False)
 
 
-_PRECISION = ("layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "router_dense_type")
-"""Types of norms, softmax, positions and router."""
-
-
-def _shape(role: Role) -> Values:
-    model, extras = role.model, _extras(role.model)
-    widths = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "v_head_dim", "qk_nope_head_dim")
-    return {
-        "type": "DeepseekV3Config",
-        "auto_register": "deepseek3_config.DeepseekV3Config",
-        "batch_size": 1,
-        "seq_length": role.seq_length,
-        "hidden_size": model.hidden_size,
-        "num_layers": model.num_hidden_layers,
-        "num_heads": model.num_attention_heads,
-        "intermediate_size": model.intermediate_size,
-        **{name: getattr(extras, name) for name in widths},
-        "vocab_size": model.vocab_size,
-        "multiple_of": 256,
-        "rms_norm_eps": model.rms_norm_eps,
-        # as in config.json; the shipped training files name 100000 and 100001, which are plain text in V3
-        "bos_token_id": role.ids.bos,
-        "pad_token_id": role.ids.pad,
-        "ignore_token_id": -100,
-        "compute_dtype": "bfloat16",
-        **dict.fromkeys(_PRECISION, "float32"),
-        "qkv_concat": False,
-        "use_flash_attention": True,
-        "offset": role.offset,
-        "checkpoint_name_or_path": "",
-        "theta": model.rope_theta,
-    }
-
-
-def _training(role: Role) -> Values:
-    return {
-        "n_kv_heads": role.model.num_key_value_heads,
-        # without YaRN, as shipped: it is for sequences beyond the original length
-        "max_position_embeddings": max(_extras(role.model).rope_original_length, role.seq_length),
-        "eos_token_id": role.ids.eos[0],
-        "param_init_type": role.model.param_init_type,
-        "use_past": False,
-        "extend_method": "None",
-        "return_extra_loss": False,
-        "mtp_depth": 0,
-        "mtp_loss_factor": 0.3,
-    }
-
-
-def _predicting(role: Role, sampling: Values) -> Values:
-    model, shape = role.model, _extras(role.model)
-    return {
-        **dict.fromkeys(_PRECISION, model.torch_dtype),
-        "max_position_embeddings": model.max_position_embeddings,
-        "eos_token_id": list(role.ids.eos),
-        "param_init_type": model.torch_dtype,
-        "use_past": True,
-        "is_dynamic": True,
-        "extend_method": "YARN",
-        "scaling_factor": {key: getattr(shape, name) for name, key in _ROPE.items()},
-        **sampling,
-        "ffn_concat": False,
-        "auto_map": {
-            "AutoConfig": "deepseek3_config.DeepseekV3Config",
-            "AutoModel": "deepseek3.DeepseekV3ForCausalLM",
-        },
-    }
-
-
-def _moe_config(model: ModelFields, training: bool) -> Values:
-    shape = _extras(model)
-    names = ("routed_scaling_factor", "first_k_dense_replace", "moe_intermediate_size")
-    shared = {
-        "expert_num": shape.n_routed_experts,
-        "num_experts_chosen": shape.num_experts_per_tok,
-        "routing_policy": "TopkRouterV2",
-        "shared_expert_num": shape.n_shared_experts,
-        **{name: getattr(shape, name) for name in names},
-    }
-    if not training:
-        return shared | {"topk_group": shape.topk_group, "n_group": shape.n_group}
-    return shared | {
-        "expert_group_size": 8,
-        "capacity_factor": 1.5,
-        "aux_loss_factor": 0.05,
-        "balance_via_topk_bias": True,
-        "topk_bias_update_rate": 0,  # 0 and the next 0: rewards alone move the policy
-        "aux_loss_factors": [0],
-        "aux_loss_types": ["expert"],
-        "z_loss_factor": 0.0,
-        "use_fused_ops_topkrouter": True,
-        "norm_topk_prob": shape.norm_topk_prob,
-        "expert_model_parallel": 1,
-        "use_gating_sigmoid": True,
-        "enable_sdrop": True,
-        "use_gmm": False,
-    }
-
-
 _END = "<｜end▁of▁sentence｜>"
 _IDS = TokenIds(0, (1,), 1)
 _ARCH = {"type": "DeepseekV3ForCausalLM", "auto_register": "deepseek3.DeepseekV3ForCausalLM"}
@@ -262,7 +161,7 @@ FAMILY = Family(
     hf_config=_hf_config,
     fuses=False,
     stored_as_float=False,  # FP8
-    network=Network(_ARCH, _shape, _training, _predicting, num_blocks=512),
+    network=Network(_ARCH, Path(__file__).with_suffix(".yaml"), num_blocks=512),
     mindrlhf=Mindrlhf(
         main="examples/grpo/deepseekv3_grpo_tutorial/main.py",
         name="deepseek",
@@ -271,7 +170,6 @@ FAMILY = Family(
         contracts=("e8a8fc1",),  # older ones call the trainer without the argument that it requires
         accuracy="accuracy_reward",
         special_tokens={"unk": "<unk>", "bos": "<｜begin▁of▁sentence｜>", "eos": _END, "pad": _END},
-        experts=_moe_config,
         environment={
             "MS_DEV_RUNTIME_CONF": "multi_stream:true",
             "MS_DEV_HOST_BLOCKING_RUN": "1",

@@ -1,19 +1,19 @@
 """Qwen2 and Qwen2.5.
 
-Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, research/qwen2_5 and
-models/llama: llama_transformer.py, llama.py, llama_config.py (it takes every key of model_config);
-mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/model.
+Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, research/qwen2_5;
+Ascend/MindSpeed-RL 05a90d7, configs/model.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from stages.models.decoder import LLAMA as NAMES
 from stages.models.decoder import weights
-from stages.models.family import Converter, Family, Mindrlhf, Network, Role, TokenIds, Values
+from stages.models.family import Converter, Family, Mindrlhf, Network, TokenIds, Values
 from stages.models.shape import ModelFields
 
 ENDOFTEXT, IM_END = 151643, 151645
@@ -22,58 +22,6 @@ IDS = {
     "base": TokenIds(ENDOFTEXT, (ENDOFTEXT,), ENDOFTEXT),
     "instruct": TokenIds(ENDOFTEXT, (IM_END, ENDOFTEXT), ENDOFTEXT),
 }
-
-
-def _shape(role: Role) -> Values:
-    """tie_word_embeddings always: LlamaConfig's default false would leave a tied model's head unloaded."""
-    model = role.model
-    return {
-        "type": "LlamaConfig",
-        "batch_size": 1,
-        "seq_length": role.seq_length,
-        "hidden_size": model.hidden_size,
-        "num_layers": model.num_hidden_layers,
-        "num_heads": model.num_attention_heads,
-        "n_kv_heads": model.num_key_value_heads,
-        "vocab_size": model.vocab_size,
-        "intermediate_size": model.intermediate_size,
-        "max_position_embedding": model.max_position_embeddings,
-        "qkv_has_bias": True,
-        "qkv_concat": model.qkv_concat,
-        "rms_norm_eps": model.rms_norm_eps,
-        "theta": model.rope_theta,
-        "tie_word_embeddings": model.tie_word_embeddings,
-        "emb_dropout_prob": 0.0,
-        "bos_token_id": role.ids.bos,
-        "pad_token_id": role.ids.pad,
-        "compute_dtype": "bfloat16",
-        "layernorm_compute_type": "float32",
-        "softmax_compute_type": "float32",
-        "rotary_dtype": "float32",
-        "use_flash_attention": True,
-        "offset": role.offset,
-        "checkpoint_name_or_path": "",
-    }
-
-
-def _training(role: Role) -> Values:
-    return {
-        "eos_token_id": role.ids.eos[0],
-        "param_init_type": role.model.param_init_type,
-        "use_past": False,
-        "extend_method": "None",
-        "fine_grain_interleave": 1,
-    }
-
-
-def _predicting(role: Role, sampling: Values) -> Values:
-    return {
-        "eos_token_id": list(role.ids.eos),
-        "param_init_type": role.model.torch_dtype,
-        "use_past": True,
-        "is_dynamic": True,
-        **sampling,
-    }
 
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -138,7 +86,7 @@ def megatron(model: ModelFields) -> Values:
     }
 
 
-LLAMA = Network({"type": "LlamaForCausalLM"}, _shape, _training, _predicting, num_blocks=1024)
+LLAMA = Network({"type": "LlamaForCausalLM"}, Path(__file__).with_suffix(".yaml"), num_blocks=1024)
 TUTORIAL = Mindrlhf(
     main="examples/grpo/qwen_grpo_tutorial/main.py",
     name="qwen",

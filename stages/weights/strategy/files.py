@@ -62,11 +62,7 @@ class Strategy:
         return rank // self.cards_per_stage in self.tensors[name].stages
 
     def boxes(self, shapes: Mapping[str, Sequence[int]], rank: int) -> dict[str, Box]:
-        """Return the part of each full tensor that a rank holds; single values (counters) are on every rank.
-
-        Raises:
-            InputError: a shape does not fit its layout.
-        """
+        """Return the part of each full tensor that a rank holds; counters are on every rank."""
         result = {}
         for name, shape in shapes.items():
             if name not in self.tensors:
@@ -78,8 +74,7 @@ class Strategy:
     def check_names(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Check that full tensors are the strategy's; MindSpore copies or drops what differs, silently.
 
-        Raises:
-            InputError: naming the tensor. Tensors of one element (counters) need not be listed.
+        Tensors of one element (counters) need not be listed.
         """
         remedy = "give the strategy of this model"
         parameters = [name for name, shape in shapes.items() if math.prod(shape) != 1]
@@ -93,17 +88,11 @@ class Strategy:
                 raise InputError(name, None, "the strategy lists this tensor, the weights do not", remedy)
 
 
-def encode(tensors: Mapping[str, TensorLayout], stage: int) -> bytes:
-    """Return the file of one pipeline stage, which its ranks share."""
-    return _encode({stage: tensors}, prefixed=False)
+def encode(stages: Mapping[int, Mapping[str, TensorLayout]], prefixed: bool = False) -> bytes:
+    """Return the file of some pipeline stages.
 
-
-def encode_merged(stages: Sequence[Mapping[str, TensorLayout]]) -> bytes:
-    """Return the file that merge_pipeline_strategys writes for all stages: names prefixed with "STAGE-"."""
-    return _encode(dict(enumerate(stages)), prefixed=True)
-
-
-def _encode(stages: Mapping[int, Mapping[str, TensorLayout]], prefixed: bool) -> bytes:
+    The ranks of a stage share a file without prefixes; merge_pipeline_strategys prefixes names with "STAGE-".
+    """
     # MindSpore's readers take the stage from the first operator's strategy and refuse a file without one;
     # nothing else of the operators' strategies is ever read.
     operators = [
@@ -124,17 +113,10 @@ def _encode_layout(layout: TensorLayout) -> bytes:
     dev_matrix, tensor_map = (
         b"".join(encode_field(1, size) for size in sizes) for sizes in (layout.dev_matrix, layout.tensor_map)
     )
-    return b"".join(
-        [
-            encode_field(1, dev_matrix),
-            encode_field(2, tensor_map),
-            encode_field(3, b""),  # param_split_shape, indices_offset and field: empty in MindSpore's files
-            encode_field(4, b""),
-            encode_field(5, 0),
-            encode_field(6, layout.opt_weight_shard_step),
-            encode_field(7, layout.opt_weight_shard_size),
-        ]
-    )
+    # param_split_shape, indices_offset and field (3 to 5) are empty in MindSpore's files
+    shard = (layout.opt_weight_shard_step, layout.opt_weight_shard_size)
+    values: tuple[int | bytes, ...] = (dev_matrix, tensor_map, b"", b"", 0, *shard)
+    return b"".join(encode_field(number, value) for number, value in enumerate(values, start=1))
 
 
 def read_strategy(path: Path) -> Strategy:
@@ -144,9 +126,6 @@ def read_strategy(path: Path) -> Strategy:
         path: a .ckpt file, or a directory with merged_ckpt_strategy.ckpt or ckpt_strategy_rank_R.ckpt
             (mindformers), merge_strategy/*_merged_strategy.ckpt or strategy_R.ckpt (mindrlhf, whose
             prefixes are removed from the names).
-
-    Raises:
-        InputError: not a strategy file, stages missing, or one stage of several without the others.
     """
     if not path.is_dir():
         return _read([path], path)
@@ -196,9 +175,6 @@ def _read(files: Sequence[Path], path: Path) -> Strategy:
 
 def _decode_file(content: bytes, file: Path) -> list[tuple[int, str, TensorLayout]]:
     """Return pipeline stage, name and layout of each parameter in a file."""
-    if file.suffix == ".json":
-        remedy = "save it as .ckpt (strategy_ckpt_config save_file)"
-        raise InputError(file, None, "is a JSON strategy", remedy)
 
     def read(begin: int, count: int) -> bytes:
         return content[begin : begin + count]
@@ -220,7 +196,8 @@ def _decode_file(content: bytes, file: Path) -> list[tuple[int, str, TensorLayou
             raise ValueError("no parameter")
     except (ValueError, IndexError):
         rule = "is not a MindSpore strategy file, or lists no parameter or no stage"
-        raise InputError(file, None, rule, "give ckpt_strategy_rank_R.ckpt") from None
+        remedy = "give ckpt_strategy_rank_R.ckpt; JSON strategies are not read"
+        raise InputError(file, None, rule, remedy) from None
     return result
 
 

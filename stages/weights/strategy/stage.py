@@ -8,7 +8,7 @@ from stages.base.layout import ROLES, LayoutConfig, RoleLayout
 from stages.models.config import ModelConfig
 from stages.models.layouts import parameter_layouts, warnings, with_clones
 from stages.weights.config import SplitConfig
-from stages.weights.strategy.files import MERGED_DIRECTORY, MERGED_NAME, encode, encode_merged
+from stages.weights.strategy.files import MERGED_DIRECTORY, MERGED_NAME, encode
 
 # mindrlhf e8a8fc1 names each role's parameters as they hang in its network of that role.
 _MINDRLHF_PREFIX = {
@@ -44,9 +44,6 @@ def write_strategy(
             A role: mindrlhf's, out/train_policy_strategy/strategy_R.ckpt and
             out/merge_strategy/train_policy_merged_strategy.ckpt (infer_policy and infer_ref for the
             other roles), with its prefix before every parameter.
-
-    Raises:
-        ConfigError: the layout does not fit the model.
     """
     prefix = "" if role is None else _MINDRLHF_PREFIX[role]
     plain = parameter_layouts(model, layout, path)
@@ -63,7 +60,7 @@ def write_strategy(
         left.unlink()
     cards = layout.cards // layout.pipeline_stage
     for stage, tensors in enumerate(stages):
-        content = encode(tensors, stage)
+        content = encode({stage: tensors})
         for rank in range(stage * cards, (stage + 1) * cards):
             ranks.with_name(ranks.name.format(rank)).write_bytes(content)
-    merged.write_bytes(encode_merged(stages))
+    merged.write_bytes(encode(dict(enumerate(stages)), prefixed=True))

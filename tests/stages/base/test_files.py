@@ -14,7 +14,7 @@ def test_only_regular_files_are_opened(tmp_path):
     (tmp_path / "device").symlink_to("/dev/zero")
     (tmp_path / "directory").mkdir()
     for kind in ("pipe", "device", "directory"):
-        with pytest.raises(OSError, match=rf"a {kind}, not a file"):
+        with pytest.raises(OSError, match="not a regular file"):
             open_regular(tmp_path / kind)
 
 

@@ -11,7 +11,7 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from stages.fetch.builtin import write_config
 from stages.fetch.local import check_config
-from stages.models.config_keys import FIXED, HARMLESS, READ, refused
+from stages.models.config_keys import keys_of_all, refused
 from stages.models.families import FAMILIES
 from stages.weights.names import read_shape
 from tests.stages.weights.checkpoints import make_model
@@ -97,7 +97,7 @@ def test_keys_that_are_read_over_change_no_logits_of_transformers(name, tmp_path
 
     expected, compared = logits(), 0
     assert not torch.equal(logits(hidden_act="gelu"), expected)
-    for key in {**HARMLESS, **FAMILIES[name].harmless}:
+    for key in keys_of_all()["harmless"] | FAMILIES[name].harmless.keys():
         for value in (True, 2):
             try:
                 actual = logits(**{key: value})
@@ -112,7 +112,7 @@ def test_keys_that_are_read_over_change_no_logits_of_transformers(name, tmp_path
 @given(st.text(min_size=1), st.sampled_from(sorted(FAMILIES)), st.none() | st.booleans() | st.integers())
 def test_an_unknown_key_is_refused(key, name, value):
     family = FAMILIES[name]
-    known = {*READ, *HARMLESS, *FIXED, *family.keys, *family.harmless, *family.fixed({})}
+    known = {*family.keys, *family.harmless, *family.fixed({})}.union(*keys_of_all().values())
     if key not in known:
         problems = refused(FAMILY_OF[name] | {key: value}, family, "config.json")
         assert len(problems) == 1 and "not a known key" in problems[0].rule

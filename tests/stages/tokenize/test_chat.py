@@ -100,7 +100,8 @@ RUNAWAY = {
     "recursive macro": "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
     "branching macro": "{% macro m(n) %}{% if n %}{{ m(n-1) ~ m(n-1) }}{% endif %}{% endmacro %}{{ m(60) }}",
     "doubled text": DOUBLED.replace("+", "~"), "added text": DOUBLED,
-    "repeated text": "{{ 'x' * 10 ** 11 }}", "power": "{{ 10 ** (10 ** 10) }}",
+    "repeated text": "{{ 'x' * 10 ** 11 }}", "wide text": "{{ '%99999999999d' % 1 }}",
+    "power": "{{ 10 ** (10 ** 10) }}",
     "repeated power": DOUBLED.replace("'x'", "9").replace("n.t + n.t", "n.t ** 999"),
     "long output": "{% set t = 'x' * 10 ** 6 %}{% for i in range(9999) %}{{ t }}{% endfor %}",
 }  # fmt: skip

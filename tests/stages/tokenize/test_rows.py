@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 import unicodedata
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.base.errors import InputError
+from stages.fetch.jsonl import read_lines
 from stages.fetch.records import count_rows
 from stages.fetch.tokenizer_files import write_trained
 from stages.grpo.data import true_lengths
 from stages.tokenize.counts import warnings
 from stages.tokenize.records import check_pair, read_columns
+from stages.tokenize.source import Rows
 from stages.tokenize.stage import make_encoder, tokenize_path
 from stages.tokenize.stream import tokenize_file
 from tests.stages.fetch.settings import dataset, tokenize, write_lines
@@ -122,9 +125,10 @@ def test_test_rows_that_repeat_training_are_counted(tmp_path, directory):
     test = write_lines(tmp_path / "test.jsonl", *rows_of(*repeated))
     encoder = make_encoder(directory, None, dataset(max_bad_share=0.5), tokenize(**LENGTHS))
     questions: set[int] = set()
-    tokenize_file(encoder, [train], tmp_path / "a.mindrecord", questions=questions)
+    train, test = (Rows([file], partial(read_lines, columns=encoder.columns)) for file in (train, test))
+    tokenize_file(encoder, train, tmp_path / "a.mindrecord", questions=questions)
     assert len(questions) == 2
-    cards = tokenize_file(encoder, [test], tmp_path / "test.mindrecord", training=questions)
+    cards = tokenize_file(encoder, test, tmp_path / "test.mindrecord", training=questions)
     assert cards["test"]["repeated"] == {
         "rows": 2,
         "examples": [{"line": 1, "question": "1  + 2 "}, {"line": 3, "question": "4"}],

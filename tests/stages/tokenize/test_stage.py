@@ -84,6 +84,9 @@ def test_a_file_is_tokenized_and_existing_files_are_not_replaced(tmp_path):
     with pytest.raises(InputError, match=r"train\.mindrecord: exists already"):
         stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
     assert {file.name: file.read_bytes() for file in target.iterdir()} == files
+    first = stage.make_encoder(tmp_path, None, dataset(path=str(FIXTURE), train_rows=2), encoder.config)
+    card = stage.tokenize_path(first, FIXTURE / "train.jsonl", tmp_path / "first")
+    assert card["train"]["rows_out"] == 2
     (target / "train.mindrecord").unlink()  # its index would not fit to a new file
     with pytest.raises(InputError, match=r"train\.mindrecord\.db: exists already"):
         stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)

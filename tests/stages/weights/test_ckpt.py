@@ -57,10 +57,11 @@ def test_large_tensors_are_divided_into_several_values(tmp_path, monkeypatch):
 
 def test_lengths_of_a_large_tensor():
     """The embedding of 72B is longer than a 32-bit length; no byte of it is needed to lay it out."""
-    _, ((*parts,),), size = build_ckpt([("e", "F32", (152064, 8192))])
+    plan = build_ckpt([("e", "F32", (152064, 8192))])
+    (parts,) = plan.regions
     assert [first for first, _, _ in parts] == [last for _, last, _ in [(0, 0, 0), *parts[:-1]]]
     assert sum(last - first for first, last, _ in parts) == 152064
-    assert size > 152064 * 8192 * 4 > 2**32
+    assert plan.size > 152064 * 8192 * 4 > 2**32
 
 
 @pytest.mark.parametrize("crc_check", [False, True])
@@ -99,8 +100,8 @@ def test_merging_ranks_as_ckpt(tmp_path, monkeypatch):
     ],
 )
 def test_damaged_files_are_refused(tmp_path, old, new):
-    frames, _, size = build_ckpt([("a", "F32", (3,))])
-    content = frames[0][1].ljust(size, b"\0")
+    plan = build_ckpt([("a", "F32", (3,))])
+    content = plan.frames[0][1].ljust(plan.size, b"\0")
     assert old is None or old in content
     (tmp_path / "model.ckpt").write_bytes(content.replace(old, new) if old else new)
     with pytest.raises(InputError, match=r"model\.ckpt"):

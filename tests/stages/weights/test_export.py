@@ -82,7 +82,7 @@ SHORT = np.zeros(31, np.uint16)
         ({NORM: None}, {}, f"{NORM}: this tensor is missing"),
         ({NORM: SHORT}, {}, rf"{NORM}=\[31\]: the model config requires \[32\]"),
         ({}, {HF_NORM: None}, f"hf: {HF_NORM}: .* is missing"),
-        ({}, {HF_NORM: SHORT}, rf"hf: {HF_NORM}: this tensor of shape \[32\] is missing"),
+        ({}, {HF_NORM: SHORT}, rf"{HF_NORM}=\[31\]: the model config asks for \[32\]"),
     ],
 )
 def test_weights_and_reference_of_different_models(tmp_path, weights, reference, message):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from stages.base.errors import InputError
-from stages.fetch.local import weight_files
 from stages.weights.header import read_header
 from stages.weights.sources import as_tensor, open_directory, open_rank
 from stages.weights.transfer import read_tensor
@@ -42,8 +41,8 @@ OUTSIDE = ("../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", ".",
     [
         *(({NORM: path}, f"{NORM}=.*: must be a file name within the index's own") for path in OUTSIDE),
         ({NORM: "model-3.safetensors"}, "model-3.safetensors: is missing; "),
-        ({NORM: FIRST}, f"{NORM}={FIRST}: the index names a file"),
-        ({NORM: None}, f"{SECOND}: {NORM}: is not in"),
+        ({NORM: FIRST}, f"{NORM}: the index names {FIRST} .*; {SECOND} contains"),
+        ({NORM: None}, f"{NORM}: the index names no file .*; {SECOND} contains"),
         ({NORM: "pytorch_model-00001.bin"}, "save the model as safetensors"),
     ],
 )
@@ -78,9 +77,6 @@ def test_reads_the_files_that_transformers_loads(tmp_path, removed):
         (tmp_path / name).unlink()
     loaded = transformers.Qwen2ForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).state_dict()
     assert_same(_values(tmp_path), {name: tensor.float().numpy() for name, tensor in loaded.items()})
-    assert {stored.file.name for stored in open_directory(tmp_path).values()} <= set(
-        weight_files(tmp_path)[0]
-    )
 
 
 def _file(header, size):

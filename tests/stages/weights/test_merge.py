@@ -85,7 +85,6 @@ def _replace_merged(root, rank):
     ("damage", "message"),
     [
         (lambda root: shutil.rmtree(root / "ranks/rank_5"), r"only \d+ of \d+ elements are present"),
-        (lambda root: _change_rank_3(root, lambda bits: bits.pop(BIAS)), f"rank_3={BIAS}: this tensor is"),
         (
             lambda root: _change_rank_3(root, lambda bits: bits.update({BIAS: bits[BIAS][:-1]})),
             rf"rank_3/model.safetensors: {BIAS}=\[15\]: its shape",

@@ -74,10 +74,8 @@ def test_prompts_have_our_ids_and_labels_are_the_answers(window, tmp_path):
     assert len(rows) == ROWS == len(columns["input_ids"])
     context = Context("tokenize", config.plain(), inputs, output, work, work / "progress.jsonl")
     encoder = tokenize.encoder_of(context, context.section(DatasetConfig, "dataset"))
-    (file,), read_train, _, _ = tokenize.both_splits(
-        inputs["fetch_dataset"], encoder.dataset, encoder.columns
-    )
-    actual, _ = encoder.encode(list(read_train(file)), with_answers=False)
+    train, _ = tokenize.splits(inputs["fetch_dataset"], encoder.dataset, encoder.columns)
+    actual, _ = encoder.encode(list(train.read(train.files[0])), with_answers=False)
     assert columns["input_ids"] == [row.prompt for row in actual]
     assert columns["attention_mask"] == [[1] * len(row) for row in columns["input_ids"]]
     tokenizer = Tokenizer.from_file(str(inputs["fetch"] / "tokenizer.json"))

@@ -106,8 +106,9 @@ def test_results_are_imported_and_change_only_with_their_version(tmp_path):
     for rank in range(job.layout.train.cards):
         folder = work / "checkpoints" / "train" / f"rank_{rank}"
         folder.mkdir(parents=True)
-        ((_, frame),), _, size = build_ckpt([("model.norm_out.weight", "F32", (2,))])
-        (folder / f"policy_model_epoch_{job.engine.epochs}.ckpt").write_bytes(frame.ljust(size, b"\0"))
+        plan = build_ckpt([("model.norm_out.weight", "F32", (2,))])
+        file = folder / f"policy_model_epoch_{job.engine.epochs}.ckpt"
+        file.write_bytes(plan.frames[0][1].ljust(plan.size, b"\0"))
     inputs = dict.fromkeys(("fetch", "tokenize"), tmp_path)
     context = Context("grpo", config, inputs, output, work, tmp_path / "progress")
     collect(context)

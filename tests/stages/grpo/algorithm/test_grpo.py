@@ -60,7 +60,9 @@ def sampled_with(rewards):
     ids, lengths = np.zeros((P * G, 1), np.int32), np.ones(P * G, np.int32)
     prompts = Prompts(ids[:P], lengths[:P], [""] * P, [""] * P)
     completions = Completions(ids, lengths, np.zeros(P * G, bool))
-    return Sampled(prompts, completions, [""] * (P * G), RewardScores(rewards.reshape(-1), {}, {}))
+    return Sampled(
+        prompts, completions, [""] * (P * G), RewardScores({}, {}, {}, {}, total=rewards.reshape(-1))
+    )
 
 
 def test_standard_error_is_how_far_means_of_groups_spread():

@@ -1,4 +1,4 @@
-"""Rows held out for the test if a dataset has no test file."""
+"""Training and test rows of a fetched dataset; without a test file, training rows are held out."""
 
 import zlib
 from array import array
@@ -9,10 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from stages.base.errors import InputError
-from stages.fetch.config import ColumnsConfig
+from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.records import BadLine
-from stages.tokenize.source import Read
+from stages.fetch.records import BadLine, split_sources
+from stages.tokenize.source import Read, Rows
+
+
+def splits(fetched: Path, dataset: DatasetConfig, columns: ColumnsConfig) -> tuple[Rows[Row], Rows[Row]]:
+    """Return the training and the test rows of an artifact of fetch_dataset."""
+    train, test = (split_sources(fetched, split) for split in ("train", "test"))
+    read_train: Read[Row]
+    read_test: Read[Row]
+    if test:
+        read_train = read_test = partial(read_lines, columns=columns)
+    else:
+        assert dataset.test_rows is not None  # fetch_dataset requires it without a test file
+        read_train, read_test = hold_out(train, columns, dataset.test_rows)
+    return Rows(train, read_train, dataset.train_rows), Rows(test or train, read_test, dataset.test_rows)
 
 
 def hold_out(files: Sequence[Path], columns: ColumnsConfig, rows: int) -> tuple[Read[Row], Read[Row]]:
@@ -20,10 +33,7 @@ def hold_out(files: Sequence[Path], columns: ColumnsConfig, rows: int) -> tuple[
 
     The test gets the `rows` smallest digests, a few more if questions repeat. This does not depend on the
     order of the rows, spreads the test over files that are sorted by difficulty, and keeps equal questions on
-    one side. Bad lines belong to training.
-
-    Raises:
-        InputError: nothing would be left to train on.
+    one side. Bad lines belong to training. Raise InputError if nothing would be left to train on.
     """
     hashes = array("I")
     for file in files:
