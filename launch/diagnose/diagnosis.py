@@ -4,6 +4,7 @@ Workers wait for each other, so one failure fills every log. A log with a cause 
 reports waiting (a lost peer, a collective that timed out); among several causes the earliest counts.
 """
 
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ class Diagnosis:
     logs: tuple[Path, ...]
     findings: tuple[Finding, ...]
     """At most one per log, the best explanation first."""
+    unreadable: int
+    """Number of other logs, which cannot be read."""
 
     @property
     def first(self) -> Finding | None:
@@ -42,11 +45,11 @@ class Diagnosis:
         if self.first.process is not None:
             logs = [log for log in self.logs if _contains_process(log, self.first.process)]
         elif self.first.kind == "follows":
-            logs = [log for log in self.logs if _worker(log) in self.absent[:1]]
+            logs = [log for log in self.logs if _worker(log) in self.waited_for[:1]]
         return next(iter(logs), self.first.log)
 
     @property
-    def absent(self) -> tuple[int, ...]:
+    def waited_for(self) -> tuple[int, ...]:
         """Workers that others waited for, the one whose log ended first in front.
 
         If no log names them, the workers without an error in their own log.
@@ -64,7 +67,8 @@ class Diagnosis:
         """Return the cause, its location and the remedy as lines for people."""
         first = self.first
         if first is None:
-            return [f"diagnosis: nothing known; none of the {len(self.logs)} logs holds an error"]
+            line = f"diagnosis: nothing known; none of the {len(self.logs)} logs holds an error"
+            return [line + (f"; {self.unreadable} more cannot be read" if self.unreadable else "")]
         location = f"{first.log}:{first.line}"
         if first.failure is None:
             lines = [f"diagnosis: not known; the first error is {first.text}", f"  at {location}"]
@@ -73,8 +77,8 @@ class Diagnosis:
             lines += [f"  do: {first.remedy}"] if first.remedy else []
         if first.process is not None and self.culprit != first.log:
             lines.append(f"  its log: {self.culprit}")
-        elif first.kind == "follows" and self.absent:
-            workers = ", ".join(map(str, self.absent[:8]))
+        elif first.kind == "follows" and self.waited_for:
+            workers = ", ".join(map(str, self.waited_for[:8]))
             lines.append(f"  waited for: worker {workers}, whose log tells no cause: {self.culprit}")
         more = self.findings[1:]
         if more:
@@ -93,19 +97,23 @@ class Diagnosis:
         return {
             "known": self.known,
             "culprit": None if self.culprit is None else str(self.culprit),
-            "waited_for": list(self.absent),
+            "waited_for": list(self.waited_for),
             "logs": len(self.logs),
+            "unreadable": self.unreadable,
             "findings": findings,
         }
 
 
 def diagnose(path: Path) -> Diagnosis:
     """Search a log, or the logs below a directory; of several attempts only the newest."""
-    logs = tuple(logs_of(path))
-    findings = [finding for finding in map(search, logs) if finding is not None]
+    logs, results = logs_of(path), {}
+    for log in logs:
+        with contextlib.suppress(OSError):
+            results[log] = search(log)
+    findings = [finding for finding in results.values() if finding is not None]
     # msrun copies the last lines of its workers into its own log, so logs of workers come first
     findings.sort(key=lambda finding: (PRIORITY[finding.kind], finding.rank is None, finding.time))
-    return Diagnosis(logs, tuple(findings))
+    return Diagnosis(tuple(results), tuple(findings), len(logs) - len(results))
 
 
 def logs_of(path: Path) -> list[Path]:

@@ -80,16 +80,17 @@ def _check(ssh: Sequence[str], host: str, script: str, marker: Path) -> list[str
     command = [*ssh, host, shlex.join(["env", f"SHARED={marker}", "bash", "-s", "check"])]
     remedy = f"`{shlex.join([*ssh, host, 'true'])}` must work"
     try:
-        done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S)
+        done = subprocess.run(command, input=script.encode(), capture_output=True, timeout=CHECK_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         return [f"does not answer; {remedy}"]
     except OSError as error:
         return [f"launcher.ssh={ssh[0]}: {error.strerror}; {remedy}"]
-    lines = done.stderr.strip().splitlines()
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     if done.returncode == LOST:
         return [f"{lines[-1] if lines else 'no connection'}; {remedy}"]
     problems = [match[1] for line in lines if (match := _MISSING.fullmatch(line))]
-    return (problems or lines[-1:]) if done.returncode != 0 else []
+    silent = [f"its check ended with exit code {done.returncode}; {remedy}"]
+    return (problems or lines[-1:] or silent) if done.returncode != 0 else []
 
 
 def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float) -> int:
@@ -120,8 +121,8 @@ def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float
 
 def _address(ssh: list[str], host: str) -> str:
     """Return the host name that ssh's configuration has for `host`."""
-    shown = subprocess.run([*ssh, "-G", host], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    hostname = re.search(r"^hostname (\S+)$", shown.stdout, re.MULTILINE)
+    shown = subprocess.run([*ssh, "-G", host], stdin=subprocess.DEVNULL, capture_output=True)
+    hostname = re.search(r"^hostname (\S+)$", shown.stdout.decode("utf-8", "replace"), re.MULTILINE)
     return hostname[1] if hostname else host.rpartition("@")[2]
 
 

@@ -94,8 +94,11 @@ class Node:
             except FileNotFoundError as error:
                 rule = f"ray is not installed next to {sys.executable}; choose another engine.python"
                 raise Failed(rule) from error
+            deadline = time.monotonic() + self.settings["wait_timeout_s"]
             while REGISTERED not in self.ray_log.read_bytes():
                 self.check_ray()
+                if time.monotonic() > deadline:
+                    raise Failed(f"Ray on node {self.name} does not start in time, see {self.ray_log}")
                 time.sleep(POLL_S)
 
     def ray_command(self) -> list[str]:
@@ -197,8 +200,7 @@ def start(command: list[str], output: Any, **variables: str) -> subprocess.Popen
 
 def end(child: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM to a child, and SIGKILL after a grace period."""
-    if child.poll() is None:
-        child.terminate()
+    child.terminate()
     try:
         child.wait(GRACE_S)
     except subprocess.TimeoutExpired:

@@ -1,5 +1,7 @@
 """Runs of a program on its nodes, under msrun or on Ray, with start scripts that also work by hand."""
 
+import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -12,13 +14,15 @@ from pathlib import Path
 from launch.config import LOOPBACK, LauncherConfig
 from launch.errors import LaunchError
 from launch.nodes import fan_out, slurm
-from launch.nodes.scripts import CHECK, Node, script, wrap
+from launch.nodes.scripts import CHECK, Node, msrun_script, node_script
 from launch.nodes.start import Ray, Start
 from launch.process import child
 from launch.process.job import engine_environment
 
 RAY_PORT = 6379
 """Default port of Ray, used for several nodes because a script cannot find a free one."""
+END_S = 60.0
+"""Time limit for ending the workers in a container, which get a grace period of 10 s."""
 SCRIPT_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT", "LOG_DIR", "SHARED", "HEARTBEAT_S", "GRACE_S"})
 """Variables that start scripts read."""
 
@@ -27,12 +31,15 @@ def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -
     """Write one start script per node, and job.sbatch for Slurm; start nothing."""
     directory.mkdir(parents=True, exist_ok=True)
     nodes = _scripted_nodes(start, launcher)
-    ray = "" if start.ray is None else _write_ray(start, start.ray, nodes, launcher, directory)
+    ray_command = "" if start.ray is None else _write_ray(start, start.ray, nodes, launcher, directory)
     written = [directory / f"node_{node.rank}.sh" for node in nodes]
     for node, path in zip(nodes, written, strict=True):
-        text = wrap(start, node, nodes, logs, RAY_PORT, f"{ray} {node.rank}") if ray else None
+        if ray_command:
+            text = node_script(start, node, nodes, logs, RAY_PORT, f"{ray_command} {node.rank}")
+        else:
+            text = msrun_script(start, node, nodes, logs)
         new = path.with_suffix(".new")  # bash reads on in a script that somebody has started by hand
-        new.write_text(text or script(start, node, nodes, logs), encoding="utf-8")
+        new.write_text(text, encoding="utf-8")
         new.chmod(0o755)
         new.replace(path)
     if launcher.name == "slurm":
@@ -105,16 +112,16 @@ def run(
             hung = f"hung: no worker wrote a line for {silence_timeout_s:.0f} s, logs {logs}"
             raise LaunchError(f"{hung}; raise engine.silence_timeout_s if that is normal here")
 
-    return child.run(
-        command(start, job, directory, logs, launcher),
-        job=job,
-        log=logs / "start.log",
-        worker_logs=logs,
-        env=_environment(launcher),
-        timeout_s=launcher.timeout_s,
-        grace_s=launcher.grace_s,
-        on_poll=poll,
-    )
+    line = command(start, job, directory, logs, launcher)
+    begin = functools.partial(child.run, job=job, log=logs / "start.log", env=_environment(launcher))
+    try:
+        limit_s, grace_s = launcher.timeout_s, launcher.grace_s
+        return begin(line, worker_logs=logs, timeout_s=limit_s, grace_s=grace_s, on_poll=poll)
+    except BaseException:
+        if start.container:  # docker exec passes on neither signals nor the job's variable
+            with contextlib.suppress(LaunchError):
+                begin([*line, "end"], timeout_s=END_S)
+        raise
 
 
 def _environment(launcher: LauncherConfig) -> dict[str, str]:

@@ -66,6 +66,7 @@ end() {  # no worker keeps running, however the script ends
   [ -z "${watch:-}" ] || kill "$watch" 2>/dev/null || true
   exit "$1"
 }
+[ "${1:-}" != end ] || end 0
 kill_left  # of an earlier start
 trap 'end 143' TERM INT HUP
 if [ -n "${HEARTBEAT_S:-}" ]; then
@@ -99,7 +100,7 @@ class Node:
     workers: int
 
 
-def script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
+def msrun_script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
     """Return the start script of one node for msrun, or for a single process."""
     words = ["python"]
     if start.workers:
@@ -108,10 +109,10 @@ def script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
         words += ['--master_addr="$MASTER_ADDR"', '--master_port="$MASTER_PORT"', '--log_dir="$LOG_DIR"']
         words += ["--join=True", "--cluster_time_out=600"]
     line = " \\\n  ".join([*words, '"${program[@]}"'])
-    return wrap(start, node, nodes, logs, MSRUN_PORT, line, _program(start))
+    return node_script(start, node, nodes, logs, MSRUN_PORT, line, _program(start))
 
 
-def wrap(
+def node_script(
     start: Start,
     node: Node,
     nodes: Sequence[Node],
@@ -122,7 +123,8 @@ def wrap(
 ) -> str:
     """Return a node's script that prepares environment, addresses, logs and directory and runs a command.
 
-    With the argument `check` it only checks the node. It may be started again after any end. MASTER_ADDR,
+    With the argument `check` it only checks the node, with `end` it ends the workers of an earlier start.
+    It may be started again after any end. MASTER_ADDR,
     MASTER_PORT and LOG_DIR in its environment override its defaults, `port` (for several nodes) and `logs`;
     the launcher also sets HEARTBEAT_S. `command` and the lines `before` it are bash.
     """
@@ -133,9 +135,9 @@ def wrap(
         "#!/usr/bin/env bash",
         f"# Node {node.rank} of {len(nodes)}: workers {first} to {last} of {max(1, start.workers)}.",
         *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
-        *check(start),
+        *check_lines(start),
         '[ "${1:-}" != check ] || exit "$missing"',
-        '[ "$missing" = 0 ] || exit 1',
+        '[ "$missing" = 0 ] || [ "${1:-}" = end ] || exit 1',
         # the log directory of the artifact, because other runs may share the working directory
         f"marked={quote(f'GRPOFLOW_NODE={logs.parent} {node.rank}')}",
         SUPERVISE,
@@ -162,7 +164,7 @@ def wrap(
     return "\n".join(lines) + "\n"
 
 
-def check(start: Start) -> list[str]:
+def check_lines(start: Start) -> list[str]:
     """Return lines of bash that check a node's files and programs, the program first."""
     paths = [path for path in (start.program[0], *start.python_path, *start.env_scripts) if path[:1] == "/"]
     paths += [] if start.python is None else [start.python]

@@ -17,7 +17,7 @@ import psutil
 
 from launch.diagnose.diagnosis import diagnose
 from launch.errors import LaunchError, ProcessFailed
-from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job, watchdog
+from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job, popen, watchdog
 
 POLL_S = 0.1
 MEMORY_SAMPLE_S = 0.25
@@ -60,8 +60,7 @@ def run(
 
     Raises:
         ProcessFailed: the exit code is not 0; has the log of the worker that failed first, if known.
-        LaunchError: the time limit was exceeded; the tree is ended.
-        FileNotFoundError: the program does not exist.
+        LaunchError: the program cannot be started, or exceeded the time limit; the tree is ended.
     """
     base = {name: value for name, value in os.environ.items() if name != JOB_VARIABLE}
     started, began = time.time(), time.monotonic()
@@ -70,7 +69,7 @@ def run(
     with watchdog(base) as mark:
         try:
             with log.open("ab") as output:
-                child = subprocess.Popen(
+                child = popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -100,7 +99,8 @@ def run(
     if code == 0:
         return Outcome(started, started + time.monotonic() - began, peak)  # the wall clock may be changed
     last = tail(log)
-    how = f"with exit code {code}" if code > 0 else f"by signal {-code} ({signal.Signals(-code).name})"
+    names = {known.value: known.name for known in signal.Signals}
+    how = f"with exit code {code}" if code > 0 else f"by signal {-code} ({names.get(-code, 'real-time')})"
     with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as output:
         output.write(f"\ngrpoflow: ended {how}\n")  # a killed process cannot log that; see failures.yaml
     first = None if worker_logs is None else diagnose(worker_logs).culprit

@@ -1,5 +1,6 @@
 """Jobs: a Python program as a single process, or as several workers under MindSpore's msrun."""
 
+import errno
 import os
 import shutil
 import socket
@@ -29,8 +30,9 @@ def run(
     `on_poll` are as in launch.process.child. `log_dir` receives stage.log and, with several workers,
     scheduler.log and worker_K.log. Raise LaunchError if the job cannot start, fails, or takes too long.
     """
-    python, address, command = Path(sys.executable), launcher.master_addr, [sys.executable, *program]
+    python, command = Path(sys.executable), [sys.executable, *program]
     if workers > 1:
+        address = launcher.master_addr if launcher.name == "local" else "127.0.0.1"
         port = find_port(address, launcher.master_port)
         command = msrun(
             program, python=python, workers=workers, master_addr=address, master_port=port, log_dir=log_dir
@@ -85,8 +87,8 @@ def find_port(address: str, port: int | None) -> int:
         try:
             probe.bind((address, port or 0))
         except OSError as error:
-            raise LaunchError(
-                f"launcher.master_port={port}: cannot be bound on {address} ({error.strerror}); "
-                "choose another, or null for any free one"
-            ) from error
+            is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+            key = f"launcher.master_port={port}" if is_port else f"launcher.master_addr={address}"
+            rule = f"cannot be bound on this machine ({error.strerror}); choose another, or leave it out"
+            raise LaunchError(f"{key}: {rule}") from error
         return int(probe.getsockname()[1])

@@ -2,7 +2,7 @@
 
 A watchdog process ends a tree if the starting process dies, even by SIGKILL. It waits for the end of a pipe
 that only the starting process holds open, and is so small that it costs about 10 ms. Only when the pipe
-closes does it run this module, which finds the tree.
+closes does it import this module, which finds the tree.
 """
 
 import contextlib
@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -27,7 +29,9 @@ UNKILLABLE_S = 300.0
 WAIT = """
 import os, sys
 if not os.read(0, 1):
-    os.execv(sys.argv[1], sys.argv[1:])
+    sys.path[:0] = sys.argv[2:]
+    from launch.process import tree
+    tree.end_processes(tree.STARTED_VARIABLE, sys.argv[1])  # those of the next attempt at the same job go on
 """
 
 
@@ -81,12 +85,21 @@ def _signal(processes: Sequence[psutil.Process], number: int, wait_s: float) -> 
     psutil.wait_procs(processes, timeout=wait_s)
 
 
+def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process; raise LaunchError if the system cannot start it."""
+    try:
+        return subprocess.Popen(command, **options)
+    except OSError as error:
+        raise LaunchError(f"{command[0]}: cannot be started: {error.strerror}") from error
+
+
 @contextlib.contextmanager
 def watchdog(environment: Mapping[str, str]) -> Iterator[str]:
     """Run a watchdog during a `with` statement; the value is the STARTED_VARIABLE of processes to end."""
     started = os.urandom(8).hex()
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", WAIT, sys.executable, "-m", __name__, started],
+    paths = [str(Path(__file__).parents[2]), str(Path(psutil.__file__).parents[1])]
+    process = popen(
+        [sys.executable, "-I", "-S", "-c", WAIT, started, *paths],  # without the working directory's modules
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -101,7 +114,3 @@ def watchdog(environment: Mapping[str, str]) -> Iterator[str]:
             os.write(process.stdin.fileno(), b"x")
         process.stdin.close()
         process.wait()
-
-
-if __name__ == "__main__":
-    end_processes(STARTED_VARIABLE, sys.argv[1])  # those of the next attempt at the same job go on

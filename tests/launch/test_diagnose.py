@@ -73,6 +73,15 @@ def test_an_unknown_error_is_reported_as_unknown(tmp_path):
     assert first_of(tmp_path) == (None, 4, "KeyError: 'lr'") and not diagnose(tmp_path).known
 
 
+def test_logs_that_cannot_be_read_are_counted(tmp_path):
+    (tmp_path / "worker_0.log").symlink_to("/proc/self/mem")  # reading it fails for root, too
+    (tmp_path / "worker_1.log").write_text("MemoryError\n")
+    result = diagnose(tmp_path)
+    assert (result.culprit, result.unreadable) == (tmp_path / "worker_1.log", 1)
+    (tmp_path / "worker_1.log").write_text("")
+    assert diagnose(tmp_path).lines()[0].endswith("; 1 more cannot be read")
+
+
 def test_of_several_attempts_the_newest_is_read(tmp_path):
     for number in (1, 2):
         attempt = tmp_path / f"attempt_{number}"

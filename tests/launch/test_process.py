@@ -62,6 +62,14 @@ def test_failure_carries_exit_code_and_last_lines(tmp_path):
     assert failure.value.tail == [str(i) for i in range(80, 100)]
 
 
+def test_a_program_that_cannot_be_started_and_a_real_time_signal_are_reported(tmp_path):
+    with pytest.raises(LaunchError, match="/no/such/program: cannot be started: No such file"):
+        child.run(["/no/such/program"], job="test-missing", log=tmp_path / "log")
+    with pytest.raises(ProcessFailed) as failure:
+        child.run(["bash", "-c", "kill -40 $$"], job="test-signal", log=tmp_path / "log")
+    assert failure.value.exit_code == -40
+
+
 @pytest.mark.parametrize("end", [LaunchError, KeyboardInterrupt])
 def test_a_timeout_and_an_interrupt_end_all_processes(tmp_path, monkeypatch, end):
     pid_file, passed = tmp_path / "pid", [0.0]
@@ -84,6 +92,7 @@ def test_a_timeout_and_an_interrupt_end_all_processes(tmp_path, monkeypatch, end
 
 STARTER = """
 import os, sys
+del sys.path[0]  # the working directory
 from pathlib import Path
 from launch.process import child
 child.run([sys.executable, "-c", os.environ["TREE"], sys.argv[1]], job=sys.argv[2], log=Path(sys.argv[3]))
@@ -95,7 +104,10 @@ def test_a_killed_process_leaves_no_child_and_a_later_start_lives_on(tmp_path, g
     """kill -9 of what runs a stage: the trainer and its grandchildren end by themselves."""
     pid_file, job = tmp_path / "pid", f"test-killed-{tmp_path}"
     line = [sys.executable, "-c", STARTER, str(pid_file), job, str(tmp_path / "log")]
-    starter = subprocess.Popen(line, env={**os.environ, "TREE": TREE}, start_new_session=True)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "psutil.py").write_text("raise AssertionError")
+    environment = {**os.environ, "TREE": TREE}
+    starter = subprocess.Popen(line, env=environment, start_new_session=True, cwd=tmp_path / "here")
     grandchild = wait_for(pid_file)
     (trainer,) = (
         process for process in psutil.Process(starter.pid).children() if str(pid_file) in process.cmdline()
@@ -158,6 +170,15 @@ def test_the_failing_worker_is_shown_first(tmp_path):
         msrun.run([str(program), "1"], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
     assert failure.value.log.name == "worker_1.log"
     assert failure.value.tail[-1] == "error: worker told to fail"
+
+
+def test_workers_of_this_machine_meet_on_it_whatever_the_other_machines_address(tmp_path):
+    program = tmp_path / "worker.py"
+    program.write_text(WORKER)
+    nodes = local_launcher(name="ssh", master_addr="192.0.2.1")
+    msrun.run([str(program), ""], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=nodes)
+    with pytest.raises(LaunchError, match=r"launcher\.master_addr=192\.0\.2\.1: cannot be bound"):
+        msrun.find_port("192.0.2.1", None)
 
 
 def test_a_scheduler_without_workers_is_ended(tmp_path):

@@ -55,6 +55,7 @@ def test_it_exits_with_0_when_the_first_node_has_ended(first, tmp_path):
     [
         ("echo no port; exit 3", "Ray on node second ended with exit code 3, see "),
         ("silent", "does not answer after 1 s"),
+        ("exec sleep 60", "Ray on node second does not start in time, see "),
         ("foreign", "belongs to another user"),
         (None, f"ray is not installed next to {sys.executable}; "),
     ],
@@ -66,6 +67,6 @@ def test_a_node_that_cannot_join_fails_with_the_cause(first, tmp_path, ray, caus
     if ray == "foreign":
         (tmp_path / "elsewhere").mkdir()
         (tmp_path / "ray").symlink_to(tmp_path / "elsewhere")
-    started = node(tmp_path, port, ray, timeout_s=1.0 if ray == "silent" else 10.0)
+    started = node(tmp_path, port, ray, timeout_s=1.0 if ray in ("silent", "exec sleep 60") else 10.0)
     message, _ = started.communicate(timeout=100)
     assert started.returncode == 1 and message.startswith("error: ") and cause in message

@@ -7,14 +7,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from launch.nodes import run as nodes_run
-from launch.nodes.scripts import Node, script
+from launch.nodes.scripts import Node, msrun_script
 from launch.nodes.start import Start
 from launch.process.job import engine_environment
 from launch.process.paced_msrun import PacedPopen
-from tests.launch.launchers import local_launcher, run_job
+from tests.launch.launchers import local_launcher, make_start, run_job
 from tests.processes import wait_until
 
 LOCAL = local_launcher()
@@ -45,7 +46,7 @@ def start(tmp_path):
 def text_of(start, logs, rank=0):
     """Return the start script of a node; a node has 8 cards."""
     nodes = nodes_run.nodes_of(start.workers, LOCAL)
-    return script(start, nodes[rank], nodes, logs)
+    return msrun_script(start, nodes[rank], nodes, logs)
 
 
 def run(text, *arguments, **variables):
@@ -158,6 +159,43 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
     assert left() == []
 
 
+CONTAINER = """#!/usr/bin/env bash
+exec setsid --wait env -i PATH="$PATH" "$@"
+"""
+"""Passes on neither signals nor the environment, like docker exec."""
+
+
+def test_processes_in_a_container_end_with_the_run(tmp_path):
+    container, pid_file = tmp_path / "container", tmp_path / "pid"
+    container.write_text(CONTAINER)
+    container.chmod(0o755)
+    source = f"import os, time; open('{pid_file}', 'w').write(str(os.getpid())); time.sleep(300)"
+    started = make_start(tmp_path, source, workers=0, container=(str(container),))
+
+    def interrupt():
+        if pid_file.exists() and pid_file.read_text():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(tmp_path, started, local_launcher(grace_s=0.5), interrupt)
+    assert not psutil.pid_exists(int(pid_file.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("exit 3", "its check ended with exit code 3"),
+        ("printf '\\xbe\\xdc\\xbe\\xf8' >&2; exit 255", "\ufffd"),  # GBK
+    ],
+)
+def test_a_node_whose_check_fails_is_reported(tmp_path, answer, problem):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/usr/bin/env bash\ncat >/dev/null\n{answer}\n")
+    ssh.chmod(0o755)
+    ((host, text),) = nodes_run.missing([str(ssh)], ["n1"], [], tmp_path)
+    assert host == "n1" and text.startswith(problem)
+
+
 def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
@@ -211,7 +249,7 @@ def run_with(program, python, *path, workers=0):
     """Run the start script of a program with an interpreter."""
     start = Start((str(program),), workers, str(python), {}, (), (), (), str(program.parent / "run"))
     node, env = Node(0, workers), {"PATH": ":".join([*map(str, path), "/usr/bin", "/bin"])}
-    text = script(start, node, [node], program.parent / "logs")
+    text = msrun_script(start, node, [node], program.parent / "logs")
     return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, timeout=100)
 
 
