@@ -124,7 +124,8 @@ class Run:
             raise Error(f"run {self.id} has no stage {stage}")
         path = self._store / name
         if not path.is_dir():
-            raise Error(f"{path}: {stage} of run {self.id} has not finished, or was removed from the store")
+            rule = "has not finished, was removed from the store, or is only on the remote"
+            raise Error(f"{path}: {stage} of run {self.id} {rule} (grpoflow pull {self.id})")
         return path
 
 
@@ -221,7 +222,13 @@ def _options(until: str | None, only: Sequence[str], force: Sequence[str]) -> li
 def _grpoflow(*arguments: str, stderr: int | None) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, because it installs signal handlers and may end its process."""
     command = [sys.executable, "-m", "pipeline.cli", *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    try:
+        output, errors = process.communicate()
+    except KeyboardInterrupt:  # the process got the signal, too: it ends its stage and records that
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:

@@ -1,13 +1,19 @@
 """The Python interface, and the example of its page."""
 
 import json
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import grpoflow
 from tests.pipeline.artifacts import complete
+from tests.processes import living, wait_until
 
 DOCS = Path(__file__).parents[1] / "docs"
 METRICS = [{"step": step, "time_s": 0.0, "reward": step / 10} for step in (1, 2)]
@@ -67,6 +73,22 @@ def test_run_builds_and_returns_the_run(tmp_path):
         _ = run.model_dir
     with pytest.raises(grpoflow.Error, match="no such stage"):
         grpoflow.run([f"store={tmp_path}"], only=["strateggy"])
+
+
+INTERRUPTED = "import sys, grpoflow; grpoflow.run(sys.argv[1:], only=['fetch_dataset'])"
+
+
+def test_an_interrupt_ends_the_stage_before_it_is_raised(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:  # the stage waits for its answer
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/rows.jsonl"
+        overrides = [f"store={tmp_path}", "dataset=gsm8k", "dataset.source=url", "dataset.hub=null"]
+        overrides += [f"dataset.files.{split}.name={address}" for split in ("train", "test")]
+        line = [sys.executable, "-c", INTERRUPTED, *overrides]
+        started = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        wait_until(lambda: living(tmp_path), 120, started)
+        os.killpg(started.pid, signal.SIGINT)
+        assert "KeyboardInterrupt" in started.communicate(timeout=120)[1]
+    assert grpoflow.open(tmp_path).run().state == "interrupted" and not living(tmp_path)
 
 
 @pytest.mark.parametrize("page", ["python.md", "zh/python.md", "trackers.md", "zh/trackers.md"])
