@@ -46,10 +46,11 @@ def push_(options: Namespace) -> int:
     remote, store = connect(options)
     runs, local = history.runs(store.root), _local_keys(store)
     if options.words:
-        keys, _ = _choose(options, runs, local)
+        keys, unknown = _choose(options, runs, local)
     else:
-        keys = [key for key in _planned(options) if key in local]
-    rows = []
+        keys, unknown = [key for key in _planned(options) if key in local], []
+    there = set(map(str, directories(remote))) if unknown else set()
+    rows = [_copied(options, name, "absent") for name in unknown if name not in there]
     for key in keys:
         sent = push(remote, store, key)
         rows.append(_copied(options, key, "pushed" if sent else "there", sent))
@@ -57,8 +58,7 @@ def push_(options: Namespace) -> int:
     for run in runs.values():
         if not pushed.isdisjoint(run.artifacts.values()):
             records.publish(remote, store, run.id)
-    _print_end(options, rows, f"to {remote.url}", remote)
-    return Exit.DONE
+    return _end(options, rows, f"to {remote.url}", remote)
 
 
 def pull_(options: Namespace) -> int:
@@ -80,28 +80,28 @@ def pull_(options: Namespace) -> int:
             store.open()
             pull(remote, store, key)
             rows.append(_copied(options, key, "pulled", copies[key][0].bytes))
-    absent = sum(row["state"] == "absent" for row in rows)
-    _print_end(options, rows, f"from {remote.url}, {absent} not there", remote)
-    return Exit.FAILED if options.words and absent else Exit.DONE
+    return _end(options, rows, f"from {remote.url}", remote)
 
 
 def _copied(options: Namespace, artifact: Key | str, state: str, size: int = 0) -> dict[str, Any]:
     """Print what happened to an artifact, unless the output is JSON, and return its entry in that.
 
-    The state is pushed, pulled, there (was on the remote), here (was in the store) or absent (not on the
-    remote).
+    The state is pushed, pulled, there (was on the remote), here (was in the store) or absent (in neither).
     """
     if not options.json:
         print(f"{artifact}: {f'{shown_bytes(size)} ' if size else 'is '}{state}")
     return {"artifact": str(artifact), "state": state, "bytes": size}
 
 
-def _print_end(options: Namespace, rows: Sequence[dict[str, Any]], where: str, remote: Remote) -> None:
-    """Print the number and size of what was copied, or everything as JSON."""
+def _end(options: Namespace, rows: Sequence[dict[str, Any]], where: str, remote: Remote) -> int:
+    """Print the number and size of what was copied, or everything as JSON; return the exit code."""
+    absent = sum(row["state"] == "absent" for row in rows)
     if options.json:
         print(as_json({"remote": remote.url, "artifacts": rows}))
     else:
-        print(f"{len(rows)} artifacts, {shown_bytes(sum(row['bytes'] for row in rows))} {where}")
+        size = shown_bytes(sum(row["bytes"] for row in rows))
+        print(f"{len(rows)} artifacts, {size} {where}, {absent} absent")
+    return Exit.FAILED if options.words and absent else Exit.DONE
 
 
 def remote_(options: Namespace) -> int:

@@ -73,19 +73,21 @@ def gc(options: Namespace) -> int:
 
         remote, _ = connect(options)
         days = load(options.overrides, options.config_dir).remote.grace_days
-        found = upkeep.collect(remote, options.keep, days * 86_400, options.delete)
-        rows, kind = [asdict(item) for item in found], f"artifacts older than {days:g} days"
+        garbage = upkeep.collect(remote, options.keep, days * 86_400, options.delete)
+        kind = f"artifacts older than {days:g} days"
     else:
         store, kind = store_of(options), "directories"
         garbage = collect.collect(store, options.keep, options.delete) if store.root.is_dir() else []
-        rows, left_alone = [asdict(item) for item in garbage], {"left_alone": collect.unrecorded(store)}
+        left_alone = {"left_alone": collect.unrecorded(store)}
     if options.json:
-        print(as_json({"garbage": rows, "deleted": options.delete, **left_alone}))
+        print(
+            as_json({"garbage": [asdict(item) for item in garbage], "deleted": options.delete, **left_alone})
+        )
         return Exit.DONE
-    for row in rows:
-        print(f"{shown_bytes(row['bytes']):>10}  {row['path']}  ({row.get('kind') or row['reason']})")
-    total = shown_bytes(sum(row["bytes"] for row in rows))
-    print(f"{len(rows)} {kind}, {total} {'removed' if options.delete else 'can be removed with --delete'}")
+    for item in garbage:
+        print(f"{shown_bytes(item.bytes):>10}  {item.path}  ({item.kind})")
+    total = shown_bytes(sum(item.bytes for item in garbage))
+    print(f"{len(garbage)} {kind}, {total} {'removed' if options.delete else 'can be removed with --delete'}")
     for paths in filter(None, left_alone.values()):
         print(f"{len(paths)} artifacts of no recorded run are left alone, for example {paths[0]}")
     return Exit.DONE

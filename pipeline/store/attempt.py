@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import store_errors
-from pipeline.store.leases import AlreadyLocked, is_locked, locked
+from pipeline.store.leases import PATIENCE_S, AlreadyLocked, is_locked, locked
 from pipeline.store.store import DIGITS, Key, Store
-
-PATIENCE_S = 1.0
-"""Longest time to wait for a slot's lock, which another process holds briefly while it checks the lock."""
 
 
 @dataclass(frozen=True)

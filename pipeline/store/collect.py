@@ -28,7 +28,7 @@ class Garbage:
     path: Path
     bytes: int
     kind: str
-    """artifact, work (files and checkpoints of an attempt), logs, or quarantine."""
+    """artifact, work (files and checkpoints of an attempt), logs, quarantine, or incomplete (on a remote)."""
 
 
 def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:

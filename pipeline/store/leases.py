@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from filelock import AcquireReturnProxy, BaseFileLock
 
 MODE = 0o664
+PATIENCE_S = 1.0
+"""Longest time to wait for a lock that other processes hold only briefly, while they check it."""
 RUNS_LOCK = Path(".locks", "runs.lock")
 
 
@@ -72,7 +74,7 @@ def exclusive(store: Path) -> AcquireReturnProxy[BaseFileLock]:
 
 def take(store: Path, run: str) -> BaseFileLock:
     """Acquire a lease; the caller holds the returned lock until its runs end."""
-    return locked(_lease_file(store, run), store, wait=False).__enter__()
+    return locked(_lease_file(store, run), store, wait=False, patience_s=PATIENCE_S).__enter__()
 
 
 def is_leased(store: Path, lease: str) -> bool:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import threading
 
 import pytest
 
@@ -33,6 +34,15 @@ def test_without_flock_the_file_is_the_lock(file, monkeypatch):
     assert not leases.is_locked(file)
     with leases.locked(file, file.parent, wait=False):
         pass
+
+
+def test_a_lease_is_taken_although_another_process_checks_its_lock(tmp_path):
+    file = tmp_path / ".leases" / "r1.lock"
+    file.parent.mkdir()
+    with file.open("w") as checked:
+        fcntl.flock(checked, fcntl.LOCK_SH)
+        threading.Timer(0.2, fcntl.flock, [checked, fcntl.LOCK_UN]).start()
+        leases.take(tmp_path, "r1").release()
 
 
 def test_lock_is_released_although_a_fork_has_its_file_open(file):

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.asyn import sync
 
-from pipeline.errors import ConfigError, NotThere, Problem, RemoteError
+from pipeline.errors import ConfigError, NotThere, Problem, RemoteError, StoreError
 from pipeline.store.remote import TEMPORARY
 from stages.base.redact import HIDDEN, redact
 
@@ -107,8 +107,22 @@ class Remote:
         return bytes(self._call("cat_file", path))
 
     def download(self, path: str, target: Path, size: int) -> None:
-        """Copy a file of `size` bytes to a local file; raise NotThere if it does not exist."""
-        self._call("get_file", path, str(target), size=size)
+        """Copy a file of `size` bytes to a local file.
+
+        Raises:
+            NotThere: it does not exist.
+            StoreError: the local disk is full.
+        """
+
+        def fetch(system: Any) -> None:
+            try:
+                self._run(system, "get_file", f"{self._root}/{path}", str(target), size=size)
+            except OSError as error:
+                if error.errno in FULL:
+                    raise StoreError.from_os_error(error, target) from error
+                raise
+
+        self._retry(path, fetch)
 
     def upload(self, source: Path, path: str) -> None:
         """Copy a local file to the remote, where it appears complete or not at all."""
@@ -179,6 +193,8 @@ class Remote:
                 return request(self._system())
             except FileNotFoundError as error:
                 raise NotThere(f"{self.url}/{path}: does not exist") from error
+            except StoreError:  # of this machine
+                raise
             except Exception as error:  # every file system has its own
                 if self.scheme in SSH or isinstance(error, PermissionError):
                     self._systems.pop(os.getpid(), None)  # connect again: credentials may have been renewed

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.errors import RemoteError
-from pipeline.store.collect import retained
+from pipeline.store.collect import Garbage, retained
 from pipeline.store.remote import TEMPORARY, records
 from pipeline.store.remote.copies import directories
 from pipeline.store.remote.remote import Entry, Remote
 from pipeline.store.store import MANIFEST, Key
 
 
-@dataclass(frozen=True)
-class Garbage:
-    """One directory that can be deleted."""
-
-    path: str
-    bytes: int
-    reason: str
-
-
 def collect(remote: Remote, keep: int, grace_s: float, delete: bool) -> list[Garbage]:
     """Return, and with `delete` remove, what only forgotten runs made and what is incomplete.
 
+    Paths are relative to the remote's URL.
     Files newer than `grace_s` are left alone, and so are artifacts that no recorded run made. Each directory
     is examined just before it is removed, because a push may have renewed its manifest.
     """
@@ -46,8 +38,8 @@ def collect(remote: Remote, keep: int, grace_s: float, delete: bool) -> list[Gar
             return None
         if delete:
             _remove(remote, path, files)
-        reason = "no kept run needs it" if is_complete else "incomplete"
-        return Garbage(path, sum(entry.size for entry in files.values()), reason)
+        size = sum(entry.size for entry in files.values())
+        return Garbage(Path(path), size, "artifact" if is_complete else "incomplete")
 
     pairs = [(key, path) for key, paths in listed.items() for path in paths]
     garbage = [item for item in remote.map(lambda pair: examine(*pair), pairs) if item is not None]

@@ -1,6 +1,7 @@
 """grpoflow push, pull and remote status, on a remote of files."""
 
 import json
+import shutil
 
 import pytest
 
@@ -54,6 +55,11 @@ def test_a_run_of_another_store_is_pulled_by_name_and_missing_artifacts_are_repo
     reference = Store(store.root.with_name("theirs"))
     assert all(reference.problem(plan.spec(name).key, deep=True) is None for name in artifacts)
     assert main(["pull", "nothing", *settings["theirs"]]) == 2
+    shutil.rmtree(store.path(plan.spec("convert").key))
+    assert main(["push", "one", *settings["mine"]]) == 0  # the remote has it
+    history.record(store.root, "two", "started", overrides=[], config={}, artifacts={"sft": "sft/00"})
+    assert main(["push", "two", *settings["mine"]]) == 1
+    assert "sft/00: is absent" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["push", "pull", "remote"])

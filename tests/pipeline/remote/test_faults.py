@@ -2,12 +2,13 @@
 
 import errno
 import os
+import shutil
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from pipeline.errors import RemoteError
+from pipeline.errors import RemoteError, StoreError
 from pipeline.store.remote import remote
 from pipeline.store.remote.remote import MIN_BYTES_PER_S, Remote
 from pipeline.store.remote.transfer import pull, push
@@ -122,6 +123,19 @@ def test_a_push_to_a_full_disk_is_reported_and_the_next_sends_only_missing_files
     files = len(file_team.copies()[0].manifest.files)
     assert 0 < len(sent) < files
     assert pull(file_team.remote, file_team.second, KEY)
+
+
+def test_a_full_disk_of_this_machine_is_not_reported_as_the_remotes(file_team, monkeypatch):
+    some_artifact(file_team.first)
+    push(file_team.remote, file_team.first, KEY)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)  # by which fsspec copies
+    with pytest.raises(StoreError, match="choose another store") as raised:
+        pull(file_team.remote, file_team.second, KEY)
+    assert not isinstance(raised.value, RemoteError)
 
 
 def test_renewed_credentials_are_read_again(tmp_path, monkeypatch):

@@ -54,7 +54,7 @@ def old_and_new(file_team):
 
 
 def collected(team, keep=1, grace_days=14, delete=True):
-    return [item.path for item in upkeep.collect(team.remote, keep, grace_days * DAY_S, delete)]
+    return [str(item.path) for item in upkeep.collect(team.remote, keep, grace_days * DAY_S, delete)]
 
 
 def is_there(team, key):
