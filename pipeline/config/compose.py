@@ -47,13 +47,14 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
         NotComposed: an override is malformed, or names a choice or a key that does not exist.
     """
     roots = [BUILT_IN, *([config_dir] if config_dir else [])]
-    files = _states(file for root in roots for file in _files_below(root).values())
+    sources = [file for root in roots for file in _files_below(root).values()]
+    files = _states(sources)
     content = {
         "overrides": list(overrides),
         "config_dir": str(config_dir.resolve()) if config_dir else None,
         "files": files,
         "code": _states(_code()),
-        "environment": dict(os.environ),
+        "environment": _environment([*overrides, *(file.read_text(errors="replace") for file in sources)]),
         "python": sys.version,
     }
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -63,6 +64,13 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     values = _compose([quote_address(override) for override in overrides], config_dir, files)
     remember(KIND, key, values)
     return values
+
+
+def _environment(texts: Iterable[str]) -> dict[str, str]:
+    """Return the environment variables whose names occur in the texts; all if a text computes names."""
+    text = "\n".join(texts)
+    computes = re.search(r"env:[^,}]*\$|oc\.(?:decode|create)", text) is not None
+    return {name: value for name, value in os.environ.items() if computes or name in text}
 
 
 def _compose(overrides: Sequence[str], config_dir: Path | None, files: object) -> dict[str, Any]:

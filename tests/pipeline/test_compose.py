@@ -81,10 +81,15 @@ def test_changed_environment_variables_invalidate_the_cache(cache, monkeypatch):
     for value in ("/one", "/two"):
         monkeypatch.setenv("GRPOFLOW_STORE", value)
         monkeypatch.setenv("ANOTHER", value)
+        monkeypatch.setenv("tiny", value)
         assert compose([])["store"] == value
         assert compose(["store=${oc.env:ANOTHER}"])["store"] == value
+        assert compose(["store='${oc.env:${model.name}}'", "model=tiny"])["store"] == value
     monkeypatch.delenv("GRPOFLOW_STORE")
     assert compose([])["store"] == "store"
+    entries = sorted(cache.iterdir())
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")  # another variable, which no file names
+    assert compose([])["store"] == "store" and sorted(cache.iterdir()) == entries
 
 
 def test_changed_config_files_invalidate_the_cache_also_behind_links(cache, tmp_path):
