@@ -43,7 +43,7 @@ class Scratch:
         Raises:
             ConfigError: the configuration breaks rules.
         """
-        launcher = {**values["launcher"], **LOCAL}
+        launcher = {**values["launcher"], **LOCAL, "cards_per_node": values["cards"]}
         config = read(Config, {**values, "store": str(self.store.root), "launcher": launcher})
         if problems := list(rules.check(config)):
             raise ConfigError(problems)

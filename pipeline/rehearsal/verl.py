@@ -87,25 +87,31 @@ def _validated(plan: Plan, scratch: Path) -> Proof:
     paths, configs = Paths(scratch / "full", scratch / TRAIN_DATA), scratch / "configs"
     configs.mkdir()
     (configs / f"{RECIPE}.yaml").write_text(recipe.text(run, paths), encoding="utf-8")
-    done = _run(run, "validate.py", configs, RECIPE)
     claim = "configuration accepted by verl"
-    if done.returncode != 0:
-        return Proof(claim, "failed", done.stderr.strip().splitlines()[-1])
+    _, failure = _run(run, "validate.py", configs, RECIPE)
+    if failure:
+        return Proof(claim, "failed", failure)
     return Proof(claim, "proven", f"validate_config and typed classes; {run.cards} cards, {run.nodes} nodes")
 
 
-def _run(run: Job, program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [checks.interpreter(run.engine.python), PROGRAMS / program, *arguments]
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=TIMEOUT_S)
+def _run(run: Job, program: str, *arguments: object) -> tuple[str, str]:
+    """Run a program of PROGRAMS; return its output, and the reason if it failed."""
+    command = [str(part) for part in (checks.interpreter(run.engine.python), PROGRAMS / program, *arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return "", f"{program}: not finished after {TIMEOUT_S:.0f} s"
+    last = [f"{program}: exit code {done.returncode}", *done.stderr.strip().splitlines()][-1]
+    return done.stdout, last if done.returncode != 0 else ""
 
 
 def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
     """Compare the exported weights with the shards, without verl."""
-    done = _run(run, "compare.py", grpo / checkpoints.ACTOR, exported)
     claim = "shards merged by verl.model_merger"
-    if done.returncode != 0:
-        return Proof(claim, "failed", done.stderr.strip().splitlines()[-1])
-    difference = float(done.stdout.splitlines()[-1])
+    output, failure = _run(run, "compare.py", grpo / checkpoints.ACTOR, exported)
+    if failure:
+        return Proof(claim, "failed", failure)
+    difference = float(output.splitlines()[-1])
     measured = f"names and shapes equal the fetched model's; weights differ by up to {difference:.2g}"
     return proof(claim, difference <= ROUNDED, f"{measured} of the largest (bfloat16)")
 

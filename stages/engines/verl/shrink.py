@@ -47,7 +47,7 @@ def _shrink_engine(small: dict[str, Any]) -> None:
     if engine["strategy"] == "megatron":
         engine |= {"strategy": "fsdp2", "upstream": {}}  # its keys may be Megatron's
     engine |= {"device": "cpu", "param_offload": False, "container": (), "ray_address": None}
-    engine |= {"ray_dashboard_port": None, "ray_options": ()}
+    engine |= {"ray_dashboard_port": None, "ray_options": (), "cards_per_node": small["cards"]}
 
 
 def _shrink_steps(small: dict[str, Any]) -> None:

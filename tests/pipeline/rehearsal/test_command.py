@@ -8,8 +8,10 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.cli.rehearse import REPORT
+from pipeline.config.load import load
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
+from pipeline.rehearsal import verl
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.run import signals
 from pipeline.store.leases import locked
@@ -97,6 +99,18 @@ def test_what_cannot_be_rehearsed_is_refused_with_the_reason(rehearsed, capsys, 
     monkeypatch.setattr(local, "ENGINE", LOCAL)
     assert rehearsed(READ, overrides=overrides)[0] == 2
     assert why in capsys.readouterr().err
+
+
+def test_a_rehearsal_stays_on_this_machine_and_reports_a_killed_program(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/usr/bin/env bash\nkill -KILL $$\n")
+    python.chmod(0o755)
+    small = load(["experiment=verl_7b", "model.path=/models/qwen", f"engine.python={python}"])
+    scratch = Scratch(tmp_path)
+    proof = next(verl.rehearse(scratch.plan(small.plain()), scratch))
+    assert (proof.state, proof.told) == ("failed", "validate.py: exit code -9")
+    two = scratch.plan(load(["launcher.cards_per_node=1"]).plain()).config
+    assert two.launcher.cards_per_node == two.cards == 2
 
 
 def test_a_second_rehearsal_of_the_same_plan_does_not_disturb_the_first(rehearsed, capsys):
