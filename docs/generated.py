@@ -18,7 +18,7 @@ from pipeline.cli import COMMANDS, make_parsers
 from pipeline.cli.command import OVERRIDES
 from pipeline.config.load import load
 from pipeline.config.sections import Config
-from pipeline.engines import MODULES
+from pipeline.engines import NAMES
 from pipeline.plan.keys import Key, explain
 from stages.base.errors import as_override
 from stages.base.identity import field_types
@@ -31,7 +31,7 @@ from stages.engines.mindspeed_rl.train_yaml import fields as mindspeed_rl_fields
 from stages.engines.upstream import Field, Upstream
 
 ENGINES = {
-    **dict.fromkeys(MODULES, ("model=qwen2_5_7b",)),
+    **dict.fromkeys(NAMES, ("model=qwen2_5_7b",)),
     "local": (),
     "mindrlhf_one_stage": ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "train.prompts_per_step=2"),
 }

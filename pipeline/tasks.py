@@ -51,11 +51,11 @@ def _set_luigi_defaults() -> None:
             if not config.has_option(section, key):
                 config.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
     for name in ("luigi", "luigi-interface"):
-        logging.getLogger(name).addFilter(_is_unreported)
+        logging.getLogger(name).addFilter(_filter_and_shorten)
 
 
-def _is_unreported(record: logging.LogRecord) -> bool:
-    """Return True for errors that were not reported yet; shorten scheduler failures to one line."""
+def _filter_and_shorten(record: logging.LogRecord) -> bool:
+    """Shorten a failure of the scheduler to one line; return True for errors that were not reported yet."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, RPCError):
         record.msg = f"Luigi's scheduler stopped answering: {error}; type the same command to go on"

@@ -79,7 +79,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     if command and not command.startswith("-") and command not in COMMANDS:
         parser.error(f"unknown command {command!r}{_suggestion(command)}")
     options, remaining = parser.parse_known_args(arguments)  # argparse accepts no positionals after an option
-    unknown = [word for word in remaining if word.startswith("-") or "=" not in word]
+    unknown = [
+        word for word in remaining if word[:1] == "-" or "=" not in word or not options.reads_overrides
+    ]
     if unknown:
         known = [name for action in options.parser._actions for name in action.option_strings]
         near = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)

@@ -48,20 +48,24 @@ class Commands:
         """Parser of each command, including the commands of groups, by its words without the program."""
 
     def add(
-        self, name: str, action: Callable[[Namespace], int], help: str, *examples: str
+        self, name: str, action: Callable[[Namespace], int], help: str, *examples: str, overrides: bool = True
     ) -> argparse.ArgumentParser:
-        """Add a command; `help` is one line in lower case, `examples` are arguments of example commands."""
+        """Add a command; `help` is one line in lower case, `examples` are arguments of example commands.
+
+        `overrides` is False for a command that reads no configuration.
+        """
         command = f"  {self._program} {name}"
         lines = "".join(f"{command} {example}\n" for example in examples)
         parser = self._parsers.add_parser(
             name,
             help=help,
             description=f"{help[0].upper()}{help[1:]}.",
-            epilog=f"examples:\n{command}\n{lines}\n{OVERRIDES}",
+            epilog=f"examples:\n{command}\n{lines}" + (f"\n{OVERRIDES}" if overrides else ""),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        parser.add_argument("--config-dir", type=Path, help="directory with your own config groups")
-        parser.set_defaults(action=action, parser=parser)
+        parser.set_defaults(action=action, parser=parser, reads_overrides=overrides, overrides=[])
+        if overrides:
+            parser.add_argument("--config-dir", type=Path, help="directory with your own config groups")
         self.help[name] = help
         self.parsers[parser.prog.partition(" ")[2]] = parser
         return parser
@@ -76,13 +80,14 @@ class Commands:
         return tools
 
     def add_overrides(self) -> None:
-        """Add the overrides after all other positional arguments of every command."""
+        """Add the overrides after all other positional arguments of the commands that read them."""
         for parser in self.parsers.values():
             if any(action.required for action in parser._actions):  # then the command alone is no example
                 parser.epilog = (parser.epilog or "").replace(f"  {parser.prog}\n", "", 1)
-            parser.add_argument(
-                "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="Hydra overrides"
-            )
+            if parser.get_default("reads_overrides"):
+                parser.add_argument(
+                    "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="Hydra overrides"
+                )
 
 
 def add_run(parser: argparse.ArgumentParser, default: str) -> None:

@@ -25,6 +25,7 @@ def register(commands: Commands) -> None:
         'bash     # in ~/.bashrc: eval "$(grpoflow completion bash)"',
         'zsh      # in ~/.zshrc:  eval "$(grpoflow completion zsh)"',
         "fish     # in config.fish: grpoflow completion fish | source",
+        overrides=False,
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
 

@@ -1,6 +1,7 @@
 """`grpoflow logs` and `diagnose`: output of a stage, and the cause of a failure from logs alone."""
 
 import codecs
+import contextlib
 import sys
 import time
 from argparse import Namespace
@@ -45,6 +46,7 @@ def register(commands: Commands) -> None:
         "show the cause of a failure and its remedy from logs alone (exit 1: cause unknown)",
         "store/.logs/grpo-0123456789abcdef",
         "output/msrun_log --json",
+        overrides=False,
     )
     parser.add_argument(
         "logs", type=Path, metavar="LOG_DIR", help="directory of msrun or grpoflow logs, or a single log file"
@@ -57,13 +59,15 @@ def logs(options: Namespace) -> int:
     if options.run in STAGES and options.stage is None:
         options.run, options.stage = None, options.run
     root = store_of(options).root
-    record = choose(root, options.run)
-    printer = Printer()
-    printer.show(find(root, record, options.stage, options.worker))
+    record, printer = choose(root, options.run), Printer()
+    if options.stage is not None:
+        record.artifact(options.stage)
     while options.follow and record.state == "running":
+        with contextlib.suppress(ConfigError, StoreError):  # the stage has not begun yet
+            printer.show(find(root, record, options.stage, options.worker))
         time.sleep(POLL_S)
         record = history.find(root, record.id)
-        printer.show(find(root, record, options.stage, options.worker))
+    printer.show(find(root, record, options.stage, options.worker))
     return Exit.DONE
 
 
@@ -120,7 +124,7 @@ def _last_stage(root: Path, record: Record) -> str:
 def diagnose(options: Namespace) -> int:
     """Show the cause; exit 1 if it is unknown."""
     diagnosis = diagnosis_of(options.logs)
-    if not diagnosis.logs:
+    if not diagnosis.logs and not diagnosis.unreadable:
         remedy = "give the directory of worker_K.log, or a log itself"
         raise ConfigError([Problem("LOG_DIR", options.logs, "holds no *.log, *.out or *.err", remedy)])
     print(as_json(diagnosis.to_json()) if options.json else "\n".join(diagnosis.lines()))

@@ -51,7 +51,7 @@ def run(options: Namespace) -> int:
 
     if tasks.build([begun], options.workers, begun.plan.config.cards):
         return Exit.DONE
-    begun.report_unbuilt("its scheduler gave this run nothing to do")
+    begun.report_unbuilt()
     return Exit.FAILED
 
 

@@ -94,7 +94,8 @@ def register(commands: Commands) -> None:
     parser.add_argument("--role", choices=ROLES, default="train")
     parser.add_argument("--names", choices=("mindformers", "mindrlhf"), default="mindformers")
     for name, tool in TOOLS.items():
-        parser = tools.add(name, functools.partial(run_tool, name), tool.help, tool.example)
+        action = functools.partial(run_tool, name)
+        parser = tools.add(name, action, tool.help, tool.example, overrides=False)
         for path in tool.paths:
             parser.add_argument(path, type=Path, metavar=path.upper())
         for option in tool.options:

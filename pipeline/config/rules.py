@@ -62,6 +62,13 @@ def _sbatch(config: Config, index: int) -> Broken:
     return "is set by the launcher", "leave it out; layout and launcher.cards_per_node give the nodes"
 
 
+RULES.must(
+    "launcher.ssh",
+    hold(lambda config: config.launcher.ssh, "must be the ssh command", "leave it out"),
+    "ours: launch/nodes/fan_out.py",
+)
+
+
 @RULES.row("launcher.master_addr", "ours: launch/nodes/slurm.py")
 def _address_of_slurm(config: Config) -> Broken:
     """Require the default with launcher=slurm, whose job connects at the address of its first node."""

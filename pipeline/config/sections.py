@@ -35,7 +35,7 @@ class RemoteConfig:
     endpoint: str | None
     """Address of an S3 server other than AWS; null: taken from the environment or ~/.aws/config."""
     timeout_s: PositiveFloat
-    """Time limit of a request in seconds; a request is tried three times."""
+    """Time limit of a request in seconds; a request is tried five times, or three times if it times out."""
     grace_days: Annotated[float, Ge(0)]
     """Age in days, by the remote's clock, below which `gc --remote` deletes no artifact."""
 

@@ -18,24 +18,23 @@ if TYPE_CHECKING:
 
 SUPERVISED = "mindformers"
 """Engine that does supervised training before any other engine if engine.sft names it."""
-MODULES = {"local": "stages.engines.local"} | {
-    name: f"stages.engines.{name}.engine" for name in packages() if name != SUPERVISED
-}
+MODULES = {"local": "stages.engines.local"} | {name: f"stages.engines.{name}.engine" for name in packages()}
 """Engine -> the module that defines ENGINE."""
+NAMES = tuple(name for name in MODULES if name != SUPERVISED)
+"""Engines that run grpo: the choices of conf/engine."""
 for _table in failure_tables():
     failures.add(_table)
 
 
 def get(name: str) -> Engine:
     """Return an engine by name; imports only the module of this engine."""
-    module = "stages.engines.mindformers.engine" if name == SUPERVISED else MODULES[name]
-    engine: Engine = importlib.import_module(module).ENGINE
+    engine: Engine = importlib.import_module(MODULES[name]).ENGINE
     return engine
 
 
 def training(family: Family) -> list[str]:
     """Return the names of the engines that train a family by GRPO."""
-    return [name for name in MODULES if get(name).trains(family)]
+    return [name for name in NAMES if get(name).trains(family)]
 
 
 def chosen(run: Sections) -> tuple[Engine, ...]:

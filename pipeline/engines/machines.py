@@ -65,8 +65,6 @@ def _local(launcher: LauncherConfig, container: Sequence[str], section: str) -> 
 def _named(launcher: LauncherConfig, nodes: int, workers: int) -> Iterator[Problem]:
     """Yield the problems of the ssh command and of the machines that launcher=ssh names."""
     hosts = launcher.hosts[:nodes]
-    if not launcher.ssh:
-        yield Problem("launcher.ssh", [], "must be the ssh command", "leave it out")
     if len(hosts) < nodes:
         rule = f"must name {nodes} machines for {workers} cards"
         yield Problem("launcher.hosts", list(launcher.hosts), rule, f"name {nodes}")

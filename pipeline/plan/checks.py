@@ -13,7 +13,6 @@ from pipeline.fingerprint import cached_digest
 from pipeline.plan import checkouts
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
-from stages.catalog import STAGES
 from stages.fetch.config import source_warnings
 from stages.models.memory import RoleMemory
 from stages.plan_checks import Planned
@@ -47,9 +46,8 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
         remedy = "choose launcher=local, or another engine"
         problems.append(Problem("launcher", plan.config.launcher.name, rule, remedy))
     for spec in plan.requested:
-        declared = STAGES.get(spec.name)
-        if declared is not None and declared.plan_check:
-            module, _, function = declared.plan_check.partition(":")
+        if spec.stage.plan_check:
+            module, _, function = spec.stage.plan_check.partition(":")
             problems += getattr(importlib.import_module(module), function)(planned)
     if any(spec.stage.program is not None and spec.name in planned.pending for spec in plan.requested):
         for engine in engines.chosen(plan.config):

@@ -13,7 +13,7 @@ from pipeline import engines
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.plan.graph import Plan, StageSpec
-from pipeline.plan.process import describe, disk_shortage
+from pipeline.plan.process import command_line, disk_shortage
 from pipeline.store.store import NEVER_RUN, Manifest, Store
 from pipeline.terminal import NARROW, Table
 from stages.base.identity import identity
@@ -84,7 +84,7 @@ def explain(
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 cards=spec.stage.workers,
-                command=describe(spec, store),
+                command=command_line(spec, store),
                 bytes=written,
                 last_duration_s=_last_duration(spec, manifests, plan.config.model),
             )
@@ -148,7 +148,7 @@ def show(
 
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:
     if environment:
-        return environment[0]
+        return "; ".join(environment)
     inputs = [key.stage for key in spec.inputs.values() if key.stage in blocked]
     return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
 

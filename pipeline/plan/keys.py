@@ -80,7 +80,7 @@ def explain(path: str, config: Config) -> Key:
     return Key(
         path,
         " ".join(meaning.split()),
-        "section" if inner else describe(hint),
+        "section" if inner else type_text(hint),
         next(units, None),
         None if inner else value,
         fields,
@@ -90,7 +90,7 @@ def explain(path: str, config: Config) -> Key:
     )
 
 
-def describe(hint: Any) -> str:
+def type_text(hint: Any) -> str:
     """Return a type in words, with its choices and bounds."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
@@ -100,15 +100,15 @@ def describe(hint: Any) -> str:
             for kind, (words, attribute) in BOUNDS.items()
             if isinstance(marker, kind)
         ]
-        return ", ".join([describe(arguments[0]), *bounds])
+        return ", ".join([type_text(arguments[0]), *bounds])
     if origin in (types.UnionType, typing.Union):
-        return " or ".join(map(describe, arguments))
+        return " or ".join(map(type_text, arguments))
     if origin is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
     if origin is tuple:
-        return f"list of {describe(arguments[0])}"
+        return f"list of {type_text(arguments[0])}"
     if origin is not None:
-        return f"mapping of names to {describe(arguments[-1])}"
+        return f"mapping of names to {type_text(arguments[-1])}"
     return TYPE_NAMES.get(hint, "section")
 
 

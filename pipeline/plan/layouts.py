@@ -38,12 +38,10 @@ class Choice:
 
     @property
     def needed(self) -> tuple[int, int]:
-        """Low and high estimate in bytes per card; 0 if the engine has no estimate.
+        """Low and high estimate in bytes per card.
 
         With engine=local all roles are in memory at once; other engines hold one role at a time.
         """
-        if not self.memory:
-            return 0, 0
         combine = sum if self.config.engine.name == "local" else max
         return combine(role.low for role in self.memory), combine(role.high for role in self.memory)
 
@@ -67,7 +65,8 @@ def find(
     The defaults are engine=mindrlhf, layout=named and cards=8; an explicit layout is the only one checked.
 
     Raises:
-        ConfigError: no layout is valid; has the problems of the one with the fewest.
+        ConfigError: the engine has no estimates, or no layout is valid; has the problems of the one with the
+            fewest.
     """
     keys = {override.partition("=")[0] for override in overrides}
     if "experiment" not in keys:
@@ -78,18 +77,20 @@ def find(
     if values["cards"] is None:
         values["cards"] = card_count(values["layout"]["train"]) if single else CARDS
     derived = derive(values)
-    cards = read(Config, derived).cards
+    default = read(Config, derived)
+    engine = engines.get(default.engine.name)
+    if engine.load is None:
+        rule, remedy = "has no cost estimate, so its layouts cannot be ranked", "check one with grpoflow plan"
+        raise ConfigError([Problem("engine", engine.name, rule, remedy)])
     choices: list[Choice] = []
     refused: list[tuple[Config, list[Problem]]] = []
     known = derived | {"layout": values["layout"]}  # values that do not depend on the layout are derived once
-    for candidate in [known] if single else _candidates(known, cards):
+    for candidate in [known] if single else _candidates(known, default.cards):
         config = read(Config, derive(candidate))
         problems = rules.check(config)
         if problems:
             refused.append((config, problems))
         else:
-            engine = engines.get(config.engine.name)
-            assert engine.load is not None  # defined by every engine that runs grpo
             load = engine.load(config, memory_bytes())
             estimate = cost(config.model, config.layout.train, load.tokens, load.updates)
             choices.append(Choice(config, engine.memory(config), estimate, load.available))

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
 from stages.base.files import shown_bytes
+from stages.catalog import STAGES
 
 ROOM = "free space, or choose another store with store=DIR"
 SPEC, PROGRESS = "spec.json", "progress.jsonl"
@@ -28,13 +29,19 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
     return f"{store.root}: {shown_bytes(free)} free, {needed}, {shown_bytes(written - free)} more; {ROOM}"
 
 
-def describe(spec: StageSpec, store: Store) -> list[str]:
+def entry_of(spec: StageSpec) -> str:
+    """Return the argument of `python -m stages` for a stage: its name, or MODULE:run of an engine's own."""
+    declared = STAGES.get(spec.name, spec.stage)
+    return spec.name if declared.entry == spec.stage.entry else f"{spec.stage.entry}:run"
+
+
+def command_line(spec: StageSpec, store: Store) -> list[str]:
     """Return the program of a stage with its arguments; several workers run it under msrun or on Ray."""
     if spec.stage.program is not None:
         from pipeline.engines import program as outside  # here: not needed with engine=local
 
         return outside.command(spec, store)
-    return [sys.executable, *stage_command(spec.name, store.log_dir(spec.key))]
+    return [sys.executable, *stage_command(entry_of(spec), store.log_dir(spec.key))]
 
 
 def write_spec(

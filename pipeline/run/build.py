@@ -1,17 +1,16 @@
 """Build of one artifact: lock it, run the stage in child processes, and commit the result."""
 
-import contextlib
 import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from launch.config import LauncherConfig
 from launch.diagnose.diagnosis import diagnose
 from launch.diagnose.failures import GRPOFLOW_ERROR
 from launch.errors import LaunchError, ProcessFailed
+from launch.machine.environment import installed
 from launch.process import child, job
 from launch.process.child import Outcome
 from launch.process.tree import end_job
@@ -19,13 +18,12 @@ from pipeline.engines import program
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError, store_errors
 from pipeline.fingerprint import cached_digest
 from pipeline.plan.graph import StageSpec
-from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, stage_command, write_spec
+from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, entry_of, stage_command, write_spec
 from pipeline.run.origin import facts
 from pipeline.run.progress import Display, tail
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.store import Manifest, Store
 from stages.base.context import WARNINGS
-from stages.catalog import STAGES
 
 RECORDED = (
     "grpoflow", "mindspore", "numpy", "safetensors", "tokenizers", "luigi", "hydra-core", "modelscope-hub",
@@ -136,8 +134,7 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
 
     try:
         if spec.stage.program is None:
-            declared = STAGES.get(spec.name, spec.stage).entry == spec.stage.entry
-            outcome = stage(spec.name if declared else f"{spec.stage.entry}:run", spec.stage.workers)
+            outcome = stage(entry_of(spec), spec.stage.workers)
         else:
             outcome = program.run(spec, slot, launcher, stage, report)
         report()
@@ -161,10 +158,7 @@ def diagnosis(logs: Path) -> list[str]:
 
 def _manifest(spec: StageSpec, outcome: Outcome) -> Manifest:
     """Return the artifact's manifest, without its files."""
-    versions = {}
-    for package in RECORDED:
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
+    versions = {package: version for package in RECORDED if (version := installed(package)) is not None}
     return Manifest(
         stage=spec.name,
         fingerprint=spec.key.fingerprint,

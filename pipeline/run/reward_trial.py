@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -38,12 +40,16 @@ def try_rewards(plan: Plan, store: Store) -> None:
         return
     values = {name: plan.config.plain()[name] for name in SECTIONS}
     code = [dict(spec.external) for spec in running]
-    identity = {"config": values, "dataset": dataset.fingerprint, "code": code}
+    changed_ns = os.stat(sysconfig.get_path("purelib")).st_mtime_ns  # by every installation of a package
+    python = [sys.executable, sys.version, changed_ns]
+    identity = {"config": values, "dataset": dataset.fingerprint, "code": code, "python": python}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    if recall(KIND, key) is None:
-        for warning in _score_samples(values, {"fetch_dataset": store.path(dataset)} if fetched else {}):
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
-        remember(KIND, key, True)
+    warnings = recall(KIND, key)
+    if not isinstance(warnings, list):
+        warnings = _score_samples(values, {"fetch_dataset": store.path(dataset)} if fetched else {})
+        remember(KIND, key, warnings)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 def _score_samples(values: dict[str, object], inputs: dict[str, Path]) -> list[str]:

@@ -112,6 +112,7 @@ class Run:
             self._record_start(overrides, self.id)  # ends at once, so it needs no lease
         else:
             with leases.exclusive(store.root):
+                # leases has only a weak reference, so the run keeps the lock
                 lease, self._lock = leases.share(store.root, self.id)
                 self._record_start(overrides, lease)
 
@@ -202,12 +203,13 @@ class Run:
             if key.stage not in viewed and self.store.problem(key) is not None:
                 self._pull_or_build(key.stage)
 
-    def report_unbuilt(self, reason: str) -> None:
+    def report_unbuilt(self) -> None:
         """Record the run as failed if stages are missing although no end is recorded, also by a fork."""
         missing = self.missing()
         known = history.runs(self.store.root).get(self.id)
         if missing and known is not None and known.state == "running":
-            self._report_failure(missing[0].name, f"{missing[0].name} was not built: {reason}")
+            cause = "its process ended without a message, perhaps killed for lack of memory; see its log"
+            self._report_failure(missing[0].name, f"{missing[0].name} was not built: {cause}")
 
     def _report_failure(self, stage: str, message: str, state: str = "failed") -> None:
         message = redact(message)
@@ -228,17 +230,17 @@ class Run:
 
     def report(self) -> None:
         """Print the summary and the result line, and record the result."""
+        result = summary.results(self.plan, self.store)
         if not self.display.label:  # a sweep prints one table for all its points
             states = {spec.name: self._state(spec) for spec in self.plan.requested}
-            summary.show(self.plan, self.store, states, console())
-        result = summary.results(self.plan, self.store)
+            summary.show(self.plan, self.store, states, result, console())
         history.record(self.store.root, self.id, "finished", result=result)
         if self.sharing is not None:
             self.sharing.end(self.id)
         self._notify("finished", result=result)
         if note := summary.outdated_note(self.plan, self.store, self.replaced):
             print(f"note: {note}", file=sys.stderr)
-        print(summary.last_line(self.plan, self.store, self.id), flush=True)
+        print(summary.last_line(self.plan, self.store, result, self.id), flush=True)
 
     def _state(self, spec: StageSpec) -> str:
         """Return a stage's state: cached, remote, pulled or done, also if a fork of this process built it."""

@@ -22,8 +22,10 @@ def results(plan: Plan, store: Store) -> dict[str, Any]:
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) -> None:
-    """Print the stages with their states and durations, and the held-out accuracies."""
+def show(
+    plan: Plan, store: Store, states: Mapping[str, str], values: Mapping[str, Any], console: Console
+) -> None:
+    """Print the stages with their states and durations, and the held-out accuracies of a result."""
     table = Table("stage", "state", "took", "artifact", title="stages", title_justify="left")
     for spec in plan.requested:
         state, elapsed = states[spec.name], ""
@@ -36,7 +38,6 @@ def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) 
     console.print(table)
     if any(spec.name == "tokenize" for spec in plan.requested):
         print_data(store.path(plan.spec("tokenize").key), console)
-    values = results(plan, store)
     if not values:
         return
     console.print(f"greedy accuracy on {values['prompts']} held-out prompts")
@@ -60,13 +61,13 @@ def print_data(tokenized: Path, console: Console) -> None:
     console.print(table)
 
 
-def last_line(plan: Plan, store: Store, run: str) -> str:
+def last_line(plan: Plan, store: Store, values: Mapping[str, Any], run: str) -> str:
     """Return the line `result accuracy_sft=… accuracy_grpo=… gain=… run=… report=…`.
 
     Accuracies that were not measured are left out. For a part of the graph the line ends with the directories
     of the requested stages, and begins with `done` if grpo was not evaluated.
     """
-    values, target = results(plan, store), plan.target
+    target = plan.target
     requested = [spec for spec in plan.requested if spec.name in target.only] or [plan.requested[-1]]
     paths = {spec.name: store.path(spec.key) for spec in requested}
     outputs = [f"{name}={path / 'index.html' if name == 'report' else path}" for name, path in paths.items()]

@@ -32,7 +32,7 @@ from pipeline.sweep.points import (
     Point,
     accuracy,
     check_shared_keys,
-    describe,
+    differing_overrides,
     expand,
     json_lines,
     show,
@@ -70,6 +70,7 @@ class Sweep:
         self._started = time.time()
         self._store: Store | None = None
         identity = [*self._overrides, *([str(target)] if target.is_part else [])]
+        identity += [f"--config-dir={config_dir.resolve()}"] if config_dir else []
         self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
         self.points = [Point(number, point) for number, point in enumerate(expand(overrides))]
         self._plans = {point.number: plan for point in self.points if (plan := self._plan(point)) is not None}
@@ -116,7 +117,11 @@ class Sweep:
         keys = varied(shown)
         for point in shown:
             if point.state == "invalid":
-                print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr, flush=True)
+                print(
+                    f"left out {differing_overrides(point, keys)}: {point.message}",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     def _warn(self) -> None:
         """Print the warnings of points with stages to run, each warning once with its points."""

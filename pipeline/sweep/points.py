@@ -70,7 +70,7 @@ def varied(points: Sequence[Point]) -> list[str]:
     return [key for key, seen in values.items() if len(seen) > 1]
 
 
-def describe(point: Point, keys: Sequence[str]) -> str:
+def differing_overrides(point: Point, keys: Sequence[str]) -> str:
     """Return the overrides of a point that differ from other points, else its number."""
     return " ".join(o for o in point.overrides if o.partition("=")[0] in keys) or f"point {point.number}"
 

@@ -32,7 +32,7 @@ from pipeline import engines
 from pipeline.store.store import MANIFEST
 from stages.catalog import STAGES
 
-ENGINES = map(engines.get, (*engines.MODULES, engines.SUPERVISED))
+ENGINES = map(engines.get, engines.MODULES)
 PROGRAMS = {program.name: program.version for engine in ENGINES for program in engine.programs}
 GOLDEN = Path(__file__).parents[1] / "data" / "stage_digests.json"
 WRITE = "STAGE_DIGESTS_WRITE"

@@ -56,6 +56,15 @@ def test_a_number_out_of_bounds_is_refused(words, values, capsys):
         assert exit.value.code == 2 and f"argument {words.split()[-1]}: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", ["weights export a b c dtype=bfloat16", "diagnose . seed=1", "completion bash seed=1"]
+)
+def test_a_command_without_configuration_refuses_overrides(words, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(words.split())
+    assert exit.value.code == 2 and "unrecognized arguments" in capsys.readouterr().err
+
+
 def test_the_name_of_a_run_can_be_set_and_removed(tmp_path, capsys):
     run = "20260101-000000-aaaa"
     history.record(tmp_path, run, "started", overrides=[], config={}, artifacts={})

@@ -47,6 +47,11 @@ def test_a_new_code_version_is_a_reason(tmp_path):
     assert rows(planned(), store)["fetch"].reason == "code version 0 → 1"
 
 
+def test_the_shown_command_is_the_engines_own(store):
+    row = rows(planned("experiment=verl_7b", "model.path=/models/qwen"), store)["tokenize"]
+    assert row.command[1:4] == ["-m", "stages", "stages.engines.verl.tokenize:run"]
+
+
 def test_damage_is_a_reason(store):
     (store.path(planned().spec("split").key) / "file").unlink()
     explained = rows(planned(), store)

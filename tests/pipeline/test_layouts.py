@@ -76,3 +76,5 @@ def test_without_a_valid_layout_the_problems_are_those_of_the_nearest():
         find(large)
     choices, _ = find([*large, "train.prompts_per_step=128"])
     assert {choice.config.layout.train.model_parallel for choice in choices} == {8}
+    with pytest.raises(ConfigError, match="engine=verl: has no cost estimate"):
+        find(["engine=verl"])

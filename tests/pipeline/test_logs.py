@@ -65,6 +65,15 @@ def test_missing_logs_are_refused(store, capsys):
         assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_follow_waits_for_the_first_log(tmp_path, monkeypatch, capsys):
+    lease = leases.take(tmp_path, "r1")
+    history.record(tmp_path, "r1", "started", overrides=[], artifacts=ARTIFACTS, config=load([]).plain())
+    happens = [lambda: write(tmp_path, "split-0123456789abcdef/stage.log", "begun\n", 1), lease.release]
+    monkeypatch.setattr(logs.time, "sleep", lambda _: happens.pop(0)())
+    assert main(["logs", "-f", f"store={tmp_path}"]) == 0
+    assert capsys.readouterr().out == "begun\n"
+
+
 def test_follow_continues_with_the_next_stage_until_the_run_ends(store, monkeypatch, capsys):
     lease = leases.take(store, "r1")
 

@@ -100,6 +100,7 @@ def test_working_reward_is_tried_once(directory, capsys):
         before = log.read_text()
         tried(directory, source)
         assert log.read_text() == before
+        assert "ZeroDivisionError" in capsys.readouterr().err  # cached with the result
         tried(directory, text, *overrides)
         assert log.read_text() > before
     before = log.read_text()

@@ -46,7 +46,7 @@ CASES = [case for group in TABLE for case in read(group)]
 def rows():
     """Return every rule by its id."""
     tables = (rules.FAMILY, rules.RULES, rules.SECTIONS)
-    engine_rules = [engines.get(name).rules for name in (*engines.MODULES, engines.SUPERVISED)]
+    engine_rules = [engines.get(name).rules for name in engines.MODULES]
     return {row.id: row for table in (*tables, *engine_rules) for row in table.rows()}
 
 

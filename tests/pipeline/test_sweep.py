@@ -11,6 +11,7 @@ from pipeline import tasks
 from pipeline.cli import main
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
+from pipeline.sweep.build import Sweep
 from pipeline.sweep.points import expand
 
 
@@ -122,6 +123,12 @@ def test_a_point_that_cannot_start_is_left_out(location, monkeypatch, nothing_ru
     assert [point["state"] for point in points] == ["pending", "invalid", "pending"]
     assert points[1]["message"] == "no such package"
     assert "left out seed=1: no such package" in capsys.readouterr().err
+
+
+def test_another_directory_of_groups_makes_another_sweep(location):
+    (location / "own").mkdir()
+    ids = {Sweep(["store=s", "seed=0"], directory).id for directory in (None, location, location / "own")}
+    assert len(ids) == 3
 
 
 def test_many_points_need_few_open_files(location, nothing_runs):
