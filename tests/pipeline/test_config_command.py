@@ -103,7 +103,7 @@ def test_a_key_is_explained_by_its_field_the_graph_and_the_rules(capsys):
     assert beta["reruns"] == ["grpo", "evaluate", "export", "report"]
     config = load([])
     (rule,) = keys.explain("train.warmup_steps", config).rules
-    assert rule.startswith("must be at most train.steps (")
+    assert rule.startswith("must be at most train.steps x ")
     (first, *_) = keys.explain("layout.train.model_parallel", config).rules
     assert first.startswith("must divide num_attention_heads (")
     wait = keys.explain("launcher.grace_s", config)

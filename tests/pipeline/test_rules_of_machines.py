@@ -42,7 +42,6 @@ def test_each_rule_has_a_breaking_and_a_passing_configuration(two):
         ((*ONE, "engine.container=[no-such-program,x]"), "engine.container", "is no program"),
         ((*two, "launcher.hosts=[here,here]"), "launcher.hosts[1]", "is named twice"),
         ((*two, "launcher.hosts=[me@localhost,there]"), "launcher.hosts[0]", "is no address by which"),
-        ((*two, "launcher.ssh=[]"), "launcher.ssh", "must be the ssh command"),
         ((*SSH, "launcher.hosts=[here]"), "launcher.hosts", "must name 2 machines"),
         ((*two, "engine.container=[docker,exec,x]"), "engine.container", "is for launcher=local"),
         ((*two, "launcher.ssh=[/no/ssh]"), "launcher.hosts", "must work"),
