@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ANSWER_LIMIT_S = 5.0
 """Time for one completion, for functions that may hang (maths and the user's)."""
-TIMEOUTS_LIMIT_S = 30.0
-"""Total time of a step for calls that exceed their limit; further completions are then not tried."""
+TIMEOUTS_LIMIT_S, TIMEOUTS_PER = 30.0, 256
+"""Total time for calls that exceed their limit, per so many completions; further ones are then not tried."""
 LARGEST = 1e18
 """Largest reward: its square, for a group's standard deviation, must be a float32."""
 MATHS = "stages.rewards.maths:maths"
@@ -119,7 +119,8 @@ def score_each(
         rule = "needs the completions' lengths in tokens"
         raise InputError("reward.functions", ", ".join(config.functions), rule)
     tokens = [0] * len(completions) if lengths is None else [int(length) for length in lengths]
-    columns, budget = Columns({}, {}, {}, {}), Budget(TIMEOUTS_LIMIT_S)
+    budget = Budget(TIMEOUTS_LIMIT_S * max(1.0, len(completions) / TIMEOUTS_PER))
+    columns = Columns({}, {}, {}, {})
     for name, weight in zip(config.functions, config.weights, strict=True):
         reward = _by_length(name, config, budget) if name in LENGTH_REWARDS else _by_text(name, budget)
         rows = zip(completions, solutions, tokens, strict=True)
@@ -144,9 +145,10 @@ class Failure:
 
 @dataclass
 class Budget:
-    """Remaining time for calls that exceed their limit."""
+    """Time for calls that exceed their limit."""
 
-    left_s: float
+    limit_s: float
+    spent_s: float = 0.0
 
 
 class UnusableError(Exception):
@@ -201,14 +203,15 @@ def _describe_error(error: BaseException) -> str:
 
 def _limited(item: ItemReward, budget: Budget) -> ItemReward:
     def limited(completion: str, solution: str) -> float:
-        if budget.left_s <= 0:
-            raise UnusableError(f"not tried: calls over their limit took {TIMEOUTS_LIMIT_S:g} s of one step")
+        left_s = budget.limit_s - budget.spent_s
+        if left_s <= 0:
+            raise UnusableError(f"not tried: calls over their limit took {budget.limit_s:g} s")
         began = time.monotonic()
         try:
-            with time_limit(min(ANSWER_LIMIT_S, budget.left_s)):
+            with time_limit(min(ANSWER_LIMIT_S, left_s)):
                 return item(completion, solution)
         except OutOfTimeError:
-            budget.left_s -= time.monotonic() - began
+            budget.spent_s += time.monotonic() - began
             raise
 
     return limited

@@ -6,6 +6,7 @@ operators build are measured; a template that exceeds a limit fails with Templat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,6 +23,8 @@ CHARACTERS = 1 << 24
 """Characters of a rendered text, and of every text on the way."""
 BITS = 1 << 16
 """Bits of a power."""
+WIDE = re.compile(r"\d{4}|\*")
+"""Widths in a format with % that could build a long text before it is measured."""
 _ITERATE, _MEASURE = "grpoflow_iterate", "grpoflow_measure"
 
 
@@ -80,8 +83,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > BITS:
                 raise TemplateRuntimeError(f"a power exceeds {BITS} bits")
         elif operator == "%":
-            if isinstance(left, str):  # '%99999999d' would build its text before it can be measured
-                raise TemplateRuntimeError("texts are not formatted with %; use ~")
+            if isinstance(left, str) and WIDE.search(left):
+                raise TemplateRuntimeError("a format with % may have no width above 999 and no *")
         elif isinstance(left, int) and hasattr(right, "__len__"):
             _check_length(left * len(right))
         elif isinstance(right, int) and hasattr(left, "__len__"):

@@ -118,7 +118,7 @@ def test_a_template_that_fails_or_does_not_end_is_refused(source):
 def test_ordinary_templates_stay_within_the_limits():
     source = (
         "{% for m in messages | reverse %}{% if loop.first and loop.length > 1 %}{{ loop.revindex }}"
-        "{% endif %}{{ m.role ~ ':' + m.content }}{% endfor %}"
+        "{% endif %}{{ '%s:' % m.role + m.content }}{% endfor %}"
     )
     template = ChatTemplate(source, SPECIAL, "test")
     for _ in range(2):  # steps are counted for each rendering
