@@ -25,11 +25,17 @@ def local_launcher(**changes: Any) -> LauncherConfig:
     return replace(load([]).launcher, **changes)
 
 
+def executable(file: Path, text: str) -> Path:
+    """Write a program; return its path."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
 def several(directory: Path, hosts: int) -> LauncherConfig:
     """Return a launcher whose hosts are addresses of the loopback."""
-    ssh = directory / "ssh"
-    ssh.write_text(SSH)
-    ssh.chmod(0o755)
+    ssh = executable(directory / "ssh", SSH)
     addresses = [f"127.0.0.{2 + number}" for number in range(hosts)]
     return ssh_launcher(addresses, [str(ssh)], grace_s=8)
 

@@ -9,16 +9,14 @@ import sys
 import pytest
 
 from launch.nodes import ray_node
+from tests.launch.launchers import executable
 from tests.processes import wait_until
 
 
 def node(directory, port, ray, timeout_s=10.0):
     """Start the second of two nodes; the first is at `port`, and `ray` is the text of the program `ray`."""
     if ray is not None:
-        (directory / "ray_script").mkdir()
-        script = directory / "ray_script/ray"
-        script.write_text(f"#!/usr/bin/env bash\n{ray}\n")
-        script.chmod(0o755)
+        executable(directory / "ray_script/ray", f"#!/usr/bin/env bash\n{ray}\n")
     settings = {
         "nodes": [{"name": "first", "npus": 1}, {"name": "second", "npus": 1}],
         "address": None, "options": [], "wait_timeout_s": timeout_s, "directory": str(directory / "ray"),

@@ -15,7 +15,7 @@ from launch.nodes.scripts import Node, msrun_script
 from launch.nodes.start import Start
 from launch.process.job import engine_environment
 from launch.process.paced_msrun import PacedPopen
-from tests.launch.launchers import local_launcher, make_start, run_job
+from tests.launch.launchers import executable, local_launcher, make_start, run_job
 from tests.processes import wait_until
 
 LOCAL = local_launcher()
@@ -27,10 +27,7 @@ for argument in "$@"; do echo "<$argument>"; done
 
 @pytest.fixture
 def start(tmp_path):
-    binaries = tmp_path / "venv" / "bin"
-    binaries.mkdir(parents=True)
-    (binaries / "msrun").write_text(MSRUN)
-    (binaries / "msrun").chmod(0o755)
+    binaries = executable(tmp_path / "venv/bin/msrun", MSRUN).parent
     os.symlink("/bin/true", binaries / "python")
     for name in ("main.py", "rlhf", "mf"):
         (tmp_path / name).mkdir()
@@ -228,13 +225,6 @@ def test_the_virtual_environment_of_grpoflow_does_not_leak():
 def program(tmp_path):
     file = tmp_path / "main.py"
     file.write_text("import os, sys; print(os.environ.get('WRAPPED'), sys.executable, sys.prefix)\n")
-    return file
-
-
-def executable(file, text):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    file.chmod(0o755)
     return file
 
 

@@ -16,6 +16,7 @@ from pipeline.config.load import load
 from pipeline.engines import machines
 from stages.base.errors import ConfigError
 from stages.engines.tables import PLAIN
+from tests.launch.launchers import executable
 from tests.pipeline.plans import MINDSPEED_RL
 
 SEVEN = ("engine=mindrlhf", "model.path=/models/qwen", "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
@@ -126,11 +127,8 @@ SSH = (*NODES, "launcher=ssh")
 @pytest.fixture
 def two(tmp_path):
     """Return overrides for two machines, with a mock of ssh that runs commands on this one."""
-    script = tmp_path / "shell"
-    script.write_text(
-        '#!/bin/sh\nwhile [ "$1" != here ] && [ "$1" != there ]; do shift; done\nshift\nexec sh -c "$*"\n'
-    )
-    script.chmod(0o755)
+    text = '#!/bin/sh\nwhile [ "$1" != here ] && [ "$1" != there ]; do shift; done\nshift\nexec sh -c "$*"\n'
+    script = executable(tmp_path / "shell", text)
     return (*SSH, "launcher.hosts=[here,there]", f"launcher.ssh=[{script}]", f"store={tmp_path / 'store'}")
 
 
