@@ -21,8 +21,6 @@ from launch.process.job import engine_environment
 
 RAY_PORT = 6379
 """Default port of Ray, used for several nodes because a script cannot find a free one."""
-END_S = 60.0
-"""Time limit for ending the workers in a container, which get a grace period of 10 s."""
 SCRIPT_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT", "LOG_DIR", "SHARED", "HEARTBEAT_S", "GRACE_S"})
 """Variables that start scripts read."""
 
@@ -120,7 +118,7 @@ def run(
     except BaseException:
         if start.container:  # docker exec passes on neither signals nor the job's variable
             with contextlib.suppress(LaunchError):
-                begin([*line, "end"], timeout_s=END_S)
+                begin([*line, "end"], timeout_s=60.0)  # 10 s of them are the workers' grace period
         raise
 
 
@@ -139,7 +137,8 @@ def command(start: Start, job: str, directory: Path, logs: Path, launcher: Launc
     if launcher.name == "local" or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
-        return slurm.command(directory / "job.sbatch", logs)
+        script = str(directory / "job.sbatch")
+        return ["bash", "-c", slurm.SUBMIT, script, slurm.job_name(directory), str(logs)]
     plan = {
         "job": job,
         "hosts": launcher.hosts[: len(_scripted_nodes(start, launcher))],

@@ -33,7 +33,7 @@ echo "Slurm job $id: $end"
 tail -n 20 "$logs/slurm-$id.log"
 exit 1
 """
-"""Submits the job and waits for its end. A signal cancels the job; so does the next attempt."""
+"""Submits the job SCRIPT NAME LOGS and waits for its end. A signal or the next attempt cancels it."""
 
 
 def batch_script(
@@ -65,11 +65,6 @@ def batch_script(
         f"srun --kill-on-bad-exit=1 bash -c {shlex.quote(script)}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def command(script: Path, logs: Path) -> list[str]:
-    """Return the command that submits the job and waits for its end (see SUBMIT)."""
-    return ["bash", "-c", SUBMIT, str(script), job_name(script.parent), str(logs)]
 
 
 def job_name(directory: Path) -> str:
