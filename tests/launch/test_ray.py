@@ -63,7 +63,8 @@ def run(directory, begun, settings):
 
     def look():
         if not sessions:  # Ray's workers overwrite their environment, but stay in the session
-            sessions.update(os.getsid(pid) for pid in living(directory))
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                sessions.update(os.getsid(pid) for pid in living(directory))
 
     try:
         run_job(directory, begun, settings, look)
