@@ -51,11 +51,8 @@ def main(arguments: list[str]) -> int:
     for rank, (host, script) in enumerate(zip(hosts, scripts, strict=True)):
         remote = shlex.join(["env", *variables, f"GRPOFLOW_JOB={plan['job']}@{rank}", "bash", str(script)])
         with (Path(plan["logs"]) / f"node_{rank}.log").open("ab") as log:
-            nodes.append(
-                subprocess.Popen(
-                    [*ssh, host, remote], bufsize=0, stdin=subprocess.PIPE, stdout=log, stderr=log
-                )
-            )
+            line = [*ssh, host, remote]
+            nodes.append(subprocess.Popen(line, bufsize=0, stdin=subprocess.PIPE, stdout=log, stderr=log))
     return _wait(nodes, hosts, plan["grace_s"])
 
 

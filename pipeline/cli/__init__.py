@@ -79,8 +79,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     if command and not command.startswith("-") and command not in COMMANDS:
         parser.error(f"unknown command {command!r}{_suggestion(command)}")
     options, remaining = parser.parse_known_args(arguments)  # argparse accepts no positionals after an option
+    accepted = "" if options.reads_overrides else "store="  # every command accepts store=DIR
     unknown = [
-        word for word in remaining if word[:1] == "-" or "=" not in word or not options.reads_overrides
+        word for word in remaining if word[:1] == "-" or "=" not in word or not word.startswith(accepted)
     ]
     if unknown:
         known = [name for action in options.parser._actions for name in action.option_strings]

@@ -63,6 +63,7 @@ def test_a_command_without_configuration_refuses_overrides(words, capsys):
     with pytest.raises(SystemExit) as exit:
         main(words.split())
     assert exit.value.code == 2 and "unrecognized arguments" in capsys.readouterr().err
+    assert main(["diagnose", str(FAILED / "default_ciphers"), "store=elsewhere"]) == 0
 
 
 def test_the_name_of_a_run_can_be_set_and_removed(tmp_path, capsys):
