@@ -80,6 +80,9 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
         drop_hash_merges: leave out the merges that begin with '#', as mindrlhf's Qwen2_5Tokenizer does
             (it takes them for comments; 95 of Qwen2.5's), so that "####" becomes four tokens.
             Source: mindrlhf e8a8fc1, models/qwen2_5/qwen2_5_tokenizer.py:314.
+
+    Raises:
+        InputError: a file is missing or malformed.
     """
     paths = [directory / name for name in ("vocab.json", "merges.txt")]
     for path in paths:
@@ -114,7 +117,11 @@ def _added_token(values: Any) -> AddedToken:
 
 
 def load(directory: Path) -> Tokenizer:
-    """Load the tokenizer of a directory from tokenizer.json, else as `build` does."""
+    """Load the tokenizer of a directory from tokenizer.json, else as `build` does.
+
+    Raises:
+        InputError: the files are missing or malformed.
+    """
     path = directory / "tokenizer.json"
     if not path.exists():
         return build(directory)
@@ -183,7 +190,11 @@ def special_tokens(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Return the ids of added tokens, from tokenizer_config.json if it lists them, else tokenizer.json."""
+    """Return the ids of added tokens, from tokenizer_config.json if it lists them, else tokenizer.json.
+
+    Raises:
+        InputError: they are malformed.
+    """
     listed = settings.get("added_tokens_decoder")
     file = directory / ("tokenizer_config.json" if listed else "tokenizer.json")
     if not listed and not file.is_file():

@@ -64,7 +64,11 @@ def read_object(path: Path, remedy: str = "") -> dict[str, Any]:
 
 
 def read_optional_object(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file, like read_object; return an empty one if there is no file."""
+    """Read the JSON object in a file, like read_object; return an empty one if there is no file.
+
+    Raises:
+        InputError: the file is not JSON, or not an object.
+    """
     return read_object(path) if path.is_file() else {}
 
 

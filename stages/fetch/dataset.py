@@ -26,6 +26,11 @@ def run(context: Context) -> None:
 
     result.json holds files, rows and bad lines per split, with the first bad lines by number and reason;
     for downloads also `sources`: origins, sizes and digests.
+
+    Raises:
+        ConfigError: the configuration contradicts itself.
+        InputError: a file is missing, malformed beyond what is tolerated, or too short; or the source
+            refuses, delivers other bytes than it lists, or stays unreachable.
     """
     dataset = context.section(DatasetConfig, "dataset")
     DATASET.demand(dataset)

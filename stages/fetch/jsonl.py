@@ -33,7 +33,11 @@ class SplitCheck:
 
 
 def read_lines(path: Path, columns: ColumnsConfig) -> Iterator[Row | BadLine]:
-    """Yield every row of `path` in order, one at a time, so that a file larger than memory can be read."""
+    """Yield every row of `path` in order, one at a time, so that a file larger than memory can be read.
+
+    Raises:
+        InputError: the file is missing or can't be read.
+    """
     keys = (columns.prompt, columns.answer)
     for record in read_records(path, keys, required=True):
         if isinstance(record, BadLine):

@@ -73,7 +73,11 @@ def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> l
 
 
 def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
-    """Return the files (at least one) that match `pattern`, by path; `*` does not cross directories."""
+    """Return the files (at least one) that match `pattern`, by path; `*` does not cross directories.
+
+    Raises:
+        InputError: no file matches.
+    """
     depth, parts = pattern.count("/"), pattern.split("/")
     same_depth = [file for file in files if file.path.count("/") == depth]
     matches = [file for file in same_depth if all(map(fnmatch.fnmatchcase, file.path.split("/"), parts))]

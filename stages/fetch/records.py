@@ -151,6 +151,9 @@ def count_rows(files: Sequence[Path]) -> int:
     """Return an upper limit of the usable rows of some files, without parsing them.
 
     It counts lines of JSON lines, rows of Parquet, and the opening braces of a JSON array.
+
+    Raises:
+        InputError: a file can't be read.
     """
     return sum(map(_count, files))
 

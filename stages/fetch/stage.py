@@ -35,7 +35,11 @@ def run(context: Context) -> None:
 
 
 def build_model(model: ModelConfig, text: Iterator[str] | None, seed: int, output: Path) -> None:
-    """Write a model with random weights, and its tokenizer: the configured one or one trained on `text`."""
+    """Write a model with random weights, and its tokenizer: the configured one or one trained on `text`.
+
+    Raises:
+        InputError: there is neither a tokenizer nor text, or the vocabulary does not fit.
+    """
     if model.tokenizer_path is not None:
         tokenizer_files.take(Path(model.tokenizer_path), output)
     elif text is None:
@@ -57,6 +61,11 @@ def fetch_model(
     """Put a local model, or one from ModelScope, with its tokenizer into `output`.
 
     A download adds result.json with its origin, sizes and digests; `work` must survive a kill.
+
+    Raises:
+        InputError: a file is missing or malformed, the vocabulary does not fit, or the hub refuses,
+            delivers other bytes than it lists, or stays unreachable.
+        ConfigError: config.json disagrees with the model section.
     """
     with_tokenizer = model.tokenizer_path is None
     if model.source == "local":

@@ -34,7 +34,11 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
 
 
 def take(source: Path, output: Path) -> None:
-    """Copy the tokenizer of `source` with its chat template into `output` and complete it there."""
+    """Copy the tokenizer of `source` with its chat template into `output` and complete it there.
+
+    Raises:
+        InputError: `source` holds no complete tokenizer, or its files contradict each other.
+    """
     if not source.is_dir():
         raise InputError(source, None, "is not a directory", "set model.tokenizer_path")
     for name in TOKENIZER_AND_TEMPLATE:
@@ -44,7 +48,11 @@ def take(source: Path, output: Path) -> None:
 
 
 def complete(output: Path) -> None:
-    """Write the missing ones of the four files."""
+    """Write the missing ones of the four files.
+
+    Raises:
+        InputError: an existing file is malformed.
+    """
     if not (output / "tokenizer.json").exists():
         build(output).save(str(output / "tokenizer.json"))
     tokenizer = load(output)

@@ -17,6 +17,9 @@ def training_rows(
     """Yield the usable training rows in order, those of generated data at most `count`.
 
     `fetched` is the artifact of fetch_dataset, if there is one.
+
+    Raises:
+        InputError: there is no file of the training split, or it can't be read.
     """
     if dataset.source == "builtin":
         if dataset.arith is None or dataset.train_rows is None:

@@ -25,7 +25,11 @@ RETRIES = Retry(
 
 
 def download(file: FileConfig, fetch: FetchConfig, work: Path) -> Downloaded:
-    """Download the file at the URL `file.name` and compare it with file.sha256, if that is known."""
+    """Download the file at the URL `file.name` and compare it with file.sha256, if that is known.
+
+    Raises:
+        InputError: the server refuses, the bytes are not those of file.sha256, or it stays unreachable.
+    """
     address = urlsplit(file.name)
     origin, name = redact(file.name), Path(address.path).name or "index"
     path = address.path.strip("/").replace("/", "--")

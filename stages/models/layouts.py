@@ -26,7 +26,11 @@ OPTIMIZER_CLONES = ("adam_m.", "adam_v.")
 def parameter_layouts(
     model: ModelConfig, layout: RoleLayout, path: str = "layout"
 ) -> tuple[dict[str, TensorLayout], ...]:
-    """Return the layouts of all parameters, per pipeline stage, without optimizer states."""
+    """Return the layouts of all parameters, per pipeline stage, without optimizer states.
+
+    Raises:
+        ConfigError: the layers don't fit the stages, or a dimension does not divide.
+    """
     stage_of = stages_of_layers(model, layout, path)
     result: tuple[dict[str, TensorLayout], ...] = tuple({} for _ in range(layout.pipeline_stage))
     check_shape(model, layout, path)
@@ -69,7 +73,11 @@ def kinds_of_layers(model: ModelConfig) -> Kinds:
 
 
 def check_shape(model: ModelConfig, layout: RoleLayout, path: str) -> None:
-    """Refuse a layout that cannot cut all weights evenly."""
+    """Refuse a layout that cannot cut all weights evenly.
+
+    Raises:
+        ConfigError: naming the key.
+    """
     faults = {"expert_parallel": experts_fault(model, layout), "model_parallel": shape_fault(model, layout)}
     problems = [
         Problem(f"{path}.{key}", getattr(layout, key), *fault[:2]) for key, fault in faults.items() if fault
@@ -122,7 +130,11 @@ def with_clones(tensors: dict[str, TensorLayout]) -> dict[str, TensorLayout]:
 
 
 def stages_of_layers(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> list[int]:
-    """Return the pipeline stage of each decoder layer; a stage has L // pp + offset[stage] layers."""
+    """Return the pipeline stage of each decoder layer; a stage has L // pp + offset[stage] layers.
+
+    Raises:
+        ConfigError: the stages don't sum up to the model's layers.
+    """
     if fault := offset_fault(model, layout):
         raise ConfigError([Problem(f"{path}.offset", list(layout.offset), *fault[:2])])
     return [stage for stage, count in enumerate(_layers_of_stages(model, layout)) for _ in range(count)]

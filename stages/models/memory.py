@@ -94,7 +94,11 @@ class Elements:
 
 @functools.lru_cache(maxsize=4096)  # shared by the points of a sweep
 def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tuple[Elements, ...]:
-    """Return the elements per card, for each pipeline stage."""
+    """Return the elements per card, for each pipeline stage.
+
+    Raises:
+        ConfigError: the layout does not fit the model.
+    """
     stages = stages_of_layers(model, layout, path)
     counts = [stages.count(stage) for stage in range(layout.pipeline_stage)]
     check_shape(model, layout, path)

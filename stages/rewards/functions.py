@@ -35,7 +35,11 @@ def accuracy(completion: str, solution: str) -> float:
 
 
 def qwen_accuracy(completion: str, solution: str) -> float:
-    r"""Score like `accuracy`, but only numbers in \boxed{...} count; without any, all of the text does."""
+    r"""Score like `accuracy`, but only numbers in \boxed{...} count; without any, all of the text does.
+
+    Raises:
+        UnscorableError: the solution holds no number.
+    """
     text = _join_thousands(completion)
     numbers = BOXED.findall(text)
     return float((numbers[-1] if numbers else text).lower() == _first_number(solution))

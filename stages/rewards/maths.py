@@ -17,6 +17,9 @@ def maths(completion: str, solution: str) -> float:
 
     A boxed answer takes precedence over other formulas, and formulas over plain numbers. The caller sets
     the time limit, because math-verify's uses the same alarm.
+
+    Raises:
+        UnscorableError: the solution can't be read as mathematics.
     """
     gold = _parse_gold(solution)
     if not gold:

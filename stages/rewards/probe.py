@@ -80,7 +80,11 @@ class Probe:
 def sample_rows(
     dataset: DatasetConfig, config: TokenizeConfig, seed: int, fetched: Path | None = None, count: int = ROWS
 ) -> list[Row]:
-    """Return the first usable training rows."""
+    """Return the first usable training rows.
+
+    Raises:
+        InputError: the dataset is not here, or holds no usable row.
+    """
     if fetched is None and dataset.source not in ("builtin", "local"):
         rule = f"is needed to look into a dataset from {dataset.source}"
         remedy = "give files you have with dataset.path, or run first: plan then reads what was fetched"
@@ -120,6 +124,9 @@ def probe(
     """Score right and broken completions of `rows` with the configured reward; user functions are called.
 
     `leftover` is set for engines whose rewards also read part of the stop token.
+
+    Raises:
+        InputError: a user's function can't be imported, or no row has a ground truth.
     """
     known = [(row, ground_truth(row, dataset, config)) for row in rows]
     pairs = [(row, truth) for row, truth in known if truth]

@@ -75,6 +75,9 @@ def score(
         completions: B texts without end and padding tokens.
         solutions: B ground truths, as decoded from pretrain_ids.
         lengths: tokens of each completion, its end token included; needed for rewards by length.
+
+    Raises:
+        InputError: a user's function can't be imported, or `lengths` is needed.
     """
     import numpy as np  # here: plans score without it
 
@@ -237,7 +240,11 @@ def _to_number(returned: object) -> float:
 
 @functools.cache
 def user_function(name: str) -> UserReward:
-    """Import the user's reward `module:function`."""
+    """Import the user's reward `module:function`.
+
+    Raises:
+        InputError: the module or function does not exist, or is not callable.
+    """
     module_name, _, attribute = name.partition(":")
     try:
         function: Any = getattr(importlib.import_module(module_name), attribute)

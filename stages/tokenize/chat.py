@@ -135,6 +135,9 @@ def load_template(
 
     For an exported model this is its base's template: the exported one already contains the settings of
     section tokenize, which would be applied twice. A tokenizer with ChatML's tokens needs no template.
+
+    Raises:
+        InputError: there is none, it is malformed, or it does not use enable_thinking, which is set.
     """
     settings_file = directory / "tokenizer_config.json"
     files = [file for name in (BASE_TEMPLATE, TEMPLATE) if (file := directory / name).is_file()]

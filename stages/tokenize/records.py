@@ -134,6 +134,9 @@ def read_columns(file: Path, columns: Sequence[str]) -> dict[str, Array]:
     """Read complete columns, each of rows of one length, through MindSpore's reader, in the order of writing.
 
     Return name -> integer array [rows, length], dtype as stored.
+
+    Raises:
+        InputError: the pair is broken, or a column is missing.
     """
     rows, known = _read_pair(file)
     missing = [name for name in columns if name not in known]

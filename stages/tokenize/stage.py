@@ -60,7 +60,12 @@ def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Pat
 def make_encoder(
     directory: Path, model: ModelConfig | None, dataset: DatasetConfig, config: TokenizeConfig
 ) -> Encoder:
-    """Create the encoder for a directory with tokenizer files."""
+    """Create the encoder for a directory with tokenizer files.
+
+    Raises:
+        ConfigError: the config contradicts itself.
+        InputError: the tokenizer is missing or malformed.
+    """
     RULES.demand(config)
     tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
     template = None

@@ -29,6 +29,9 @@ def write_files(
     """Write parts of full tensors to weight files, casting floating ones; read every source byte once.
 
     `files`: file (.safetensors or .ckpt) -> the tensors that it gets and the part of each.
+
+    Raises:
+        InputError: a source ends early, or the disk is full.
     """
     codes = {name: storage_code(tensor.dtype, dtype) for name, tensor in tensors.items()}
     targets: dict[str, list[Target]] = {name: [] for name in tensors}
@@ -74,6 +77,9 @@ def write_complete(
 
     `number_of`: file number of each tensor, from 0 (see `by_size` and `as_source`); `out`: an existing
     directory.
+
+    Raises:
+        InputError: a source ends early or the disk is full.
     """
     boxes = {name: full_box(tensor.shape) for name, tensor in tensors.items()}
     if file_format == "ckpt":  # its readers accept one file only
@@ -95,6 +101,9 @@ def merge_directory(
     """Merge rank_K directories into one complete mindformers checkpoint; `out` appears when complete.
 
     `source`: directory with rank_0, rank_1, … as split or mindrlhf writes them (its prefixes are removed).
+
+    Raises:
+        InputError: a rank, slice or stage is missing, or shapes don't fit.
     """
     tensors = open_ranks(source, read_strategy(strategy))
     with complete_directory(out) as directory:

@@ -60,6 +60,9 @@ def convert(
 
     `out`: an existing directory, which gets as many safetensors files as the source and param_name_map.json,
     or one model.ckpt.
+
+    Raises:
+        InputError: naming file and tensor.
     """
     stored = open_directory(source)
     tensors = renamed(stored, shape, source, qkv_concat)

@@ -43,6 +43,9 @@ def export(
         shape: of the model.
         dtype: storage dtype of floating tensors; None: as in the reference.
         progress: called with bytes.
+
+    Raises:
+        InputError: a parameter is missing, left over, or of a shape or dtype that does not fit.
     """
     stored = open_directory(reference)
     weights = {weight.name: weight for weight in weights_of(shape, is_fused(tensors))}

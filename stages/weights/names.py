@@ -58,7 +58,11 @@ def renamed(
 
 
 def check_float(tensor: StoredTensor) -> None:
-    """Refuse weights that are no floating-point numbers, as quantised ones are: nothing here trains them."""
+    """Refuse weights that are no floating-point numbers, as quantised ones are: nothing here trains them.
+
+    Raises:
+        InputError: naming file, tensor and dtype.
+    """
     if tensor.dtype not in FLOATS:
         rule = f"a weight must be {', '.join(FLOATS[:-1])} or {FLOATS[-1]} (ours: it is trained)"
         remedy = "give the model's weights as they were before quantisation, or cast (of DeepSeek-V3's FP8:"

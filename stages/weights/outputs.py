@@ -85,7 +85,11 @@ class OutputFile:
 
 
 def check_space(files: Sequence[OutputFile]) -> None:
-    """Refuse, before hours of copying, files of one directory tree that the disk cannot hold."""
+    """Refuse, before hours of copying, files of one directory tree that the disk cannot hold.
+
+    Raises:
+        InputError: naming the bytes needed and free.
+    """
     needed = sum(file.size for file in files)
     if files and needed > shutil.disk_usage(files[0].path.parent).free:
         raise disk_full(files[0].path.parent, needed)

@@ -78,6 +78,9 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
             transformers. Without an index, a param_name_map.json lists the files that are read if there are
             several; next to a single file it is ignored, because mindrlhf leaves one with its own names in
             directories that it loads.
+
+    Raises:
+        InputError: naming file and tensor.
     """
     if path.is_file():
         return dict(read_file(path).tensors)
@@ -134,7 +137,11 @@ def read_weight_map(index: Path) -> dict[str, str]:
 
 
 def rank_directories(root: Path) -> dict[int, Path]:
-    """Return the rank_K directories by rank; at least one."""
+    """Return the rank_K directories by rank; at least one.
+
+    Raises:
+        InputError: `root` holds none.
+    """
     directories = {
         int(match[1]): path
         for path in (root.iterdir() if root.is_dir() else ())

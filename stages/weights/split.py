@@ -42,6 +42,9 @@ def split(
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors or ckpt.
         progress: called with bytes.
+
+    Raises:
+        InputError: a tensor and the strategy don't fit each other, or the disk is full.
     """
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     files: dict[Path, Mapping[str, Box]] = {}
@@ -65,7 +68,11 @@ def split_directory(
     source: Path, strategy: Path, out: Path, ranks: Collection[int] | None = None,
     dtype: Dtype | None = None, progress: Progress | None = None, file_format: Format = "safetensors",
 ) -> None:  # fmt: skip
-    """Split a checkpoint under mindformers' or Hugging Face's names; `out` appears when complete."""
+    """Split a checkpoint under mindformers' or Hugging Face's names; `out` appears when complete.
+
+    Raises:
+        InputError: naming file and tensor.
+    """
     layouts, stored = read_strategy(strategy), open_directory(source)
     if HF_NORM in stored:
         directory = source if source.is_dir() else source.parent
@@ -84,6 +91,9 @@ def reshard_directory(
     """Reshard rank_K directories; no full copy is written in between. `out` appears when complete.
 
     `ranks`: only these ranks of the result; None: all.
+
+    Raises:
+        InputError: a slice is missing, or tensors and strategies don't fit each other.
     """
     tensors, target = open_ranks(source, read_strategy(source_strategy)), read_strategy(target_strategy)
     with complete_directory(out) as directory:

@@ -19,18 +19,30 @@ _CODE_OF = {np.dtype(name).name: code for code, name in NUMPY.items()}
 
 
 def load(path: Path) -> dict[str, Array]:
-    """Load all tensors of a safetensors file or a complete directory; floats as float32."""
+    """Load all tensors of a safetensors file or a complete directory; floats as float32.
+
+    Raises:
+        InputError: naming file and tensor.
+    """
     return {name: read_tensor(as_tensor(stored)) for name, stored in open_directory(path).items()}
 
 
 def merge_ranks(rank_root: Path, strategy: Path) -> dict[str, Array]:
-    """Load full tensors from the rank_K directories in `rank_root` by their strategy; floats as float32."""
+    """Load full tensors from the rank_K directories in `rank_root` by their strategy; floats as float32.
+
+    Raises:
+        InputError: a slice is missing, has a wrong shape, or the strategy does not fit.
+    """
     tensors = open_ranks(rank_root, read_strategy(strategy))
     return {name: read_tensor(tensor) for name, tensor in tensors.items()}
 
 
 def write_ranks(full: Mapping[str, Array], strategy: Path, out_root: Path, dtype: Dtype | None) -> None:
-    """Cut full tensors and write out_root/rank_K/model.safetensors for every rank, as `write_rank` does."""
+    """Cut full tensors and write out_root/rank_K/model.safetensors for every rank, as `write_rank` does.
+
+    Raises:
+        InputError: weights and strategy list different tensors, one does not divide, or the disk is full.
+    """
     layouts = read_strategy(strategy)
     for rank in range(layouts.ranks):
         write_rank(slices_of(full, layouts, rank), out_root / f"rank_{rank}" / FILE_NAME, dtype)

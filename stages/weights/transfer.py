@@ -42,7 +42,11 @@ class Move:
 
 
 def transfer(moves: Sequence[Move], progress: Progress | None = None) -> None:
-    """Carry out all moves; `progress` is called from any thread, never concurrently."""
+    """Carry out all moves; `progress` is called from any thread, never concurrently.
+
+    Raises:
+        InputError: a source file ended early, or the disk is full.
+    """
     chunks = _chunks(moves)
     lock = threading.Lock()
     stopped = threading.Event()

@@ -28,7 +28,11 @@ from stages.tokenize.text import ground_truth
 
 
 def run(context: Context) -> None:
-    """Write train.parquet, test.mindrecord and result.json."""
+    """Write train.parquet, test.mindrecord and result.json.
+
+    Raises:
+        InputError: no row is left, or more rows than dataset.max_bad_share are unusable.
+    """
     dataset, config = context.section(DatasetConfig, "dataset"), context.section(TokenizeConfig, "tokenize")
     model = context.section(ModelConfig, "model")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, config)

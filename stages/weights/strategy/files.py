@@ -62,7 +62,11 @@ class Strategy:
         return rank // self.cards_per_stage in self.tensors[name].stages
 
     def boxes(self, shapes: Mapping[str, Sequence[int]], rank: int) -> dict[str, Box]:
-        """Return the part of each full tensor that a rank holds; counters are on every rank."""
+        """Return the part of each full tensor that a rank holds; counters are on every rank.
+
+        Raises:
+            InputError: a shape does not fit its layout.
+        """
         result = {}
         for name, shape in shapes.items():
             if name not in self.tensors:
@@ -126,6 +130,9 @@ def read_strategy(path: Path) -> Strategy:
         path: a .ckpt file, or a directory with merged_ckpt_strategy.ckpt or ckpt_strategy_rank_R.ckpt
             (mindformers), merge_strategy/*_merged_strategy.ckpt or strategy_R.ckpt (mindrlhf, whose
             prefixes are removed from the names).
+
+    Raises:
+        InputError: not a strategy file, stages missing, or one stage of several without the others.
     """
     if not path.is_dir():
         return _read([path], path)

@@ -44,6 +44,9 @@ def write_strategy(
             A role: mindrlhf's, out/train_policy_strategy/strategy_R.ckpt and
             out/merge_strategy/train_policy_merged_strategy.ckpt (infer_policy and infer_ref for the
             other roles), with its prefix before every parameter.
+
+    Raises:
+        ConfigError: the layout does not fit the model.
     """
     prefix = "" if role is None else _MINDRLHF_PREFIX[role]
     plain = parameter_layouts(model, layout, path)
