@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stages.base.errors import Problem, as_override
 from stages.models.family import ROPE, Family
 
@@ -27,6 +25,8 @@ Refusal = tuple[str, str, str]
 @functools.cache
 def keys_of_all() -> dict[str, Any]:
     """Return the groups of config_keys.yaml: read, harmless and fixed. It is read when first needed."""
+    import yaml  # takes 20 ms, which a run with nothing to do does without
+
     groups: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     return groups | {"harmless": {key for keys in groups["harmless"].values() for key in keys}}
 
