@@ -73,7 +73,11 @@ def check_float(tensor: StoredTensor) -> None:
 def check_stored(
     stored: Mapping[str, StoredTensor], weights: Iterable[Weight], shape: Shape, source: Path
 ) -> None:
-    """Check that the tensors of a Hugging Face checkpoint are those of a model."""
+    """Check that the tensors of a Hugging Face checkpoint are those of a model.
+
+    Raises:
+        InputError: a tensor is missing or unknown, or its shape or dtype is wrong.
+    """
     expected = tensor_shapes(weights)
     for name, size in expected.items():
         if name not in stored:

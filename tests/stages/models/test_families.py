@@ -1,4 +1,4 @@
-"""A family is told by its config.json, and nothing outside its file asks for it by name."""
+"""A family is recognised by its config.json, and only its own file names it."""
 
 from pathlib import Path
 
