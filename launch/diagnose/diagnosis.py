@@ -80,8 +80,7 @@ class Diagnosis:
         elif first.kind == "follows" and self.waited_for:
             workers = ", ".join(map(str, self.waited_for[:8]))
             lines.append(f"  waited for: worker {workers}, whose log tells no cause: {self.culprit}")
-        more = self.findings[1:]
-        if more:
+        if more := self.findings[1:]:
             waited = sum(finding.kind == "follows" for finding in more)
             lines.append(f"  {len(more)} more logs hold errors, {waited} of workers that waited (--json)")
         return lines

@@ -81,8 +81,7 @@ def versions(python: str, packages: Sequence[str], python_path: str = "") -> Map
         output = subprocess.check_output(
             command, stderr=subprocess.DEVNULL, timeout=ANSWER_S, env=environment, cwd="/"
         )
-        result: Mapping[str, str | None] = json.loads(output)
-        return result
+        return dict(json.loads(output))
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
@@ -151,10 +150,8 @@ def cards(needed: int, devices: Path = DEVICES) -> Check:
 
 def memory(needed: int) -> Check:
     """Compare this machine's memory with `needed` bytes."""
-    size = memory_bytes()
-    return required(
-        "memory", size >= needed, f"{size / 2**30:.1f} GiB", f"{needed / 2**30:.1f} GiB are needed"
-    )
+    size, remedy = memory_bytes(), f"{needed / 2**30:.1f} GiB are needed"
+    return required("memory", size >= needed, f"{size / 2**30:.1f} GiB", remedy)
 
 
 def disk(directory: Path, needed: int) -> Check:

@@ -42,8 +42,7 @@ def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -
         new.replace(path)
     if launcher.name == "slurm":
         batch, requeue = directory / "job.sbatch", bool(start.resumable)
-        text = slurm.batch_script(len(nodes), directory, logs, launcher, requeue)
-        batch.write_text(text, encoding="utf-8")
+        batch.write_text(slurm.batch_script(len(nodes), directory, logs, launcher, requeue), encoding="utf-8")
         written.append(batch)
     return written
 

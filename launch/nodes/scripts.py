@@ -123,10 +123,9 @@ def node_script(
 ) -> str:
     """Return a node's script that prepares environment, addresses, logs and directory and runs a command.
 
-    With the argument `check` it only checks the node, with `end` it ends the workers of an earlier start.
-    It may be started again after any end. MASTER_ADDR,
-    MASTER_PORT and LOG_DIR in its environment override its defaults, `port` (for several nodes) and `logs`;
-    the launcher also sets HEARTBEAT_S. `command` and the lines `before` it are bash.
+    With the argument `check` it only checks the node, with `end` it ends workers of an earlier start. It may
+    be started again. Variables MASTER_ADDR, MASTER_PORT and LOG_DIR override its defaults, `port` (several
+    nodes) and `logs`; the launcher also sets HEARTBEAT_S. `command` and the lines `before` it are bash.
     """
     several = len(nodes) > 1
     first = sum(each.workers for each in nodes[: node.rank])
