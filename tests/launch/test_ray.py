@@ -16,6 +16,7 @@ import pytest
 
 from launch.errors import ProcessFailed
 from launch.nodes import run as nodes_run
+from launch.nodes.ray_node import REGISTERED
 from launch.nodes.start import Ray
 from launch.process.tree import JOB_VARIABLE, end_job
 from tests.launch.cluster import cluster
@@ -100,6 +101,7 @@ def foreign(tmp_path_factory):
     with (directory / "log").open("wb") as log:
         reference = subprocess.Popen(command, stdout=log, stderr=log)
     try:
+        wait_until(lambda: REGISTERED in (directory / "log").read_bytes(), 300, reference)
         yield "127.0.0.8:26379"
         assert reference.poll() is None
     finally:
