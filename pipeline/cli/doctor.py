@@ -86,8 +86,7 @@ def examine(config: Config) -> dict[str, list[Check]]:
     store = Path(config.store).absolute()
     machine = [look.disk(store, written), look.port(config.launcher.master_port)]
     if config.launcher.name == "ssh":
-        paths = node_paths(config, engines.chosen(config))
-        problems = missing(config.launcher.ssh, config.launcher.hosts, paths, store)
+        problems = missing(config.launcher.ssh, config.launcher.hosts, node_paths(config), store)
         machine += [Check(f"host {host}", "problem", problem) for host, problem in problems]
     if config.launcher.name == "slurm":
         machine += [

@@ -56,7 +56,7 @@ def needs(config: Config) -> Iterator[Problem]:
         yield from engine.missing(config)
         if engine.programs:
             cards = max(stage.workers for stage in engine.stages(config))
-            yield from machines.problems(config, chosen(config), engine, cards)
+            yield from machines.problems(config, engine, cards)
 
 
 def notes(config: Config) -> list[str]:
@@ -66,4 +66,4 @@ def notes(config: Config) -> list[str]:
         return lines
     from pipeline.engines import machines
 
-    return [*lines, *machines.notes(config, chosen(config))]
+    return [*lines, *machines.notes(config)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from launch.config import LOOPBACK, LauncherConfig
 from launch.nodes import run as launch
+from pipeline.engines import chosen
 from pipeline.errors import Problem
 from stages.base.identity import on_every_node
 from stages.engines.declaration import Engine
@@ -20,10 +21,10 @@ SLURM = ("sbatch", "squeue", "scancel", "scontrol")
 """Programs of Slurm that a run starts on this machine (launch/nodes/slurm.py)."""
 
 
-def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: int) -> Iterator[Problem]:
+def problems(config: Config, engine: Engine, workers: int) -> Iterator[Problem]:
     """Yield a problem for each missing node, and for each file that a node is missing.
 
-    `engine` starts its programs on `workers` cards; `chosen` are all engines of the run.
+    `engine`, one of the run's, starts its programs on `workers` cards.
     """
     settings, section, launcher = engine.settings(config), engine.settings_section, config.launcher
     joins_cluster = getattr(settings, "ray_address", None) is not None  # only its first node gets a script
@@ -46,8 +47,8 @@ def problems(config: Config, chosen: Sequence[Engine], engine: Engine, workers: 
         yield from named
         if not named:  # before hours are spent on inputs
             store = Path(config.store).absolute()
-            paths = node_paths(config, chosen)
-            for host, problem in launch.missing(launcher.ssh, launcher.hosts[:nodes], paths, store):
+            hosts, paths = launcher.hosts[:nodes], node_paths(config)
+            for host, problem in launch.missing(launcher.ssh, hosts, paths, store):
                 yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
 
 
@@ -77,19 +78,19 @@ def _named(launcher: LauncherConfig, nodes: int, workers: int) -> Iterator[Probl
         yield Problem("launcher.hosts[0]", hosts[0], rule, "give its name, or set launcher.master_addr")
 
 
-def notes(config: Config, chosen: Sequence[Engine]) -> Iterator[str]:
+def notes(config: Config) -> Iterator[str]:
     """Yield a note about the files that the nodes of a run must share."""
     nodes = len(launch.nodes_of(config.cards, config.launcher))
     if nodes < 2 or config.launcher.name == "local" or config.engine.name == "local":
         return
-    required = "".join(f"; each must have {path}" for path in node_paths(config, chosen))
+    required = "".join(f"; each must have {path}" for path in node_paths(config))
     yield (
         f"{nodes} nodes: store={config.store} must be one directory for all, because workers read files that "
         f"workers of other nodes write{required}. The nodes are asked before any worker starts"
     )
 
 
-def node_paths(config: Config, chosen: Sequence[Engine]) -> list[str]:
+def node_paths(config: Config) -> list[str]:
     """Return the paths that every node of the run must have; an interpreter may be a name."""
-    sections = [engine.settings(config) for engine in chosen]
+    sections = [engine.settings(config) for engine in chosen(config)]
     return list(dict.fromkeys(path for section in sections for path in on_every_node(section)))

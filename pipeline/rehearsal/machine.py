@@ -27,10 +27,10 @@ rehearsals import the checkout, because only that contains research/."""
 
 def missing_inputs(plan: Plan, engine: Engine) -> Iterator[Problem]:
     """Yield a problem for each missing checkout, and for a missing tokenizer."""
-    for setting, home in engine.homes(plan.config).items():
-        if home is None:
+    for checkout in engine.needed(plan.config):
+        if getattr(engine.settings(plan.config), checkout.key) is None:
             rule = "is required: a rehearsal executes it"
-            yield Problem(setting, None, rule, "give the checkout's directory")
+            yield Problem(checkout.setting, None, rule, "give the checkout's directory")
     if tokenizer_directory(plan) is None:
         rule = "is needed with config.json and the tokenizer's files; weights are not"
         remedy = "give model.path=DIR or model.tokenizer_path=DIR"

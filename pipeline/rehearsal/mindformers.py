@@ -1,17 +1,15 @@
 """Rehearsal of engine.sft=mindformers: upstream's run_mindformer.py with one worker on this machine's CPU."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
-from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.engine import ENGINE
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.stage import PART
-from stages.engines.rehearsal import KILLED_AFTER, Proof, positive, proof, resumed
+from stages.engines.rehearsal import Proof, positive, proof, resumed
 from stages.grpo.metrics import read_rows
 
 
@@ -31,8 +29,8 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     stages.write_model(plan, small)
     planned = stages.plan(small)
     stages.build_until(planned, "sft")
-    killed = stages.kill(planned, "sft", _checkpoint)
-    files = f"weights and both Adam moments after step {KILLED_AFTER}: {killed}"
+    killed = stages.kill(planned, "sft", lambda work: shim.newest_checkpoint(work / "output", 1, [PART]))
+    files = f"weights and both Adam moments after [epoch, step] {killed}"
     yield proof("sft: checkpoint complete", killed is not None, files)
     sft = stages.build(planned, "sft")
     rows = read_rows(sft / "metrics.jsonl")
@@ -40,9 +38,3 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     yield positive("sft: gradient norm above 0", rows, "grad_norm")
     yield resumed(sft, killed, "sft: resumed")
     yield Proof("sft: sharding, bfloat16, sunk data", "unproven", "one worker, whole weights, float32")
-
-
-def _checkpoint(work: Path) -> list[int] | None:
-    """Return epoch and step of the newest complete checkpoint after KILLED_AFTER steps."""
-    newest = checkpoints.newest(work / "output", 1, [PART])
-    return None if newest is None or newest.step < KILLED_AFTER else list(newest)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines import local
-from stages.engines.mindformers import checkpoints
+from stages.engines.mindformers.checkpoints import MINDRLHF
+from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rehearsal import answers, proofs, shrink
-from stages.engines.rehearsal import KILLED_AFTER, Proof, proof, resumed
+from stages.engines.rehearsal import Proof, proof, resumed
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
 
@@ -36,11 +36,9 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         remedy = f"rehearse the same recipe with a {trained_by(local.trains)}"
         yield Problem("model", config.model.name, rule, remedy)
         return
-    workers, each, free = (
-        shrink.workers(engine),
-        shrink.worker_bytes(Job.from_run(config)),
-        virtual_memory().available,
-    )
+    workers, free = shrink.workers(engine), virtual_memory().available
+    small = shrink.shrink(config.plain(), workers, Path("model"), Path("script"))
+    each = shrink.worker_bytes(Job.from_config(small))
     if workers * each > free:
         needed = f"{workers} x {each / 2**30:.1f} GiB are needed for the workers"
         rule = f"{needed}, and {free / 2**30:.1f} GiB are free"
@@ -60,13 +58,16 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     stages.run_entry(planned, "stages.engines.mindrlhf.rehearsal.answers:run", inputs, script.parent)
     known = json.loads(script.read_text(encoding="utf-8"))["answers"]
     longest = max(len(completion) for _, completion in known)
-    shrink.set_lengths(small, min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest)))
+    small["rollout"]["max_tokens"] = min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest))
     planned = stages.plan(small)
     stages.build_until(planned, "grpo")
-    killed = stages.kill(planned, "grpo", partial(_checkpoint, planned))
-    taken = f"mindrlhf's classes took every key; {planned.config.cards} workers"
+    workers = planned.config.cards
+    killed = stages.kill(
+        planned, "grpo", lambda work: shim.newest_checkpoint(work / "checkpoints", workers, MINDRLHF)
+    )
+    taken = f"mindrlhf's classes took every key; {workers} workers"
     yield Proof("configuration accepted", "proven", taken)
-    files = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {killed}"
+    files = f"policy, optimizer and reference of every rank after [epoch, step] {killed}"
     yield proof("checkpoint complete", killed is not None, files)
     grpo = stages.build(planned, "grpo")
     yield resumed(grpo, killed)
@@ -93,15 +94,8 @@ def _with_enough_rows(small: dict[str, Any], stages: Scratch) -> Plan:
 
 def _tokenized(planned: Plan, stages: Scratch) -> Path:
     """Build the tokenize stage and those before it; return its artifact."""
-    for name in ("fetch_dataset", "fetch"):
-        stages.build(planned, name)
+    stages.build_until(planned, "tokenize")
     return stages.build(planned, "tokenize")
-
-
-def _checkpoint(planned: Plan, work: Path) -> list[int] | None:
-    """Return epoch and step of the newest complete checkpoint after KILLED_AFTER steps."""
-    newest = checkpoints.newest(work / "checkpoints", planned.config.cards)
-    return None if newest is None or newest < (0, KILLED_AFTER) else list(newest)
 
 
 def _cause(planned: Plan, stages: Scratch) -> str:

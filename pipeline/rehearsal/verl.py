@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_inputs, missing_packages
 from pipeline.rehearsal.scratch import Scratch
-from stages.engines.rehearsal import KILLED_AFTER, STEPS, Proof, positive, proof, resumed
+from stages.engines.rehearsal import STEPS, Proof, positive, proof, resumed
 from stages.engines.verl import checkpoints, recipe, shrink
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.engine import ENGINE, windows
@@ -62,7 +61,10 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     tokenized = stages.store.path(planned.spec("tokenize").key)
     card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))
     yield stages.data_proof(planned, card["files"]["train"]["rows_out"])
-    killed = stages.kill(planned, "grpo", partial(_checkpoint, Job.from_run(planned.config)))
+    run = Job.from_run(planned.config)
+    killed = stages.kill(
+        planned, "grpo", lambda work: checkpoints.of_run(work / "checkpoints", run).tracked()
+    )
     grpo = stages.build(planned, "grpo")
     yield resumed(grpo, killed)
     rows = read_rows(grpo / "metrics.jsonl")
@@ -118,12 +120,6 @@ def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
         f"shards in bfloat16, and by {difference:.2g} from the shards"
     )
     return proof(claim, rounded <= EQUAL and difference <= ROUNDED, measurements)
-
-
-def _checkpoint(run: Job, work: Path) -> int | None:
-    """Return the step of a complete checkpoint."""
-    step = checkpoints.of_run(work / "checkpoints", run).tracked()
-    return step if step is not None and step >= KILLED_AFTER else None
 
 
 def _trained(rows: list[dict[str, Any]]) -> Proof:

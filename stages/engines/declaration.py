@@ -136,11 +136,6 @@ class Engine:
         """Return the versions that a run is known to work with."""
         return self.known.get(self.contract(run) or "", next(iter(self.known.values()), None))
 
-    def homes(self, run: Sections) -> dict[str, str | None]:
-        """Return the directory of every checkout whose code a run executes, by setting."""
-        settings = self.settings(run)
-        return {checkout.setting: getattr(settings, checkout.key) for checkout in self.needed(run)}
-
     def all_notes(self, run: Sections) -> Iterator[str]:
         """Yield the notes for the plan, first that there is no checkout."""
         for first in self.checkouts[:1]:

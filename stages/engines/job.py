@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 J = TypeVar("J", bound="Job")
-_ROW = 128
 
 
 def padded_row_length(length: int) -> int:
     """Round up to a multiple of 128, which every usual model_parallel and context_parallel divides."""
-    return -(-length // _ROW) * _ROW
+    return -(-length // 128) * 128
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from stages.base.layout import ROLES
 State = Literal["proven", "failed", "unproven"]
 VARIABLE = "GRPOFLOW_REHEARSAL"
 """Variable without which a rehearsal's directories on PYTHONPATH have no effect."""
-STEPS, KILLED_AFTER = 2, 1
-"""All steps, and the step whose checkpoint is complete when the run is killed."""
+STEPS = 2
+"""Steps of a rehearsal; the run is killed after the first checkpoint, and resumed."""
 HELD_OUT = 4
 """Held-out rows, all of which evaluate answers."""
 HIDDEN, LAYERS, HEADS, INTERMEDIATE = 16, 2, 2, 32
@@ -84,6 +84,9 @@ def shrink(config: Mapping[str, Any], model: Path, workers: int) -> dict[str, An
     small["cards"] = workers
     small["dataset"]["test_rows"] = HELD_OUT
     small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
+    for settings in (small["engine"], small["mindformers"]):
+        if "env_scripts" in settings:  # some exist on machines with NPUs only
+            settings["env_scripts"] = tuple(file for file in settings["env_scripts"] if Path(file).exists())
     return small
 
 
@@ -96,8 +99,3 @@ def complete_layout(layout: Mapping[str, Any], workers: int) -> dict[str, Any]:
         role: {**layout[role], **degrees, "data_parallel": workers, "offset": ()} for role in ROLES
     }
     return {**layout, **roles, "name": f"dp{workers}_mp1_pp1"}
-
-
-def keep_existing_scripts(settings: dict[str, Any]) -> None:
-    """Remove env_scripts that only a machine with NPUs has."""
-    settings["env_scripts"] = tuple(file for file in settings["env_scripts"] if Path(file).exists())

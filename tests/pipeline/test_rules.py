@@ -135,7 +135,7 @@ def two(tmp_path):
 def machine_problems(*overrides):
     config = load(overrides)
     engine = engines.get(config.engine.name)
-    return list(machines.problems(config, engines.chosen(config), engine, config.cards))
+    return list(machines.problems(config, engine, config.cards))
 
 
 def test_each_rule_of_machines_has_a_breaking_and_a_passing_configuration(two):

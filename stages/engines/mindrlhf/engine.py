@@ -14,9 +14,7 @@ from stages.base.rules import Broken, Rules
 from stages.engines import local
 from stages.engines.declaration import Checkout, Engine, Load
 from stages.engines.mindformers.checkout import checkout
-from stages.engines.mindrlhf import contract, vocabulary
-from stages.engines.mindrlhf import memory as cards
-from stages.engines.mindrlhf import notes as reading
+from stages.engines.mindrlhf import contract, memory, notes, vocabulary
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.engines.mindrlhf.rules import RULES
@@ -26,6 +24,7 @@ from stages.engines.sizes import growth, rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo.config import decay_corrections
 from stages.models.families import FAMILIES, family_of, trained_by
+from stages.models.memory import GIB
 from stages.weights.config import SPLIT
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def _splits(run: Sections) -> bool:
 def step_load(job: MindrlhfJob) -> Load:
     """Return the work of one step and the memory of a card."""
     tokens = job.packs * job.seq_length * job.train.num_iterations
-    return Load(tokens, job.updates_per_step, cards.device_bytes(job))
+    return Load(tokens, job.updates_per_step, job.engine.device_memory_gib * GIB)
 
 
 VLLM = windows(PROGRAMS, "vllm")
@@ -170,9 +169,9 @@ ENGINE = Engine(
     optional_packages=lambda settings: VLLM if settings.use_vllm else (),
     rehearsal="pipeline.rehearsal.mindrlhf",
     derive=derive,
-    notes=lambda run: reading.notes(Job.from_run(run)),
-    memory=lambda run: cards.estimate(Job.from_run(run)),
-    shortage=lambda run, roles, have: cards.warnings(Job.from_run(run), roles),
+    notes=lambda run: notes.notes(Job.from_run(run)),
+    memory=lambda run: memory.estimate(Job.from_run(run)),
+    shortage=lambda run, roles, have: memory.warnings(Job.from_run(run), roles),
     load=lambda run, have: step_load(Job.from_run(run)),
     leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
 )

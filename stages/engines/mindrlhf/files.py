@@ -50,12 +50,11 @@ def fields(job: Job) -> Upstream:
     return load(FIELDS / "keys.yaml", config, *models, templates=(("grpo_config", TEMPLATE),))
 
 
-def added(job: Job, file: str) -> Mapping[str, Any]:
-    """Return the added keys of one rendered file."""
+def added(job: Job) -> dict[str, Mapping[str, Any]]:
+    """Return the added keys of each rendered file."""
     groups = job.engine.upstream
-    role = next((role for role, name in FILES.items() if name == file), None)
-    keys: Mapping[str, Any] = groups.get("model", {}).get(role, {}) if role else groups.get("grpo_config", {})
-    return keys
+    models = {file: groups.get("model", {}).get(role, {}) for role, file in FILES.items()}
+    return {**models, **dict.fromkeys((CONFIG, RESUME_CONFIG), groups.get("grpo_config", {}))}
 
 
 def all_configs(job: Job, paths: Paths, resume: bool) -> dict[str, Values]:

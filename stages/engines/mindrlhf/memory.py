@@ -20,18 +20,13 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
     return (train(job), _generate(job), _reference(job), _reshard(job))
 
 
-def device_bytes(job: MindrlhfJob) -> int:
-    """Return the memory of a card in bytes."""
-    return job.engine.device_memory_gib * GIB
-
-
 def warnings(job: Job, roles: Sequence[RoleMemory]) -> list[str]:
     """Return a warning for each role that may not fit, with its largest term."""
     lines = memory.warnings(roles, job.engine.device_memory_gib)
     if job.engine.use_vllm and roles:
         need = sum(term.low for term in roles[1].terms)
         budget = _vllm_budget(job)
-        if need > budget and roles[1].fits(device_bytes(job)) != "no":
+        if need > budget and roles[1].fits(job.engine.device_memory_gib * GIB) != "no":
             lines.append(
                 f"memory: generate needs {shown(need, need)} for weights and one sequence, more than "
                 f"engine.gpu_memory_utilization={job.engine.gpu_memory_utilization} leaves to vLLM "
@@ -41,7 +36,7 @@ def warnings(job: Job, roles: Sequence[RoleMemory]) -> list[str]:
 
 
 def _vllm_budget(job: Job) -> int:
-    return int(job.engine.gpu_memory_utilization * device_bytes(job))
+    return int(job.engine.gpu_memory_utilization * job.engine.device_memory_gib * GIB)
 
 
 def train(job: MindrlhfJob) -> RoleMemory:

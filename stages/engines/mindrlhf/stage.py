@@ -85,7 +85,8 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     )
     configs = all_configs(job, paths, resume=False)
     configs[RESUME_CONFIG] = grpo_config(job, resumed(paths), resume=True)  # all else is the same
-    files = {f"configs/{name}": dump(values, added(job, name)) for name, values in configs.items()}
+    keys = added(job)
+    files = {f"configs/{name}": dump(values, keys[name]) for name, values in configs.items()}
     files["configs/checkpoints.py"] = Path(checkpoints.__file__).read_text(encoding="utf-8")
     return Rendered(start, files)
 
@@ -120,9 +121,8 @@ def environment(job: Job, paths: Paths) -> dict[str, str]:
     if engine.use_vllm:
         variables |= VARIABLES["vllm"]
     variables |= job.tutorial.environment
-    if (
-        family_of(job.model).experts is not None and engine.use_vllm
-    ):  # vllm-mindspore reads the experts' shape there
+    if engine.use_vllm and family_of(job.model).experts is not None:
+        # vllm-mindspore reads the experts' shape there
         variables["MINDFORMERS_MODEL_CONFIG"] = str(paths.configs / "predict.yaml")
     return variables
 

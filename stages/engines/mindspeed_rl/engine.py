@@ -20,7 +20,7 @@ from stages.engines.mindspeed_rl.train_yaml import FIELDS
 from stages.engines.programs import known
 from stages.fetch.config import licence_files
 from stages.grpo.config import EvaluateConfig
-from stages.models.memory import warnings
+from stages.models.memory import GIB, warnings
 
 if TYPE_CHECKING:
     from stages.sections import Sections
@@ -102,7 +102,7 @@ def notes(job: Job) -> Iterator[str]:
         yield f"engine.mindspeed_rl_home: {'; '.join(defect)}"
     applies = {
         "integrated": engine.use_integrated_worker,
-        "micro_batches": job.actor.micro_batch_num != job.actor.pipeline_stage,
+        "micro_batches": job.layout.train.micro_batch_num != job.layout.train.pipeline_stage,
         "means": engine.micro_batch_size > 1,
         "schedule": train.schedule != "constant" and job.decay_steps < train.steps,
     }
@@ -112,9 +112,10 @@ def notes(job: Job) -> Iterator[str]:
 
 def load(run: Sections) -> Load:
     """Return the work of one step and the memory of a card."""
-    this, iterations = Job.from_run(run), run.train.num_iterations
-    updates = run.train.prompts_per_step // this.mini_batch_size * iterations
-    return Load(this.samples * this.seq_length * iterations, updates, memory.device_bytes(this))
+    job, iterations = Job.from_run(run), run.train.num_iterations
+    updates = run.train.prompts_per_step // job.mini_batch_size * iterations
+    available = job.engine.device_memory_gib * GIB
+    return Load(job.samples * job.seq_length * iterations, updates, available)
 
 
 def _all_but(

@@ -1,7 +1,7 @@
 """Stage export of engine=mindspeed_rl: mcore back to Hugging Face by its converter.
 
-The result appears in mg2hf/ (in some guides mg2hg/) below the original model's directory, with file names of
-its own and without a tokenizer. The artifact has the fetched model's files, names and dtypes.
+The result appears in mg2hf/ below the original model's directory, with file names of its own and without a
+tokenizer. The artifact has the fetched model's files, names and dtypes.
 """
 
 import json
@@ -20,7 +20,6 @@ from stages.export.stage import make_usable
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
 
-RESULTS = ("mg2hf", "mg2hg")
 watch = convert.watch
 
 
@@ -56,19 +55,12 @@ def _set_torch_dtype(file: Path, model: ModelConfig) -> None:
 
 
 def collect(context: Context) -> None:
-    """Check the result and import it with the fetched model's names."""
-    result = find_result(context.work / "hf", read_start(context.work)["earlier"])
+    """Import the result with the fetched model's names; raises InputError if it is not new or damaged."""
+    result, earlier = context.work / "hf" / "mg2hf", read_start(context.work)["earlier"]
+    if not any(is_new(file, earlier) for file in result.glob("*.safetensors")):
+        raise InputError(result, None, "must hold new safetensors files", "read the converter's log")
     import_converted(context, result, default_dtype=None)
     encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
     engine = engine_of(context.config)
     rewards = {"functions": engine.verifier_function, "weights": engine.verifier_weight}
     make_usable({**context.config, "reward": rewards}, context.inputs, context.output, encoder)
-
-
-def find_result(directory: Path, earlier: Mapping[str, list[int]]) -> Path:
-    """Return the converter's result in the original model's directory; raises InputError if none is new."""
-    for name in RESULTS:
-        if any(is_new(file, earlier) for file in (directory / name).glob("*.safetensors")):
-            return directory / name
-    rule = f"must hold {' or '.join(f'{name}/' for name in RESULTS)} with safetensors files"
-    raise InputError(directory, None, rule, "read the converter's log")

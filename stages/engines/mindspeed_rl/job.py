@@ -25,14 +25,13 @@ class Job(RayJob):
     engine: MindspeedRlEngine
 
     @property
-    def actor(self) -> RoleLayout:
-        """Layout of policy, reference and reward model, and of the converted weights."""
-        return self.layout.train
-
-    @property
     def cards_per_model(self) -> int:
         """Tensor x pipeline x context parallelism."""
-        return self.actor.model_parallel * self.actor.pipeline_stage * self.actor.context_parallel
+        return (
+            self.layout.train.model_parallel
+            * self.layout.train.pipeline_stage
+            * self.layout.train.context_parallel
+        )
 
     @property
     def has_experts(self) -> bool:
@@ -42,17 +41,19 @@ class Job(RayJob):
     @property
     def sequence_parts(self) -> int:
         """Parts into which training cuts a sequence."""
-        return self.actor.context_parallel * self.actor.model_parallel
+        return self.layout.train.context_parallel * self.layout.train.model_parallel
 
     @property
     def samples_per_replica(self) -> int:
         """Completions of one step that a replica of the policy trains on."""
-        return self.samples // self.actor.data_parallel
+        return self.samples // self.layout.train.data_parallel
 
     @property
     def reference_npus(self) -> int:
         """Cards of the reference besides the policy's."""
-        return 0 if self.engine.use_integrated_worker else self.engine.reference_npus or self.actor.cards
+        return (
+            0 if self.engine.use_integrated_worker else self.engine.reference_npus or self.layout.train.cards
+        )
 
     @property
     def reward_npus(self) -> int:
@@ -62,7 +63,7 @@ class Job(RayJob):
     @property
     def npus(self) -> int:
         """All cards of the Ray cluster."""
-        return self.actor.cards + self.reference_npus + self.reward_npus
+        return self.layout.train.cards + self.reference_npus + self.reward_npus
 
     @property
     def warmup_fraction(self) -> float:

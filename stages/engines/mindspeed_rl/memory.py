@@ -23,11 +23,6 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
     return (_train(job), _generate(job), _reference(job))
 
 
-def device_bytes(job: Job) -> int:
-    """Return the memory of a card in bytes."""
-    return job.engine.device_memory_gib * GIB
-
-
 def _plain(job: Job, layout: RoleLayout) -> RoleLayout:
     """Return a layout with complete weights, each of whose experts is sharded, as in Megatron and vLLM."""
     experts = layout.model_parallel if job.has_experts else layout.expert_parallel
@@ -40,7 +35,7 @@ def _per_stage(job: Job) -> list[tuple[int, int]]:
     Megatron keeps tied embeddings on the first and, as output layer, on the last stage
     (megatron/core/models/common/language_module/language_module.py, setup_embeddings_and_output_layer).
     """
-    model, layout = job.model, _plain(job, job.actor)
+    model, layout = job.model, _plain(job, job.layout.train)
     sizes = [(element.held, element.layers) for element in memory.elements(model, layout, "layout.train")]
     if model.tie_word_embeddings and layout.pipeline_stage > 1:
         held, layers = sizes[-1]
@@ -49,7 +44,7 @@ def _per_stage(job: Job) -> list[tuple[int, int]]:
 
 
 def _train(job: Job) -> RoleMemory:
-    model, layout = job.model, job.actor
+    model, layout = job.model, job.layout.train
     micro = job.engine.micro_batch_size
     tokens = micro * job.seq_length // layout.context_parallel
     batches = max(1, job.mini_batch_size * job.rollout.num_generations // (layout.data_parallel * micro))
@@ -75,7 +70,7 @@ def _train(job: Job) -> RoleMemory:
 
 
 def _reference(job: Job) -> RoleMemory:
-    model, layout = job.model, job.actor
+    model, layout = job.model, job.layout.train
     tokens = job.forward_micro_batch_size * job.seq_length // layout.context_parallel
     return memory.scoring(model, layout, tokens, (held for held, _ in _per_stage(job)), _DTYPE)
 
@@ -86,7 +81,8 @@ def _generate(job: Job) -> RoleMemory:
     working = memory.working_set(model, layout, job.max_num_batched_tokens)
     per_token = memory.cache_bytes_per_token(model, layout, _DTYPE)
     least = per_token * job.max_model_len
-    most = max(least, int(engine.gpu_memory_utilization * device_bytes(job)) - weights.high - working.high)
+    share = int(engine.gpu_memory_utilization * engine.device_memory_gib * GIB)
+    most = max(least, share - weights.high - working.high)
     formula = (
         f"at least one sequence: {job.max_model_len:,} tokens x {per_token:,} bytes; of vLLM's "
         f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x {engine.device_memory_gib} GiB"

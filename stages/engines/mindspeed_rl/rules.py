@@ -88,11 +88,11 @@ def _converter_of_family(job: Job) -> Broken:
 @RULES.row("layout.train.context_parallel", "MindSpeed's ulysses_context_parallel.py, validate_args")
 def _ulysses(job: Job) -> Broken:
     """Require that model_parallel x context_parallel divides the number of attention heads."""
-    heads, cut = job.model.num_attention_heads, job.actor.context_parallel
+    heads, cut = job.model.num_attention_heads, job.layout.train.context_parallel
     if cut == 1 or heads % job.sequence_parts == 0:
         return None
     rule = f"model_parallel x context_parallel = {job.sequence_parts} must divide num_attention_heads={heads}"
-    return rule, f"use {math.gcd(heads // job.actor.model_parallel, cut)}"
+    return rule, f"use {math.gcd(heads // job.layout.train.model_parallel, cut)}"
 
 
 @RULES.row("engine.{}", "validate_config.py", each=("reward_npus", "reward_load"))
@@ -108,7 +108,7 @@ def _replicas(job: Job) -> list[tuple[str, int]]:
     """Return name and number of the replicas of policy, reference and reward model."""
     separate = (("reference_npus", job.reference_npus), ("reward_npus", job.reward_npus))
     return [
-        ("layout.train.data_parallel", job.actor.data_parallel),
+        ("layout.train.data_parallel", job.layout.train.data_parallel),
         *(
             (f"replicas of engine.{key}", max(1, npus // job.cards_per_model))
             for key, npus in separate
@@ -145,7 +145,7 @@ def _micro_batches(job: Job, replica: tuple[str, int]) -> Broken:
 def _mini_of_micro(job: Job) -> Broken:
     """Require that the micro-batches of all replicas divide the completions of an update."""
     completions = job.mini_batch_size * job.rollout.num_generations
-    batch = job.actor.data_parallel * job.engine.micro_batch_size
+    batch = job.layout.train.data_parallel * job.engine.micro_batch_size
     if completions % batch == 0:
         return None
     rule = (

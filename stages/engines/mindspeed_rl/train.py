@@ -65,7 +65,7 @@ def prepare(context: Context) -> None:
     copy_model(context.inputs["fetch"], paths.tokenizer)
     copy_model(context.inputs["weights"] / "mcore", paths.weights)
     _link_data(context.inputs["tokenize"] / PREFIX, paths.data.parent)
-    iteration = checkpoints.of_run(paths.checkpoints, job.actor).prepare_resume(
+    iteration = checkpoints.of_run(paths.checkpoints, job.layout.train).prepare_resume(
         _last_iteration(job, context.work)
     )
     rendered = render(context.config, context.inputs, context.work, resume=iteration is not None)
@@ -103,7 +103,7 @@ def collect(context: Context) -> None:
     before it was killed.
     """
     job, record = Job.from_config(context.config), read_start(context.work)
-    saved, steps = checkpoints.of_run(paths_of(context.work).checkpoints, job.actor), job.train.steps
+    saved, steps = checkpoints.of_run(paths_of(context.work).checkpoints, job.layout.train), job.train.steps
     directory = saved.directory(steps)
     if record["resumed"] != steps:
         require_line(Path(record["logs"]) / DRIVER_LOG, f"iteration: {steps} / {steps} |")
@@ -112,5 +112,5 @@ def collect(context: Context) -> None:
             raise InputError(saved.tracker, tracked, f"must be new and name iteration {steps}", REMEDY)
     if fault := saved.defect(directory):
         raise InputError(directory, None, f"is no complete checkpoint: {fault}", REMEDY)
-    checkpoints.import_weights(directory, context.output / "mcore", job.actor)
+    checkpoints.import_weights(directory, context.output / "mcore", job.layout.train)
     import_run(context, record["resumed"], directory.name, job.engine.contract)

@@ -53,7 +53,7 @@ def runtime_env(job: Job) -> Values:
 
 def _derived(job: Job, paths: Paths, resume: bool) -> Values:
     """Return the values of the template that are computed."""
-    engine, layout, train = job.engine, job.actor, job.train
+    engine, layout, train = job.engine, job.layout.train, job.train
     recompute = "full" if layout.recompute else "selective" if layout.select_recompute else ABSENT
     return {
         "reward_weights": engine.reward_load or paths.weights,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.engines import rehearsal
-from stages.engines.rehearsal import STEPS, keep_existing_scripts
+from stages.engines.rehearsal import STEPS
 
 ROWS = 16
 """Rows of the training data; at least two steps."""
@@ -43,7 +43,6 @@ def shrink(config: Mapping[str, Any], model: Path, workers: int) -> dict[str, An
 
 def _shrink_engine(small: dict[str, Any]) -> None:
     engine = small["engine"]
-    keep_existing_scripts(engine)
     if engine["strategy"] == "megatron":
         engine |= {"strategy": "fsdp2", "upstream": {}}  # its keys may be Megatron's
     engine |= {"device": "cpu", "param_offload": False, "container": (), "ray_address": None}

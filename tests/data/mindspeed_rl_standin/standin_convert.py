@@ -41,6 +41,6 @@ def back(arguments, newer):
     if not newer and arguments.num_layer_list:
         raise ValueError("num_layer_list: the checkpoint says it")
     tensors = read(*latest(arguments.load_dir)[0].glob(f"mp_rank_*/{MODEL}"))
-    target = arguments.save_dir / os.environ.get("STANDIN_BACK", "mg2hf")
+    target = arguments.save_dir / "mg2hf"
     write(target / "model.safetensors", tensors)
     (target / "config.json").write_text(config)

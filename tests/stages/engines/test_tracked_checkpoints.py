@@ -16,7 +16,7 @@ from stages.engines.verl import checkpoints as verl
 from stages.engines.verl.job import Job
 from tests.stages.engines.mindspeed_rl.jobs import job_of, save_checkpoint, write_archive
 
-LAYOUT = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp2").actor
+LAYOUT = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp2").layout.train
 RANKS = ("mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001")
 TINY = load(["engine=verl", "engine.device=cpu", "model=tiny_qwen3", "layout=dp2_mp1_pp1"])
 
@@ -118,7 +118,7 @@ def test_prune_keeps_the_newest_finished_steps_and_later_ones(program, saved):
 
 def test_rank_directories_have_megatrons_names():
     assert sorted(megatron.ranks(LAYOUT)) == sorted(RANKS)
-    flat = job_of("model=qwen2_5_7b", "layout=dp4_mp4_pp1").actor
+    flat = job_of("model=qwen2_5_7b", "layout=dp4_mp4_pp1").layout.train
     assert megatron.ranks(flat) == ["mp_rank_00", "mp_rank_01", "mp_rank_02", "mp_rank_03"]
 
 

@@ -1,11 +1,11 @@
-"""Parts of a rehearsal of mindrlhf and mindformers: small sizes, code on PYTHONPATH, known answers."""
+"""Parts of a rehearsal of mindrlhf and mindformers: code on PYTHONPATH, small sizes, checkpoints."""
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stages.engines import rehearsal
+from stages.engines.mindformers import checkpoints
 
 ON_PATH = Path(__file__).with_name("on_path")
 ROW = 256
@@ -13,16 +13,8 @@ ROW = 256
 
 
 def environment(answers: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return engine.env of a rehearsal; `answers` is the file of known answers (on_path), if there are any.
-
-    If Python must not write bytecode, each of many processes would compile MindSpore's modules again; theirs
-    goes next to `answers`.
-    """
-    added = {rehearsal.VARIABLE: str(answers.absolute())}
-    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-        cache = answers.absolute().parent / "pyc"
-        added |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache)}
-    return rehearsal.environment(ON_PATH, variables, **added)
+    """Return engine.env of a rehearsal; `answers` is the file of known answers (on_path), if any."""
+    return rehearsal.environment(ON_PATH, variables, **{rehearsal.VARIABLE: str(answers.absolute())})
 
 
 def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
@@ -30,9 +22,14 @@ def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
     small = rehearsal.shrink(config, model, workers=1)
     settings = small["mindformers"]
     settings["env"] = environment(script, settings["env"])
-    rehearsal.keep_existing_scripts(settings)
     settings["batch_size"] = min(settings["batch_size"], 2 * settings["examples_per_card"])
     settings |= {"epochs": 1, "checkpoint_every": 1}
     small["tokenize"]["sft_length"] = min(small["tokenize"]["sft_length"], ROW)
     small["dataset"]["train_rows"] = rehearsal.STEPS * settings["batch_size"]
     return small
+
+
+def newest_checkpoint(root: Path, workers: int, parts: Sequence[str]) -> list[int] | None:
+    """Return epoch and step of the newest complete checkpoint."""
+    moment = checkpoints.newest(root, workers, parts)
+    return None if moment is None else list(moment)

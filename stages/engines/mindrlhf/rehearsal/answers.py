@@ -4,8 +4,6 @@ vLLM's replacement reads them from FILE (stages/engines/mindformers/rehearsal/on
 """
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 from stages.base.context import Context
 from stages.fetch.jsonl import Row
@@ -16,32 +14,24 @@ from stages.rewards.score import score_each
 from stages.tokenize.records import read_columns
 from stages.tokenizer import load
 
-Answer = tuple[list[int], list[int]]
-"""Prompt ids and completion ids."""
 FILE = "answers.json"
 
 
 def run(context: Context) -> None:
-    """Write FILE from the artifacts of `tokenize` and `fetch`; runs in a process of its own for MindSpore."""
+    """Write FILE from the artifacts of `tokenize` and `fetch`; runs in a process of its own for MindSpore.
+
+    It has the ids of prompt and best completion for every row. The completion has the token that ends it, as
+    vLLM returns it.
+    """
     ids = context.section(ModelConfig, "model").token_ids
-    reward = context.section(RewardConfig, "reward")
-    records = context.inputs["tokenize"] / "train.mindrecord"
-    pairs = known_answers(records, context.inputs["fetch"], reward, ids.eos, ids.pad)
-    (context.output / FILE).write_text(json.dumps({"answers": pairs}), encoding="utf-8")
-
-
-def known_answers(
-    records: Path, tokenizer: Path, reward: RewardConfig, eos: Sequence[int], pad: int
-) -> list[Answer]:
-    """Return prompt and best completion for every row of train.mindrecord; vLLM returns the ending token."""
-    loaded = load(tokenizer)
-    columns = read_columns(records, ["prompt_ids", "pretrain_ids"])
-    pairs = []
+    reward, tokenizer = context.section(RewardConfig, "reward"), load(context.inputs["fetch"])
+    file = context.inputs["tokenize"] / "train.mindrecord"
+    columns, pairs = read_columns(file, ["prompt_ids", "pretrain_ids"]), []
     for prompt, truth in zip(columns["prompt_ids"], columns["pretrain_ids"], strict=True):
-        solution = loaded.decode([int(number) for number in truth if number != pad])
-        completion = loaded.encode(best_answer(solution, reward)).ids
-        pairs.append(([int(number) for number in prompt if number != pad], [*completion, eos[0]]))
-    return pairs
+        solution = tokenizer.decode(truth[truth != ids.pad].tolist())
+        completion = tokenizer.encode(best_answer(solution, reward)).ids
+        pairs.append((prompt[prompt != ids.pad].tolist(), [*completion, ids.eos[0]]))
+    (context.output / FILE).write_text(json.dumps({"answers": pairs}), encoding="utf-8")
 
 
 def best_answer(solution: str, reward: RewardConfig) -> str:

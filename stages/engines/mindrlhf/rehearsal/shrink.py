@@ -8,10 +8,12 @@ from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
-from stages.engines.rehearsal import STEPS, keep_existing_scripts
+from stages.engines.rehearsal import STEPS
 from stages.engines.rehearsal import shrink as shrink_model
 
 MAX_TOKENS = 32
+MAX_SEQUENCES = 128
+"""Sequences that vLLM decodes at once: at most the tokens of the shortest row."""
 PROMPT = 256
 """Tokens of a prompt that must fit, however many samples share a row."""
 BATCH_RULES = (
@@ -31,52 +33,33 @@ def workers(engine: MindrlhfEngine) -> int:
     return 1 if engine.use_vllm else 2
 
 
-def worker_bytes(job: Job) -> int:
-    """Estimate the memory of one worker: MindSpore, and logits of complete rows in float32 several times.
+def worker_bytes(small: Job) -> int:
+    """Estimate the memory of one worker of a small recipe: MindSpore, and several float32 logits of each row.
 
     Measured with a vocabulary of 152,064: 8.6 GiB with one row at once, 11.4 with two for the reference.
     """
-    rows = max(6 * job.engine.batch_size, 4 * (job.engine.ref_model_batch_size if job.engine.use_vllm else 1))
-    tokens, pack_num = min(job.rollout.max_tokens, MAX_TOKENS), job.engine.pack_num
-    length = _row(pack_num, _prompt(job.tokenize.max_prompt_length, tokens, pack_num), tokens)
-    return int(2.2 * 2**30) + rows * length * job.model.vocab_size * 4
+    rows = max(6 * small.engine.batch_size, 4 * small.engine.ref_model_batch_size)
+    return int(2.2 * 2**30) + rows * small.seq_length * small.model.vocab_size * 4
 
 
 def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> dict[str, Any]:
     """Return the plain configuration of the rehearsal of a plain configuration."""
     small = shrink_model(config, model, workers)
-    engine, tokens = small["engine"], min(small["rollout"]["max_tokens"], MAX_TOKENS)
+    engine, rollout, tokenize = small["engine"], small["rollout"], small["tokenize"]
     engine["env"] = shim.environment(script, engine["env"])
-    keep_existing_scripts(engine)
-    engine |= {"epochs": 1, "msadapter_home": None, "sft": "off", "max_model_len": None}
+    engine |= {"epochs": 1, "msadapter_home": None, "sft": "off", "max_model_len": None, "seq_length": None}
+    engine["max_num_seqs"] = min(engine["max_num_seqs"], MAX_SEQUENCES)
     if not engine["use_vllm"]:
         engine["ref_model_batch_size"] = 1  # the second worker needs the memory
     small["train"]["checkpoint_every"] = 1
-    tokenize = small["tokenize"]
-    tokenize["max_prompt_length"] = _prompt(tokenize["max_prompt_length"], tokens, engine["pack_num"])
-    set_lengths(small, tokens)
+    rollout["max_tokens"] = tokens = min(rollout["max_tokens"], MAX_TOKENS)
+    rollout["min_tokens"] = min(rollout["min_tokens"], tokens)
+    # as much as the shortest rows leave to a sample, but at least PROMPT
+    longest = max(PROMPT, SHORTEST_ROW // engine["pack_num"] - tokens - 1)
+    tokenize["max_prompt_length"] = min(tokenize["max_prompt_length"], longest)
     _use_few_samples(small, workers)
     small["dataset"]["train_rows"] = STEPS * small["train"]["prompts_per_step"]
     return small
-
-
-def set_lengths(small: dict[str, Any], tokens: int) -> None:
-    """Limit completions to `tokens`, and choose rows that hold pack_num samples of this length."""
-    engine, rollout = small["engine"], small["rollout"]
-    rollout["max_tokens"] = tokens
-    rollout["min_tokens"] = min(rollout["min_tokens"], tokens)
-    row = _row(engine["pack_num"], small["tokenize"]["max_prompt_length"], tokens)
-    engine |= {"seq_length": row, "max_num_seqs": min(engine["max_num_seqs"], row)}
-
-
-def _prompt(length: int, tokens: int, pack_num: int) -> int:
-    """Return the longest prompt: the run's, or as much as the shortest rows leave, but at least PROMPT."""
-    return min(length, max(PROMPT, SHORTEST_ROW // pack_num - tokens - 1))
-
-
-def _row(pack_num: int, prompt: int, tokens: int) -> int:
-    """Return the length of rows for pack_num samples, a multiple of 128 (padded_row_length)."""
-    return max(SHORTEST_ROW, -(-pack_num * (prompt + tokens + 1) // 128) * 128)
 
 
 def _use_few_samples(small: dict[str, Any], workers: int) -> None:

@@ -55,7 +55,6 @@ def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
     small |= {"layout": config["layout"], "cards": config["cards"]}
     small["model"] |= _smallest_shape(config["model"], config["layout"]["train"])
     engine = small["engine"]
-    rehearsal.keep_existing_scripts(engine)
     engine |= {"env": environment(engine["env"]), "container": (), "sft": "off"}
     small["dataset"]["train_rows"] = min(config["dataset"]["train_rows"] or ROWS, ROWS)
     return small
