@@ -14,8 +14,10 @@ from launch.nodes import run as nodes
 from launch.nodes.start import Start
 from launch.process.child import Outcome
 from stages.base.context import Context, progress_line
+from stages.base.follow import Silence
+from stages.base.graph import Program
 from stages.base.reader import read
-from stages.engines.outside import START_FILE, Module, Report, read_start
+from stages.engines.outside import START_FILE, Module, Report, Watcher, read_start
 from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def run(
     prepared = stage(f"{module.__name__}:prepare")
     planned = {**read_start(work), "logs": str(logs)}
     (work / START_FILE).write_text(json.dumps(planned, indent=1), encoding="utf-8")
-    watch = module.watch(spec.config, logs, work, _progress(slot.logs / "progress.jsonl"))
+    watch = _watcher(module, spec, logs, work, _progress(slot.logs / "progress.jsonl"))
 
     def poll() -> None:
         watch.poll()
@@ -63,8 +65,8 @@ def run(
             logs=logs,
             launcher=launcher,
             on_poll=poll,
-            silent_s=watch.silent_s,
-            silence_timeout_s=watch.silence_timeout_s,
+            silent_s=Silence(logs).seconds,
+            silence_timeout_s=spec.config[_program(spec).section]["silence_timeout_s"],
         )
     finally:
         watch.poll(ended=True)
@@ -103,9 +105,20 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
     return written, complete
 
 
-def _module(spec: StageSpec) -> Module:
+def _program(spec: StageSpec) -> Program:
     assert spec.stage.program is not None
-    return cast(Module, importlib.import_module(spec.stage.program.module))
+    return spec.stage.program
+
+
+def _module(spec: StageSpec) -> Module:
+    return cast(Module, importlib.import_module(_program(spec).module))
+
+
+def _watcher(module: Module, spec: StageSpec, logs: Path, work: Path, report: Report) -> Watcher:
+    """Return the module's watcher; one that shows the last line if the program reports no steps."""
+    if hasattr(module, "watch"):
+        return module.watch(spec.config, logs, work, report)
+    return Watcher(logs / "start.log", report)
 
 
 def _inputs(spec: StageSpec, store: Store) -> dict[str, Path]:
@@ -120,7 +133,7 @@ def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path
         return
     replay.mkdir(exist_ok=True)
     shutil.copyfile(work / START_FILE, replay / START_FILE)
-    module.watch(spec.config, previous, replay, lambda step, total, message: None).poll(ended=True)
+    _watcher(module, spec, previous, replay, lambda step, total, message: None).poll(ended=True)
     for file in replay.glob("*.jsonl"):
         known = read_rows(work / file.name)
         last = known[-1]["step"] if known else 0

@@ -24,6 +24,8 @@ class Program:
     """Module with the functions of stages.engines.outside.Module; imported only when needed."""
     version: int
     """Code version; raise it whenever the stage's output changes for the same input."""
+    section: str = "engine"
+    """Section of the configuration with the program's settings."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import yaml
 
 from launch.nodes.start import Start
 from stages.base.errors import InputError
-from stages.base.follow import Follower, Silence
+from stages.base.follow import Follower
 from stages.engines.config import OutsideProgram
 from stages.engines.upstream import comment, merged
 from stages.grpo.metrics import StepLog, read_rows
@@ -63,7 +63,10 @@ class Module(Protocol):
         """
 
     def watch(self, config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
-        """Return a watcher for the logs in `logs`; it writes metrics to `work`."""
+        """Return a watcher for the logs in `logs`; it writes metrics to `work`.
+
+        A module whose program reports no steps does not have this function.
+        """
 
     def collect(self, context: Context) -> None:
         """Check that the program finished its work, and import the results into the artifact."""
@@ -207,11 +210,8 @@ def import_run(context: Context, resumed_from: Any, checkpoint: str, contract: s
 class Watcher:
     """Follows one log of a run and shows its last line."""
 
-    def __init__(self, log: Path, settings: OutsideProgram, report: Report) -> None:
-        self.silence_timeout_s, self.report = settings.silence_timeout_s, report
-        self.silent_s = Silence(log.parent).seconds
-        """Returns the seconds since a process last wrote a line."""
-        self._log = Follower(log)
+    def __init__(self, log: Path, report: Report) -> None:
+        self.report, self._log = report, Follower(log)
 
     def poll(self, ended: bool = False) -> None:
         """Read new lines; called ten times a second, and with `ended` when the run has ended."""
@@ -234,12 +234,11 @@ class StepWatcher(Watcher):
         self,
         log: Path,
         work: Path,
-        settings: OutsideProgram,
         report: Report,
         read_step: ReadStep | None = None,
         completions: bool = False,
     ) -> None:
-        super().__init__(log, settings, report)
+        super().__init__(log, report)
         names = ("metrics.jsonl", "completions.jsonl") if completions else ("metrics.jsonl",)
         self._files = [work / name for name in names]
         self._logs: list[StepLog] = []

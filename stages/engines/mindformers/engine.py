@@ -22,7 +22,7 @@ from stages.models.layouts import warnings
 if TYPE_CHECKING:
     from stages.sections import Sections
 
-SFT = Program("mindformers", "stages.engines.mindformers.stage", version=3)
+SFT = Program("mindformers", "stages.engines.mindformers.stage", version=3, section="mindformers")
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:

@@ -97,7 +97,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
     job = Job.from_config(config)
     reader = functools.partial(read_step, tokens=job.mindformers.batch_size * job.seq_length)
     log = logs / f"worker_{job.layout.train.cards - 1}.log"
-    return StepWatcher(log, work, job.mindformers, report, reader)
+    return StepWatcher(log, work, report, reader)
 
 
 def paths_of(work: Path, records: Path) -> Paths:

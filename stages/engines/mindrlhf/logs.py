@@ -108,7 +108,7 @@ class Watcher(StepWatcher):
     def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
         train = job.layout.train
         worker = train.cards - 1 if train.pipeline_stage > 1 else 0
-        super().__init__(logs / f"worker_{worker}.log", work, job.engine, report, completions=True)
+        super().__init__(logs / f"worker_{worker}.log", work, report, completions=True)
         self.train = job.train
         self.steps, self.saved = LogReader(train.cards), LogReader(train.cards)
         self._first_log = Follower(logs / "worker_0.log")

@@ -116,7 +116,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
     """Follow the last worker's log: all generate and score the same, only the last stage knows the loss."""
     job, reader = Job.from_config(config), LogReader(outside.read_start(work)["steps"])
     log = logs / f"worker_{job.layout.train.cards - 1}.log"
-    return StepWatcher(log, work, job.engine, report, reader.read)
+    return StepWatcher(log, work, report, reader.read)
 
 
 def collect(context: Context) -> None:

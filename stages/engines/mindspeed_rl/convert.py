@@ -14,7 +14,7 @@ from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT
 from stages.engines.mindspeed_rl.job import engine_of, home_of, layer_list
 from stages.engines.model_directory import copy_model
-from stages.engines.outside import Rendered, Report, Watcher, make_start, options, write_start
+from stages.engines.outside import Rendered, make_start, options, write_start
 from stages.models.config import Dtype, ModelConfig
 from stages.models.families import family_of
 
@@ -51,18 +51,13 @@ def converter(config: Mapping[str, Any], target: Literal["mg", "hf"], paths: Map
     if layers and not (back and older):
         more["num-layer-list"] = layers
     arguments = ("--use-mcore-models", *options(model_type), *family.options, *options(more))
-    home = home_of(engine, "mindspeed_rl" if older else "mindspeed_llm")
+    home = home_of(engine) if older else engine.mindspeed_llm_home or "/path/to/MindSpeed-LLM"
     environment = {**engine.env, "CUDA_DEVICE_MAX_CONNECTIONS": "1", **engine.convert_env}
     settings = replace(engine, python=engine.convert_python or engine.python, env=environment)
     program = Path(home) / (CONVERT if older else LLM_CONVERT)
     return replace(
         make_start(settings, (program, *arguments), Path(home), {}, [home], workers=0), directory=home
     )
-
-
-def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
-    """Follow a program that reports no steps."""
-    return Watcher(logs / "start.log", engine_of(config), report)
 
 
 def prepare(context: Context) -> None:

@@ -20,8 +20,6 @@ from stages.export.stage import make_usable
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
 
-watch = convert.watch
-
 
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
     """Return how to start the converter, which reads no rendered file."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from stages.base.layout import RoleLayout
 from stages.base.reader import read
@@ -122,11 +122,9 @@ def engine_of(config: Mapping[str, Any]) -> MindspeedRlEngine:
     return read(MindspeedRlEngine, config["engine"], "engine")
 
 
-def home_of(engine: MindspeedRlEngine, program: Literal["mindspeed_rl", "mindspeed_llm"]) -> str:
-    """Return a program's checkout; a placeholder for run --render if the configuration has none."""
-    if program == "mindspeed_rl":
-        return engine.mindspeed_rl_home or "/path/to/MindSpeed-RL"
-    return engine.mindspeed_llm_home or "/path/to/MindSpeed-LLM"
+def home_of(engine: MindspeedRlEngine) -> str:
+    """Return the checkout; a placeholder for run --render if the configuration has none."""
+    return engine.mindspeed_rl_home or "/path/to/MindSpeed-RL"
 
 
 def layer_list(model: ModelConfig, layout: RoleLayout) -> str:

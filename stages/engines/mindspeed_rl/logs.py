@@ -80,7 +80,7 @@ class TrainWatcher(StepWatcher):
     """Writes metrics.jsonl and completions.jsonl; removes checkpoints beyond train.keep_checkpoints."""
 
     def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
-        super().__init__(logs / DRIVER_LOG, work, job.engine, report, completions=True)
+        super().__init__(logs / DRIVER_LOG, work, report, completions=True)
         self._job, self._checkpoints = job, checkpoints.of_run(work / "checkpoints", job.layout.train)
         self._sample_reader, self._samples = SampleReader(), list[dict[str, str]]()
 

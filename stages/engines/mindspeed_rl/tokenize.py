@@ -19,7 +19,7 @@ from typing import Any
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.reader import read
-from stages.engines.mindspeed_rl import contract, convert
+from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import CONFIG_NAME, engine_of, home_of
 from stages.engines.mindspeed_rl.train_yaml import FIELDS
 from stages.engines.outside import Rendered, dump, make_start, read_start, write_start
@@ -47,7 +47,6 @@ _EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = struct.Struct("<QBQQ")
 """Version, dtype code, rows, documents."""
-watch = convert.watch
 
 
 def data_files(prefix: Path) -> list[Path]:
@@ -64,7 +63,7 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
     engine = engine_of(config)
     paths = SimpleNamespace(work=work, prefix=work / "out" / PREFIX, fetched=inputs["fetch"])
     values = fill(FIELDS / "dataset.yaml", SimpleNamespace(engine=engine), paths, {})
-    home = home_of(engine, "mindspeed_rl")
+    home = home_of(engine)
     command = (
         Path(home) / contract.PREPROCESS,
         CONFIG_NAME,
@@ -117,9 +116,8 @@ def collect(context: Context) -> None:
         raise InputError(files[0].parent, None, rule, "read its log")
     for file in files:
         shutil.copyfile(file, context.output / file.name)
-    dataset = context.section(DatasetConfig, "dataset")
-    encoder = encoder_of(context, dataset)
-    train, test = splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
+    encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
+    train, test = splits(context.inputs["fetch_dataset"], encoder.dataset, encoder.columns)
     target = context.output / "test.mindrecord"
     cards = tokenize_file(encoder, test, target, training=question_keys(train))
     for warning in warnings(cards):

@@ -39,10 +39,11 @@ def render(
 ) -> Rendered:
     """Return the YAML files and the start of a run; a resumed run differs only in its YAML."""
     job, paths = Job.from_config(config), paths_of(work)
-    engine, home = job.engine, home_of(job.engine, "mindspeed_rl")
-    files = {CONFIG_NAME: train_config(job, paths, resume), "runtime_env": runtime_env(job)}
-    added = {CONFIG_NAME: engine.upstream}
-    texts = {f"configs/{name}.yaml": dump(values, added.get(name)) for name, values in files.items()}
+    engine, home = job.engine, home_of(job.engine)
+    files = {
+        f"configs/{CONFIG_NAME}.yaml": dump(train_config(job, paths, resume), engine.upstream),
+        "configs/runtime_env.yaml": dump(runtime_env(job)),
+    }
     command = (
         Path(home) / TRAIN,
         f"--config-path={paths.configs}",
@@ -50,7 +51,7 @@ def render(
         f"hydra.run.dir={work / 'hydra'}",
     )
     start = make_start(engine, command, work, VARIABLES, [home], workers=job.npus, ray=engine.cluster())
-    return Rendered(start, texts)
+    return Rendered(start, files)
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> TrainWatcher:

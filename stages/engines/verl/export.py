@@ -14,7 +14,7 @@ from typing import Any
 from stages.base.context import Context
 from stages.base.reader import read
 from stages.engines.model_directory import import_converted
-from stages.engines.outside import Rendered, Report, Watcher, make_start, options, write_start
+from stages.engines.outside import Rendered, make_start, options, write_start
 from stages.engines.verl.checkpoints import ACTOR
 from stages.engines.verl.config import VerlEngine
 from stages.export.stage import make_usable
@@ -42,11 +42,6 @@ def prepare(context: Context) -> None:
     """Remove the result of an earlier attempt."""
     shutil.rmtree(context.work / MERGED, ignore_errors=True)
     write_start(context.work, render(context.config, context.inputs, context.work))
-
-
-def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
-    """Follow a program that reports no steps."""
-    return Watcher(logs / "start.log", read(VerlEngine, config["engine"], "engine"), report)
 
 
 def collect(context: Context) -> None:

@@ -88,7 +88,7 @@ class Watcher(StepWatcher):
     """Reads verl's file of metrics, and removes checkpoints beyond train.keep_checkpoints."""
 
     def __init__(self, log: Path, work: Path, job: Job, report: Report) -> None:
-        super().__init__(log, work, job.engine, report)
+        super().__init__(log, work, report)
         self._train, self._checkpoints = job.train, checkpoints.of_run(work / "checkpoints", job)
 
     def read(self, line: str) -> None:

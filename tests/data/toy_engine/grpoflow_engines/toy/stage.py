@@ -34,8 +34,7 @@ def render(config, inputs, work):
 
 def watch(config, logs, work, report):
     """Follow a run."""
-    engine = read(ToyEngine, config["engine"], "engine")
-    return StepWatcher(logs / "start.log", work, engine, report, read_step)
+    return StepWatcher(logs / "start.log", work, report, read_step)
 
 
 def prepare(context):
