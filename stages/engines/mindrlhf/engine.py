@@ -38,26 +38,33 @@ MOST_SEQUENCES = 1024
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
     settings = Job.from_run(run)
-    return graph(run, settings.engine.load_ckpt_format, foreign=settings.tutorial.converts)
+    return graph(run, settings.engine.load_ckpt_format, converted=settings.tutorial.converts)
 
 
-def graph(run: Sections, form: str, foreign: bool) -> tuple[Stage, ...]:
-    """Return the graph after fetch for initial weights in a form, which mindformers wrote if `foreign`."""
-    huggingface, ranked = form == "hf_safetensors", form == "ckpt"
+def graph(run: Sections, load_format: str, converted: bool) -> tuple[Stage, ...]:
+    """Return the graph after fetch.
+
+    Args:
+        run: the configuration.
+        load_format: form of the initial weights, see MindrlhfEngine.load_ckpt_format.
+        converted: True if model.path has the weights as mindformers' own script converted them.
+    """
+    huggingface, ranked = load_format == "hf_safetensors", load_format == "ckpt"
     size, ranks = run.model.weight_bytes, rank_bytes(run)
-    reads = f"engine.load_ckpt_format={form}: mindrlhf"
-    uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
+    reads = f"engine.load_ckpt_format={load_format}: mindrlhf"
+    unsplit = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
     family = family_of(run.model)
-    if foreign:
+    if converted:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
-        uncut = f"{family.title}: model.path holds what mindformers' script made and mindrlhf reads ({form})"
-    weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
+        made = "model.path holds what mindformers' script made and mindrlhf reads"
+        unsplit = f"{family.title}: {made} ({load_format})"
+    weights = {} if huggingface or converted else {"weights": "split" if ranked else "convert"}
     evaluated = local.trains(family)
     return (
-        replace(catalog.CONVERT, bytes_written=size, skipped=uncut if huggingface or foreign else None),
+        replace(catalog.CONVERT, bytes_written=size, skipped=unsplit if huggingface or converted else None),
         catalog.TOKENIZE,
-        replace(catalog.STRATEGY, skipped=None if ranked else uncut),
-        replace(catalog.SPLIT, bytes_written=sum(ranks.values()), skipped=None if ranked else uncut),
+        replace(catalog.STRATEGY, skipped=None if ranked else unsplit),
+        replace(catalog.SPLIT, bytes_written=sum(ranks.values()), skipped=None if ranked else unsplit),
         replace(catalog.SFT, skipped="sft.enabled=false: mindrlhf starts from the fetched weights"),
         replace(
             catalog.GRPO,
@@ -90,7 +97,7 @@ def graph(run: Sections, form: str, foreign: bool) -> tuple[Stage, ...]:
             external=licence_files(run.model),
             bytes_written=size,
             skipped=f"{family.title}: model.path is no Hugging Face directory; see grpoflow weights"
-            if foreign
+            if converted
             else None,
         ),
     )

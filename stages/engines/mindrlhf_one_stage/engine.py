@@ -31,7 +31,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         "split": {"bytes_written": ranks["train"] + ranks["generate"]},
         "grpo": {"program": GRPO, "bytes_written": ranks["train"] * growth(run)},
     }
-    graph = mindrlhf.graph(run, "ckpt", foreign=False)
+    graph = mindrlhf.graph(run, "ckpt", converted=False)
     return tuple(replace(stage, **changes.get(stage.name, {})) for stage in graph)
 
 
