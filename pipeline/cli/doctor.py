@@ -62,7 +62,7 @@ def doctor(options: Namespace) -> int:
 
 def constraints(config: Config) -> Iterator[str]:
     """Yield the lines of a pip file with the versions that the engines of the configuration work with."""
-    for engine in engines.parts(config):
+    for engine in engines.computing(config):
         if not engine.programs:
             raise ConfigError([Problem("engine", engine.name, "runs in grpoflow's own environment")])
         yield f"# engine={engine.name}"

@@ -42,7 +42,7 @@ def chosen(run: Sections) -> tuple[Engine, ...]:
     return tuple(map(get, (run.engine.name, *((SUPERVISED,) if run.engine.sft == SUPERVISED else ()))))
 
 
-def parts(run: Sections) -> tuple[Engine, ...]:
+def computing(run: Sections) -> tuple[Engine, ...]:
     """Return the engines that compute in a run, in order; engine=local only if there is no other."""
     engines = chosen(run)[::-1]
     return tuple(engine for engine in engines if engine.programs) or engines

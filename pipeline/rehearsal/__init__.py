@@ -34,7 +34,7 @@ class Rehearsal(Protocol):
 def of(config: Config) -> dict[str, Rehearsal]:
     """Return the rehearsals of a run, by name and in order; raise ConfigError if an engine has none."""
     modules = {}
-    for engine in engines.parts(config):
+    for engine in engines.computing(config):
         if engine.unrehearsed:
             raise ConfigError([Problem("engine", engine.name, engine.unrehearsed)])
         modules[engine.name] = cast(Rehearsal, importlib.import_module(engine.rehearsal))

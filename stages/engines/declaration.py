@@ -97,8 +97,6 @@ class Engine:
     """Module with the functions of pipeline.rehearsal.Rehearsal; empty if it cannot be rehearsed on a CPU."""
     unrehearsed: str = ""
     """Why it cannot be rehearsed."""
-    settings_section: str = "engine"
-    """Section of the configuration with its settings."""
     derive: Callable[[dict[str, Any]], None] = lambda values: None
     """Fill in nulls that follow from its settings in the complete plain configuration. May raise KeyError or
     TypeError on values of a wrong type, which are reported when the configuration is read."""
@@ -114,6 +112,11 @@ class Engine:
     """Return what its decoder leaves of a stop token in rewarded text, from its section's plain values."""
     reward_problems: Callable[[Any], Iterable[Problem]] | None = None
     """Return problems of the engine's own prompts and rewards; None if it uses the run's."""
+
+    @property
+    def settings_section(self) -> str:
+        """Section of the configuration with its settings."""
+        return self.programs[0].section if self.programs else "engine"
 
     def settings(self, run: Sections) -> Any:
         """Return the section that configures the engine."""

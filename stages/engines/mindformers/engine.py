@@ -66,7 +66,6 @@ def notes(run: Sections) -> Iterator[str]:
 ENGINE = Engine(
     name="mindformers",
     trains=trains,
-    settings_section="mindformers",
     stages=stages,
     rules=RULES,
     subject=lambda run, cards_per_node: Job.from_run(run),
