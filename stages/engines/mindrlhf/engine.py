@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import catalog
@@ -11,10 +13,10 @@ from stages.base.errors import ConfigError
 from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules
-from stages.engines import local
+from stages.engines import local, tables, upstream
 from stages.engines.declaration import Checkout, Engine, Load
 from stages.engines.mindformers.checkout import checkout
-from stages.engines.mindrlhf import contract, memory, notes, vocabulary
+from stages.engines.mindrlhf import contract, memory, vocabulary
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.engines.mindrlhf.rules import RULES
@@ -24,6 +26,7 @@ from stages.engines.sizes import growth, rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo.config import decay_corrections
 from stages.models.families import FAMILIES, family_of, trained_by
+from stages.models.layouts import warnings as layout_warnings
 from stages.models.memory import GIB
 from stages.weights.config import SPLIT
 
@@ -150,8 +153,37 @@ def step_load(job: MindrlhfJob) -> Load:
     return Load(tokens, job.updates_per_step, job.engine.device_memory_gib * GIB)
 
 
+def applying_notes(job: MindrlhfJob, applies: Mapping[str, bool]) -> Iterator[str]:
+    """Yield the notes that apply, and those about layouts; also for the one-stage script."""
+    yield from tables.notes(Path(__file__).with_name("notes.yaml"), job, applies)
+    for role in job.roles:
+        yield from (f"layout.{role}: {text}" for text in layout_warnings(job.model, job.layout.role(role)))
+
+
+def notes(job: Job) -> Iterator[str]:
+    """Yield notes about steps, weights, and values that mindrlhf does not pass on."""
+    train, rollout, engine, ids = job.train, job.rollout, job.engine, job.model.token_ids
+    several = job.updates_per_step > 1
+    layout = job.layout.train
+    applies = {
+        "steps": not several,
+        "steps_of_updates": several,
+        "unclipped": job.version == "0cd087455" and train.num_iterations == 1 and several,
+        "micro_batches": layout.pipeline_stage == 1 and layout.micro_batch_num > 1,
+        "weight_decay": train.weight_decay != 0.1,
+        "temperature": rollout.temperature != 1,
+        "endless": job.model.source != "builtin" and set(ids.eos) == {ids.pad},
+        "min_p": bool(rollout.min_p),
+        "equal_completions": engine.use_vllm == 0 and job.distinct_completions < rollout.num_generations,
+        "seed": True,
+        "world_size": engine.use_vllm > 0,
+    }
+    yield from applying_notes(job, applies)
+    yield from job.tutorial.notes
+    yield from upstream.notes("engine", engine.upstream)
+
+
 VLLM = windows(PROGRAMS, "vllm")
-KNOWN = known("mindrlhf", "machine")
 ENGINE = Engine(
     name="mindrlhf",
     trains=lambda family: family.mindrlhf is not None,
@@ -171,12 +203,12 @@ ENGINE = Engine(
             " mindformers==1.6.0",
         ),
     ),
-    known=dict.fromkeys(VERSIONS, KNOWN),
+    known=dict.fromkeys(VERSIONS, known("mindrlhf", "machine")),
     imports=("mindspore",),
     optional_packages=lambda settings: VLLM if settings.use_vllm else (),
     rehearsal="pipeline.rehearsal.mindrlhf",
     derive=derive,
-    notes=lambda run: notes.notes(Job.from_run(run)),
+    notes=lambda run: notes(Job.from_run(run)),
     memory=lambda run: memory.estimate(Job.from_run(run)),
     shortage=lambda run, roles, have: memory.warnings(Job.from_run(run), roles),
     load=lambda run, have: step_load(Job.from_run(run)),

@@ -13,9 +13,9 @@ from stages.base.layout import Role
 from stages.base.rules import Broken, Rules
 from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.contract import read
+from stages.engines.mindrlhf.engine import applying_notes
 from stages.engines.mindrlhf.job import MindrlhfJob
 from stages.engines.mindrlhf.memory import block_cache, reshard, train
-from stages.engines.mindrlhf.notes import add_layouts
 from stages.engines.mindrlhf.rules import COMMON
 from stages.engines.mindrlhf_one_stage.config import CONTRACT, OneStageEngine
 from stages.engines.tables import add_rules
@@ -96,7 +96,9 @@ def _its_rewards(job: Job) -> Broken:
 
 def notes(job: Job) -> Iterator[str]:
     """Return notes for the plan about behaviour that no rule forbids."""
-    return add_layouts(job, dict.fromkeys(("steps_of_script", "saves_once", "reference", "qwen_ids"), True))
+    return applying_notes(
+        job, dict.fromkeys(("steps_of_script", "saves_once", "reference", "qwen_ids"), True)
+    )
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:

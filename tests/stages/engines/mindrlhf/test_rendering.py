@@ -2,8 +2,8 @@
 
 import pytest
 
+from stages.engines.mindrlhf.engine import notes
 from stages.engines.mindrlhf.files import grpo_config
-from stages.engines.mindrlhf.notes import notes
 from stages.engines.mindrlhf.stage import arguments
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 
