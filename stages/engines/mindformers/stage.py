@@ -80,7 +80,7 @@ def prepare(context: Context) -> None:
     job = load_job(Job, context)
     RULES.demand(job)
     new = paths_of(context.work, context.inputs["tokenize"])
-    _forget_last(job, context.inputs["tokenize"], new)
+    _remove_final_checkpoint(job, context.inputs["tokenize"], new)
     if not new.start.is_dir():
         with complete_directory(new.start) as directory:
             source, fused = context.inputs["fetch"], job.model.qkv_concat
@@ -105,7 +105,7 @@ def paths_of(work: Path, records: Path) -> Paths:
     return Paths(work, records / "sft.mindrecord", work / "weights")
 
 
-def _forget_last(job: Job, records: Path, paths: Paths) -> None:
+def _remove_final_checkpoint(job: Job, records: Path, paths: Paths) -> None:
     """Remove the final checkpoint of a run that was killed after writing it.
 
     Resumed from it, mindformers would have no step to train, and would write no proof of a finished run.

@@ -59,8 +59,8 @@ def prompt_types(home: str | None) -> list[str]:
     return sorted(_REQUESTS if home is None else contract.templates(home))
 
 
-def requests(engine: MindspeedRlEngine) -> str:
-    """Return the words of the prompt template, or the shipped template's requests without a checkout."""
+def prompt_words(engine: MindspeedRlEngine) -> str:
+    """Return the text of the prompt template; without a checkout what the shipped one requests."""
     if engine.mindspeed_rl_home is None:
         return _REQUESTS[engine.prompt_type]
     template = contract.templates(engine.mindspeed_rl_home)[engine.prompt_type]
@@ -72,7 +72,7 @@ def warnings(engine: MindspeedRlEngine) -> Iterator[Problem]:
     """Yield problems of verifiers whose form the prompt does not request, and of constant rewards."""
     weights = dict(zip(engine.verifier_function, engine.verifier_weight, strict=True))
     names = [name for name, weight in weights.items() if weight > 0 and name in NEEDS]
-    prompt = requests(engine)
+    prompt = prompt_words(engine)
     for name in names:
         if missing := [words for words in NEEDS[name] if words not in prompt]:
             rule = (

@@ -1,1 +1,1 @@
-"""mindformers on a CPU, and mindrlhf on it: what stands in for an Ascend card, and what it stands on."""
+"""Rehearsals of mindformers, and of mindrlhf on it, on a CPU: replacements of what only Ascend cards have."""

@@ -1,1 +1,1 @@
-"""mindrlhf on a CPU, with the model shrunk: what stands in for an Ascend card, and what it stands on."""
+"""Rehearsal of mindrlhf on a CPU: the small recipe, known answers, and proofs."""

@@ -1,1 +1,1 @@
-"""MindSpeed-RL's programs on a CPU, as far as they go: what stands in for an NPU, and what it stands on."""
+"""Rehearsal of MindSpeed-RL on a CPU: small recipes, replaced packages, and validation by its own code."""
