@@ -89,31 +89,21 @@ def run(
     logs: Path,
     launcher: LauncherConfig,
     on_poll: Callable[[], None],
-    silent_s: Callable[[], float],
-    silence_timeout_s: float | None,
 ) -> child.Outcome:
     """Run a program to its end, on one or several machines.
 
     `directory` receives the start scripts, `logs` start.log and the workers' logs: msrun's worker_K.log; with
-    Ray worker_0.log, with the output of the program and of its workers. `silent_s` returns the seconds since
-    a worker last wrote a line; the run counts as hung after `silence_timeout_s`. See launch.process.child.
+    Ray worker_0.log, with the output of the program and of its workers. See launch.process.child.
 
     Raises:
-        LaunchError: the run could not start, failed, took too long or hung.
+        LaunchError: the run could not start, failed or took too long.
     """
     write(start, launcher, directory, logs)
-
-    def poll() -> None:
-        on_poll()
-        if silence_timeout_s is not None and silent_s() > silence_timeout_s:
-            hung = f"hung: no worker wrote a line for {silence_timeout_s:.0f} s, logs {logs}"
-            raise LaunchError(f"{hung}; raise engine.silence_timeout_s if that is normal here")
-
     line = command(start, job, directory, logs, launcher)
     begin = functools.partial(child.run, job=job, log=logs / "start.log", env=_environment(launcher))
     try:
         limit_s, grace_s = launcher.timeout_s, launcher.grace_s
-        return begin(line, worker_logs=logs, timeout_s=limit_s, grace_s=grace_s, on_poll=poll)
+        return begin(line, worker_logs=logs, timeout_s=limit_s, grace_s=grace_s, on_poll=on_poll)
     except BaseException:
         if start.container:  # docker exec passes on neither signals nor the job's variable
             with contextlib.suppress(LaunchError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from launch.config import LauncherConfig
+from launch.errors import LaunchError
 from launch.nodes import run as nodes
 from launch.nodes.start import Start
 from launch.process.child import Outcome
@@ -42,9 +43,9 @@ def run(
     """Prepare the program's files, run and watch it, and collect its results.
 
     Raises:
-        LaunchError: one of these steps failed.
+        LaunchError: one of these steps failed, or no log grew for the section's silence_timeout_s.
     """
-    module = _module(spec)
+    module, section = _module(spec), _program(spec).section
     work, logs = slot.work, next_logs(slot.logs)
     logs.mkdir()
     _add_unwatched_steps(module, spec, work, logs)
@@ -52,10 +53,14 @@ def run(
     planned = {**read_start(work), "logs": str(logs)}
     (work / START_FILE).write_text(json.dumps(planned, indent=1), encoding="utf-8")
     watch = _watcher(module, spec, logs, work, _progress(slot.logs / "progress.jsonl"))
+    silence, limit_s = Silence(logs), spec.config[section]["silence_timeout_s"]
 
     def poll() -> None:
         watch.poll()
         on_poll()
+        if limit_s is not None and silence.seconds() > limit_s:
+            hung = f"hung: no worker wrote a line for {limit_s:.0f} s, logs {logs}"
+            raise LaunchError(f"{hung}; raise {section}.silence_timeout_s if that is normal here")
 
     try:
         program = nodes.run(
@@ -65,8 +70,6 @@ def run(
             logs=logs,
             launcher=launcher,
             on_poll=poll,
-            silent_s=Silence(logs).seconds,
-            silence_timeout_s=spec.config[_program(spec).section]["silence_timeout_s"],
         )
     finally:
         watch.poll(ended=True)

@@ -61,6 +61,6 @@ def run_job(
     logs.mkdir(exist_ok=True)
     nodes_run.run(
         start, job=str(directory), directory=directory / "launch", logs=logs, launcher=launcher,
-        on_poll=on_poll, silent_s=lambda: 0.0, silence_timeout_s=None,
+        on_poll=on_poll,
     )  # fmt: skip
     return logs
