@@ -72,7 +72,7 @@ def run(
             on_poll=poll,
         )
     finally:
-        watch.poll(ended=True)
+        watch.poll()
     collected = stage(f"{module.__name__}:collect")
     peak = max(outcome.peak_memory_gib for outcome in (prepared, program, collected))
     return Outcome(prepared.started, collected.ended, peak)
@@ -136,7 +136,7 @@ def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path
         return
     replay.mkdir(exist_ok=True)
     shutil.copyfile(work / START_FILE, replay / START_FILE)
-    _watcher(module, spec, previous, replay, lambda step, total, message: None).poll(ended=True)
+    _watcher(module, spec, previous, replay, lambda step, total, message: None).poll()
     for file in replay.glob("*.jsonl"):
         known = read_rows(work / file.name)
         last = known[-1]["step"] if known else 0

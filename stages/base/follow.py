@@ -11,20 +11,19 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self.path, self._offset, self._rest, self._inode = path, 0, b"", 0
-        self.renewed = False
-        """True if the last call read a new file, because Slurm restarted the job."""
 
     def lines(self) -> list[str]:
-        """Return the complete lines since the last call; none while the file does not exist."""
-        self.renewed = False
+        """Return the complete lines since the last call; none while the file does not exist.
+
+        A new file, as after Slurm's restart of a job, is read from its beginning.
+        """
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
             return []
         with file:
             state = os.fstat(file.fileno())
-            self.renewed = state.st_ino != self._inode or state.st_size < self._offset
-            if self.renewed:
+            if state.st_ino != self._inode or state.st_size < self._offset:
                 self._inode, self._offset, self._rest = state.st_ino, 0, b""
             file.seek(self._offset)
             data = file.read()

@@ -213,8 +213,8 @@ class Watcher:
     def __init__(self, log: Path, report: Report) -> None:
         self.report, self._log = report, Follower(log)
 
-    def poll(self, ended: bool = False) -> None:
-        """Read new lines; called ten times a second, and with `ended` when the run has ended."""
+    def poll(self) -> None:
+        """Read new lines; called ten times a second, and when the run has ended."""
         for line in self._log.lines():
             self.read(line)
 

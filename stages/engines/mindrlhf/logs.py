@@ -113,11 +113,11 @@ class Watcher(StepWatcher):
         self.steps, self.saved = LogReader(train.cards), LogReader(train.cards)
         self._first_log = Follower(logs / "worker_0.log")
 
-    def poll(self, ended: bool = False) -> None:
-        """Read new lines; called ten times a second, and with `ended` when the run has ended."""
+    def poll(self) -> None:
+        """Read new lines; called ten times a second, and when the run has ended."""
         for line in self._first_log.lines():
             self.saved.read(line)
-        super().poll(ended)
+        super().poll()
 
     def read(self, line: str) -> None:
         """Process one line."""

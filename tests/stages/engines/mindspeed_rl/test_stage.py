@@ -129,7 +129,7 @@ def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
     watch = train.watch(trained.config, logs, trained.work, lambda *words: shown.append(words))
     for iteration in (2, 4):
         save_checkpoint(trained.work / "checkpoints", iteration, RANKS)
-    watch.poll(ended=True)
+    watch.poll()
     assert [words[:2] for words in shown] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert sorted(path.name for path in (trained.work / "checkpoints").glob("iter_*")) == ["iter_0000004"]
     train.collect(trained)
