@@ -23,10 +23,10 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
 def warnings(job: Job, roles: Sequence[RoleMemory]) -> list[str]:
     """Return a warning for each role that may not fit, with its largest term."""
     lines = memory.warnings(roles, job.engine.device_memory_gib)
-    if job.engine.use_vllm and roles:
-        need = sum(term.low for term in roles[1].terms)
-        budget = _vllm_budget(job)
-        if need > budget and roles[1].fits(job.engine.device_memory_gib * GIB) != "no":
+    generate = next((role for role in roles if role.role == "generate"), None)
+    if job.engine.use_vllm and generate is not None:
+        need, budget = sum(term.low for term in generate.terms), _vllm_budget(job)
+        if need > budget and generate.fits(job.engine.device_memory_gib * GIB) != "no":
             lines.append(
                 f"memory: generate needs {shown(need, need)} for weights and one sequence, more than "
                 f"engine.gpu_memory_utilization={job.engine.gpu_memory_utilization} leaves to vLLM "
