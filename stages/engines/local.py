@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 
-OF_PROGRAMS = ("use_seq_parallel", "recompute", "select_recompute", "opt_offload")
+IGNORED_KEYS = ("use_seq_parallel", "recompute", "select_recompute", "opt_offload")
 """Keys of a layout that change nothing for the embedded trainer, whose context_parallel is 1."""
 EXACT_GROUPS = (2, 4, 8, 16, 32)
 """Group sizes for which the mean of equal float32 rewards was always exact."""
@@ -121,7 +121,7 @@ def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]
 def notes(run: Sections) -> Iterator[str]:
     """Yield notes about keys of layouts without effect, and about validation prompts that sft trains on."""
     roles = ROLES if run.engine.sft == "local" else ROLES[1:]  # mindformers reads those of train
-    paths = [(role, key) for role in roles for key in OF_PROGRAMS if getattr(run.layout.role(role), key)]
+    paths = [(role, key) for role in roles for key in IGNORED_KEYS if getattr(run.layout.role(role), key)]
     if paths:
         keys = ", ".join(f"layout.{role}.{key}" for role, key in paths)
         yield f"engine=local does not read {keys}: it saves no memory in these ways"

@@ -29,10 +29,7 @@ PRODUCT_FILES = ("manifest.json", "result.json", PARAM_MAP_NAME)
 
 
 def copy_model(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> None:
-    """Replace `target` by links to a model directory's `linked` files and copies of all others.
-
-    Raises InputError if `source` contains no weights.
-    """
+    """Replace `target` by links to a model directory's `linked` files and copies of all others."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()):
@@ -42,8 +39,6 @@ def copy_model(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> N
             (target / path.name).symlink_to(path.resolve())
         elif path.name not in PRODUCT_FILES:
             shutil.copyfile(path, target / path.name)
-    if not any(path.suffix in WEIGHTS for path in target.rglob("*")):
-        raise InputError(source, None, "contains no weights", "run the stage that wrote it again")
 
 
 def add_index(directory: Path) -> None:

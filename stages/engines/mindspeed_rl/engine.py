@@ -33,8 +33,8 @@ EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", ve
 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch: MindSpeed-RL's own data and weights; evaluate reads the export."""
-    engine, size = Job.from_run(run).engine, run.model.weight_bytes
-    home = engine.mindspeed_rl_home
+    job, size = Job.from_run(run), run.model.weight_bytes
+    home = job.engine.mindspeed_rl_home
     templates = (Path(home) / contract.TEMPLATES,) if home else ()
     reason = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
     return (
@@ -59,7 +59,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             catalog.GRPO,
             sections=("model", "layout", "tokenize", "rollout", "train", "engine", "seed"),
             inputs={"weights": "convert", "tokenize": "tokenize", "fetch": "fetch"},
-            workers=Job.from_run(run).npus,
+            workers=job.npus,
             # per checkpoint: weights, and float32 weights with both moments; one more while it is written
             bytes_written=7 * size * (1 + run.train.keep_checkpoints),
             computes=True,
