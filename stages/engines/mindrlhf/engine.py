@@ -184,6 +184,7 @@ def notes(job: Job) -> Iterator[str]:
 
 
 VLLM = windows(PROGRAMS, "vllm")
+KNOWN = known("mindrlhf", "machine")
 ENGINE = Engine(
     name="mindrlhf",
     trains=lambda family: family.mindrlhf is not None,
@@ -203,7 +204,7 @@ ENGINE = Engine(
             " mindformers==1.6.0",
         ),
     ),
-    known=dict.fromkeys(VERSIONS, known("mindrlhf", "machine")),
+    known=dict.fromkeys(VERSIONS, KNOWN),
     imports=("mindspore",),
     optional_packages=lambda settings: VLLM if settings.use_vllm else (),
     rehearsal="pipeline.rehearsal.mindrlhf",
