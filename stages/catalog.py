@@ -63,7 +63,6 @@ FETCH = Stage(
     sections=("model", "fetch"),
     summary="Model configuration, tokenizer and weights: downloaded, linked from a directory, or generated.",
     entry="stages.fetch.stage",
-    plan_check="stages.plan_checks.fetch:fetch",
     required_files=_files(*HUGGING_FACE, "tokenizer.json"),
 )
 FETCH_DATASET = Stage(
@@ -71,7 +70,6 @@ FETCH_DATASET = Stage(
     sections=("dataset", "fetch"),
     summary="Questions with checkable answers: downloaded, linked from a directory, or generated.",
     entry="stages.fetch.dataset",
-    plan_check="stages.plan_checks.fetch:fetch_dataset",
     required_files=_files(RESULT, "train*"),
 )
 CONVERT = Stage(
@@ -117,7 +115,6 @@ SFT = Stage(
     summary="Weights after supervised fine-tuning.",
     version=4,
     entry="stages.grpo.sft",
-    plan_check="stages.plan_checks.grpo:sft",
     required_files=_sft_files,
 )
 GRPO = Stage(
@@ -127,7 +124,6 @@ GRPO = Stage(
     summary="Policy weights after GRPO, with metrics and checkpoints.",
     version=4,
     entry="stages.grpo.stage",
-    plan_check="stages.plan_checks.grpo:grpo",
     required_files=_grpo_files,
 )
 EVALUATE = Stage(

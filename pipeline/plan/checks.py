@@ -1,6 +1,5 @@
 """Checks of a plan against existing files and artifacts, and warnings, so that no stage fails hours later."""
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from pipeline.fingerprint import cached_digest
 from pipeline.plan import checkouts
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
+from stages import plan_checks
 from stages.fetch.config import source_warnings
 from stages.models.memory import RoleMemory
-from stages.plan_checks import Planned
 from stages.rewards.config import BUILTIN, uses
 from stages.tokenize import counts
 from stages.tokenize.config import unused_texts
@@ -31,7 +30,7 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
     A run repeats this after tokenize, because only then the number of rows is known.
     """
     complete = {spec.name: store.path(spec.key) for spec in plan.requested if store.problem(spec.key) is None}
-    planned = Planned(
+    planned = plan_checks.Planned(
         plan.config,
         complete,
         {spec.name for spec in plan.requested if spec.name in plan.rebuilt or spec.name not in complete},
@@ -45,10 +44,7 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
         rule = "is for engines that are programs of their own: engine=local runs on this machine"
         remedy = "choose launcher=local, or another engine"
         problems.append(Problem("launcher", plan.config.launcher.name, rule, remedy))
-    for spec in plan.requested:
-        if spec.stage.plan_check:
-            module, _, function = spec.stage.plan_check.partition(":")
-            problems += getattr(importlib.import_module(module), function)(planned)
+    problems += plan_checks.problems(planned)
     if any(spec.stage.program is not None and spec.name in planned.pending for spec in plan.requested):
         for engine in engines.chosen(plan.config):
             if engine.programs:

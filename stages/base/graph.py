@@ -47,8 +47,6 @@ class Stage:
     """Code version; raise it whenever the stage's output changes for the same input."""
     entry: str = ""
     """Module whose `run(context)` does the work."""
-    plan_check: str = ""
-    """MODULE:FUNCTION that checks a plan before anything runs; see stages.plan_checks. Empty: no check."""
     required_files: RequiredFiles = lambda config: ()
     reads: tuple[str, ...] = ()
     """File names that the stage reads from its inputs, besides their manifests; empty: any file."""

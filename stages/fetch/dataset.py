@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
 from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files
 from stages.fetch.download import Downloaded, adopt, link
-from stages.fetch.jsonl import check_split, write_rows
+from stages.fetch.jsonl import read_lines
 from stages.fetch.listing import Listed, matching
+from stages.fetch.records import BadLine, row_position
 from stages.fetch.sources import FetchConfig
 from stages.fetch.user_files import split_files
 
 SPLITS = ("train", "test")
+LISTED = 20
+"""Bad lines that are listed; the others are only counted."""
 Files = dict[str, list[Path]]
 """Split -> its files."""
 
@@ -51,10 +55,12 @@ def run(context: Context) -> None:
 def _generate(dataset: DatasetConfig, seed: int, work: Path) -> Files:
     assert dataset.arith and dataset.train_rows and dataset.test_rows  # the table of rules requires them
     splits = arith.generate(dataset.arith, seed, dataset.train_rows, dataset.test_rows)
-    files = {split: [work / f"{split}.jsonl"] for split in SPLITS}
-    for split, rows in zip(SPLITS, splits, strict=True):
-        files[split][0].unlink(missing_ok=True)  # a killed attempt's may be write-protected
-        write_rows(files[split][0], rows, dataset.columns)
+    files, keys = {split: [work / f"{split}.jsonl"] for split in SPLITS}, dataset.columns
+    for (file,), pairs in zip(files.values(), splits, strict=True):
+        file.unlink(missing_ok=True)  # a killed attempt's may be write-protected
+        rows = ({keys.prompt: prompt, keys.answer: answer} for prompt, answer in pairs)
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        file.write_text("".join(lines), encoding="utf-8")
     return files
 
 
@@ -97,15 +103,38 @@ def _put_splits(
     names = {split: _names(split, paths) for split, paths in files.items()}
     rows, bad, listed = {}, {}, {}
     for split, paths in files.items():
-        check = check_split(paths, dataset.columns, dataset.max_bad_share)
-        rows[split], bad[split] = check.rows, check.bad
-        listed[split] = [*map(dataclasses.asdict, check.listed)]
+        rows[split], bad[split], lines = _check_split(paths, dataset)
+        listed[split] = [*map(dataclasses.asdict, lines)]
     rows = _limit_rows(dataset, files, rows)
-    result = {"files": names, "rows": rows, "bad_lines": bad, "bad_listed": listed}
     for split, paths in files.items():
         for name, file in zip(names[split], paths, strict=True):
             put(file, output / name)
-    return result
+    return {"files": names, "rows": rows, "bad_lines": bad, "bad_listed": listed}
+
+
+def _check_split(paths: Sequence[Path], dataset: DatasetConfig) -> tuple[int, int, list[BadLine]]:
+    """Return the numbers of usable and of bad rows of a split, and the first bad ones.
+
+    Refuse it if more than dataset.max_bad_share of its lines are bad, or all are.
+    """
+    rows = bad = 0
+    listed: list[BadLine] = []
+    first = ""
+    for path in paths:
+        for entry in read_lines(path, dataset.columns):
+            if isinstance(entry, BadLine):
+                bad += 1
+                first = first or row_position(path, entry.line)
+                listed += [entry] if bad <= LISTED else []
+            else:
+                rows += 1
+    if bad and bad / (rows + bad) > dataset.max_bad_share:
+        rule = f"{listed[0].reason} ({bad} bad lines of {rows + bad}, {dataset.max_bad_share:.1%} tolerated)"
+        last = "raise dataset.max_bad_share" if rows else "give JSON lines, a JSON array or Parquet"
+        raise InputError(first, None, rule, f"correct the lines, set dataset.columns, or {last}")
+    if paths and not rows:
+        raise InputError(paths[0], None, "holds no rows", "give JSON lines, a JSON array or Parquet")
+    return rows, bad, listed
 
 
 def _names(split: str, files: Sequence[Path]) -> list[str]:

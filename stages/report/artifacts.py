@@ -26,7 +26,7 @@ class Run:
 
     directories: Mapping[str, Path]
     """Stage name -> artifact directory, in the order of the pipeline."""
-    manifests: Mapping[str, Mapping[str, Any]]
+    manifests: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Stage name -> its manifest; {} where it could not be read."""
     notes: list[str] = field(default_factory=list)
 
@@ -34,12 +34,10 @@ class Run:
     def load(cls, inputs: Mapping[str, Path]) -> Run:
         """Read the manifest.json of each input."""
         known = [name for name in STAGE_ORDER if name in inputs]
-        directories = {name: inputs[name] for name in (*known, *sorted(set(inputs) - set(known)))}
-        run = cls(
-            directories, {}, [f"{name}: not part of this run." for name in STAGE_ORDER if name not in inputs]
-        )
-        manifests = {name: run._object(name, "manifest.json") for name in directories}
-        return cls(directories, manifests, run.notes)
+        run = cls({name: inputs[name] for name in (*known, *sorted(set(inputs) - set(known)))})
+        run.notes.extend(f"{name}: not part of this run." for name in STAGE_ORDER if name not in inputs)
+        run.manifests.update((name, run._object(name, "manifest.json")) for name in run.directories)
+        return run
 
     def result(self, stage: str) -> dict[str, Any]:
         """Return the stage's result.json; {} if there is none."""
@@ -61,11 +59,12 @@ class Run:
             self.notes.append(f"{stage}/{name}: empty.")
         return rows
 
-    def section(self, name: str) -> dict[str, Any]:
-        """Return configuration section `name`, merged from the manifests of the stages that read it."""
+    def config(self) -> dict[str, Any]:
+        """Return the configuration that the stages read, merged from their manifests."""
         merged: dict[str, Any] = {}
         for manifest in self.manifests.values():
-            merged = {**mapping(mapping(manifest.get("config")).get(name)), **merged}
+            for name, value in mapping(manifest.get("config")).items():
+                merged[name] = {**value, **mapping(merged.get(name))} if isinstance(value, dict) else value
         return merged
 
     def _object(self, stage: str, name: str) -> dict[str, Any]:

@@ -32,28 +32,22 @@ class Section:
 
 def sections(run: Run) -> list[Section]:
     """Return all sections, the top-level keys first."""
-    readers: dict[str, list[str]] = {}
-    top_level: dict[str, Any] = {}
-    for stage, manifest in run.manifests.items():
-        for name, value in mapping(manifest.get("config")).items():
-            if isinstance(value, dict):
-                readers.setdefault(name, []).append(stage)
-            else:
-                top_level[name] = value
-    ordered = [name for name in SECTION_ORDER if name in readers]
-    ordered += sorted(set(readers) - set(ordered))
-    result = [Section(name, *_table(run.section(name)), readers[name]) for name in ordered]
-    return [Section("run", *_table(top_level), []), *result] if top_level else result
+    config = run.config()
+    top_level = {name: value for name, value in config.items() if not isinstance(value, dict)}
+    ordered = [name for name in SECTION_ORDER if name in config]
+    ordered += sorted(set(config) - set(top_level) - set(ordered))
+    result = [Section("run", *_table(top_level), [])] if top_level else []
+    for name in ordered:
+        readers = [stage for stage, values in run.manifests.items() if name in mapping(values.get("config"))]
+        result.append(Section(name, *_table(config[name]), readers))
+    return result
 
 
 def differences(run: Run, defaults: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return (key, value, default) of every value that a stage read and that differs from its default."""
     if not defaults:
         return []
-    read: dict[str, Any] = {}
-    for manifest in run.manifests.values():
-        for name, value in mapping(manifest.get("config")).items():
-            read[name] = run.section(name) if isinstance(value, dict) else value
+    read = run.config()
     usual = dict(flat({name: value for name, value in defaults.items() if name in read}))
     return [(key, text, usual.get(key, "–")) for key, text in flat(read) if text != usual.get(key)]
 

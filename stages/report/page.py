@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.report import provenance
-from stages.report.artifacts import Run
+from stages.report.artifacts import Run, mapping
 from stages.report.config import ReportConfig
 from stages.report.configuration import differences, flat, sections
 from stages.report.curves import GRPO, SFT, draw_all
@@ -96,7 +96,8 @@ def render(
 
 
 def _title(run: Run) -> str:
-    names = [run.section(name).get("name") for name in ("model", "dataset", "layout")]
+    config = run.config()
+    names = [mapping(config.get(name)).get("name") for name in ("model", "dataset", "layout")]
     return " · ".join(str(name)[:80] for name in names if name) or "A run"
 
 

@@ -18,7 +18,7 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.training import training_rows
 from stages.rewards.config import RewardConfig
-from stages.rewards.score import Columns, score_each
+from stages.rewards.score import score_each
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import columns, ground_truth, user_text
 
@@ -26,6 +26,8 @@ ROWS = 64
 EARNED = 0.5
 """Smallest mean reward of a form of answer that earns the reward."""
 DEMONSTRATED, CUT_OFF = "demonstrated", "cut off"
+BROKEN = ("empty", "wrong", CUT_OFF)
+"""Forms of `broken`; all others state the right answer."""
 PENALTY = "soft_overlong"  # at most 0
 REQUESTED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "marked": "####"}
 """Form of answer -> text in a prompt that requests it."""
@@ -111,7 +113,7 @@ def answers(row: Row, truth: str) -> dict[str, str]:
 def broken(row: Row, wrong: str) -> dict[str, str]:
     """Return completions that deserve no reward: empty, another row's answer, and an answer cut off early."""
     cut = row.answer[: len(row.answer) // 3].rstrip("0123456789")
-    return {"empty": "", "wrong": answers(row, wrong)["marked"], CUT_OFF: cut}
+    return dict(zip(BROKEN, ("", answers(row, wrong)["marked"], cut), strict=True))
 
 
 def probe(
@@ -134,24 +136,24 @@ def probe(
         rule = f"gives none of the {len(rows)} sampled rows a ground truth"
         raise InputError("dataset.solution", dataset.solution, rule, "check dataset.columns and the answers")
     truths = [truth for _, truth in pairs]
-    wrongs = _different_truths(truths)
-    right = [answers(row, truth) for row, truth in pairs]
-    bad = [broken(row, wrong) for (row, _), wrong in zip(pairs, wrongs, strict=True)]
+    forms = [
+        answers(row, truth) | broken(row, wrong)
+        for (row, truth), wrong in zip(pairs, _different_truths(truths), strict=True)
+    ]
     prompt = (config.system_prompt + "\n" if config.chat_template else "") + user_text(pairs[0][0], config)
     expected = {DEMONSTRATED, *(form for form, words in REQUESTED_BY.items() if words in prompt)}
     if config.enable_thinking:
         expected.add("thinking")
-    scored = _score_forms(reward, right, bad, truths, leftover.text if leftover else "")
-    functions = _functions(reward, scored, list(right[0]), expected)
+    functions = _probe_functions(reward, forms, truths, expected, leftover.text if leftover else "")
     problems = _unearned(functions)
     # if nothing is earned, right and wrong answers score the same anyway
     is_hopeless = problems and not any(function.earned_by for function in functions.values())
     if leftover and problems:
-        results = _functions(reward, _score_forms(reward, right, bad, truths), list(right[0]), expected)
-        problems = _attribute(leftover, problems, _unearned(results))
+        without = _probe_functions(reward, forms, truths, expected)
+        problems = _attribute(leftover, problems, _unearned(without))
     if not is_hopeless:
         problems += _undistinguished(functions, expected)
-    example = {"prompt": prompt, "ground truth": truths[0], **right[0], **bad[0]}
+    example = {"prompt": prompt, "ground truth": truths[0], **forms[0]}
     return Probe(len(pairs), functions, example, tuple(problems))
 
 
@@ -163,29 +165,21 @@ def _different_truths(truths: Sequence[str]) -> list[str]:
     ]
 
 
-def _score_forms(
+def _probe_functions(
     reward: RewardConfig,
-    right: Sequence[dict[str, str]],
-    bad: Sequence[dict[str, str]],
+    forms: Sequence[dict[str, str]],
     truths: Sequence[str],
+    expected: set[str],
     end: str = "",
-) -> dict[str, Columns]:
-    """Return form of answer -> scores of all rows, with length 0, because lengths depend on the model."""
-    scores = {}
-    for form in (*right[0], *bad[0]):
-        ending = "" if form == CUT_OFF else end
-        texts = [{**ok, **no}[form] + ending for ok, no in zip(right, bad, strict=True)]
-        scores[form] = score_each(reward, texts, truths, [0] * len(texts))
-    return scores
-
-
-def _functions(
-    reward: RewardConfig, scored: dict[str, Columns], forms: Sequence[str], expected: set[str]
 ) -> dict[str, FunctionProbe]:
-    functions = {}
+    """Score each form of answer of all rows, with length 0, because lengths depend on the model."""
+    scored, functions = {}, {}
+    for form in forms[0]:
+        ending = "" if form == CUT_OFF else end
+        scored[form] = score_each(reward, [row[form] + ending for row in forms], truths, [0] * len(truths))
     for name, weight in zip(reward.functions, reward.weights, strict=True):
         means = {form: round(statistics.fmean(columns.parts[name]), 4) for form, columns in scored.items()}
-        earning = [form for form in forms if means[form] >= EARNED]
+        earning = [form for form in means if form not in BROKEN and means[form] >= EARNED]
         functions[name] = FunctionProbe(
             weight,
             means,
@@ -229,7 +223,7 @@ def _undistinguished(functions: dict[str, FunctionProbe], expected: set[str]) ->
         return sum(function.weight * function.means[form] for function in functions.values())
 
     best = max(map(total, expected))
-    forms = [form for form in ("empty", "wrong", CUT_OFF) if total(form) >= best]
+    forms = [form for form in BROKEN if total(form) >= best]
     rule = f"scores {best:.2f} for right answers and no less for these"
     remedy = "add a function that looks at the ground truth (accuracy)"
     return [Problem("reward", ", ".join(forms), rule, remedy)] if forms else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import reprlib
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,8 +33,8 @@ LARGEST = 1e18
 """Largest reward: its square, for a group's standard deviation, must be a float32."""
 MATHS = "stages.rewards.maths:maths"
 """Imported on demand: math-verify is optional and takes long to import."""
-MOST_CHARACTERS, MOST_SHOWN = 400, 60
-"""Characters of a message, and of a returned value in it."""
+MOST_CHARACTERS = 400
+"""Characters of a message."""
 
 UserReward = Callable[[list[str], list[str]], Sequence[float]]
 Reward = Callable[[str, str, int], float]
@@ -222,8 +223,7 @@ def _limited(item: ItemReward, budget: Budget) -> ItemReward:
 
 def _to_number(returned: object) -> float:
     """Return the number that a function returned for one completion, or raise UnusableError."""
-    shown = repr(returned)
-    shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
+    shown = reprlib.repr(returned)
     if isinstance(returned, (str, bytes, Mapping)) or not isinstance(returned, Iterable):
         raise UnusableError(f"returned {shown}, not a list of numbers")
     values = list(returned)

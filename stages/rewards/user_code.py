@@ -37,13 +37,11 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
         if name in BUILTIN:
             continue
         module = name.partition(":")[0]
-        if module.partition(".")[0] in PRODUCT_PACKAGES:
-            continue
         packages = _search(module)
         if not packages or packages[-1][0] != module:
             problems.append(Problem(f"reward.functions[{index}]", name, f"module {module} not found", REMEDY))
             continue
-        _collect(module, module.partition(".")[0], files)
+        _collect(module, files)
     if problems:
         raise ConfigError(problems)
     return tuple(dict.fromkeys(files[module] for module in sorted(files)))
@@ -63,21 +61,24 @@ def directory_of(module: str) -> Path | None:
     return None if _is_installed(file) else file.parent
 
 
-def _collect(module: str, package: str, files: dict[str, Path]) -> None:
-    """Add the files of `module` and of its imports; `package` is included even if it is installed."""
-    pending = [module]
-    seen = set[str]()
+def _collect(module: str, files: dict[str, Path]) -> None:
+    """Add the files of `module`, even if its package is installed, and of its imports."""
+    package, pending, seen = _top(module), [module], set[str]()
     while pending:
         name = pending.pop()
-        if name in seen or name.partition(".")[0] in PRODUCT_PACKAGES:
+        if name in seen or _top(name) in PRODUCT_PACKAGES:
             continue
         seen.add(name)
         for part, spec in _search(name):
             file = _file(spec)
-            if part in files or file is None or (_is_installed(file) and part.partition(".")[0] != package):
+            if part in files or file is None or (_is_installed(file) and _top(part) != package):
                 continue
             files[part] = file
             pending += _imports(file, part, is_package=spec.submodule_search_locations is not None)
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _search(name: str) -> list[tuple[str, ModuleSpec]]:

@@ -28,12 +28,11 @@ NO_TRUTH = f"the answer has no {MARKER!r} before a ground truth"
 class EncodedRow:
     """One row in ids, without padding."""
 
-    line: int
+    row: Row
     prompt: list[int]
     solution: list[int]
     answer: list[int]
     """The complete answer; empty unless requested."""
-    question: str
 
 
 def first_ids(tokenizer: Tokenizer) -> list[int]:
@@ -128,10 +127,7 @@ class Encoder:
                 texts.append(text)
         prompts, solutions = self._prompts(usable), self.batch(texts)
         answers = self.batch([row.answer for row in usable]) if with_answers else [[] for _ in usable]
-        encoded = [
-            EncodedRow(row.line, prompt, solution, answer, row.prompt)
-            for row, prompt, solution, answer in zip(usable, prompts, solutions, answers, strict=True)
-        ]
+        encoded = [EncodedRow(*parts) for parts in zip(usable, prompts, solutions, answers, strict=True)]
         return encoded, dropped
 
     def grpo_columns(self, rows: Sequence[EncodedRow]) -> dict[str, Array]:

@@ -55,15 +55,14 @@ def tokenize_file(
             written = _write_grpo(encoder, grpo, source, encoded)
             _count_repeated(grpo, written, training)
             if questions is not None:
-                questions.update(question_key(row.question) for row in written)
+                questions.update(question_key(each.row.prompt) for each in written)
             if examples:
                 _write_sft(encoder, examples, source, encoded)
             progress(grpo.rows_in, total)
         grpo.check(rows.files[0], encoder.dataset.max_bad_share)
         if examples:
-            examples.check(
-                rows.files[0], max_bad_share=1.0
-            )  # rows that are too long here are still in `target`
+            # rows that are too long here are still in `target`
+            examples.check(rows.files[0], max_bad_share=1.0)
     return {made.writer.file.stem: made.to_json() for made in (grpo, examples) if made}
 
 
@@ -78,26 +77,23 @@ def question_keys(rows: Rows[Row]) -> set[int]:
     return {question_key(row.prompt) for row in islice(readable, rows.limit)}
 
 
-def _count_repeated(target: Target, rows: Sequence[EncodedRow], training: Set[int]) -> None:
-    for row in rows if training else ():
-        if question_key(row.question) in training:
+def _count_repeated(target: Target, written: Sequence[EncodedRow], training: Set[int]) -> None:
+    for row in (each.row for each in written if training):
+        if question_key(row.prompt) in training:
             target.repeated += 1
             if len(target.repeated_examples) < SAMPLES:
-                target.repeated_examples.append({"line": row.line, "question": row.question})
+                target.repeated_examples.append({"line": row.line, "question": row.prompt})
 
 
 def too_long(encoder: Encoder, row: EncodedRow) -> list[TooLong]:
     """Return the parts of a row that exceed their lengths."""
     config, keys = encoder.config, encoder.columns
+    ask, truth = f"the prompt of {keys.prompt!r}", f"the ground truth of {keys.answer!r}"
     parts = (
-        (f"the prompt of {keys.prompt!r}", "prompt_ids", row.prompt, "max_prompt_length"),
-        (f"the ground truth of {keys.answer!r}", "pretrain_ids", row.solution, "seq_length"),
+        TooLong(ask, "prompt_ids", len(row.prompt), "tokenize.max_prompt_length", config.max_prompt_length),
+        TooLong(truth, "pretrain_ids", len(row.solution), "tokenize.seq_length", config.seq_length),
     )
-    return [
-        TooLong(what, column, len(ids), f"tokenize.{key}", getattr(config, key))
-        for what, column, ids, key in parts
-        if len(ids) > getattr(config, key)
-    ]
+    return [part for part in parts if part.tokens > part.limit]
 
 
 def padding_faults(encoder: Encoder, row: EncodedRow) -> list[str]:
@@ -115,14 +111,13 @@ def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row])
     """
     encoded, unusable = encoder.encode(rows, with_answers=False)
     tally.drop_all(file, unusable)
-    by_line = {row.line: row for row in rows}
     for entry in encoded:
         tally.add_length("prompt_ids", len(entry.prompt))
         long = [part for part in too_long(encoder, entry) if part.column == "prompt_ids"]
         if long:
-            tally.drop(file, entry.line, *long)
+            tally.drop(file, entry.row.line, *long)
         else:
-            yield by_line[entry.line]
+            yield entry.row
 
 
 def _write_grpo(
@@ -136,7 +131,7 @@ def _write_grpo(
         long = too_long(encoder, row)
         faults: list[TooLong | str] = [*long, *padding_faults(encoder, row)]
         if faults and not encoder.compat:
-            target.drop(source, row.line, *faults)
+            target.drop(source, row.row.line, *faults)
             continue
         target.truncated.update(part.column for part in long)
         written.append(row)
@@ -156,7 +151,7 @@ def sft_examples(encoder: Encoder, rows: Sequence[EncodedRow]) -> Iterator[Examp
     """
     for row in rows:
         learnt = [*row.answer, encoder.answer_end]
-        yield Example(row.line, row.prompt + learnt, [IGNORED] * len(row.prompt) + learnt)
+        yield Example(row.row.line, row.prompt + learnt, [IGNORED] * len(row.prompt) + learnt)
 
 
 def _write_sft(encoder: Encoder, target: Target, source: Path, rows: Sequence[EncodedRow]) -> None:

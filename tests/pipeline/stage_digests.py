@@ -81,11 +81,11 @@ def of_stages() -> dict[str, dict[str, Any]]:
 
 def _report(root: Path) -> str:
     from stages.report.config import ReportConfig
-    from stages.report.stage import write_report
+    from stages.report.page import render
     from tests.stages.report.synthetic import make_run
 
     config = ReportConfig(title=None, samples=12, text_limit=1500)
-    return write_report(make_run(root / "store"), root, config).read_text()
+    return render(make_run(root / "store"), config)
 
 
 def digest(values: Any) -> str:

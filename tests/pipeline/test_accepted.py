@@ -41,8 +41,7 @@ from stages.grpo.parallel import Mesh
 from stages.grpo.rules import EXAMPLES, SFT, ExampleCount
 from stages.grpo.stage import hold_out, read_job
 from stages.models.config import ModelConfig
-from stages.plan_checks import Planned
-from stages.plan_checks import grpo as plan_checks
+from stages.plan_checks import Planned, problems
 from tests.pipeline.plans import changed, leaves
 
 TINY = (
@@ -115,7 +114,7 @@ def run(planned, root):
 def too_few(planned, tokenized):
     """Return True if plan refuses the number of rows that tokenize made."""
     known = Planned(planned.config, {"tokenize": tokenized}, {"sft", "grpo"}, file_digest)
-    return any([*plan_checks.sft(known), *plan_checks.grpo(known)])
+    return any(problems(known))
 
 
 def begin_sft(context):

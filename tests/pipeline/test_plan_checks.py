@@ -141,7 +141,7 @@ def checkpoint(tmp_path):
     ("state", "message"),
     [
         ({"step": 40}, "is of step 40"),
-        ({"step": "x"}, "is no checkpoint"),
+        ({"step": "x"}, "does not hold a checkpoint's state"),
         ({"position": None}, "is no checkpoint of a grpo stage"),
     ],
 )

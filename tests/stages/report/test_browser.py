@@ -10,7 +10,7 @@ import pytest
 
 from stages.report import compare
 from stages.report.config import ReportConfig
-from stages.report.stage import write_report
+from stages.report.page import render as render_run
 from stages.report.sweep import render
 from tests.stages.fetch.settings import write_lines
 from tests.stages.report.synthetic import compared, sweep_of
@@ -45,9 +45,16 @@ def pixels(file):
     return sum(i * n for i, n in enumerate(histogram)) / sum(histogram), len([n for n in histogram if n])
 
 
+def written(directory, page):
+    """Write a page; return its path."""
+    file = directory / "index.html"
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
 @pytest.fixture
 def page_of_run(run, tmp_path):
-    return write_report(run, tmp_path, ReportConfig(title=None, samples=12, text_limit=1500))
+    return written(tmp_path, render_run(run, ReportConfig(title=None, samples=12, text_limit=1500)))
 
 
 @pytest.fixture(params=["run", "sweep", "compare"])
@@ -56,8 +63,7 @@ def page(request, tmp_path):
     if request.param == "run":
         return request.getfixturevalue("page_of_run")
     text = render(**sweep_of(8)) if request.param == "sweep" else compare.render(compared(3))
-    (tmp_path / "index.html").write_text(text, encoding="utf-8")
-    return tmp_path / "index.html"
+    return written(tmp_path, text)
 
 
 def probed(page, measure):
@@ -172,7 +178,7 @@ def test_hostile_completions_stay_text(run, tmp_path, browse):
         keys = ("prompt", "solution", "before", "after", "completion")
         rows = [{"step": 1, "length": 5, **dict.fromkeys(keys, text)} for text in texts]
         write_lines(run[stage] / name, *rows)
-    page = write_report(run, tmp_path, ReportConfig(title=texts[0], samples=20, text_limit=3000))
+    page = written(tmp_path, render_run(run, ReportConfig(title=texts[0], samples=20, text_limit=3000)))
     measure = """
         const wide = document.documentElement.scrollWidth - innerWidth;
         const free = document.querySelectorAll('.sample script, .sample img, .sample b, h1').length;
@@ -184,8 +190,7 @@ def test_hostile_completions_stay_text(run, tmp_path, browse):
 
 
 def test_a_sweep_sorts_by_any_column(tmp_path, browse):
-    page = tmp_path / "index.html"
-    page.write_text(render(**sweep_of(8)), encoding="utf-8")
+    page = written(tmp_path, render(**sweep_of(8)))
     column = "(name) => [...document.querySelectorAll('#points th button')].find((b) => b.innerText == name)"
     numbers = "[...document.querySelectorAll('#points tbody th')].map((cell) => cell.innerText).join('')"
     clicks = "".join(f"find('{name}').click(); seen.push({numbers});" for name in
@@ -204,8 +209,7 @@ def test_a_thousand_points_are_paged_and_all_can_be_reached(tmp_path, browse):
     inputs["sweep_points"][3] = replace(
         inputs["sweep_points"][3], chosen={"train.beta": hostile, "report.title": "run_3"}
     )
-    page = tmp_path / "index.html"
-    page.write_text(render(**inputs), encoding="utf-8")
+    page = written(tmp_path, render(**inputs))
     measure = """
         const nodes = () => document.querySelectorAll('*').length;
         const section = document.querySelector('#points'), input = section.querySelector('input');

@@ -170,8 +170,9 @@ def test_the_interval_is_wilsons():
 
 def test_differences_from_the_defaults(run):
     loaded = Run.load(run)
-    defaults = {name: loaded.section(name) for name in ("model", "dataset", "layout", "rollout", "reward")}
-    changed = {**defaults, "train": {**loaded.section("train"), "steps": 3}, "seed": 7, "unread": {"a": 1}}
+    config = loaded.config()
+    defaults = {name: config[name] for name in ("model", "dataset", "layout", "rollout", "reward")}
+    changed = {**defaults, "train": {**config["train"], "steps": 3}, "seed": 7, "unread": {"a": 1}}
     assert differences(loaded, changed) == [("seed", "0", "7"), ("train.steps", "80", "3")]
 
 
