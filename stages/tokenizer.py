@@ -147,25 +147,22 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
     configured = dataclasses.asdict(model) if model else {}
     rows = config.get("vocab_size", configured.get("vocab_size"))
 
-    def first(key: str, *candidates: tuple[object, Any]) -> tuple[int, ...]:
-        """Return the first candidate that exists, after checking it."""
-        for where, value in ((f"model.{key}", configured.get(key)), *candidates):
+    def first(key: str, name: str = "", setting: Any = None) -> tuple[int, ...]:
+        """Return the ids of a key, `setting` being that of tokenizer_config.json; else that of a token."""
+        candidates = {
+            f"model.{key}": configured.get(key),
+            f"{named[2]}: pad_token": setting,
+            f"{named[0]}: {key}": generation.get(key),
+            f"{named[1]}: {key}": config.get(key),
+            f"{directory}: {name}": ids.get(name),
+        }
+        for where, value in candidates.items():
             if value is not None:
                 return _checked_ids(where, key, value, rows)
         return ()
 
-    def in_files(key: str) -> list[tuple[object, Any]]:
-        candidates = ((named[0], generation.get(key)), (named[1], config.get(key)))
-        return [(f"{file}: {key}", value) for file, value in candidates]
-
-    bos = first("bos_token_id", *in_files("bos_token_id"))
-    eos = first("eos_token_id", *in_files("eos_token_id"), (f"{directory}: {IM_END}", ids.get(IM_END)))
-    pad = first(
-        "pad_token_id",
-        (f"{named[2]}: pad_token", ids.get(named_pad) if isinstance(named_pad, str) else None),
-        *in_files("pad_token_id"),
-        (f"{directory}: {ENDOFTEXT}", ids.get(ENDOFTEXT)),
-    )
+    bos, eos = first("bos_token_id"), first("eos_token_id", IM_END)
+    pad = first("pad_token_id", ENDOFTEXT, ids.get(named_pad) if isinstance(named_pad, str) else None)
     if not eos or not pad:
         remedy = "set model.eos_token_id and model.pad_token_id"
         raise InputError(directory, None, f"names no {'padding' if eos else 'end'} token", remedy)

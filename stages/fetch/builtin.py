@@ -29,18 +29,6 @@ def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float
     return stream.standard_normal(shape, dtype=np.float32) * np.float32(deviation)
 
 
-def write_weights(model: ModelConfig, seed: int, path: Path) -> None:
-    """Write all tensors in model.torch_dtype into one safetensors file, one tensor in memory at a time."""
-    shapes = tensor_shapes(weights_of(model))
-    code = CODES[model.torch_dtype]
-    listed = [(name, code, shape) for name, shape in shapes.items()]
-    # transformers refuses a file whose metadata does not name a format
-    with closing(OutputFile(path, listed, {"format": "pt"})) as file:
-        for name, shape in shapes.items():
-            values = initial_value(name, shape, seed, model.initializer_range)
-            file.pwrite(cast(values.view(np.uint32), "F32", code).data, file.offset(name))
-
-
 def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
     """Write config.json and generation_config.json."""
     family = family_of(model)
@@ -85,6 +73,12 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
 
 
 def write_model(model: ModelConfig, ids: dict[str, Any], seed: int, output: Path) -> None:
-    """Write config files and random weights into `output`."""
+    """Write config files and random weights in model.torch_dtype, one tensor in memory at a time."""
     write_config(model, ids, output)
-    write_weights(model, seed, output / SINGLE_NAME)
+    shapes, code = tensor_shapes(weights_of(model)), CODES[model.torch_dtype]
+    listed = [(name, code, shape) for name, shape in shapes.items()]
+    # transformers refuses a file whose metadata does not name a format
+    with closing(OutputFile(output / SINGLE_NAME, listed, {"format": "pt"})) as file:
+        for name, shape in shapes.items():
+            values = initial_value(name, shape, seed, model.initializer_range)
+            file.pwrite(cast(values.view(np.uint32), "F32", code).data, file.offset(name))

@@ -8,7 +8,7 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.grpo.config import RolloutConfig
 from stages.tokenize.config import TokenizeConfig
-from stages.tokenize.splits import splits
+from stages.tokenize.source import splits
 from stages.tokenize.tally import DROPPED
 from stages.tokenize.text import columns
 

@@ -32,6 +32,12 @@ import numpy as np
 
 from stages.weights.dtypes import Array
 
+BATCH = 256  # rows that are compressed or read at once: little enough for the processor's caches
+SMALLEST_PAGE, LARGEST_PAGE = 1 << 15, 1 << 25  # MindRecord's minimum and default
+SMALLEST_HEADER = 1 << 14  # MindRecord's minimum
+PAGES = 16  # of a small file
+PAGE_ENTRY = 256  # upper limit of one page's bytes in the header
+ROW_FRAME = 64  # upper limit of a row's bytes besides its values
 RAW_ROW = struct.pack("<Q", 5) + b"\x81\xa2id\x00"
 TABLES = (
     # the reader asks for these columns by name
@@ -43,7 +49,7 @@ TABLES = (
 
 
 class MindRecordFile:
-    """One file that is being written: `add` rows, then `close`."""
+    """One file that is being written; leaving its `with` block completes it with its index."""
 
     def __init__(
         self, file: Path, columns: Sequence[str], dtype: str, page_size: int, header_size: int
@@ -54,6 +60,7 @@ class MindRecordFile:
         least 16 KiB.
         """
         self.file, self.columns, self.dtype = file, sorted(columns), dtype
+        self.rows = 0
         self.page_size, self.header_size = page_size, header_size
         self._saved = 0
         self._page = bytearray()
@@ -62,8 +69,28 @@ class MindRecordFile:
         self._pages: list[dict[str, Any]] = []
         self._stream = file.open("xb")
 
-    def add(self, columns: Mapping[str, Array]) -> None:
+    @classmethod
+    def for_rows(cls, file: Path, lengths: Mapping[str, int], dtype: str, rows: int) -> MindRecordFile:
+        """Create a file with pages that suit at most `rows` rows of columns name -> values."""
+        page, header = file_sizes(rows, sum(lengths.values()) * np.dtype(dtype).itemsize)
+        return cls(file, list(lengths), dtype, page, header)
+
+    def __enter__(self) -> MindRecordFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+    def write(self, columns: Mapping[str, Array]) -> None:
         """Append rows: name -> integers [rows, length]."""
+        rows = len(columns[self.columns[0]])
+        for start in range(0, rows, BATCH):
+            batch = {name: values[start : start + BATCH] for name, values in columns.items()}
+            self._append({name: values.astype(self.dtype, copy=False) for name, values in batch.items()})
+        self.rows += rows
+
+    def _append(self, columns: Mapping[str, Array]) -> None:
         packed = [pack(columns[name]) for name in self.columns]
         is_single = len(packed) == 1
         for parts in zip(*packed, strict=True):
@@ -167,6 +194,22 @@ class MindRecordFile:
             "statistics": None,
             "version": "3.0",
         }
+
+
+def file_sizes(rows: int, row_bytes: int) -> tuple[int, int]:
+    """Return page and header size in bytes (powers of two) for `rows` rows of `row_bytes` uncompressed.
+
+    MindRecord's defaults (32 MiB and 16 MiB) make the smallest file 50 MB large.
+    """
+    stored = row_bytes + row_bytes // 8 + ROW_FRAME  # two bits per value come on top
+    total = rows * stored
+    page = min(LARGEST_PAGE, _power_of_two(max(SMALLEST_PAGE, total // PAGES)))
+    page = max(page, _power_of_two(4 * stored))  # a page may waste the space of up to one row
+    return page, _power_of_two(max(SMALLEST_HEADER, PAGE_ENTRY * (2 * total // page + 4)))
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
 
 
 def pack(values: Array) -> list[bytes]:

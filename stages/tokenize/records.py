@@ -1,4 +1,4 @@
-"""MindRecord files of fixed-length id columns: batched writing, and reading that refuses a broken pair.
+"""Reading of MindRecord files, which refuses a broken pair.
 
 A MindRecord is a pair, NAME and NAME.db (an SQLite index). Both contain the base name, and the reader of
 MindSpore 2.7 ends in a segmentation fault if they do not belong together.
@@ -8,71 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular, parse_json, understood
-from stages.tokenize.mindrecord import MindRecordFile
+from stages.tokenize.mindrecord import BATCH
 from stages.weights.dtypes import Array
-
-BATCH = 256  # rows that are compressed or read at once: little enough for the processor's caches
-SMALLEST_PAGE, LARGEST_PAGE = 1 << 15, 1 << 25  # MindRecord's minimum and default
-SMALLEST_HEADER = 1 << 14  # MindRecord's minimum
-PAGES = 16  # of a small file
-PAGE_ENTRY = 256  # upper limit of one page's bytes in the header
-ROW_FRAME = 64  # upper limit of a row's bytes besides its values
-
-Dtype = Literal["int64", "int32"]
-
-
-def file_sizes(rows: int, row_bytes: int) -> tuple[int, int]:
-    """Return page and header size in bytes (powers of two) for `rows` rows of `row_bytes` uncompressed.
-
-    MindRecord's defaults (32 MiB and 16 MiB) make the smallest file 50 MB large.
-    """
-    stored = row_bytes + row_bytes // 8 + ROW_FRAME  # two bits per value come on top
-    total = rows * stored
-    page = min(LARGEST_PAGE, _power_of_two(max(SMALLEST_PAGE, total // PAGES)))
-    page = max(page, _power_of_two(4 * stored))  # a page may waste the space of up to one row
-    return page, _power_of_two(max(SMALLEST_HEADER, PAGE_ENTRY * (2 * total // page + 4)))
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()
-
-
-class RecordWriter:
-    """Writer of one MindRecord pair; leaving its `with` block completes both files."""
-
-    def __init__(self, file: Path, lengths: Mapping[str, int], dtype: Dtype, rows: int) -> None:
-        """Create the file for at most `rows` rows of columns name -> tokens; it can't be renamed later."""
-        self.file = file
-        self.rows = 0
-        self._dtype = np.dtype(dtype)
-        page, header = file_sizes(rows, sum(lengths.values()) * self._dtype.itemsize)
-        self._records = MindRecordFile(file, list(lengths), dtype, page, header)
-
-    def write(self, columns: Mapping[str, Array]) -> None:
-        """Append rows: name -> integer array [rows, length]."""
-        rows = len(next(iter(columns.values())))
-        for start in range(0, rows, BATCH):
-            part = {name: values[start : start + BATCH] for name, values in columns.items()}
-            self._records.add({name: ids.astype(self._dtype, copy=False) for name, ids in part.items()})
-        self.rows += rows
-
-    def __enter__(self) -> RecordWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            return
-        if not self.rows:
-            raise InputError(self.file, 0, "needs at least one row", "write some")
-        self._records.close()
 
 
 def check_pair(file: Path) -> int:

@@ -1,12 +1,20 @@
-"""Rows of files, read in batches."""
+"""Rows of the training and the test split, read in batches."""
 
+import zlib
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from stages.fetch.records import BadLine
+import numpy as np
+
+from stages.base.errors import InputError
+from stages.fetch.config import ColumnsConfig, DatasetConfig
+from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.records import BadLine, split_sources
 from stages.tokenize.tally import Tally
 
 ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory
@@ -24,6 +32,47 @@ class Rows(Generic[R]):
     read: Read[R]
     limit: int | None = None
     """Only the first readable rows up to this number; None: all."""
+
+
+def splits(fetched: Path, dataset: DatasetConfig, columns: ColumnsConfig) -> tuple[Rows[Row], Rows[Row]]:
+    """Return the training and the test rows of an artifact of fetch_dataset."""
+    train, test = (split_sources(fetched, split) for split in ("train", "test"))
+    read_train: Read[Row]
+    read_test: Read[Row]
+    if test:
+        read_train = read_test = partial(read_lines, columns=columns)
+    else:
+        assert dataset.test_rows is not None  # fetch_dataset requires it without a test file
+        read_train, read_test = hold_out(train, columns, dataset.test_rows)
+    return Rows(train, read_train, dataset.train_rows), Rows(test or train, read_test, dataset.test_rows)
+
+
+def hold_out(files: Sequence[Path], columns: ColumnsConfig, rows: int) -> tuple[Read[Row], Read[Row]]:
+    """Divide training files by the digest of their question; return readers of training and test rows.
+
+    The test gets the `rows` smallest digests, a few more if questions repeat. This does not depend on the
+    order of the rows, spreads the test over files that are sorted by difficulty, and keeps equal questions on
+    one side. Bad lines belong to training. Raise InputError if nothing would be left to train on.
+    """
+    hashes = array("I")
+    for file in files:
+        hashes.extend(digest(row.prompt) for row in read_lines(file, columns) if isinstance(row, Row))
+    if rows >= len(hashes):
+        rule = f"must be below the {len(hashes)} usable rows of {files[0]}"
+        raise InputError("dataset.test_rows", rows, rule, "lower it, or give a test file")
+    largest = int(np.partition(np.frombuffer(hashes, np.dtype(hashes.typecode)), rows - 1)[rows - 1])
+
+    def read(file: Path, held_out: bool) -> Iterator[Row | BadLine]:
+        for row in read_lines(file, columns):
+            if (isinstance(row, Row) and digest(row.prompt) <= largest) == held_out:
+                yield row
+
+    return partial(read, held_out=False), partial(read, held_out=True)
+
+
+def digest(prompt: str) -> int:
+    """Return a number that depends only on the text, unlike hash()."""
+    return zlib.crc32(prompt.encode("utf-8"))
 
 
 def read_batches(rows: Rows[R], text: Callable[[R], str], tally: Tally) -> Iterator[tuple[Path, list[R]]]:

@@ -15,8 +15,7 @@ from stages.tokenize.chat import load_template
 from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.source import Rows
-from stages.tokenize.splits import splits
+from stages.tokenize.source import Rows, splits
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import check_ending, tokenize_conversations
 from stages.tokenize.tally import DROPPED

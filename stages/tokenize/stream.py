@@ -10,7 +10,7 @@ from stages.base.context import Progress
 from stages.fetch.jsonl import Row
 from stages.fetch.records import count_rows
 from stages.tokenize.encode import IGNORED, EncodedRow, Encoder
-from stages.tokenize.records import RecordWriter
+from stages.tokenize.mindrecord import MindRecordFile
 from stages.tokenize.source import Rows, read_batches
 from stages.tokenize.supervised import Example, example_columns, write_examples
 from stages.tokenize.tally import DROPPED, SAMPLES, Tally, Target, TooLong
@@ -43,7 +43,8 @@ def tokenize_file(
     with contextlib.ExitStack() as stack:
 
         def target_for(file: Path, columns: dict[str, int]) -> Target:
-            writer = RecordWriter(file, columns, config.id_dtype, min(total, rows.limit or total))
+            most = min(total, rows.limit or total)
+            writer = MindRecordFile.for_rows(file, columns, config.id_dtype, most)
             return Target(file.name, target.with_suffix(DROPPED), writer=stack.enter_context(writer))
 
         truth = dict.fromkeys(("pretrain_ids", "loss_mask"), config.seq_length)

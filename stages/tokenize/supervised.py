@@ -16,7 +16,7 @@ from stages.fetch.records import BadLine, count_rows, encoding_fault, read_recor
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import IGNORED, Encoder, pad
-from stages.tokenize.records import RecordWriter
+from stages.tokenize.mindrecord import MindRecordFile
 from stages.tokenize.source import Rows, read_batches
 from stages.tokenize.tally import DROPPED, Target, TooLong
 from stages.tokenize.text import Turn, system_turns
@@ -56,7 +56,8 @@ def tokenize_conversations(encoder: Encoder, source: Path, target: Path) -> dict
     """Stream conversations (tokenize.kind alpaca or conversations) into a MindRecord; see tokenize_file."""
     config = encoder.config
     rows = Rows([source], partial(read_conversations, kind=config.kind))
-    with RecordWriter(target, example_columns(config), config.id_dtype, count_rows(rows.files)) as writer:
+    columns, most = example_columns(config), count_rows(rows.files)
+    with MindRecordFile.for_rows(target, columns, config.id_dtype, most) as writer:
         made = Target(target.name, target.with_suffix(DROPPED), writer=writer)
         for _, batch in read_batches(rows, lambda row: str(row.turns), made):
             encoded, unusable = encode(encoder, batch)

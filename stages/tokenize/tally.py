@@ -15,7 +15,7 @@ import numpy as np
 
 from stages.base.errors import InputError
 from stages.fetch.records import BadLine, row_position
-from stages.tokenize.records import RecordWriter
+from stages.tokenize.mindrecord import MindRecordFile
 from stages.weights.dtypes import Array
 
 PERCENTILES = (0, 10, 25, 50, 75, 90, 95, 99, 100)
@@ -144,7 +144,7 @@ class Tally:
 class Target(Tally):
     """One MindRecord file that is being written."""
 
-    writer: RecordWriter
+    writer: MindRecordFile
 
     def write(self, columns: dict[str, Array]) -> None:
         """Write rows."""

@@ -31,7 +31,8 @@ from stages.grpo.checkpoint import read_set
 from stages.grpo.checkpoint_files import STATE, flaw, read_state
 from stages.models.tensor_layout import slice_of
 from stages.tokenize.chat import Turn, load_template
-from stages.tokenize.records import RecordWriter, check_pair
+from stages.tokenize.mindrecord import MindRecordFile
+from stages.tokenize.records import check_pair
 from stages.weights import tensors
 from stages.weights.complete import write_complete
 from stages.weights.names import read_shape, renamed
@@ -132,7 +133,7 @@ def read_rows(root: Path) -> object:
 
 
 def mindrecord(root: Path) -> None:
-    with RecordWriter(root / "train.mindrecord", {"prompt_ids": 4}, "int64", 9) as writer:
+    with MindRecordFile.for_rows(root / "train.mindrecord", {"prompt_ids": 4}, "int64", 9) as writer:
         writer.write({"prompt_ids": np.arange(36).reshape(9, 4)})
 
 

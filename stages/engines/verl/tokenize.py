@@ -19,8 +19,7 @@ from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.source import Rows, read_batches
-from stages.tokenize.splits import splits
+from stages.tokenize.source import Rows, read_batches, splits
 from stages.tokenize.stage import make_encoder
 from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
 from stages.tokenize.tally import DROPPED, Tally

@@ -8,7 +8,7 @@ from pipeline.config.load import load
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import BadLine
 from stages.tokenize.config import SftDataConfig, unused_texts
-from stages.tokenize.splits import hold_out
+from stages.tokenize.source import hold_out
 from tests.stages.fetch.settings import ROOT, tokenize, write_lines
 
 COLUMNS = ColumnsConfig("question", "answer")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stages.base.errors import InputError
 from stages.tokenize.mindrecord import MindRecordFile, pack
-from stages.tokenize.records import RecordWriter, read_columns
+from stages.tokenize.records import read_columns
 
 PAGE, HEADER = 1 << 15, 1 << 14
 EDGES = [
@@ -21,11 +21,9 @@ EDGES = [
 
 def write_file(file, columns, page=PAGE):
     dtype = str(next(iter(columns.values())).dtype)
-    records = MindRecordFile(file, list(columns), dtype, page, HEADER)
-    rows = len(next(iter(columns.values())))
-    for start in range(0, rows, 100):
-        records.add({name: values[start : start + 100] for name, values in columns.items()})
-    records.close()
+    with MindRecordFile(file, list(columns), dtype, page, HEADER) as records:
+        for start in range(0, len(next(iter(columns.values()))), 100):
+            records.write({name: values[start : start + 100] for name, values in columns.items()})
 
 
 def write_with_mindspore(file, columns, page=PAGE):
@@ -120,7 +118,7 @@ def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):
     directory.mkdir(exist_ok=True)
     values = np.arange(rows * length).reshape(rows, length)
     columns = {"prompt_ids": values, "labels": -values}
-    with RecordWriter(directory / name, dict.fromkeys(columns, length), dtype, rows) as writer:
+    with MindRecordFile.for_rows(directory / name, dict.fromkeys(columns, length), dtype, rows) as writer:
         writer.write(columns)
     return directory / name, columns
 
