@@ -9,7 +9,7 @@ from stages.report.curves import overlay_all
 from stages.report.figures import MAX_LINES
 from stages.report.sweep import NO_CELL, TEXT_LIMIT, limit, results
 from stages.report.templates import render_page
-from stages.report.text import moment, shorten
+from stages.report.text import shorten
 
 MAX_RUNS = MAX_LINES
 """Each run has a colour."""
@@ -45,7 +45,6 @@ def render(runs: Sequence[ComparedRun]) -> str:
             {
                 "run": run,
                 "label": label,
-                "started": moment(run.started),
                 "figures": [row.get(column, NO_CELL)[1] for column in columns],
             }
             for run, label, row in zip(runs, labels, cells, strict=True)

@@ -43,6 +43,11 @@ class SweepPoint:
     artifacts: Mapping[str, str]
     """Stage -> artifact; equal artifacts are shared."""
 
+    @property
+    def overrides(self) -> str:
+        """The keys that differ between points, as overrides."""
+        return " ".join(f"{key}={value}" for key, value in self.chosen.items())
+
 
 def render(
     title: str,
@@ -83,13 +88,14 @@ def render(
         "facts": [moment(written), f"{len(ranked)} points", *(f"{n} {state}" for state, n in states.items())],
         "command": command,
         "best": best,
-        "best_chosen": _describe(best.chosen) if best else "",
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
         "columns": columns,
         "rows": rows,
         "page_size": PAGE_SIZE,
-        "without": _without(unfinished),
-        "importances": [(shorten(each.key, TEXT_LIMIT), each) for each in influence],
+        "without": unfinished,
+        "limits": [limit(len(unfinished)), limit(len(unfinished), 10 * TEXT_LIMIT)],
+        "text_limit": TEXT_LIMIT,
+        "importances": influence,
         "parallel": parallel(measured, [each.key for each in influence]) if influence else None,
         "measured": len(measured),
         "curves": curves,
@@ -112,27 +118,9 @@ def _rank(point: SweepPoint) -> tuple[float, int]:
     return (1.0 if accuracy is None else -accuracy, point.number)
 
 
-def _describe(chosen: Mapping[str, str], limit: int = TEXT_LIMIT) -> str:
-    return shorten(" ".join(f"{key}={value}" for key, value in chosen.items()), limit)
-
-
 def limit(texts: int, most: int = TEXT_LIMIT) -> int:
     """Return the number of characters for each of `texts` values of a table, so that the page stays small."""
     return max(20, min(most, TEXT_BUDGET // max(1, texts)))
-
-
-def _without(unfinished: Sequence[SweepPoint]) -> list[dict[str, Any]]:
-    """Return number, varied keys, state and reason of points without a result."""
-    short, long = limit(len(unfinished)), limit(len(unfinished), 10 * TEXT_LIMIT)
-    return [
-        {
-            "number": point.number,
-            "chosen": _describe(point.chosen, short),
-            "state": point.state,
-            "message": shorten(point.message, long),
-        }
-        for point in unfinished
-    ]
 
 
 def _table(
@@ -193,14 +181,14 @@ def _curves(
 def _label(sharing: Sequence[SweepPoint]) -> str:
     """Return `2: seed=1`, or `0, 3: seed=1` with the common values of the points that share a training."""
     ordered = sorted(sharing, key=lambda point: point.number)
-    common = {
-        key: value
+    common = [
+        f"{key}={value}"
         for key, value in ordered[0].chosen.items()
         if all(point.chosen.get(key) == value for point in ordered)
-    }
+    ]
     more = f" and {len(ordered) - 8} more" if len(ordered) > 8 else ""
     numbers = ", ".join(str(point.number) for point in ordered[:8]) + more
-    return shorten(f"{numbers}: {_describe(common)}".rstrip(": "), 100)
+    return shorten(f"{numbers}: {' '.join(common)}".rstrip(": "), 100)
 
 
 def _time(sweep_points: Sequence[SweepPoint], seconds: Mapping[str, float]) -> tuple[float, float] | None:
