@@ -12,13 +12,13 @@ from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
 from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, given
 from stages.fetch.sources import (
+    MOVING,
     RECORDED,
     FileConfig,
     FilesConfig,
     RepositoryConfig,
     digest_fault,
     id_fault,
-    moving,
     revision_fault,
     url_fault,
 )
@@ -194,10 +194,12 @@ for _table, _section, _key, _fault, _value in (
 def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]:
     """Return a warning for each source whose content may change over time."""
     problems = []
-    if model.source == "modelscope" and model.hub is not None:
-        problems += moving("model.hub", model.hub_id, model.hub.revision)
-    if dataset.source == "modelscope" and dataset.hub is not None:
-        problems += moving("dataset.hub", dataset.hub.id, dataset.hub.revision)
+    hubs = (("model", model, model.hub_id), ("dataset", dataset, dataset.hub and dataset.hub.id))
+    for name, section, id in hubs:
+        if section.source == "modelscope" and section.hub and section.hub.revision in MOVING:
+            path, rule = f"{name}.hub.revision", f"is a branch of {id}, whose content may change"
+            rule += "; fetch records what it gets in its result.json"
+            problems.append(Problem(path, section.hub.revision, rule, "set a commit or tag to pin it"))
     if dataset.source == "url":
         for split, file in remote_files(dataset):
             if file.sha256 is None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from stages.base.errors import Problem
 from stages.base.redact import SECRET_KEYS
 from stages.base.rules import Broken, Rules
 
@@ -101,11 +100,3 @@ def digest_fault(digest: str | None, *_: object) -> Broken:
     if digest is None or SHA256.fullmatch(digest):
         return None
     return "must be 64 lower-case hexadecimal digits", "use what sha256sum prints"
-
-
-def moving(path: str, id: str, revision: str) -> list[Problem]:
-    """Return a warning if the revision is a branch, whose content may change."""
-    if revision not in MOVING:
-        return []
-    rule = f"is a branch of {id}, whose content may change; fetch records what it gets in its result.json"
-    return [Problem(f"{path}.revision", revision, rule, "set a commit or tag to pin it")]

@@ -126,25 +126,21 @@ def score_each(
     budget = Budget(TIMEOUTS_LIMIT_S * max(1.0, len(completions) / TIMEOUTS_PER))
     columns = Columns({}, {}, {}, {})
     for name, weight in zip(config.functions, config.weights, strict=True):
-        reward = _by_length(name, config, budget) if name in LENGTH_REWARDS else _by_text(name, budget)
-        rows = zip(completions, solutions, tokens, strict=True)
-        values = [_guarded(reward, weight, *row) for row in rows]
-        failed = [value for value in values if isinstance(value, Failure)]
-        columns.parts[name] = [0.0 if isinstance(value, Failure) else value for value in values]
-        columns.failures[name] = len(failed)
-        columns.faults[name] = sum(failure.fault for failure in failed)
-        for failure in sorted(failed, key=lambda failure: not failure.fault)[:1]:
-            columns.messages[name] = failure.message
+        reward, values = _reward(name, config, budget), list[float]()
+        failures: list[tuple[bool, str]] = []  # True if the ground truth is unusable; the message
+        for row in zip(completions, solutions, tokens, strict=True):
+            try:
+                values.append(_checked(reward(*row), weight))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # SystemExit too, which would end the stage with exit code 0
+                values.append(0.0)
+                failures.append((isinstance(error, UnscorableError), _describe_error(error)))
+        columns.parts[name], columns.failures[name] = values, len(failures)
+        columns.faults[name] = sum(not is_unusable for is_unusable, _ in failures)
+        if failures:
+            columns.messages[name] = min(failures, key=lambda failure: failure[0])[1]
     return columns
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Reason why a completion has no reward."""
-
-    message: str
-    fault: bool
-    """True if the function failed, False if the ground truth is unusable."""
 
 
 @dataclass
@@ -159,8 +155,15 @@ class UnusableError(Exception):
     """A function was not tried, or did not return one usable number for one completion."""
 
 
-def _by_text(name: str, budget: Budget) -> Reward:
-    """Wrap a function of completion and solution; maths and user functions get a time limit."""
+def _reward(name: str, config: RewardConfig, budget: Budget) -> Reward:
+    """Return a reward function; maths and user functions get a time limit."""
+    if name in LENGTH_REWARDS:
+        length = config.length
+        assert length is not None  # the table of rules requires it
+        if name == "soft_overlong":
+            return lambda text, truth, tokens: soft_overlong(tokens, length)
+        right = _reward(length.correct_by, config, budget)
+        return lambda text, truth, tokens: cosine(tokens, right(text, truth, tokens) > 0, length)
     if name in ITEM_REWARDS:
         item = ITEM_REWARDS[name]
     elif name == "maths":
@@ -168,39 +171,20 @@ def _by_text(name: str, budget: Budget) -> Reward:
     else:  # one completion at a time, so that one failure costs one reward
         function = user_function(name)
         item = _limited(lambda text, truth: _to_number(function([text], [truth])), budget)
-    return lambda completion, solution, tokens: item(completion, solution)
+    return lambda text, truth, tokens: item(text, truth)
 
 
-def _by_length(name: str, config: RewardConfig, budget: Budget) -> Reward:
-    length = config.length
-    assert length is not None  # the table of rules requires it
-    if name == "soft_overlong":
-        return lambda completion, solution, tokens: soft_overlong(tokens, length)
-    right = _by_text(length.correct_by, budget)
-    return lambda completion, solution, tokens: cosine(
-        tokens, right(completion, solution, tokens) > 0, length
-    )
-
-
-def _guarded(reward: Reward, weight: float, completion: str, solution: str, tokens: int) -> float | Failure:
-    """Return the reward, or the reason for a failure; no error of one call may end a training run."""
-    try:
-        value = reward(completion, solution, tokens)
-        if not abs(value) * max(1.0, abs(weight)) <= LARGEST:
-            raise UnusableError(f"returned {value}: times its weight it must be within ±{LARGEST:g}")
-    except UnscorableError as error:
-        return Failure(str(error), fault=False)
-    except KeyboardInterrupt:
-        raise
-    except (UnusableError, OutOfTimeError) as error:
-        return Failure(str(error), fault=True)
-    except BaseException as error:  # SystemExit too, which would end the stage with exit code 0
-        return Failure(_describe_error(error), fault=True)
+def _checked(value: float, weight: float) -> float:
+    """Return a reward; raise UnusableError if it is too large."""
+    if not abs(value) * max(1.0, abs(weight)) <= LARGEST:
+        raise UnusableError(f"returned {value}: times its weight it must be within ±{LARGEST:g}")
     return value
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return an exception's text and the line that raised it."""
+    """Return an exception's text, and for errors of user code the line that raised it."""
+    if isinstance(error, (UnscorableError, UnusableError, OutOfTimeError)):
+        return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"[:MOST_CHARACTERS]
 

@@ -139,7 +139,7 @@ def _write_grpo(
     if written:
         target.write(encoder.grpo_columns(written))
     decode = encoder.tokenizer.decode
-    for row in written[: target.missing_samples]:
+    for row in written[: SAMPLES - len(target.samples)]:
         prompt = decode(row.prompt, skip_special_tokens=False)
         target.samples.append({"prompt": prompt, "solution": decode(row.solution)})
     return written
@@ -160,5 +160,5 @@ def _write_sft(encoder: Encoder, target: Target, source: Path, rows: Sequence[En
     target.rows_in += len(rows)
     examples = list(sft_examples(encoder, rows))
     written = write_examples(encoder, target, source, examples, "the example", length)
-    for example in written[: target.missing_samples]:
+    for example in written[: SAMPLES - len(target.samples)]:
         target.samples.append({"text": encoder.tokenizer.decode(example.ids, skip_special_tokens=False)})

@@ -18,7 +18,7 @@ from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.mindrecord import MindRecordFile
 from stages.tokenize.source import Rows, read_batches
-from stages.tokenize.tally import DROPPED, Target, TooLong
+from stages.tokenize.tally import DROPPED, SAMPLES, Target, TooLong
 from stages.tokenize.text import Turn, system_turns
 
 ALPACA = ("instruction", "input", "output")
@@ -64,7 +64,7 @@ def tokenize_conversations(encoder: Encoder, source: Path, target: Path) -> dict
             made.drop_all(source, unusable)
             length = config.sft_length + 1
             written = write_examples(encoder, made, source, encoded, "the conversation", length)
-            for row in written[: made.missing_samples]:
+            for row in written[: SAMPLES - len(made.samples)]:
                 learnt = [label for label in row.labels if label != IGNORED]
                 decoded = encoder.tokenizer.decode_batch([row.ids, learnt], skip_special_tokens=False)
                 made.samples.append(dict(zip(("text", "learnt"), decoded, strict=True)))

@@ -74,11 +74,6 @@ class Tally:
     needed: dict[str, int] = field(default_factory=dict)
     """Key of a limit -> value with which no row is too long."""
 
-    @property
-    def missing_samples(self) -> int:
-        """Number of rows that are still needed as samples."""
-        return SAMPLES - len(self.samples)
-
     def add_length(self, column: str, tokens: int) -> None:
         """Record the length of one row."""
         self.lengths.setdefault(column, array("I")).append(tokens)
