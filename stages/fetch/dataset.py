@@ -12,9 +12,8 @@ from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
 from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files
 from stages.fetch.download import Downloaded, adopt, link
-from stages.fetch.jsonl import read_lines
 from stages.fetch.listing import Listed, matching
-from stages.fetch.records import BadLine, row_position
+from stages.fetch.records import BadLine, read_lines, row_position
 from stages.fetch.sources import FetchConfig
 from stages.fetch.user_files import split_files
 

@@ -1,4 +1,4 @@
-"""Rows of a file as plain mappings, one at a time: JSON lines, a JSON array, or Parquet.
+"""Rows of a file, one at a time: JSON lines, a JSON array, or Parquet.
 
 Errors name a row by its position, counted from 1: the line in JSON lines, else the row.
 """
@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular, parse_json, read_bytes, understood
+from stages.fetch.config import ColumnsConfig
 
 LARGEST = 1 << 22
 """Upper limit of bytes of a line, and of characters of a text: about a million tokens.
@@ -29,7 +30,7 @@ PARQUET_BUFFER = 1 << 20  # bytes read ahead per column; without it pyarrow read
 
 @dataclass(frozen=True)
 class Record:
-    """One readable row."""
+    """One readable row as a plain mapping."""
 
     line: int
     values: dict[str, Any]
@@ -41,6 +42,16 @@ class BadLine:
 
     line: int
     reason: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """Question and answer of a usable row."""
+
+    line: int
+    """Counted from 1, as editors do; in a JSON array or Parquet file the row."""
+    prompt: str
+    answer: str
 
 
 def read_records(path: Path, keys: Sequence[str] = (), required: bool = False) -> Iterator[Record | BadLine]:
@@ -57,6 +68,22 @@ def read_records(path: Path, keys: Sequence[str] = (), required: bool = False) -
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     is_array = path.suffix == ".json" and not start.startswith(b"{")
     return _read_array(path) if is_array else _read_json_lines(path)
+
+
+def read_lines(path: Path, columns: ColumnsConfig) -> Iterator[Row | BadLine]:
+    """Yield question and answer of every row of `path` in order, like read_records.
+
+    Raises:
+        InputError: the file is missing or can't be read.
+    """
+    keys = (columns.prompt, columns.answer)
+    for record in read_records(path, keys, required=True):
+        if isinstance(record, BadLine):
+            yield record
+        elif fault := text_fault(record.values, keys[0]) or text_fault(record.values, keys[1]):
+            yield BadLine(record.line, fault)
+        else:
+            yield Row(record.line, *(record.values[key] for key in keys))
 
 
 def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:

@@ -6,8 +6,7 @@ from pathlib import Path
 from stages.base.errors import InputError
 from stages.fetch import arith
 from stages.fetch.config import ColumnsConfig, DatasetConfig
-from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.records import split_sources
+from stages.fetch.records import Row, read_lines, split_sources
 from stages.fetch.user_files import split_files
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.grpo.config import RolloutConfig
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.source import splits

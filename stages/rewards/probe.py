@@ -15,7 +15,7 @@ from typing import Any
 
 from stages.base.errors import InputError, Problem
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.fetch.training import training_rows
 from stages.rewards.config import RewardConfig
 from stages.rewards.score import score_each

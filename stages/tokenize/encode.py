@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig, DatasetConfig
-from stages.fetch.jsonl import Row
-from stages.fetch.records import BadLine
+from stages.fetch.records import BadLine, Row
 from stages.tokenize.chat import QUESTION, ChatTemplate, TemplateRefusalError
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import MARKER, Turn, columns, ground_truth, system_turns, user_text

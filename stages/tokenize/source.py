@@ -13,8 +13,7 @@ import numpy as np
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig, DatasetConfig
-from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.records import BadLine, split_sources
+from stages.fetch.records import BadLine, Row, read_lines, split_sources
 from stages.tokenize.tally import Tally
 
 ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory

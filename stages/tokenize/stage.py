@@ -9,7 +9,7 @@ from typing import Any
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import read_lines
+from stages.fetch.records import read_lines
 from stages.models.config import ModelConfig
 from stages.tokenize.chat import load_template
 from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
@@ -24,19 +24,15 @@ from stages.tokenizer import build, load, special_ids, special_tokens
 
 def run(context: Context) -> None:
     """Write train, sft and test MindRecords, their rows left out, and result.json with the data cards."""
-    config = context.section(TokenizeConfig, "tokenize")
-    dataset = context.section(DatasetConfig, "dataset")
-    model = context.section(ModelConfig, "model")
-    encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
-    examples = "sft_data" in context.config
-    train, test = splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
+    encoder, examples = encoder_for(context), "sft_data" in context.config
+    train, test = splits(context.inputs["fetch_dataset"], encoder.dataset, encoder.columns)
 
     questions: set[int] = set()
     sft, progress = context.output / "sft.mindrecord", partial(context.progress, unit="rows")
     target = context.output / "train.mindrecord"
     files = tokenize_file(encoder, train, target, None if examples else sft, progress, questions)
     if examples:
-        files |= tokenize_user_examples(context, config, sft)
+        files |= tokenize_user_examples(context, sft)
     files |= tokenize_file(encoder, test, context.output / "test.mindrecord", training=questions)
     for warning in warnings(files):
         context.warn(warning)
@@ -44,16 +40,21 @@ def run(context: Context) -> None:
     context.write_result({"files": files, "tokenizer": size})
 
 
-def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
+def tokenize_user_examples(context: Context, target: Path) -> dict[str, Any]:
     """Write the user's supervised examples (section sft_data) as a MindRecord; return the data card."""
     examples = context.section(SftDataConfig, "sft_data")
     if examples.path is None:
         return {}
-    settings = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
-    model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
-    encoder = make_encoder(context.inputs["fetch"], model, dataset, settings)
+    encoder = encoder_for(context, kind=examples.kind, compat="none", chat_template=True)
     check_ending(encoder)
     return tokenize_conversations(encoder, Path(examples.path), target)
+
+
+def encoder_for(context: Context, **changes: Any) -> Encoder:
+    """Create the encoder of a stage, like make_encoder; `changes` replace values of section tokenize."""
+    config = dataclasses.replace(context.section(TokenizeConfig, "tokenize"), **changes)
+    model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
+    return make_encoder(context.inputs["fetch"], model, dataset, config)
 
 
 def make_encoder(

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.context import Progress
-from stages.fetch.jsonl import Row
-from stages.fetch.records import count_rows
+from stages.fetch.records import Row, count_rows
 from stages.tokenize.encode import IGNORED, EncodedRow, Encoder
 from stages.tokenize.mindrecord import MindRecordFile
 from stages.tokenize.source import Rows, read_batches

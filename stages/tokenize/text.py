@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from stages.fetch.config import ColumnsConfig, DatasetConfig
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.tokenize.config import TokenizeConfig
 
 MARKER = "#### "

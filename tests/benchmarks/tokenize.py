@@ -18,7 +18,7 @@ from pathlib import Path
 
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.records import Row, read_lines
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.source import ROWS_PER_BATCH
 from stages.tokenize.stage import make_encoder

@@ -24,8 +24,7 @@ from stages.base.files import file_digest
 from stages.fetch import local, tokenizer_files
 from stages.fetch.builtin import write_model
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.jsonl import read_lines
-from stages.fetch.records import count_rows
+from stages.fetch.records import count_rows, read_lines
 from stages.fetch.stage import fetch_model
 from stages.grpo.checkpoint import read_set
 from stages.grpo.checkpoint_files import STATE, flaw, read_state

@@ -25,7 +25,7 @@ from stages.engines.mindspeed_rl.train_yaml import FIELDS
 from stages.engines.outside import Rendered, dump, make_start, read_start, write_start
 from stages.engines.template import fill
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.models.config import ModelConfig
 from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
@@ -136,7 +136,7 @@ def _write_examples(context: Context, encoder: Encoder, train: Rows[Row]) -> dic
     """Write sft.mindrecord, on which mindformers trains before everything else."""
     target = context.output / "sft.mindrecord"
     if "sft_data" in context.config:
-        return tokenize_user_examples(context, encoder.config, target)
+        return tokenize_user_examples(context, target)
     records = context.work / "train.mindrecord"  # a by-product
     for file in (records, records.with_suffix(".mindrecord.db")):
         file.unlink(missing_ok=True)

@@ -13,14 +13,11 @@ from typing import Any
 
 from stages.base.context import Context
 from stages.engines.verl.job import TRAIN_DATA
-from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import Row
-from stages.models.config import ModelConfig
-from stages.tokenize.config import TokenizeConfig
+from stages.fetch.records import Row
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.source import Rows, read_batches, splits
-from stages.tokenize.stage import make_encoder
+from stages.tokenize.stage import encoder_for
 from stages.tokenize.stream import question_keys, tokenize_file, usable_rows
 from stages.tokenize.tally import DROPPED, Tally
 from stages.tokenize.text import ground_truth
@@ -32,10 +29,8 @@ def run(context: Context) -> None:
     Raises:
         InputError: no row is left, or more rows than dataset.max_bad_share are unusable.
     """
-    dataset, config = context.section(DatasetConfig, "dataset"), context.section(TokenizeConfig, "tokenize")
-    model = context.section(ModelConfig, "model")
-    encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
-    train, test = splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
+    encoder = encoder_for(context)
+    train, test = splits(context.inputs["fetch_dataset"], encoder.dataset, encoder.columns)
     card = write_parquet(encoder, train, context.output / TRAIN_DATA)
     target = context.output / "test.mindrecord"
     tests = tokenize_file(encoder, test, target, training=question_keys(train))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stages.export.stage import write_template, write_tokenizer
 from stages.export.template import chat_template, literal
 from stages.fetch.config import BASE_TEMPLATE
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE, write_trained
 from stages.tokenize.chat import ChatTemplate, load_template
 from stages.tokenize.stage import make_encoder

@@ -6,8 +6,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, read_records
+from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, Row, read_lines, read_records
 
 
 def write(directory, name, rows):

@@ -3,7 +3,7 @@
 import pytest
 
 from stages.base.errors import InputError
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.rewards.config import RewardConfig, judge_of
 from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.judge import are_right, warn_of_words

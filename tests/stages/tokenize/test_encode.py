@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, processors
 
 from stages.base.errors import InputError
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.chat import load_template
 from stages.tokenize.stage import make_encoder

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.base.errors import InputError
-from stages.fetch.jsonl import read_lines
-from stages.fetch.records import count_rows
+from stages.fetch.records import count_rows, read_lines
 from stages.fetch.tokenizer_files import write_trained
 from stages.grpo.data import true_lengths
 from stages.tokenize.counts import warnings

@@ -17,7 +17,7 @@ from stages.engines.mindspeed_rl.engine import notes
 from stages.engines.mindspeed_rl.logs import NAMES, RATES, SCORES, read_line
 from stages.engines.mindspeed_rl.rehearsal.cpu import environment
 from stages.engines.mindspeed_rl.train_yaml import train_config
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.fetch.stage import run as fetch
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of, paths, write_index
 from tests.upstream.mindspeed_rl.conftest import Window

@@ -6,7 +6,7 @@ vLLM's replacement reads them from FILE (stages/engines/mindformers/rehearsal/on
 import json
 
 from stages.base.context import Context
-from stages.fetch.jsonl import Row
+from stages.fetch.records import Row
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.probe import answers
