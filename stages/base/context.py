@@ -70,7 +70,7 @@ class Context:
     def progress(self, step: float, total: float, message: str = "", unit: str = "") -> None:
         """Append a line to the progress file and to the log; call it at most a few times a second.
 
-        Of bytes, of which there are many reports, the log gets the last one.
+        The log gets only the last report of bytes, because there are many.
         """
         with self.progress_file.open("a", encoding="utf-8") as file:
             file.write(progress_line(step, total, message, unit))

@@ -85,7 +85,7 @@ def _download(
 
     def select(listed: Sequence[Listed], origin: str) -> list[Listed]:
         for split, file in remote_files(dataset):
-            chosen[split] = matching(listed, file.name, origin)
+            chosen[split] = matching(listed, origin, file.name)
         return list(dict.fromkeys(itertools.chain(*chosen.values())))
 
     hub_id, revision = dataset.hub.id, dataset.hub.revision

@@ -18,7 +18,7 @@ from stages.base.errors import InputError
 from stages.base.redact import TOKEN_VARIABLE, redact
 from stages.fetch.download import Downloaded, directory, verify
 from stages.fetch.listing import Listed, check_inside, check_paths
-from stages.fetch.sources import MOVING, SHA256, FetchConfig
+from stages.fetch.sources import SHA256, FetchConfig
 
 if TYPE_CHECKING:
     from modelscope_hub import HubApi
@@ -55,8 +55,7 @@ def download(
         check_inside(root, selected)
         total = sum(file.size or 0 for file in selected)
         present = sum(file.size or 0 for file in selected if (root / file.path).is_file())
-        moving = " (a branch, whose content may change)" if revision in MOVING else ""
-        print(f"{origin}{moving}: {len(selected)} files, {total} bytes", flush=True)
+        print(f"{origin}: {len(selected)} files, {total} bytes", flush=True)
         client.download_repo(
             repository,
             kind,

@@ -46,14 +46,6 @@ def check_inside(root: Path, files: Iterable[Listed]) -> None:
             raise InputError(root / file.path, None, rule, "remove the symbolic link")
 
 
-def config_file(files: Sequence[Listed], origin: str) -> list[Listed]:
-    """Return a model's config.json. Raise InputError if there is none."""
-    if selected := [file for file in files if file.path == CONFIG]:
-        return selected
-    remedy = f"choose a Hugging Face repository; it holds {_first_names(file.path for file in files)}"
-    raise InputError(origin, None, f"holds no {CONFIG}", remedy)
-
-
 def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> list[Listed]:
     """Return weights, config and tokenizer: only safetensors, and a single file before an indexed set.
 
@@ -72,7 +64,9 @@ def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> l
     return [file for file in files if file.path in selected]
 
 
-def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
+def matching(
+    files: Sequence[Listed], origin: str, pattern: str, remedy: str = "set dataset.files.*.name"
+) -> list[Listed]:
     """Return the files (at least one) that match `pattern`, by path; `*` does not cross directories.
 
     Raises:
@@ -82,8 +76,8 @@ def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]
     same_depth = [file for file in files if file.path.count("/") == depth]
     matches = [file for file in same_depth if all(map(fnmatch.fnmatchcase, file.path.split("/"), parts))]
     if not matches:
-        remedy = f"set dataset.files.*.name; it holds {_first_names(file.path for file in files)}"
-        raise InputError(origin, None, f"no file matches {pattern}", remedy)
+        held = _first_names(file.path for file in files)
+        raise InputError(origin, None, f"no file matches {pattern}", f"{remedy}; it holds {held}")
     return sorted(matches, key=lambda file: file.path)
 
 

@@ -11,7 +11,7 @@ from stages.base.files import read_object
 from stages.fetch import builtin, hub, local, tokenizer_files
 from stages.fetch.config import DatasetConfig
 from stages.fetch.download import Downloaded, adopt
-from stages.fetch.listing import CONFIG, config_file, model_files
+from stages.fetch.listing import CONFIG, matching, model_files
 from stages.fetch.sources import FetchConfig
 from stages.fetch.training import training_rows
 from stages.models.config import ModelConfig
@@ -90,7 +90,8 @@ def _download(
     """Download a model; check its config.json before the weights are downloaded."""
     assert model.hub is not None
     repository, revision = model.hub_id, model.hub.revision
-    config = hub.download("model", repository, revision, config_file, fetch, work).root / CONFIG
+    select = partial(matching, pattern=CONFIG, remedy="choose a Hugging Face repository")
+    config = hub.download("model", repository, revision, select, fetch, work).root / CONFIG
     local.check_config(read_object(config), model, config)
-    select = partial(model_files, with_tokenizer=with_tokenizer)
-    return hub.download("model", repository, revision, select, fetch, work, progress)
+    needed = partial(model_files, with_tokenizer=with_tokenizer)
+    return hub.download("model", repository, revision, needed, fetch, work, progress)

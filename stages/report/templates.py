@@ -16,11 +16,6 @@ HERE = Path(__file__).parent
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
     """Return a page of this package as HTML, with the style sheet that all of them share."""
-    return environment().get_template(template).render(values, style=file_content("style.css"))
-
-
-def environment() -> Environment:
-    """Create the template environment with the filters that the templates use."""
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -31,7 +26,7 @@ def environment() -> Environment:
     )
     filters = (duration, figure, moment, parts, percent, size, text, verdict, words)
     environment.filters.update({function.__name__: function for function in filters})
-    return environment
+    return environment.get_template(template).render(values, style=file_content("style.css"))
 
 
 def file_content(name: str) -> Markup:

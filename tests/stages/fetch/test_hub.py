@@ -44,7 +44,7 @@ def single_attempt(monkeypatch):
 
 def take(*patterns):
     return lambda files, origin: [
-        result for pattern in patterns for result in matching(files, pattern, origin)
+        result for pattern in patterns for result in matching(files, origin, pattern)
     ]
 
 

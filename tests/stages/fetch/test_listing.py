@@ -43,10 +43,10 @@ def test_of_a_model_only_what_is_needed():
 
 def test_a_star_matches_within_its_directory_only():
     files = listed("a.json", "sub/b.json", "sub/deep/c.json")
-    assert [f.path for f in matching(files, "*.json", "here")] == ["a.json"]
-    assert [f.path for f in matching(files, "sub/*.json", "here")] == ["sub/b.json"]
+    assert [f.path for f in matching(files, "here", "*.json")] == ["a.json"]
+    assert [f.path for f in matching(files, "here", "sub/*.json")] == ["sub/b.json"]
     with pytest.raises(InputError, match=r"no file matches \*\.txt"):
-        matching(files, "*.txt", "here")
+        matching(files, "here", "*.txt")
 
 
 @given(st.text(max_size=12))

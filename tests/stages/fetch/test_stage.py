@@ -108,7 +108,7 @@ def published(tmp_path, hub):
     ("changes", "message"),
     [
         ({"rms_norm_eps": 1e-5}, r"model\.rms_norm_eps=1e-05: disagrees with .*: rms_norm_eps=1e-06"),
-        ({}, r"me/chat@v1.*: holds no config\.json"),
+        ({}, r"me/chat@v1.*: no file matches config\.json"),
     ],
 )
 def test_config_json_is_checked_before_the_weights_are_downloaded(tmp_path, hub, published, changes, message):
