@@ -16,7 +16,6 @@ from stages.base.reader import read
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with (done, total), for example in bytes; total 0: unknown."""
-REPORT_EVERY_S = 0.5
 WARNINGS = "warnings.txt"
 """File next to the progress file with one line per warning of the attempt."""
 
@@ -84,7 +83,7 @@ class Context:
         def progress(done: int, total: int) -> None:
             nonlocal reported_s
             now_s = time.monotonic()
-            if 0 < total <= done or now_s - reported_s >= REPORT_EVERY_S:
+            if 0 < total <= done or now_s - reported_s >= 0.5:
                 reported_s = now_s
                 self.progress(done, total, message, "B")
 

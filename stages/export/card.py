@@ -22,8 +22,6 @@ from stages.report.headline import tiles
 from stages.report.text import neutral, shorten
 
 RECIPE = ("tokenize", "rollout", "reward", "train")
-MAX_EXAMPLE = 2000
-"""Characters of an example's text."""
 
 
 def model_card(
@@ -38,10 +36,7 @@ def model_card(
         licences: the base model's licence files, and its card.
         untemplated: True if the training prompts were the bare questions.
     """
-    existing = {
-        name: inputs[name] for name in ("grpo", "evaluate") if name in inputs and inputs[name].is_dir()
-    }
-    artifacts = Run.load(existing)
+    artifacts = Run.load({name: inputs[name] for name in ("grpo", "evaluate") if name in inputs})
     model = read(ModelConfig, config["model"], "model")
     dataset, command = read(DatasetConfig, config["dataset"], "dataset"), config.get("command")
     name, data = plain(model.name), plain(dataset.name)
@@ -65,7 +60,7 @@ def model_card(
         "versions": _versions(manifest),
         "licences": [file.name for file in licences if file.name != "README.md"],
         "examples": [
-            [shorten(str(row.get(key, "")), MAX_EXAMPLE) for key in ("prompt", "after")] for row in samples
+            [shorten(str(row.get(key, "")), 2000) for key in ("prompt", "after")] for row in samples
         ],
     }
     environment = Environment(  # noqa: S701 (Markdown; plain and fenced escape)

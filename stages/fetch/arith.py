@@ -13,7 +13,6 @@ NAMES = ("Tom", "Ann", "Ben", "Mia", "Leo", "Zoe", "Sam", "Eva", "Max", "Ida", "
 THINGS = ("apples", "books", "cards", "coins", "cups", "eggs", "keys", "pens", "pears", "rings", "shells")
 TEST_SHARE = 6
 """One in this many addend sequences is reserved for the held-out rows."""
-ATTEMPTS_PER_ROW = 20
 RAISE = "lower the rows or raise dataset.arith.max_addends"
 
 Pair = tuple[str, str]
@@ -32,7 +31,7 @@ def generate(
     train: list[Pair] = []
     test: list[Pair] = []
     seen = set()
-    for _ in range(ATTEMPTS_PER_ROW * (train_rows + test_rows)):
+    for _ in range(20 * (train_rows + test_rows)):  # attempts
         count = source.randint(config.min_addends, config.max_addends)
         addends = tuple(source.randint(1, 9) for _ in range(count))
         name, thing = source.choice(NAMES), source.choice(THINGS)

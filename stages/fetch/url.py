@@ -17,7 +17,6 @@ from stages.fetch.sources import FetchConfig, FileConfig
 
 TIMEOUTS_S = (10, 60)
 """Limits for the connection and for each read."""
-BLOCK = 1 << 16
 RETRIES = Retry(
     5, backoff_factor=0.5, status_forcelist=(408, 425, 429, 500, 502, 503, 504), raise_on_status=False
 )
@@ -70,7 +69,7 @@ def _receive(url: str, partial: Path) -> None:
                     if response.status_code in (401, 403):
                         remedy = "put credentials for its host into ~/.netrc"
                     raise InputError(redact(url), None, rule, remedy)
-                for block in response.iter_content(BLOCK):
+                for block in response.iter_content(1 << 16):
                     output.write(block)
     except requests.RequestException as error:
         reason = redact(f"{type(error).__name__}: {error}")

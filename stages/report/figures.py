@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 460, 232
 """Size of a figure in px; text is sized for a column of about this width."""
-LEFT, BOTTOM, PLOT_WIDTH, PLOT_HEIGHT = 0.115, 0.12, 0.80, 0.83
-"""Position and size of the plot, without labels, as shares of the figure."""
 SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "report",  # equal runs give equal bytes
@@ -30,7 +28,7 @@ def image_url(draw: Callable[[Axes], None]) -> str:
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
         FigureCanvasSVG(figure)
-        axes = figure.add_axes((LEFT, BOTTOM, PLOT_WIDTH, PLOT_HEIGHT), facecolor="none")
+        axes = figure.add_axes((0.115, 0.12, 0.80, 0.83), facecolor="none")  # the plot without labels
         axes.spines[["left", "right", "top"]].set_visible(False)
         axes.spines["bottom"].set_color(MUTED)
         axes.grid(axis="y", color=LINE, linewidth=0.8)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from stages.report.text import number, percent, shorten
 
-MIN_POINTS = 3
 MAX_VALUES = 8
 """Numeric keys with more values are grouped into quarters of their values."""
 MAX_AXES, MAX_LINES = 8, 150
@@ -65,7 +64,7 @@ def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importa
     """Return the influence of each key, by the difference from chance; none if all results are equal."""
     mean = sum(point.result for point in points) / max(1, len(points))
     total = sum((point.result - mean) ** 2 for point in points)
-    if len(points) < MIN_POINTS or total == 0:
+    if len(points) < 3 or total == 0:
         return []
     influences = []
     for key in keys:

@@ -12,9 +12,6 @@ from stages.report.config import ReportConfig
 from stages.report.page import Origin, render
 from stages.report.text import number
 
-TRACKER_S = 60.0
-"""Seconds that a tracker has to take the report."""
-
 
 def run(context: Context) -> None:
     """Write the report of a run."""
@@ -44,6 +41,6 @@ def report_to_tracker(inputs: Mapping[str, Path], page: Path) -> None:
         return
     command = [sys.executable, "-m", "stages.grpo.trackers.mlflow", run.read_text(encoding="ascii")]
     try:
-        subprocess.run([*command, str(page)], check=True, timeout=TRACKER_S)
+        subprocess.run([*command, str(page)], check=True, timeout=60)
     except subprocess.SubprocessError as error:
         print(f"warning: mlflow did not get the report: {error}", file=sys.stderr, flush=True)

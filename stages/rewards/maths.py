@@ -9,7 +9,6 @@ from stages.rewards.functions import UnscorableError
 
 LIBRARY: Any = importlib.import_module("math_verify")  # has no types
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it would warn that its time limit is off
-DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
 
 
 def maths(completion: str, solution: str) -> float:
@@ -31,6 +30,6 @@ def maths(completion: str, solution: str) -> float:
 @functools.lru_cache(maxsize=4096)
 def _parse_gold(solution: str) -> tuple[Any, ...]:
     """Parse a solution once for the group of completions that is compared with it."""
-    marked = any(delimiter in solution for delimiter in DELIMITERS)
+    marked = any(delimiter in solution for delimiter in ("$", "\\boxed", "\\(", "\\["))
     text = solution if marked else f"${solution}$"
     return tuple(LIBRARY.parse(text, parsing_timeout=None))

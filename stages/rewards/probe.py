@@ -28,7 +28,6 @@ EARNED = 0.5
 DEMONSTRATED, CUT_OFF = "demonstrated", "cut off"
 BROKEN = ("empty", "wrong", CUT_OFF)
 """Forms of `broken`; all others state the right answer."""
-PENALTY = "soft_overlong"  # at most 0
 REQUESTED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "marked": "####"}
 """Form of answer -> text in a prompt that requests it."""
 
@@ -193,7 +192,7 @@ def _probe_functions(
 def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
     problems = []
     for name, function in functions.items():
-        if function.weight <= 0 or function.earned_by or name == PENALTY:
+        if function.weight <= 0 or function.earned_by or name == "soft_overlong":  # at most 0
             continue
         rule = "can't be earned: neither the demonstrated answers nor what the prompt asks for score"
         remedy = "use another reward, or change dataset.solution"

@@ -33,8 +33,6 @@ LARGEST = 1e18
 """Largest reward: its square, for a group's standard deviation, must be a float32."""
 MATHS = "stages.rewards.maths:maths"
 """Imported on demand: math-verify is optional and takes long to import."""
-MOST_CHARACTERS = 400
-"""Characters of a message."""
 
 UserReward = Callable[[list[str], list[str]], Sequence[float]]
 Reward = Callable[[str, str, int], float]
@@ -186,7 +184,7 @@ def _describe_error(error: BaseException) -> str:
     if isinstance(error, (UnscorableError, UnusableError, OutOfTimeError)):
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"[:MOST_CHARACTERS]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"[:400]
 
 
 def _limited(item: ItemReward, budget: Budget) -> ItemReward:

@@ -18,9 +18,7 @@ from stages.rewards.config import BUILTIN, RewardConfig
 
 PRODUCT_PACKAGES = frozenset({"stages", "pipeline", "launch", "conf", "hydra_plugins", "grpoflow"})
 """Packages of this project, which a stage's code version represents."""
-INSTALLED = frozenset({"site-packages", "dist-packages"})
 REMEDY = "put its directory on PYTHONPATH, or start grpoflow in it"
-IMPORTERS = frozenset({"import_module", "__import__"})
 
 
 def files_of(config: RewardConfig) -> tuple[Path, ...]:
@@ -109,7 +107,7 @@ def _file(spec: ModuleSpec) -> Path | None:
 
 def _is_installed(file: Path) -> bool:
     standard = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
-    if not INSTALLED.isdisjoint(file.parts):
+    if not {"site-packages", "dist-packages"}.isdisjoint(file.parts):
         return True
     return any(root in file.parents for library in standard for root in (library, library.resolve()))
 
@@ -124,30 +122,25 @@ def _imports(file: Path, module: str, is_package: bool) -> Iterator[str]:
         return
     package = module if is_package else module.rpartition(".")[0]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node.module or "", node.level, package)
-            if base is not None:
-                yield from ([base] if base else [])
-                yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
-        elif isinstance(node, ast.Call) and _called(node.func) in IMPORTERS and node.args:
-            name = node.args[0]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                level = len(name.value) - len(name.value.lstrip("."))
-                base = _absolute(name.value[level:], level, package)
-                yield from ([base] if base else [])
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=name, names=names, level=level):
+                if base := _absolute("." * level + (name or ""), package):
+                    yield base
+                    yield from (f"{base}.{alias.name}" for alias in names)
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__")
+                | ast.Attribute(attr="import_module" | "__import__"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                if base := _absolute(name, package):
+                    yield base
 
 
-def _called(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
-def _absolute(name: str, level: int, package: str) -> str | None:
-    """Return a module's absolute name; None if it would lie above the top."""
-    if not level:
-        return name
+def _absolute(name: str, package: str) -> str:
+    """Return a module's absolute name; empty if it would lie above the top."""
     try:
-        return importlib.util.resolve_name("." * level + name, package) if package else None
+        return importlib.util.resolve_name(name, package)
     except ImportError:
-        return None
+        return ""

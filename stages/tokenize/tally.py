@@ -19,7 +19,6 @@ from stages.tokenize.mindrecord import MindRecordFile
 from stages.weights.dtypes import Array
 
 PERCENTILES = (0, 10, 25, 50, 75, 90, 95, 99, 100)
-BINS = 20
 SAMPLES = 3
 DROPPED = ".dropped.jsonl"
 """Suffix of the file that lists the rows left out."""
@@ -150,7 +149,7 @@ class Target(Tally):
 def summary(values: array[int]) -> dict[str, Any]:
     """Return mean, percentiles and a histogram of token counts."""
     counts = np.frombuffer(values, dtype=np.dtype(values.typecode))
-    heights, edges = np.histogram(counts, bins=min(BINS, int(np.ptp(counts)) + 1))
+    heights, edges = np.histogram(counts, bins=min(20, int(np.ptp(counts)) + 1))
     return {
         "mean": round(float(counts.mean()), 2),
         "percentiles": {str(p): int(np.percentile(counts, p, method="nearest")) for p in PERCENTILES},
