@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.report.configuration import flat
-from stages.report.curves import overlay_all
-from stages.report.figures import MAX_LINES
+from stages.report.curves import MAX_LINES, overlay_all
 from stages.report.sweep import NO_CELL, TEXT_LIMIT, limit, results
 from stages.report.templates import render_page
 from stages.report.text import shorten

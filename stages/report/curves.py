@@ -1,19 +1,35 @@
 """The curves of a training run: their metrics, points and figures, and the same metrics in numbers."""
 
+import base64
+import io
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from stages.report.figures import COLOURS, MUTED, image_url
 from stages.report.readings import Points, Reading, csv_link, groups, readings, span
 from stages.report.text import figure, number, percent, shorten, words
 
 MAX_POINTS, MAX_OVERLAID = 100, 60
 """Points of a line in the figures of a run, and of a sweep, which has many lines."""
+WIDTH, HEIGHT = 460, 232
+"""Size of a figure in px; text is sized for a column of about this width."""
+SETTINGS = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",  # equal runs give equal bytes
+    "font.size": 11.0,
+    "font.sans-serif": ["DejaVu Sans", "Arial"],
+}
+MUTED, LINE = "#5f676e", "#e6e3dc"
+COLOURS = ("#1f6f78", "#c07a1b", "#7a5195", "#b5485d", "#4c7a3f", "#5b6b8c")
+"""Colours of the first, second, … series; style.css has the same for legends."""
+MAX_LINES = len(COLOURS)
 
 
 @dataclass(frozen=True)
@@ -189,7 +205,24 @@ def _drawing(
     shown = readings(series, span([*series.values(), *further]), show, most)
     alt = f"{spec.title}. {alt}"
     csv = csv_link(spec.title, series)
-    return Drawing(spec.title, spec.explanation, image_url(draw), alt, legend, last, shown, csv)
+    return Drawing(spec.title, spec.explanation, _image_url(draw), alt, legend, last, shown, csv)
+
+
+def _image_url(draw: Callable[[Axes], None]) -> str:
+    """Return a data: URL with the figure that `draw` paints with colours of COLOURS."""
+    with matplotlib.rc_context(SETTINGS):
+        canvas = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
+        FigureCanvasSVG(canvas)
+        axes = canvas.add_axes((0.115, 0.12, 0.80, 0.83), facecolor="none")  # the plot without labels
+        axes.spines[["left", "right", "top"]].set_visible(False)
+        axes.spines["bottom"].set_color(MUTED)
+        axes.grid(axis="y", color=LINE, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0, pad=6, labelcolor=MUTED, labelsize=11)
+        draw(axes)
+        buffer = io.BytesIO()
+        canvas.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator")))
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _plot(axes: Axes, full: Points, band: Points, colour: str, trends: bool, share: bool) -> None:

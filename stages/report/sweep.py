@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.curves import Drawing, overlay_all
-from stages.report.figures import MAX_LINES
+from stages.report.curves import MAX_LINES, Drawing, overlay_all
 from stages.report.headline import GREEDY, pairs, tiles
 from stages.report.importance import Measured, importances, parallel
 from stages.report.templates import file_content, render_page

@@ -16,8 +16,7 @@ import pytest
 from stages.report import curves
 from stages.report.artifacts import Run
 from stages.report.configuration import differences
-from stages.report.curves import GRPO, SFT, draw_all, half_widths, points
-from stages.report.figures import COLOURS
+from stages.report.curves import COLOURS, GRPO, SFT, draw_all, half_widths, points
 from stages.report.headline import tiles
 from stages.report.importance import BOTTOM, MAX_LINES, TOP, Measured, importances, parallel
 from stages.report.readings import MAX_ROWS, csv_link, readings, span
