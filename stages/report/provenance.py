@@ -13,12 +13,9 @@ def environment(run: Run) -> list[tuple[str, str]]:
     """Return commit, host, seed and versions; where stages differ, each value with its stages."""
     values: dict[str, dict[str, list[str]]] = {}
     for stage, manifest in run.manifests.items():
-        facts = {
-            "commit": manifest.get("git_commit"),
-            "host": manifest.get("host"),
-            "seed": manifest.get("seed"),
-        }
-        for key, value in (facts | mapping(manifest.get("versions"))).items():
+        facts = {"commit": manifest.get("git_commit"), "host": manifest.get("host")}
+        facts |= {"seed": manifest.get("seed"), **mapping(manifest.get("versions"))}
+        for key, value in facts.items():
             if value is not None:
                 values.setdefault(str(key), {}).setdefault(plain(value), []).append(stage)
     rows = []
