@@ -27,7 +27,7 @@ NO_TRUTH = f"the answer has no {MARKER!r} before a ground truth"
 class EncodedRow:
     """One row in ids, without padding."""
 
-    row: Row
+    original: Row
     prompt: list[int]
     solution: list[int]
     answer: list[int]

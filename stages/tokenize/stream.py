@@ -55,7 +55,7 @@ def tokenize_file(
             written = _write_grpo(encoder, grpo, source, encoded)
             _count_repeated(grpo, written, training)
             if questions is not None:
-                questions.update(question_key(each.row.prompt) for each in written)
+                questions.update(question_key(each.original.prompt) for each in written)
             if examples:
                 _write_sft(encoder, examples, source, encoded)
             progress(grpo.rows_in, total)
@@ -78,7 +78,7 @@ def question_keys(rows: Rows[Row]) -> set[int]:
 
 
 def _count_repeated(target: Target, written: Sequence[EncodedRow], training: Set[int]) -> None:
-    for row in (each.row for each in written if training):
+    for row in (each.original for each in written if training):
         if question_key(row.prompt) in training:
             target.repeated += 1
             if len(target.repeated_examples) < SAMPLES:
@@ -115,9 +115,9 @@ def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row])
         tally.add_length("prompt_ids", len(entry.prompt))
         long = [part for part in too_long(encoder, entry) if part.column == "prompt_ids"]
         if long:
-            tally.drop(file, entry.row.line, *long)
+            tally.drop(file, entry.original.line, *long)
         else:
-            yield entry.row
+            yield entry.original
 
 
 def _write_grpo(
@@ -131,7 +131,7 @@ def _write_grpo(
         long = too_long(encoder, row)
         faults: list[TooLong | str] = [*long, *padding_faults(encoder, row)]
         if faults and not encoder.compat:
-            target.drop(source, row.row.line, *faults)
+            target.drop(source, row.original.line, *faults)
             continue
         target.truncated.update(part.column for part in long)
         written.append(row)
@@ -151,7 +151,7 @@ def sft_examples(encoder: Encoder, rows: Sequence[EncodedRow]) -> Iterator[Examp
     """
     for row in rows:
         learnt = [*row.answer, encoder.answer_end]
-        yield Example(row.row.line, row.prompt + learnt, [IGNORED] * len(row.prompt) + learnt)
+        yield Example(row.original.line, row.prompt + learnt, [IGNORED] * len(row.prompt) + learnt)
 
 
 def _write_sft(encoder: Encoder, target: Target, source: Path, rows: Sequence[EncodedRow]) -> None:
