@@ -1,7 +1,7 @@
 """Stage export of engine=mindspeed_rl: mcore back to Hugging Face by its converter.
 
-The result appears in mg2hf/ below the original model's directory, with file names of its own and without a
-tokenizer. The artifact has the fetched model's files, names and dtypes.
+The result appears in mg2hf/ (in some guides mg2hg/) below the original model's directory, with file names of
+its own and without a tokenizer. The artifact has the fetched model's files, names and dtypes.
 """
 
 import json
@@ -19,6 +19,8 @@ from stages.engines.outside import Rendered, is_new, read_start, write_start
 from stages.export.stage import make_usable
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
+
+RESULTS = ("mg2hf", "mg2hg")
 
 
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
@@ -54,10 +56,13 @@ def _set_torch_dtype(file: Path, model: ModelConfig) -> None:
 
 def collect(context: Context) -> None:
     """Import the result with the fetched model's names; raises InputError if it is not new or damaged."""
-    result, earlier = context.work / "hf" / "mg2hf", read_start(context.work)["earlier"]
-    if not any(is_new(file, earlier) for file in result.glob("*.safetensors")):
-        raise InputError(result, None, "must hold new safetensors files", "read the converter's log")
-    import_converted(context, result, default_dtype=None)
+    directory, earlier = context.work / "hf", read_start(context.work)["earlier"]
+    files = [file for name in RESULTS for file in (directory / name).glob("*.safetensors")]
+    results = [file.parent for file in files if is_new(file, earlier)]
+    if not results:
+        rule = f"must hold {' or '.join(f'{name}/' for name in RESULTS)} with new safetensors files"
+        raise InputError(directory, None, rule, "read the converter's log")
+    import_converted(context, results[0], default_dtype=None)
     encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
     engine = engine_of(context.config)
     rewards = {"functions": engine.verifier_function, "weights": engine.verifier_weight}

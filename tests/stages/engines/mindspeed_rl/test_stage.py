@@ -191,12 +191,13 @@ def exported(config, model, tmp_path):
     return made
 
 
-def test_export_artifact_does_not_change_without_its_version(exported, model):
+@pytest.mark.parametrize("directory", ["mg2hf", "mg2hg"])
+def test_export_artifact_does_not_change_without_its_version(exported, model, directory):
     check("mindspeed_rl_export/prepare", exported.work, exported.work.parent)
     original = load_file(model / "model.safetensors")
     changed = {name: (tensor + 1).astype(tensor.dtype) for name, tensor in original.items()}
-    (exported.work / "hf/mg2hf").mkdir()
-    save_file(changed, exported.work / "hf/mg2hf/model-00001-of-00001.safetensors")
+    (exported.work / "hf" / directory).mkdir()
+    save_file(changed, exported.work / "hf" / directory / "model-00001-of-00001.safetensors")
     export.collect(exported)
     result = load_file(exported.output / "model.safetensors")
     assert result.keys() == original.keys()
@@ -211,7 +212,7 @@ def test_export_artifact_does_not_change_without_its_version(exported, model):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("nothing", "mg2hf: must hold new safetensors"),
+        ("nothing", "must hold mg2hf/ or mg2hg/ with new safetensors"),
         ("missing", "missing"),
         ("shape", r"\[639, 192\]: the model config asks for \[640, 192\]"),
         ("not finite", "numbers that are not finite"),
