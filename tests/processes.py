@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,22 @@ def wait_until(
     process: subprocess.Popen[Any] | None = None,
     describe: Callable[[], object] = lambda: "the condition is not met in time",
 ) -> None:
-    """Wait until `condition()` is true.
-
-    Args:
-        condition: function that is called every 0.05 s.
-        seconds: time after which the test fails.
-        process: process that must not end before.
-        describe: function that returns the message of the failure.
-    """
+    """Wait until `condition()` is true; fail with `describe()` after `seconds` or if `process` ends."""
     deadline = time.monotonic() + seconds
     has_ended = False
     while not condition():
         assert not has_ended and time.monotonic() < deadline, describe()
         time.sleep(0.05)
         has_ended = process is not None and process.poll() is not None
+
+
+@contextlib.contextmanager
+def unanswered_download() -> Iterator[list[str]]:
+    """Yield overrides with which fetch_dataset waits for the answer of a server."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/rows.jsonl"
+        files = [f"dataset.files.{split}.name={address}" for split in ("train", "test")]
+        yield ["dataset=gsm8k", "dataset.source=url", "dataset.hub=null", *files]
 
 
 def living(root: Path) -> dict[int, str]:

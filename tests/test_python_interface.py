@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import grpoflow
 from tests.pipeline.artifacts import complete
-from tests.processes import living, wait_until
+from tests.processes import living, unanswered_download, wait_until
 
 DOCS = Path(__file__).parents[1] / "docs"
 METRICS = [{"step": step, "time_s": 0.0, "reward": step / 10} for step in (1, 2)]
@@ -79,11 +78,8 @@ INTERRUPTED = "import sys, grpoflow; grpoflow.run(sys.argv[1:], only=['fetch_dat
 
 
 def test_an_interrupt_ends_the_stage_before_it_is_raised(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as server:  # the stage waits for its answer
-        address = f"http://127.0.0.1:{server.getsockname()[1]}/rows.jsonl"
-        overrides = [f"store={tmp_path}", "dataset=gsm8k", "dataset.source=url", "dataset.hub=null"]
-        overrides += [f"dataset.files.{split}.name={address}" for split in ("train", "test")]
-        line = [sys.executable, "-c", INTERRUPTED, *overrides]
+    with unanswered_download() as overrides:
+        line = [sys.executable, "-c", INTERRUPTED, f"store={tmp_path}", *overrides]
         started = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
         wait_until(lambda: living(tmp_path), 120, started)
         os.killpg(started.pid, signal.SIGINT)

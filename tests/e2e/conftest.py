@@ -15,6 +15,8 @@ from filelock import FileLock
 
 from pipeline.plan.explain import explain
 from pipeline.run.run import prepare_plan
+from pipeline.store.store import Store
+from pipeline.store.verify import verify
 from tests.processes import living
 
 CHEAP = [
@@ -45,8 +47,9 @@ class Finished:
 
     @property
     def started(self):
-        """Stages that were started, in order."""
-        return [line.split(":")[0] for line in self.stderr.splitlines() if line.endswith(": started")]
+        """Stages that were started, in order; of all points of a sweep."""
+        lines = [line for line in self.stderr.splitlines() if line.endswith(": started")]
+        return [line.rpartition("] ")[2].partition(":")[0] for line in lines]
 
 
 def luigi(store, *overrides, task="RunGRPO"):
@@ -60,20 +63,21 @@ def command(store, *overrides):
     return luigi(store, *CHEAP, *overrides)
 
 
-def finish(line, directory, timeout=500, env=None):
-    """Run a command to its end."""
+def finish(line, directory, timeout=500, env=None, code=None):
+    """Run a command to its end, with exit code `code` if that is given."""
     done = subprocess.run(line, capture_output=True, text=True, timeout=timeout, cwd=directory, env=env)
+    assert code in (None, done.returncode), done.stdout + done.stderr
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def run_plain(store, *overrides, task="RunGRPO"):
+def run_plain(store, *overrides, task="RunGRPO", code=None):
     """Run without the cheap settings."""
-    return finish(luigi(store, *overrides, task=task), store.parent)
+    return finish(luigi(store, *overrides, task=task), store.parent, code=code)
 
 
-def run(store, *overrides):
+def run(store, *overrides, code=0):
     """Run with the cheap settings."""
-    return run_plain(store, *CHEAP, *overrides)
+    return run_plain(store, *CHEAP, *overrides, code=code)
 
 
 def once(factory, name, build):
@@ -94,7 +98,7 @@ def once(factory, name, build):
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """One finished run."""
-    store, ended = once(tmp_path_factory, "finished", run)
+    store, ended = once(tmp_path_factory, "finished", lambda store: run(store, code=None))
     assert ended.exit_code == 0, ended.stderr
     return store, ended
 
@@ -124,6 +128,11 @@ def to_build(store, *overrides):
     return [row.stage for row in rows if row.state != "CACHED"]
 
 
+def damage(store):
+    """Return what `verify --deep` finds in a store."""
+    return list(verify(Store(store), deep=True))
+
+
 def manifests(store):
     """Return the time of the commit by stage (one artifact per stage)."""
     return {
@@ -134,10 +143,11 @@ def manifests(store):
 @pytest.fixture(scope="session")
 def mindrlhf_prepared(tmp_path_factory):
     """A store in which everything before grpo is done; grpo was ended by a dead worker at step 0."""
-    from tests.e2e import mindrlhf, outside
+    from tests.e2e import outside
 
     def build(store):
-        done = mindrlhf.run(store, outside.standin("die@0:1"), *outside.surrounded(store.parent))
+        fault = [outside.standin("die@0:1"), *outside.surrounded(store.parent)]
+        done = run_plain(store, *outside.MINDRLHF, *fault)
         assert not living(store) and not list(store.glob("grpo/*/manifest.json"))
         for left in (".logs", ".work"):  # the state of the second worker is random
             shutil.rmtree(store / left, ignore_errors=True)

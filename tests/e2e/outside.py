@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from tests.e2e.conftest import CHEAP, luigi
+from tests.e2e.conftest import CHEAP, finish, luigi
 from tests.processes import living, wait_until
 
 DATA = Path(__file__).parents[1] / "data"
@@ -19,17 +18,16 @@ STEPS = 12  # 96 prompts, 8 a step
 BASE = [
     *[override for override in CHEAP if not override.startswith(("sft.", "train."))],
     "model.num_hidden_layers=2",  # for pipelines of two stages
-    f"engine.python={sys.executable}",
-    "layout=dp1_mp2_pp1",
-    "train.prompts_per_step=8",
-]
+    f"engine.python={sys.executable}", "layout=dp1_mp2_pp1", "train.prompts_per_step=8",
+]  # fmt: skip
+MINDRLHF = [
+    *BASE, "engine=mindrlhf", f"engine.mindrlhf_home={DATA / 'mindrlhf_standin' / 'e8a8fc1'}",
+    "train.checkpoint_every=2",
+]  # fmt: skip
 SFT = [  # two epochs; tests choose the batch so that it takes as many steps as grpo
-    "engine.sft=mindformers",
-    f"mindformers.home={DATA / 'mindformers_standin'}",
-    f"mindformers.python={sys.executable}",
-    "mindformers.batch_size=16",
-    "mindformers.checkpoint_every=2",
-]
+    "engine.sft=mindformers", f"mindformers.home={DATA / 'mindformers_standin'}",
+    f"mindformers.python={sys.executable}", "mindformers.batch_size=16", "mindformers.checkpoint_every=2",
+]  # fmt: skip
 
 
 def artifact(store: Path, stage: str) -> Path:
@@ -45,13 +43,19 @@ def result(store: Path, stage: str) -> dict:
     return json.loads((artifact(store, stage) / "result.json").read_text())
 
 
-def weights_moved(store: Path, before: str = "fetch", after: str = "export") -> set[float]:
-    """Return by how many steps of the mock trainer each weight of two models differs."""
+def weights_moved(
+    store: Path, before: str = "fetch", after: str = "export", bits: bool = False
+) -> set[float]:
+    """Return by how many steps of the mock trainer, or units in the last place, each weight differs."""
     from stages.weights.tensors import load
 
     old, new = (load(artifact(store, stage)) for stage in (before, after))
     assert old.keys() == new.keys()
-    return {step for name in old for step in np.round((new[name] - old[name]) * 2**10, 2).ravel().tolist()}
+    moved = [
+        new[name].view(np.int32) - old[name].view(np.int32) if bits else (new[name] - old[name]) * 2**10
+        for name in old
+    ]
+    return {step for difference in moved for step in np.round(difference, 2).ravel().tolist()}
 
 
 def standin(fault: str, section: str = "engine") -> str:
@@ -75,8 +79,7 @@ def sourced(directory: Path) -> list[tuple[str, str]]:
 def dry_run(store: Path, *overrides: str) -> list[Path]:
     """Run `grpoflow run --render`; return the start scripts, and check that nothing is started."""
     arguments = [sys.executable, "-m", "pipeline.cli", "run", "--render", f"store={store}", *overrides]
-    shown = subprocess.run(arguments, capture_output=True, text=True, cwd=store.parent)
-    assert shown.returncode == 0, shown.stderr
+    shown = finish(arguments, store.parent, code=0)
     assert not living(store)
     scripts = [Path(line) for line in shown.stdout.splitlines() if not line.startswith("note: ")]
     assert all(script.is_file() for script in scripts) and not list(store.glob(".logs/*/by_hand"))
@@ -91,26 +94,31 @@ def by_hand(script: Path, logs: Path) -> str:
     return (logs / "worker_0.log").read_text()
 
 
-def kill_when(
-    store: Path,
-    overrides: list[str],
-    stage: str,
-    line: str,
-    workers: int,
-    is_ready: Callable[[], bool] = lambda: True,
-) -> None:
-    """Start a run; kill its orchestrator when `workers` workers have logged `line` and `is_ready()` holds.
+def begin(store: Path, *overrides: str) -> subprocess.Popen[str]:
+    """Start a run."""
+    line = luigi(store, *overrides)
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=store.parent)
 
-    The workers end with their orchestrator, so their work must be awaited first.
-    """
 
-    def reached() -> int:
+def wait_for_workers(run: subprocess.Popen[str], store: Path, stage: str, text: str, workers: int) -> None:
+    """Wait until the logs of `workers` workers contain a text; fail if the run ends before."""
+
+    def reached() -> bool:
         logs = store.glob(f".logs/{stage}-*/attempt_*/worker_*.log")
-        return sum(line in log.read_text() for log in logs)
+        return sum(text in log.read_text() for log in logs) >= workers
 
-    run = subprocess.Popen(
-        luigi(store, *overrides), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=store.parent
-    )
-    wait_until(lambda: reached() == workers and is_ready(), 240, run)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
+    wait_until(reached, 240, run, lambda: run.communicate(timeout=30)[1])
+
+
+def check_resumed(store: Path, step: int, worker: int = 0) -> None:
+    """Check a run of MINDRLHF that was ended after the checkpoint of `step`, and repeated.
+
+    The metrics are those of a worker of the last pipeline stage; the mock adds its rank to the loss.
+    """
+    assert not living(store)
+    finished = result(store, "grpo")
+    assert (finished["resumed_from"], finished["steps"]) == ([0, step], STEPS)
+    metrics, steps = rows(store, "grpo"), range(1, STEPS + 1)
+    assert [row["step"] for row in metrics] == list(steps)
+    assert [row["loss"] for row in metrics] == pytest.approx([1 / step + worker for step in steps])
+    assert weights_moved(store) == {float(STEPS)}

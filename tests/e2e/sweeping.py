@@ -14,19 +14,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pipeline.store.store import Store
-from pipeline.store.verify import verify
 from tests.e2e import crash
-from tests.e2e.conftest import CHEAP, Finished, finish
+from tests.e2e.conftest import CHEAP, Finished, damage, finish
 
 CHEAPEST = [
-    *CHEAP,
-    "layout=dp1_mp1_pp1",
-    "train.steps=2",
-    "train.checkpoint_every=2",
+    *CHEAP, "layout=dp1_mp1_pp1", "train.steps=2", "train.checkpoint_every=2", "sft.check_every=200",
     "sft.steps=400",  # about half of a point's time is spent in shared stages
-    "sft.check_every=200",
-]
+]  # fmt: skip
 SEEDS, LEARNING_RATES = (0, 1, 2), (0.0001, 0.0002, 0.0003, 0.0004)
 POINTS = [[f"seed={seed}", f"train.learning_rate={rate}"] for seed in SEEDS for rate in LEARNING_RATES]
 SWEPT = [f"seed={','.join(map(str, SEEDS))}", f"train.learning_rate={','.join(map(str, LEARNING_RATES))}"]
@@ -46,14 +40,7 @@ def command(store: Path, *overrides: str, cards: int | None = None) -> list[str]
 
 def run(store: Path, *overrides: str, cards: int | None = None) -> Finished:
     """Run a sweep."""
-    return finish(command(store, *overrides, cards=cards), store.parent, timeout=1200)
-
-
-def started(stderr: str) -> Counter[str]:
-    """Return how often each stage was started, by all points."""
-    return Counter(
-        line.split("] ")[1].split(":")[0] for line in stderr.splitlines() if line.endswith(": started")
-    )
+    return finish(command(store, *overrides, cards=cards), store.parent, timeout=1200, code=0)
 
 
 def points(store: Path) -> list[dict[str, Any]]:
@@ -88,20 +75,10 @@ def busiest(store: Path) -> int:
 def killed_trial(
     directory: Path, duration_s: float, kills: int, chance: random.Random, cards: int
 ) -> list[int]:
-    """Kill a sweep `kills` times at random moments, then let it end.
+    """Kill a sweep, which takes `duration_s` undisturbed, at random moments; then let it end.
 
     Check after each kill that nothing is damaged and no finished work was repeated, and at the end that every
-    point is finished.
-
-    Args:
-        directory: an empty directory.
-        duration_s: duration of an undisturbed sweep.
-        kills: number of kills.
-        chance: source of the random moments.
-        cards: cards of this machine.
-
-    Returns:
-        Number of finished artifacts at each kill.
+    point is finished. Return the number of finished artifacts at each kill.
     """
     store, errors = directory / "store", directory / "stderr"
     line = command(store, *CHEAPEST, *SWEPT, cards=cards)
@@ -113,17 +90,16 @@ def killed_trial(
         time.sleep(chance.uniform(0.02, 1.0) * duration_s / kills)
         assert process.poll() is None, errors.read_text()
         crash.kill_everything(process, store)
-        assert list(verify(Store(store), deep=True)) == []
+        assert damage(store) == []
         before = _nothing_repeated(store, before)
         result.append(len(before))
     done = run(store, *CHEAPEST, *SWEPT, cards=cards)
-    assert done.exit_code == 0, done.stderr
-    assert sum(started(done.stderr).values()) == EXPECTED.total() - result[-1]
+    assert len(done.started) == EXPECTED.total() - result[-1]
     _nothing_repeated(store, before)
     assert {point["state"] for point in points(store)} == {"finished"}
     assert len(points(store)) == len(POINTS)
     assert count(store) == EXPECTED
-    assert list(verify(Store(store), deep=True)) == []
+    assert damage(store) == []
     return result
 
 
@@ -142,7 +118,7 @@ def separate(directory: Path) -> float:
         store.parent.mkdir(parents=True)
         line = [sys.executable, "-m", "pipeline", f"store={store}", *CHEAPEST, *overrides]
         began = time.monotonic()
-        assert finish(line, store.parent).exit_code == 0
+        finish(line, store.parent, code=0)
         seconds += time.monotonic() - began
         shutil.rmtree(store.parent)
     return seconds
@@ -155,8 +131,7 @@ def shared_sweep(directory: Path, cards: int) -> float:
     began = time.monotonic()
     done = run(store, *CHEAPEST, *SWEPT, cards=cards)
     seconds = time.monotonic() - began
-    assert done.exit_code == 0, done.stderr
-    assert count(store) == started(done.stderr) == EXPECTED
+    assert count(store) == Counter(done.started) == EXPECTED
     assert busiest(store) == cards  # never more than the machine has, and all of them at some time
     shutil.rmtree(store.parent)
     return seconds

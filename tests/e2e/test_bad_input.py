@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store.store import Store
-from pipeline.store.verify import verify
 from tests.e2e import crash
-from tests.e2e.conftest import run
+from tests.e2e.conftest import damage, finish, run
 
 
 @pytest.fixture
@@ -21,9 +19,8 @@ def small_disk(tmp_path):
     """A file system of 2 MiB."""
     path = tmp_path / "disk"
     path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)], capture_output=True
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
+    mounted = subprocess.run(mount, capture_output=True)
     if mounted.returncode != 0:
         pytest.skip(f"needs the right to mount: {mounted.stderr.decode().strip()}")
     yield path
@@ -38,7 +35,7 @@ def test_a_disk_that_fills_while_grpo_trains(finished, small_disk, left_kib):
     store = Path(shutil.copytree(finished[0], small_disk / "store", symlinks=True))
     for stage in ("grpo", "evaluate", "export", "report"):
         shutil.rmtree(store / stage)
-    training = crash.start(store, "grpo", ".work/grpo-*/metrics.jsonl")
+    training = crash.start(store, "grpo", sign=".work/grpo-*/metrics.jsonl")
     filler = small_disk / "filler"
     with contextlib.suppress(OSError):  # a neighbour's; training writes meanwhile
         filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (left_kib << 10)))
@@ -47,19 +44,16 @@ def test_a_disk_that_fills_while_grpo_trains(finished, small_disk, left_kib):
     assert "disk full; free space" in message or "No space left" in message, message
     assert not list(store.glob("grpo/*/manifest.json"))
     filler.unlink()
-    done = run(store)
-    assert done.exit_code == 0, done.stderr
-    assert list(verify(Store(store), deep=True)) == []
+    run(store)
+    assert damage(store) == []
 
 
 def test_a_full_disk(small_disk):
-    failed = run(small_disk / "store", "dataset.train_rows=6000")
-    assert failed.exit_code == 1
+    failed = run(small_disk / "store", "dataset.train_rows=6000", code=1)
     assert "free space" in failed.stderr
     assert "Traceback" not in failed.stderr
-    store = Store(small_disk / "store")
-    assert list(verify(store, deep=True)) == []
-    assert not list(store.root.glob("*/.building-*"))
+    assert damage(small_disk / "store") == []
+    assert not list(small_disk.glob("store/*/.building-*"))
 
 
 AS_ANOTHER_USER = """
@@ -85,13 +79,8 @@ def test_a_store_of_another_user(mode):
         store = Path(directory) / "store"
         store.mkdir()
         store.chmod(mode)
-        done = subprocess.run(
-            [sys.executable, "-c", AS_ANOTHER_USER, f"store={store}"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "XDG_CACHE_HOME": f"{directory}/cache"},
-        )
-        assert done.returncode == 2, done.stderr
+        line = [sys.executable, "-c", AS_ANOTHER_USER, f"store={store}"]
+        done = finish(line, directory, env={**os.environ, "XDG_CACHE_HOME": f"{directory}/cache"}, code=2)
         assert "Permission denied; " in done.stderr
         assert "choose another store with store=DIR" in done.stderr
         assert "Traceback" not in done.stderr

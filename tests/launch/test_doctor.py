@@ -82,34 +82,32 @@ def test_a_port_in_use_is_a_problem():
     assert check.status == "problem" and "launcher.master_port=" in check.remedy
 
 
-INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\narch=aarch64\n"
+FILES = {
+    "cann": ("ascend-toolkit/latest/aarch64-linux/ascend_toolkit_install.info",
+             "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\narch=aarch64\n"),
+    "driver": ("driver/version.info", "Version={}\nascendhal_version=7.35.23\naicpu_version=1.0\n"),
+}  # fmt: skip
+"""Program -> file of its installer, and content."""
 
 
 @pytest.mark.parametrize(
-    ("version", "status"),
-    [("8.1.RC1", "ok"), ("8.0.RC3", "problem"), ("8.3.RC1", "unknown"), ("none", "unknown")],
-)
-def test_cann_is_read_from_its_installers_file(tmp_path, version, status):
-    window = mindrlhf.KNOWN.cann
-    assert checks.cann(window, tmp_path).status == "problem"
-    file = tmp_path / "ascend-toolkit" / "latest" / "aarch64-linux" / "ascend_toolkit_install.info"
+    ("program", "version", "status"),
+    [
+        ("cann", "8.1.RC1", "ok"), ("cann", "8.0.RC3", "problem"), ("cann", "8.3.RC1", "unknown"),
+        ("cann", "none", "unknown"), ("driver", "24.1.rc3", "ok"), ("driver", "25.2.0", "ok"),
+        ("driver", "24.0.1", "problem"), ("driver", "unnamed", "unknown"),
+    ],
+)  # fmt: skip
+def test_versions_are_read_from_the_files_of_installers(tmp_path, program, version, status):
+    check, window = getattr(checks, program), getattr(mindrlhf.KNOWN, program)
+    assert check(window, tmp_path).status == "problem"
+    name, text = FILES[program]
+    file = tmp_path / name
     file.parent.mkdir(parents=True)
-    file.write_text(INFO.format(version))
-    check = checks.cann(window, tmp_path)
-    assert check.status == status and (">=8.1,<8.3" in check.remedy) == (status != "ok")
-    assert checks.cann(window, Path("/nowhere"), str(file.parents[1])).status == status  # ASCEND_HOME_PATH
-    assert checks.cann(window, tmp_path, "/nowhere").status == "problem"
-
-
-@pytest.mark.parametrize(
-    ("version", "status"),
-    [("24.1.rc3", "ok"), ("25.2.0", "ok"), ("24.0.1", "problem"), ("unnamed", "unknown")],
-)
-def test_the_driver_is_read_from_its_version_file(tmp_path, version, status):
-    window = mindrlhf.KNOWN.driver
-    assert checks.driver(window, tmp_path).status == "problem"
-    (tmp_path / "driver").mkdir()
-    text = f"Version={version}\nascendhal_version=7.35.23\naicpu_version=1.0\n"
-    (tmp_path / "driver" / "version.info").write_text(text)
-    check = checks.driver(window, tmp_path)
-    assert check.status == status and (version == "unnamed" or version in check.found)
+    file.write_text(text.format(version))
+    result = check(window, tmp_path)
+    assert result.status == status and (status == "unknown" or version in result.found)
+    if program == "cann":
+        assert (">=8.1,<8.3" in result.remedy) == (status != "ok")
+        assert check(window, Path("/nowhere"), str(file.parents[1])).status == status  # ASCEND_HOME_PATH
+        assert check(window, tmp_path, "/nowhere").status == "problem"

@@ -163,29 +163,29 @@ if role == "MS_WORKER" and rank == sys.argv[1]:
 """
 
 
+def run_two(directory, source, argument="", launcher=LOCAL):
+    """Run a program with two workers."""
+    (directory / "worker.py").write_text(source)
+    program = [str(directory / "worker.py"), argument]
+    msrun.run(program, workers=2, job=str(directory), log_dir=directory, launcher=launcher)
+
+
 def test_the_failing_worker_is_shown_first(tmp_path):
-    program = tmp_path / "worker.py"
-    program.write_text(WORKER)
     with pytest.raises(ProcessFailed) as failure:
-        msrun.run([str(program), "1"], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
+        run_two(tmp_path, WORKER, "1")
     assert failure.value.log.name == "worker_1.log"
     assert failure.value.tail[-1] == "error: worker told to fail"
 
 
 def test_workers_of_this_machine_meet_on_it_whatever_the_other_machines_address(tmp_path):
-    program = tmp_path / "worker.py"
-    program.write_text(WORKER)
-    nodes = local_launcher(name="ssh", master_addr="192.0.2.1")
-    msrun.run([str(program), ""], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=nodes)
+    run_two(tmp_path, WORKER, launcher=local_launcher(name="ssh", master_addr="192.0.2.1"))
     with pytest.raises(LaunchError, match=r"launcher\.master_addr=192\.0\.2\.1: cannot be bound"):
         msrun.find_port("192.0.2.1", None)
 
 
 def test_a_scheduler_without_workers_is_ended(tmp_path):
     """MindSpore's looks every five seconds whether its workers have left."""
-    program = tmp_path / "worker.py"
-    program.write_text("import os, time; time.sleep(600 * (os.environ['MS_ROLE'] == 'MS_SCHED'))")
-    msrun.run([str(program)], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
+    run_two(tmp_path, "import os, time; time.sleep(600 * (os.environ['MS_ROLE'] == 'MS_SCHED'))")
 
 
 def test_a_scheduler_of_remote_workers_ends_by_itself(monkeypatch):

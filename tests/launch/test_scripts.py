@@ -46,14 +46,17 @@ def text_of(start, logs, rank=0):
     return msrun_script(start, nodes[rank], nodes, logs)
 
 
-def run(text, *arguments, **variables):
+def run(text, *arguments, code=0, **variables):
+    """Run a start script to its end, with an exit code."""
     env = {"PATH": "/usr/bin:/bin", **variables}
-    return subprocess.run(["bash", "-c", text, "node", *arguments], env=env, capture_output=True, text=True)
+    line = ["bash", "-c", text, "node", *arguments]
+    done = subprocess.run(line, env=env, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done
 
 
 def test_a_single_node_finds_a_port_and_quotes_everything(start, tmp_path):
     done = run(text_of(start, tmp_path / "logs"), MASTER_PORT="4242", PYTHONPATH="/own")
-    assert done.returncode == 0, done.stderr
     first, *arguments = done.stdout.splitlines()
     paths = f"{tmp_path}/rlhf:{tmp_path}/mf:/own"
     assert first == f"cwd={tmp_path}/run dir pythonpath={paths} quoted=it's $HOME cann=/cann"
@@ -76,8 +79,7 @@ def test_several_nodes_need_the_address_of_the_first(start, tmp_path):
     assert [node.workers for node in nodes_run.nodes_of(20, LOCAL)] == [8, 8, 4]
     text = text_of(replace(start, workers=20), tmp_path / "logs", rank=2)
     assert "# Node 2 of 3: workers 16 to 19 of 20." in text
-    refused = run(text)
-    assert refused.returncode != 0 and "set MASTER_ADDR" in refused.stderr
+    assert "set MASTER_ADDR" in run(text, code=1).stderr
     done = run(text, MASTER_ADDR="10.0.0.1")
     assert "<--node_rank=2>" in done.stdout and "<--master_addr=10.0.0.1>" in done.stdout
 
@@ -86,8 +88,8 @@ def test_the_first_node_refuses_a_port_in_use(start, tmp_path):
     first, second = (text_of(replace(start, workers=12), tmp_path / "logs", rank) for rank in (0, 1))
     with socket.create_server(("127.0.0.1", 0)) as used:
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(used.getsockname()[1])}
-        done = run(first, **address)
-        assert done.returncode == 1 and "worker_num" not in done.stdout
+        done = run(first, code=1, **address)
+        assert "worker_num" not in done.stdout
         assert f"error: MASTER_PORT={address['MASTER_PORT']}" in done.stderr
         assert "<--node_rank=1>" in run(second, **address).stdout
     assert "<--node_rank=0>" in run(first, **address).stdout
@@ -103,12 +105,11 @@ def test_every_start_decides_whether_to_resume(start, tmp_path):
     for code, goes_on in ((0, True), (3, False), (0, True)):
         decides.write_text(f"import sys; assert sys.argv[1:] == ['a b']; sys.exit({code})")
         done = run(text)
-        assert done.returncode == 0, done.stderr
         assert ("<--again>" in done.stdout) is goes_on
         assert ("<--config=/a b/$HOME.yaml>" in done.stdout) is not goes_on
     decides.write_text("raise OSError('stale file handle')")
-    done = run(text)  # an error is no reason to begin anew
-    assert done.returncode == 1 and "msrun" not in done.stdout and "worker_num" not in done.stdout
+    done = run(text, code=1)  # an error is no reason to begin anew
+    assert "msrun" not in done.stdout and "worker_num" not in done.stdout
 
 
 def test_a_later_start_moves_only_the_logs_of_its_workers(start, tmp_path):
@@ -116,8 +117,7 @@ def test_a_later_start_moves_only_the_logs_of_its_workers(start, tmp_path):
     logs.mkdir()
     for name in ("scheduler", "worker_7", "worker_8", "worker_11"):
         (logs / f"{name}.log").write_text(name)
-    done = run(text_of(replace(start, workers=12), logs, rank=1), MASTER_ADDR="10.0.0.1")
-    assert done.returncode == 0, done.stderr
+    run(text_of(replace(start, workers=12), logs, rank=1), MASTER_ADDR="10.0.0.1")
     assert sorted(path.name for path in logs.glob("*.log")) == ["scheduler.log", "worker_7.log"]
     assert [path.read_text() for path in sorted((logs / "earlier").iterdir())] == ["worker_11", "worker_8"]
 
@@ -146,9 +146,8 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
     assert left()
     msrun.write_text(quick)
     another = text_of(start, tmp_path / "another" / "logs")  # in the same working directory
-    assert run(another).returncode == 0 and left()
-    assert run(text).returncode == 0  # the next start ends them
-    assert left() == []
+    assert run(another) and left()
+    assert run(text) and left() == []  # the next start ends them
     msrun.write_text(waiting)
     stopped = started()
     stopped.terminate()
@@ -163,9 +162,7 @@ exec setsid --wait env -i PATH="$PATH" "$@"
 
 
 def test_processes_in_a_container_end_with_the_run(tmp_path):
-    container, pid_file = tmp_path / "container", tmp_path / "pid"
-    container.write_text(CONTAINER)
-    container.chmod(0o755)
+    container, pid_file = executable(tmp_path / "container", CONTAINER), tmp_path / "pid"
     source = f"import os, time; open('{pid_file}', 'w').write(str(os.getpid())); time.sleep(300)"
     started = make_start(tmp_path, source, workers=0, container=(str(container),))
 
@@ -186,9 +183,7 @@ def test_processes_in_a_container_end_with_the_run(tmp_path):
     ],
 )
 def test_a_node_whose_check_fails_is_reported(tmp_path, answer, problem):
-    ssh = tmp_path / "ssh"
-    ssh.write_text(f"#!/usr/bin/env bash\ncat >/dev/null\n{answer}\n")
-    ssh.chmod(0o755)
+    ssh = executable(tmp_path / "ssh", f"#!/usr/bin/env bash\ncat >/dev/null\n{answer}\n")
     ((host, text),) = nodes_run.missing([str(ssh)], ["n1"], [], tmp_path)
     assert host == "n1" and text.startswith(problem)
 
@@ -201,8 +196,8 @@ def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
     text = text_of(complete, tmp_path / "logs")
     (tmp_path / "rlhf").rmdir()
     for argument in ("check", ""):
-        done = run(text, argument, HOSTNAME="n2")
-        assert done.returncode == 1 and "worker_num" not in done.stdout
+        done = run(text, argument, code=1, HOSTNAME="n2")
+        assert "worker_num" not in done.stdout
         assert done.stderr.splitlines() == [
             f"error: node n2: {tmp_path}/rlhf: must exist on every node, at the same path",
             f"error: node n2: {model}/weights: is a link to {tmp_path}/elsewhere, "
@@ -211,8 +206,8 @@ def test_a_node_with_missing_files_starts_nothing(start, tmp_path):
     (tmp_path / "rlhf").mkdir()
     (tmp_path / "elsewhere").touch()
     assert run(text, "check").stderr == "" and run(text, "check").stdout == ""
-    second = run(text, "check", SHARED=f"{tmp_path}/.shared-never-made")
-    assert second.returncode == 1 and f"{tmp_path}: must be one directory for all nodes" in second.stderr
+    second = run(text, "check", code=1, SHARED=f"{tmp_path}/.shared-never-made")
+    assert f"{tmp_path}: must be one directory for all nodes" in second.stderr
 
 
 def test_the_virtual_environment_of_grpoflow_does_not_leak():
@@ -235,12 +230,12 @@ def wrapper(tmp_path):
     return executable(tmp_path / "own place" / "run_in_env.sh", text)
 
 
-def run_with(program, python, *path, workers=0):
+def run_with(program, python, *path, workers=0, code=0):
     """Run the start script of a program with an interpreter."""
     start = Start((str(program),), workers, str(python), {}, (), (), (), str(program.parent / "run"))
-    node, env = Node(0, workers), {"PATH": ":".join([*map(str, path), "/usr/bin", "/bin"])}
+    node = Node(0, workers)
     text = msrun_script(start, node, [node], program.parent / "logs")
-    return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, timeout=100)
+    return run(text, code=code, PATH=":".join([*map(str, path), "/usr/bin", "/bin"]))
 
 
 @pytest.mark.parametrize(("workers", "how"), [(0, "path"), (0, "name"), (0, "relative"), (2, "path")])
@@ -249,7 +244,6 @@ def test_a_script_around_an_interpreter_runs(program, wrapper, tmp_path, workers
     decoy = executable(tmp_path / "decoy/python", "#!/bin/sh\necho decoy; exit 1\n").parent
     named = {"path": str(wrapper), "name": wrapper.name, "relative": f"own place/{wrapper.name}"}[how]
     done = run_with(program, named, *([wrapper.parent] if how == "name" else []), decoy, workers=workers)
-    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"yes {sys.executable} {sys.prefix}"
     assert ("Start worker process with rank id:1" in done.stdout) is (workers > 0)  # the real msrun
 
@@ -264,8 +258,8 @@ def test_the_interpreter_of_a_virtual_environment_keeps_its_environment(program,
 def test_a_broken_interpreter_is_named(program, tmp_path):
     broken = executable(tmp_path / "broken", "#!/bin/sh\nexit 3\n")
     for named, output in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):
-        done = run_with(program, named)
-        assert done.returncode == 1 and output in done.stderr and named in done.stderr
+        done = run_with(program, named, code=1)
+        assert output in done.stderr and named in done.stderr
 
 
 def test_embedded_workers_run_in_this_interpreter(tmp_path, monkeypatch):

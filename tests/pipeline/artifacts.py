@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,14 +44,17 @@ def required(stage: str, config: Mapping[str, Any], files: Mapping[str, Any]) ->
     return more
 
 
-def commit(store: Store, key: Key, files: Mapping[str, str | bytes], **values: Any) -> Path:
-    """Commit `files` (relative path -> content) and the required files of the stage as an artifact."""
+def commit(store: Store, key: Key, files: Mapping[str, str | bytes | Path], **values: Any) -> Path:
+    """Commit `files` (relative path -> content, or target of a link) and the required files of the stage."""
     files = {**required(key.stage, values.get("config", {}), files), **files}
     with store.lock(key), attempt(store, key) as slot:
         for name, content in files.items():
             file = slot.staging / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+            if isinstance(content, Path):
+                file.symlink_to(content)
+            else:
+                file.write_bytes(content if isinstance(content, bytes) else content.encode())
         path = store.commit(slot.staging, manifest_of(key, **values))
         slot.done()
     return path
@@ -79,13 +83,29 @@ def complete(
     return plan, store
 
 
-def replace_stages(monkeypatch: pytest.MonkeyPatch, work: Callable[[dict[str, Any], Path], object]) -> None:
-    """Let `work` do what the process of every stage does.
+def write_checkpoint(path: Path, step: int, content: bytes, *sets: str) -> Path:
+    """Write a checkpoint like the trainer's, with this content in each set; return its first file."""
+    entry, files = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}, []
+    for name in sets:
+        files.append(path / name / "rank_0" / "model.safetensors")
+        files[-1].parent.mkdir(parents=True)
+        files[-1].write_bytes(content)
+    listed = {file.relative_to(path).as_posix(): entry for file in files}
+    state = {"step": step, "updates": step, "position": 12, "best": {}, "files": listed}
+    (path / "state.json").write_text(json.dumps(state))
+    return files[0]
 
-    Args:
-        monkeypatch: ends this with the test.
-        work: function of the content of spec.json and the directory of the logs.
-    """
+
+def flip(file: Path, offset: int) -> None:
+    """Flip a bit of a file that is protected against writing."""
+    file.chmod(0o644)
+    content = bytearray(file.read_bytes())
+    content[offset] ^= 16
+    file.write_bytes(content)
+
+
+def replace_stages(monkeypatch: pytest.MonkeyPatch, work: Callable[[dict[str, Any], Path], object]) -> None:
+    """Let `work`, given the content of spec.json and the directory of logs, do the work of each stage."""
 
     def run(command: object, *, log_dir: Path, **ignored: object) -> Outcome:
         work(json.loads((log_dir / "spec.json").read_text()), log_dir)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import collections.abc
 import copy
 import dataclasses
 import functools
-import types
+import itertools
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
@@ -19,7 +18,10 @@ from hypothesis import strategies as st
 from pipeline.config.load import load
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
-from stages.base.identity import AbsentWhen, NotInIdentity, field_types
+from pipeline.plan.graph import Plan, plan
+from stages.base.files import file_digest
+from stages.base.identity import field_types
+from stages.base.reader import read
 
 FOREIGN = {
     "store", "url", "path", "test_path", "tokenizer_path", "hub", "files", "endpoint", "cache_dir",
@@ -50,75 +52,49 @@ class Leaf:
 
 def leaves(values: Mapping[str, Any], cls: type = Config, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """Yield every key of plain `values` of `cls` that does not depend on the machine."""
-    for name, hint in types_of(cls).items():
+    for name, hint in field_types(cls).items():
         if name in FOREIGN or (path == () and name == "launcher"):
             continue
+        bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+        nested = [item for item in (bare, *typing.get_args(bare)) if dataclasses.is_dataclass(item)]
         below = values[name]
-        options = (hint, *typing.get_args(hint))
-        nested = [item for item in options if isinstance(item, type) and dataclasses.is_dataclass(item)]
         if nested and isinstance(below, Mapping):
-            fits = [
-                item for item in nested if set(below) == {field.name for field in dataclasses.fields(item)}
-            ]
-            yield from leaves(below, fits[0], (*path, name))
+            (fits,) = (item for item in nested if set(below) == set(field_types(item)))
+            yield from leaves(below, fits, (*path, name))
         elif not nested:
             yield Leaf((*path, name), hint, below)
 
 
-def types_of(cls: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields with their bounds, without markers."""
-    result = {}
-    for name, hint in field_types(cls).items():
-        marked = typing.get_origin(hint) is Annotated and isinstance(
-            hint.__metadata__[0], NotInIdentity | AbsentWhen
-        )
-        result[name] = typing.get_args(hint)[0] if marked else hint
-    return result
-
-
 def values_of(hint: Any, near: Any) -> st.SearchStrategy[Any]:
-    """Return values of a key's type within its bounds, mostly near a value or its bounds."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return st.sampled_from(list(_bounded(arguments[0], arguments[1:], near)) or [near])
-    if origin in (types.UnionType, typing.Union):
-        inner = [item for item in arguments if item is not type(None)]
-        return st.one_of(st.none(), *(values_of(item, near) for item in inner))
-    if origin is Literal:
-        return st.sampled_from(arguments)
-    if origin is tuple:
-        items = near if isinstance(near, (list, tuple)) and near else [None]
-        return st.lists(values_of(arguments[0], items[0]), max_size=3)
-    if origin is collections.abc.Mapping:
-        return st.just(near)
-    if hint is bool:
-        return st.booleans()
-    if hint is str:
-        return st.sampled_from(TEXTS)
-    return st.sampled_from(list(_bounded(hint, (), near)))
+    """Return values of a key's type: choices, numbers near `near`, zero or a bound, and lists of these."""
+    numbers: list[Any] = [0, 1, 2, 3, 4, 7, 8, 0.0, 1e-6, 0.25, 0.5, 1.5]
+    if isinstance(near, (int, float)):
+        numbers += [near, near - 1, near + 1, near * 2, near // 2, near / 2]
+    simple = [None, False, True, *TEXTS, *_constants(hint), *numbers]
+    candidates = [*simple, [], *([value] for value in simple), *map(list, itertools.pairwise(simple))]
+    key = dataclasses.make_dataclass("Key", [("key", hint)])
+    return st.sampled_from([value for value in candidates if _is_accepted(key, value)] or [near])
 
 
-def _bounded(hint: Any, bounds: tuple[Any, ...], near: Any) -> Iterator[Any]:
-    complete = hint is int
-    numbers: list[Any] = [0, 1, 2, 3, 4, 7, 8] if complete else [0.0, 1e-6, 0.25, 0.5, 1.0, 1.5]
-    if typing.get_origin(hint) is tuple:
-        return
-    if isinstance(near, (int, float)) and not isinstance(near, bool):
-        numbers += [near, near - 1, near + 1, near * 2, near // 2] if complete else [near, near / 2, near * 2]
-    for bound in bounds:
-        numbers += [getattr(bound, name) for name in ("ge", "le", "gt", "lt") if hasattr(bound, name)]
-    for number in dict.fromkeys(numbers):
-        if all(_keeps(number, bound) for bound in bounds) and abs(number) < 10_000:
-            yield int(number) if complete else float(number)
+def _constants(hint: Any) -> Iterator[Any]:
+    """Yield the choices and bounds in a type."""
+    for item in typing.get_args(hint):
+        if isinstance(item, (str, int, float)):
+            yield item
+        elif isinstance(item, (Ge, Gt, Le, Lt)):
+            yield from dataclasses.astuple(item)
+        else:
+            yield from _constants(item)
 
 
-def _keeps(number: float, bound: Any) -> bool:
-    return not (
-        (isinstance(bound, Ge) and number < bound.ge)
-        or (isinstance(bound, Gt) and number <= bound.gt)
-        or (isinstance(bound, Le) and number > bound.le)
-        or (isinstance(bound, Lt) and number >= bound.lt)
-    )
+def _is_accepted(cls: type, value: Any) -> bool:
+    if isinstance(value, (int, float)) and abs(value) >= 10_000:
+        return False
+    try:
+        read(cls, {"key": value})
+    except ConfigError:
+        return False
+    return True
 
 
 def changed(base: Mapping[str, Any], most: int = 6) -> st.SearchStrategy[dict[str, Any]]:
@@ -136,6 +112,11 @@ def changed(base: Mapping[str, Any], most: int = 6) -> st.SearchStrategy[dict[st
         return values
 
     return some()
+
+
+def planned(*overrides: str) -> Plan:
+    """Return the plan of overrides."""
+    return plan(load(overrides), file_digest)
 
 
 def problem_of(overrides: Sequence[str], function: Callable[[Sequence[str]], object] = load) -> Problem:

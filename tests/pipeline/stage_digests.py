@@ -29,7 +29,9 @@ import numpy as np
 from safetensors.numpy import load_file as tensors_of
 
 from pipeline import engines
+from pipeline.plan.graph import StageSpec
 from pipeline.store.store import MANIFEST
+from stages.base.context import Context
 from stages.catalog import STAGES
 
 ENGINES = map(engines.get, engines.MODULES)
@@ -54,29 +56,36 @@ def of_stages() -> dict[str, dict[str, Any]]:
     from pipeline.config.load import load
     from pipeline.plan.graph import plan
     from stages.__main__ import entry
-    from stages.base.context import Context
     from stages.base.files import file_digest
     from tests.pipeline.test_accepted import BEFORE_TRAINING, TINY
 
     result: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
+        (root / "grpo").symlink_to("split")  # which nothing trains
         made = load(("engine=local", *TINY, *WEIGHTS))
         train = replace(made.train, learning_rate=LEARNING_RATE)
         for spec in plan(replace(made, train=train), file_digest).specs:
             if spec.name not in (*BEFORE_TRAINING, "export"):
                 continue
-            output = root / spec.name
-            output.mkdir()
-            trained = {"grpo": root / "split"}  # by nothing
-            inputs = {name: trained.get(name, root / key.stage) for name, key in spec.inputs.items()}
-            config = json.loads(json.dumps(spec.config))
-            entry(spec.name)(Context(spec.name, config, inputs, output, root, root / "progress.jsonl"))
+            context = make_context(spec, root)
+            entry(spec.name)(context)
+            output = context.output
             files = [file for file in sorted(output.rglob("*")) if file.is_file()]
             parts = {file.relative_to(output).as_posix(): part(file) for file in files}
             result[spec.name] = {"version": STAGES[spec.name].version, "digest": digest(parts)}
         result["report"] = {"version": STAGES["report"].version, "digest": digest(_report(root))}
     return result
+
+
+def make_context(spec: StageSpec, root: Path) -> Context:
+    """Return the context of a stage whose inputs and output are directories of `root`."""
+    output, work = root / spec.name, root / ".work"
+    for directory in (output, work):
+        directory.mkdir(exist_ok=True)
+    config = json.loads(json.dumps(spec.config))  # as a stage's process reads it
+    inputs = {name: root / key.stage for name, key in spec.inputs.items()}
+    return Context(spec.name, config, inputs, output, work, root / "progress.jsonl")
 
 
 def _report(root: Path) -> str:
@@ -102,13 +111,10 @@ def part(file: Path) -> Any:
 
 
 def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
-    """Check that the output of a stage equals its entry in GOLDEN.
+    """Check that the output of a stage, or of an outside engine, equals its entry in GOLDEN.
 
-    Args:
-        name: stage or outside engine, followed by /PART if it has several entries.
-        output: directory with the output.
-        roots: directories whose paths are replaced by ROOT.
-        exact: if False, numbers are compared with a tolerance and texts are ignored.
+    An engine with several entries is followed by /PART. Paths of `roots` are replaced by ROOT. Without
+    `exact`, numbers are compared with a tolerance and texts are ignored.
     """
     parts, values = contents(output, roots, exact)
     stage = name.partition("/")[0]
@@ -141,10 +147,11 @@ def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str
             text = file.read_text()
             for root in (*roots, REPOSITORY):
                 text = text.replace(str(root), "ROOT")
-            rows = text.splitlines() if file.suffix == ".jsonl" else [text]
-            read = rows if file.suffix == ".yaml" else [plain(json.loads(row)) for row in rows]
-            parts[name] = read if exact else [kinds(read[0]), len(read)]
-            values += numbers(read) if name in ("metrics.jsonl", "result.json") else []
+            rows: list[Any] = text.splitlines() if file.suffix == ".jsonl" else [text]
+            if file.suffix != ".yaml":
+                rows = [json.loads(row, object_hook=unmeasured) for row in rows]
+            parts[name] = rows if exact else [kinds(rows[0]), len(rows)]
+            values += numbers(rows) if name in ("metrics.jsonl", "result.json") else []
         elif file.suffix == ".safetensors" and not exact:
             tensors = sorted(tensors_of(file).items())
             parts[name] = [[key, str(item.dtype), item.shape] for key, item in tensors]
@@ -154,11 +161,9 @@ def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str
     return parts, values
 
 
-def plain(value: Any) -> Any:
-    """Return JSON values without measured values."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items() if not MEASURED.fullmatch(key)}
-    return [plain(item) for item in value] if isinstance(value, list) else value
+def unmeasured(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a JSON object without measured ones."""
+    return {key: value for key, value in values.items() if not MEASURED.fullmatch(key)}
 
 
 def kinds(value: Any) -> Any:

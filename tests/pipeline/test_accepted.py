@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from pipeline.plan.checks import check
 from pipeline.plan.graph import plan
 from pipeline.store.store import Store
 from stages.__main__ import entry
-from stages.base.context import Context
 from stages.base.errors import StageError
 from stages.base.files import file_digest
 from stages.base.reader import read
@@ -43,6 +41,7 @@ from stages.grpo.stage import hold_out, read_job
 from stages.models.config import ModelConfig
 from stages.plan_checks import Planned, problems
 from tests.pipeline.plans import changed, leaves
+from tests.pipeline.stage_digests import make_context
 
 TINY = (
     "model.hidden_size=16", "model.intermediate_size=32", "model.vocab_size=288",
@@ -58,13 +57,10 @@ OUTSIDE = {
     "mindformers": ("engine=mindrlhf", "engine.sft=mindformers", "mindformers.batch_size=8"),
     "one_stage": ("engine=mindrlhf_one_stage", "train.prompts_per_step=2"),
     "mindspeed_rl": (
-        "engine=mindspeed_rl",
-        "layout=dp1_mp2_pp1",
-        "engine.micro_batch_size=1",
-        "rollout.max_tokens=64",
+        "engine=mindspeed_rl", "layout=dp1_mp2_pp1", "engine.micro_batch_size=1", "rollout.max_tokens=64",
         "train.warmup_steps=0",  # its schedule counts completions against a horizon of prompts
     ),
-}
+}  # fmt: skip
 STAGE_RULES = {
     "mindformers": mindformers, "mindrlhf": mindrlhf, "mindrlhf_one_stage": one_stage,
     "mindspeed_rl_grpo": mindspeed_rl,
@@ -73,7 +69,7 @@ refused: Counter[bool] = Counter()
 
 
 def accepted(values, store):
-    """Return the plan, or None if it is refused."""
+    """Return the plan, or None if it is refused; count both."""
     try:
         config = read(Config, derive(values))
         problems = rules.check(config)
@@ -82,25 +78,15 @@ def accepted(values, store):
         planned = plan(config, file_digest)
         check(planned, Store(store))
     except ConfigError:
-        return None
+        planned = None
+    refused[planned is None] += 1
     return planned
 
 
 def run(planned, root):
     """Run every stage of engine=local as far as possible without training."""
-    outputs: dict[str, Path] = {}
     for spec in planned.specs:
-        outputs[spec.name] = root / spec.name
-        context = Context(
-            stage=spec.name,
-            config=json.loads(json.dumps(spec.config)),  # as a stage's process reads it
-            inputs={name: outputs[key.stage] for name, key in spec.inputs.items()},
-            output=outputs[spec.name],
-            work=root / ".work",
-            progress_file=root / "progress.jsonl",
-        )
-        context.output.mkdir(parents=True)
-        context.work.mkdir(exist_ok=True)
+        context = make_context(spec, root)
         if spec.name in BEFORE_TRAINING:
             entry(spec.name)(context)
             if spec.name == "tokenize" and too_few(planned, context.output):
@@ -146,34 +132,32 @@ def begin_grpo(context, workers):
             assert (job.weights / role / f"rank_{rank}" / "model.safetensors").is_file(), (role, rank)
 
 
-def examine(values, root):
-    planned = accepted(values, root / "store")
-    refused[planned is None] += 1
-    if planned is not None:
-        try:
-            run(planned, root)
-        except StageError as error:
-            note(str(error))
-            if not re.search("no row is left|rows are unusable", str(error)):  # which only a tokenizer tells
-                raise
-
-
 def stage_problems(engine, config):
     """Return the problems for which an outside engine's stage refuses to start."""
     module = STAGE_RULES.get(engine)
     return module.RULES.check(module.Job.from_config(config)) if module is not None else []
 
 
+def try_changes(base, attempt, least):
+    """Try a configuration, which is accepted, and changed copies, of which at least a share is accepted."""
+    refused.clear()
+    attempt(dict(base))
+    assert refused[True] == 0
+
+    @given(changed(base))
+    def changes(values):
+        attempt(values)
+
+    changes()
+    assert refused[False] > sum(refused.values()) * least
+
+
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("engine", OUTSIDE)
 def test_what_plan_accepts_outside_engines_accept(engine, tmp_path_factory):
-    base = compose((*TINY, *OUTSIDE[engine]))
-    refused.clear()
-
-    def begin(values):
+    def render(values):
         root = tmp_path_factory.mktemp("outside")
         planned = accepted(values, root)
-        refused[planned is None] += 1
         if planned is None:
             return
         outside = [spec for spec in planned.specs if spec.stage.program is not None]
@@ -183,30 +167,24 @@ def test_what_plan_accepts_outside_engines_accept(engine, tmp_path_factory):
             read_there = json.loads(json.dumps(spec.config))  # as a stage's process reads it
             assert stage_problems(spec.stage.program.name, read_there) == [], spec.name
 
-    @given(changed(base))
-    def begun(values):
-        begin(values)
-
-    begin(dict(base))
-    assert refused[True] == 0
-    begun()
-    assert refused[False] > sum(refused.values()) / 8
+    try_changes(compose((*TINY, *OUTSIDE[engine])), render, 1 / 8)
 
 
 @pytest.mark.hypothesis
 @pytest.mark.slow
 def test_what_plan_accepts_the_stages_accept(tmp_path_factory):
-    base = compose(("engine=local", *TINY))
+    def examine(values):
+        root = tmp_path_factory.mktemp("accepted")
+        planned = accepted(values, root / "store")
+        try:
+            if planned is not None:
+                run(planned, root)
+        except StageError as error:
+            note(str(error))
+            if not re.search("no row is left|rows are unusable", str(error)):  # which only a tokenizer tells
+                raise
 
-    @given(changed(base))
-    def examined(values):
-        examine(values, tmp_path_factory.mktemp("accepted"))
-
-    refused.clear()
-    examine(dict(base), tmp_path_factory.mktemp("accepted"))
-    assert refused[True] == 0  # the configuration that everything begins with is sound
-    examined()
-    assert refused[False] > sum(refused.values()) / 4  # enough of them are accepted to say something
+    try_changes(compose(("engine=local", *TINY)), examine, 1 / 4)
 
 
 def test_every_key_is_tried():

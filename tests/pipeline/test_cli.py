@@ -23,9 +23,7 @@ SHAPE += ["model.num_key_value_heads=2", "model.intermediate_size=16", "model.vo
 SHAPE += ["model.tie_word_embeddings=false"]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_every_command_has_help_with_examples(capsys):
@@ -42,27 +40,23 @@ def test_every_command_has_help_with_examples(capsys):
     assert shown("--version").startswith(f"grpoflow {importlib.metadata.version('grpoflow')}\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "values"),
-    [
-        ("ui --port", ["nan", "inf", "1e999", "", "x", "1.5", "-1", "9" * 30]),
-        ("weights split a b out --ranks", ["", "x", "3-1", "1,,2", "0-99999999999", "0-1048576", "9" * 5000]),
-    ],
-)
-def test_a_number_out_of_bounds_is_refused(words, values, capsys):
-    for value in values:
+WRONG = {
+    "ui --port": ["nan", "inf", "1e999", "", "x", "1.5", "-1", "9" * 30],
+    "weights split a b out --ranks": ["", "x", "3-1", "1,,2", "0-99999999999", "0-1048576", "9" * 5000],
+    "weights export a b c dtype": ["bfloat16"],  # commands without configuration
+    "diagnose . seed": ["1"],
+    "completion bash seed": ["1"],
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_number_out_of_bounds_and_an_override_where_none_is_read_are_refused(words, capsys):
+    option = words.split()[-1]
+    message = f"argument {option}: " if option[0] == "-" else "unrecognized arguments"
+    for value in WRONG[words]:
         with pytest.raises(SystemExit) as exit:
-            main([*words.split()[:-1], f"{words.split()[-1]}={value}"])
-        assert exit.value.code == 2 and f"argument {words.split()[-1]}: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "words", ["weights export a b c dtype=bfloat16", "diagnose . seed=1", "completion bash seed=1"]
-)
-def test_a_command_without_configuration_refuses_overrides(words, capsys):
-    with pytest.raises(SystemExit) as exit:
-        main(words.split())
-    assert exit.value.code == 2 and "unrecognized arguments" in capsys.readouterr().err
+            main(f"{words}={value}".split())
+        assert exit.value.code == 2 and message in capsys.readouterr().err
     assert main(["diagnose", str(FAILED / "default_ciphers"), "store=elsewhere"]) == 0
 
 
@@ -100,7 +94,12 @@ def test_the_weight_tools_round_trip(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = tiny_hugging_face(tmp_path / "hf")
     tool("strategy --out a --role train", *SHAPE, "layout.train.data_parallel=2")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "ckpt_strategy_rank_mine.ckpt").write_text("not a rank's")
+    tool("strategy --out b", *SHAPE)  # the next removes the files of this layout
     tool("strategy --out b", *SHAPE, "layout=dp1_mp1_pp1")
+    strategies = {"merged_ckpt_strategy.ckpt", *(f"ckpt_strategy_rank_{rank}.ckpt" for rank in (0, "mine"))}
+    assert {file.name for file in (tmp_path / "b").iterdir()} == strategies
     tool("convert hf ms")
     tool("split ms a ranks")
     assert sorted(rank_directories(tmp_path / "ranks")) == [0, 1, 2, 3]
@@ -116,23 +115,12 @@ def test_the_weight_tools_round_trip(tmp_path, monkeypatch):
         np.testing.assert_array_equal(back[name], tensor)
 
 
-def test_an_output_that_cannot_be_written_is_reported(tmp_path, capsys):
+def test_an_output_that_cannot_be_written_is_reported(tmp_path, shown):
     (tmp_path / "file").touch()
     tiny_hugging_face(tmp_path / "hf")
     out = str(tmp_path / "file" / "out")
     for words in (["strategy", "--out", out], ["convert", str(tmp_path / "hf"), out]):
-        assert main(["weights", *words]) == 1
-        assert f"error: {tmp_path / 'file'}" in capsys.readouterr().err
-
-
-def test_strategy_removes_files_of_another_layout(tmp_path):
-    (tmp_path / "ckpt_strategy_rank_mine.ckpt").write_text("not a rank's")
-    for layout in ("dp2_mp2_pp1", "dp1_mp2_pp1"):
-        assert main(["weights", "strategy", "--out", str(tmp_path), f"layout={layout}", *SHAPE]) == 0
-    assert {path.name for path in tmp_path.glob("*.ckpt")} == {
-        "ckpt_strategy_rank_0.ckpt", "ckpt_strategy_rank_1.ckpt", "merged_ckpt_strategy.ckpt",
-        "ckpt_strategy_rank_mine.ckpt",
-    }  # fmt: skip
+        assert f"error: {tmp_path / 'file'}" in shown("weights", *words, code=1).err
 
 
 def test_an_interrupted_tool_removes_its_partial_output(tmp_path, monkeypatch):
@@ -148,10 +136,9 @@ def test_an_interrupted_tool_removes_its_partial_output(tmp_path, monkeypatch):
     assert list((tmp_path / "deep").iterdir()) == []
 
 
-def test_probe_exits_with_1_if_the_reward_cannot_be_earned(capsys):
+def test_probe_exits_with_1_if_the_reward_cannot_be_earned(shown):
     assert main(["probe"]) == 0
-    assert main(["probe", "reward=boxed"]) == 1
-    assert "problems" in capsys.readouterr().out
+    assert "problems" in shown("probe", "reward=boxed", code=1).out
 
 
 def test_probe_imports_a_reward_from_the_working_directory(tmp_path):
@@ -179,26 +166,16 @@ def tokenize(tmp_path):
 
 def test_tokenize_reads_a_json_array_of_instructions(tmp_path, tokenize, capsys):
     rows = json.dumps([{"instruction": "say", "input": "", "output": "hi"}, {"instruction": "say"}])
-    alpaca = ["tokenize=alpaca", "tokenize.sft_length=200"]
+    alpaca = ["tokenize=alpaca", "tokenize.sft_length=200", "model.pad_token_id=100000"]
     assert tokenize("rows.json", rows, *alpaca) == 1
     assert "rows.json:2 (row): has no key 'output'" in capsys.readouterr().err
     assert tokenize("rows.json", rows, *alpaca, "dataset.max_bad_share=0.5") == 0
     card = json.loads(capsys.readouterr().out)["rows"]
     assert (card["rows_in"], card["rows_out"]) == (2, 1)
     assert check_pair(tmp_path / "out" / "rows.mindrecord") == 1
+    ids = read_columns(tmp_path / "out" / "rows.mindrecord", ["input_ids"])["input_ids"]
+    assert ids[0, -1] == 100_000  # the model section's; Llama's tokenizers name no padding token
     assert tokenize("rows.json", rows, "--sft", "tokenize=alpaca") == 2
-
-
-def test_tokenize_uses_the_token_ids_of_the_model_section(tmp_path, tokenize, capsys):
-    """Llama's tokenizers name no padding token; its model section does."""
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"pad_token": None}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings).replace("<|endoftext|>", "<|end|>"))
-    row = json.dumps({"question": "say", "answer": "#### 1"})
-    assert tokenize("rows.jsonl", row) == 1
-    assert "set model.eos_token_id and model.pad_token_id" in capsys.readouterr().err
-    assert tokenize("rows.jsonl", row, "model.pad_token_id=100000") == 0
-    ids = read_columns(tmp_path / "out" / "rows.mindrecord", ["prompt_ids"])["prompt_ids"]
-    assert ids[0, -1] == 100_000
 
 
 def test_report_opens_the_browser(tmp_path, monkeypatch, capsys):
@@ -216,29 +193,24 @@ def test_report_opens_the_browser(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == f"{page}\n" * 4
 
 
-def test_report_compares_runs(tmp_path, capsys):
+def test_report_compares_runs(tmp_path, shown):
     for i in range(8):
         config = {"seed": i, "train": {"beta": 0.01}}
         history.record(tmp_path, f"run{i}", "started", overrides=[f"seed={i}"], config=config, artifacts={})
     history.record(tmp_path, "run1", "named", name="second")
-    assert main(["report", "run0", "--compare", "second", "run7", "run0", f"store={tmp_path}"]) == 0
-    page = Path(capsys.readouterr().out.strip())
+    store = f"store={tmp_path}"
+    page = Path(shown("report", "run0", "--compare", "second", "run7", "run0", store).out.strip())
     assert page.is_relative_to(tmp_path / "comparisons")
     text = page.read_text()
     assert "second · run1" in text and "grpoflow run seed=7" in text
     assert "beta" not in text, "a value that does not differ"
-    assert main(["report", "--compare", "last", f"store={tmp_path}"]) == 2
-    assert "compares 2 to 6 different runs" in capsys.readouterr().err
-    assert main(["report", "--compare", *(f"run{i}" for i in range(7)), f"store={tmp_path}"]) == 2
+    assert "compares 2 to 6 different runs" in shown("report", "--compare", "last", store, code=2).err
+    assert main(["report", "--compare", *(f"run{i}" for i in range(7)), store]) == 2
 
 
 @pytest.mark.parametrize(
     ("typed", "completion"),
-    [
-        ("model=ti", "model=tiny"),
-        ("train.be", "train.beta="),
-        ("train.loss_type=", "train.loss_type=dapo"),
-    ],
+    [("model=ti", "model=tiny"), ("train.be", "train.beta="), ("train.loss_type=", "train.loss_type=dapo")],
 )
 def test_completion_through_a_shell(typed, completion, tmp_path):
     pytest.importorskip("argcomplete")
@@ -259,21 +231,13 @@ def test_the_shell_code_is_printed():
 FAILED = Path(__file__).parents[1] / "data" / "logs" / "failed"
 
 
-def test_a_known_failure(capsys):
-    assert main(["diagnose", str(FAILED / "default_ciphers")]) == 0
-    text = capsys.readouterr().out
-    assert "urllib3 2 has no DEFAULT_CIPHERS" in text and "pip install 'urllib3<2'" in text
-    assert main(["diagnose", str(FAILED / "npu_hccl_timeout"), "--json"]) == 0
-    diagnosis_json = json.loads(capsys.readouterr().out)
-    assert diagnosis_json["waited_for"] == [2] and diagnosis_json["culprit"].endswith("worker_2.log")
-    assert {finding["kind"] for finding in diagnosis_json["findings"]} == {"follows"}
-
-
-def test_exit_codes_of_unknown_failures_and_missing_logs(tmp_path, capsys):
+def test_diagnose_exits_with_0_if_it_knows_the_failure(tmp_path, printed):
+    shown = printed("diagnose", str(FAILED / "npu_hccl_timeout"))
+    assert shown["waited_for"] == [2] and shown["culprit"].endswith("worker_2.log")
+    assert {finding["kind"] for finding in shown["findings"]} == {"follows"}
     (tmp_path / "worker_0.log").write_text("step 1\n")
     assert main(["diagnose", str(tmp_path)]) == 1
     assert main(["diagnose", str(tmp_path / "absent")]) == 2
-    assert "holds no *.log" in capsys.readouterr().err
 
 
 def test_an_error_of_the_stage_is_not_repeated(tmp_path):

@@ -7,13 +7,8 @@ from pipeline.errors import StoreError
 from pipeline.store import history, leases
 from pipeline.store.attempt import attempt
 from pipeline.store.collect import collect
-from pipeline.store.store import Key, Store
+from pipeline.store.store import Key
 from tests.pipeline.artifacts import commit
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path)
 
 
 def run(store, name, *stages):

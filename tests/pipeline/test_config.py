@@ -39,6 +39,9 @@ CASES = [
     ("experiment=mindrlhf_deepseek_v3", "layout.reference.data_parallel", 4),
     ("layout=dp2_mp4_pp2_cp3_ep5", "layout.train.context_parallel", 3),
     ("layout=dp2_mp4_pp2_cp3_ep5", "layout.train.expert_parallel", 5),
+    ("experiment=mindrlhf_7b", "layout.train.data_parallel", 1),
+    ("experiment=mindrlhf_7b layout=dp8_mp4_pp1", "layout.train.data_parallel", 8),
+    ("experiment=mindrlhf_7b layout=dp8_mp4_pp1", "layout.train.recompute", True),
     ("experiment=mindrlhf_7b rollout.max_tokens=128 engine.max_model_len=640", "engine.max_num_seqs", 640),
 ]
 """Overrides, a key that they do not set, and its value."""
@@ -93,20 +96,6 @@ def test_checkouts_have_absolute_paths(tmp_path, monkeypatch):
     assert config.mindformers.home == f"{tmp_path}/mindformers"
     config = load(["engine=mindrlhf", "engine.mindformers_home=./mindformers"])
     assert config.engine.mindformers_home == f"{tmp_path}/mindformers"
-
-
-def test_a_layout_replaces_the_layout_of_an_experiment(tmp_path):
-    for name in ("model", "data"):
-        (tmp_path / name).mkdir()
-    overrides = [
-        "experiment=mindrlhf_7b",
-        f"model.path={tmp_path / 'model'}",
-        f"dataset.path={tmp_path / 'data'}",
-    ]
-    shipped, larger = load(overrides), load([*overrides, "layout=dp8_mp4_pp1"])
-    assert (shipped.layout.name, shipped.cards) == ("dp1_mp4_pp2", 8)
-    assert (larger.layout.name, larger.cards) == ("dp8_mp4_pp1", 32)
-    assert shipped.layout.train.recompute and larger.layout.train.recompute
 
 
 def test_published_overrides_contain_no_paths_or_machines():

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from pipeline.cli import main
@@ -21,12 +20,13 @@ EXPERIMENT = ["experiment=mindrlhf_7b", "dataset=arith", "train.steps=3", "+engi
     "overrides",
     [[], EXPERIMENT, ["train.keep_best=true", "layout=dp1_mp1_pp1"], ["layout.train.model_parallel=1"]],
 )
-def test_the_printed_configuration_can_be_read_again(tmp_path, overrides):
+def test_the_printed_configuration_is_the_runs_and_can_be_read_again(tmp_path, overrides, printed, shown):
     saved, values = tmp_path / "saved.yaml", load(overrides).plain()
-    saved.write_text(file.text(overrides, values))
+    saved.write_text(shown("config", *overrides).out)
     read = file.read(saved, [], None)
     assert load(read).plain() == values
     assert len(read) < 25  # the choices and the values that differ from them
+    assert printed("config", *overrides) == json.loads(json.dumps(values))
 
 
 def test_typed_overrides_replace_the_files_values_with_all_that_they_imply(tmp_path):
@@ -71,32 +71,18 @@ def test_a_value_survives_hydras_grammar(value):
         ("- a\n", "/my.yaml"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_configuration_is_refused(text, path, tmp_path, capsys):
+def test_a_file_that_is_no_configuration_is_refused(text, path, tmp_path, shown):
     config, store = tmp_path / "my.yaml", tmp_path / "store"
     config.write_text(text)
     for command in ("sweep --plan", "config", "plan"):
-        assert main([*command.split(), "--config", str(config), f"store={store}"]) == 2
-        error = capsys.readouterr().err
+        error = shown(*command.split(), "--config", str(config), f"store={store}", code=2).err
         assert path in error.replace(str(tmp_path), "") and "Traceback" not in error
     assert not store.exists()
     assert main(["plan", "--config", str(tmp_path / "absent")]) == 2
 
 
-def output(capsys, *arguments):
-    assert main(["config", *arguments]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_printed_configuration_is_the_runs(capsys):
-    expected = json.loads(json.dumps(load(EXPERIMENT).plain()))
-    printed = yaml.safe_load(output(capsys, *EXPERIMENT))
-    assert printed.pop("defaults") == [{"experiment": "mindrlhf_7b"}, {"dataset": "arith"}]
-    assert printed == expected
-    assert json.loads(output(capsys, "--json", *EXPERIMENT)) == expected
-
-
-def test_a_key_is_explained_by_its_field_the_graph_and_the_rules(capsys):
-    beta = json.loads(output(capsys, "--json", "--explain", "train.beta", "train.beta=0.5"))
+def test_a_key_is_explained_by_its_field_the_graph_and_the_rules(printed):
+    beta = printed("config", "--explain", "train.beta", "train.beta=0.5")
     assert beta["meaning"] and beta["type"] == "number, at least 0"
     assert (beta["value"], beta["default"]) == (0.5, 0.01)
     assert beta["read_by"] == ["grpo", "export"]

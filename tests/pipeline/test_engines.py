@@ -1,6 +1,5 @@
 """Engines in plans: the engine × stage table of mindrlhf's weight formats, notes, and rendered scripts."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,11 +7,10 @@ import pytest
 from pipeline import cli, engines
 from pipeline.config.load import load
 from pipeline.engines.program import next_logs
-from pipeline.plan.graph import plan
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
-from stages.base.files import file_digest
 from stages.catalog import STAGES
+from tests.pipeline.plans import planned
 
 SKIPPED = {
     "local": set(),
@@ -25,18 +23,17 @@ MINDRLHF = ["engine=mindrlhf", "layout=dp1_mp2_pp2"]
 
 
 @pytest.mark.parametrize("form", list(SKIPPED))
-def test_plan_shows_the_table(form, tmp_path, capsys):
+def test_plan_shows_the_table(form, tmp_path, printed):
     vllm = ["engine.use_vllm=0"] if form == "ckpt" else []
     overrides = [] if form == "local" else [*MINDRLHF, f"engine.load_ckpt_format={form}", *vllm]
-    assert cli.main(["plan", "--json", f"store={tmp_path}", *overrides]) == 10
-    shown = json.loads(capsys.readouterr().out)
+    shown = printed("plan", f"store={tmp_path}", *overrides, code=10)
     states = {stage["stage"]: stage["state"] for stage in shown["stages"]}
     assert states.keys() == STAGES.keys()
     assert {name for name, state in states.items() if state == "SKIPPED"} == SKIPPED[form]
     assert all(stage["reason"] for stage in shown["stages"] if stage["state"] == "SKIPPED")
     assert shown["engine"] == ("local" if form == "local" else "mindrlhf")
-    config = load(overrides)
-    weights = plan(config, file_digest).spec("grpo").inputs.get("weights")
+    plan = planned(*overrides)
+    config, weights = plan.config, plan.spec("grpo").inputs.get("weights")
     assert (weights.stage if weights else None) == STARTS_FROM[form]
     if form != "local":
         assert config.convert.materialize is (form != "hf_safetensors")
@@ -79,10 +76,11 @@ def render(tmp_path, capsys, *more):
     return next(Path(line) for line in capsys.readouterr().out.splitlines() if line.endswith("node_0.sh"))
 
 
-def test_a_rendered_script_starts_the_program_of_the_plan_and_can_be_rendered_while_it_runs(tmp_path, capsys):
+def test_a_rendered_script_starts_the_program_of_the_plan_and_can_be_rendered_while_it_runs(
+    tmp_path, capsys, printed
+):
     nodes = ["launcher.cards_per_node=2", "launcher=ssh"]
-    cli.main(["plan", "--json", f"store={tmp_path}", *MINDRLHF, *nodes])
-    shown = json.loads(capsys.readouterr().out)
+    shown = printed("plan", f"store={tmp_path}", *MINDRLHF, *nodes, code=10)
     (command,) = (stage["command"] for stage in shown["stages"] if stage["stage"] == "grpo")
     assert command[0] == "python" and command[1].endswith("main.py")
     script = render(tmp_path, capsys, *nodes)
@@ -94,8 +92,8 @@ def test_a_rendered_script_starts_the_program_of_the_plan_and_can_be_rendered_wh
 
 
 def test_files_of_a_live_run_are_not_rendered_again(tmp_path, capsys):
-    planned, store = prepare_plan([*MINDRLHF, f"store={tmp_path}"])
-    with attempt(store, planned.spec("grpo").key) as slot:
+    plan, store = prepare_plan([*MINDRLHF, f"store={tmp_path}"])
+    with attempt(store, plan.spec("grpo").key) as slot:
         assert cli.main(["run", "--render", *MINDRLHF, f"store={tmp_path}"]) == 1
         assert not list(slot.work.iterdir())
     render(tmp_path, capsys)

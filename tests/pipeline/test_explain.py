@@ -7,24 +7,18 @@ import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.explain import explain
-from pipeline.plan.graph import plan
 from pipeline.plan.process import disk_shortage
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store.store import Store
-from stages.base.files import file_digest
 from tests.pipeline.artifacts import commit_spec, complete
-
-
-def planned(*overrides):
-    return plan(load(overrides), file_digest)
+from tests.pipeline.plans import planned
 
 
 @pytest.fixture
 def store(tmp_path):
     """A store with the artifacts of two configurations."""
     for overrides in (["train.beta=0.1", "train.steps=7"], []):
-        files = {"split": {"file": "x"}}
-        _, store = complete([f"store={tmp_path}", *overrides], files=files, started=100.0, ended=107.5)
+        _, store = complete([f"store={tmp_path}", *overrides], started=100.0, ended=107.5)
     return store
 
 
@@ -50,13 +44,6 @@ def test_a_new_code_version_is_a_reason(tmp_path):
 def test_the_shown_command_is_the_engines_own(store):
     row = rows(planned("experiment=verl_7b", "model.path=/models/qwen"), store)["tokenize"]
     assert row.command[1:4] == ["-m", "stages", "stages.engines.verl.tokenize:run"]
-
-
-def test_damage_is_a_reason(store):
-    (store.path(planned().spec("split").key) / "file").unlink()
-    explained = rows(planned(), store)
-    assert explained["split"].reason == "output missing: file"
-    assert [name for name, row in explained.items() if row.state == "RUN"] == ["split"]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,25 +16,23 @@ SECRET = "hooks-0123456789"
 
 @pytest.fixture
 def hook():
-    """A server that refuses: its address, and the requests that it received."""
-    served = SimpleNamespace(requests=[])
+    """A server that refuses: its address, and the path and content of each request that it received."""
+    requests = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             length = int(self.headers["Content-Length"])
-            served.requests.append((self.path, json.loads(self.rfile.read(length))))
+            requests.append((self.path, json.loads(self.rfile.read(length))))
             self.send_response(403)
             self.end_headers()
 
         def log_message(self, format, *values):
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    served.url = f"http://127.0.0.1:{server.server_port}/{SECRET}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield served
-    server.shutdown()
-    server.server_close()
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/{SECRET}", requests
+        server.shutdown()
 
 
 def test_a_failed_run_is_notified_once_without_showing_the_address(hook, tmp_path):
@@ -43,13 +40,13 @@ def test_a_failed_run_is_notified_once_without_showing_the_address(hook, tmp_pat
         (tmp_path / f"{name}.jsonl").write_text("not json\n")
     overrides = ["dataset=gsm8k", f"dataset.path={tmp_path}", f"store={tmp_path / 'store'}"]
     line = [sys.executable, "-m", "pipeline.cli", "run", *overrides]
-    environment = {**os.environ, "GRPOFLOW_WEBHOOK": hook.url}
+    environment = {**os.environ, "GRPOFLOW_WEBHOOK": hook[0]}
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 1 and "was not notified: HTTP status 403" in done.stderr
     assert SECRET not in done.stdout + done.stderr
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert not [file for file in files if SECRET.encode() in file.read_bytes()]
-    ((path, output),) = hook.requests
+    ((path, output),) = hook[1]
     assert path == f"/{SECRET}"
     assert (output["what"], output["state"], output["stage"]) == ("run", "failed", "fetch_dataset")
     assert output["id"] in output["text"] and "fetch_dataset" in output["text"]

@@ -72,9 +72,8 @@ def test_no_control_character_reaches_the_terminal(command, root, capsys):
 @pytest.mark.parametrize(
     "command", ["runs --json", "show last --json", "diff 20260101-000000 20260101-000001 --json"]
 )
-def test_json_has_exact_values_without_control_characters(command, root, capsys):
-    assert main([*command.split(), f"store={root}"]) == 0
-    captured = capsys.readouterr().out
+def test_json_has_exact_values_without_control_characters(command, root, shown):
+    captured = shown(*command.split(), f"store={root}").out
     assert is_plain(captured)
     assert any(HOSTILE in text for text in texts(json.loads(captured)))
 

@@ -11,14 +11,10 @@ from pipeline.store import history
 from pipeline.sweep.page import page
 from pipeline.sweep.points import Point
 from pipeline.ui import live
+from tests.stages.fetch.settings import write_lines
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = f"report.title='a b; $(rm -rf ~) {SCRIPT} \"q\"'"
-
-
-def metrics(directory, *rows):
-    directory.mkdir(parents=True)
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def test_runs_and_sweeps_are_listed_newest_first_and_a_failed_run_shows_its_results(tmp_path):
@@ -27,9 +23,10 @@ def test_runs_and_sweeps_are_listed_newest_first_and_a_failed_run_shows_its_resu
         values = {"overrides": [override], "config": load([override]).plain(), "artifacts": artifacts}
         history.record(tmp_path, run, "started", **values)
     history.record(tmp_path, "one", "failed", stage="grpo", message=SCRIPT)
-    metrics(tmp_path / "sft" / ("0" * 16), {"step": 1, "loss": 2.5}, {"step": 2, "loss": 1.5})
-    sweep = tmp_path / "sweeps" / "0123abcd"
-    sweep.mkdir(parents=True)
+    sft, sweep = tmp_path / "sft" / ("0" * 16), tmp_path / "sweeps" / "0123abcd"
+    for directory in (sft, sweep):
+        directory.mkdir(parents=True)
+    write_lines(sft / "metrics.jsonl", {"step": 1, "loss": 2.5}, {"step": 2, "loss": 1.5})
     points = [{"state": "finished", "result": {"accuracy_grpo": 0.5}}, {"state": "failed", "result": {}}]
     values = {"written": 0, "overrides": ["seed=0,1"], "points": points}
     (sweep / "sweep.json").write_text(json.dumps(values))
@@ -42,7 +39,9 @@ def test_runs_and_sweeps_are_listed_newest_first_and_a_failed_run_shows_its_resu
 
 
 def test_the_page_of_a_sweep_shows_each_point_and_a_command_that_can_be_pasted(tmp_path):
-    metrics(tmp_path / "grpo/aa", *({"step": step, "reward": step / 4} for step in (1, 2, 3)))
+    (tmp_path / "grpo/aa").mkdir(parents=True)
+    rows = [{"step": step, "reward": step / 4} for step in (1, 2, 3)]
+    write_lines(tmp_path / "grpo/aa/metrics.jsonl", *rows)
     (tmp_path / "grpo/aa/manifest.json").write_text(json.dumps({"started": 10.0, "ended": 15.0}))
     points = [
         Point(0, ["store=s", "seed=0"], "finished", result={"accuracy_sft": 0.2, "accuracy_grpo": 0.5},

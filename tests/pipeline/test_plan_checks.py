@@ -3,10 +3,8 @@
 What each function refuses is in tests/stages; here one case of each.
 """
 
-import hashlib
 import json
 import venv
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +18,8 @@ from pipeline.store import history
 from stages.base.reader import read
 from stages.fetch import tokenizer_files
 from stages.fetch.builtin import write_model
-from stages.grpo.rules import check_resumed
 from stages.models.config import ModelConfig
-from tests.pipeline.artifacts import commit_spec
+from tests.pipeline.artifacts import commit_spec, write_checkpoint
 from tests.stages.fetch.settings import model_values
 
 DATA = Path(__file__).parents[1] / "data"
@@ -40,15 +37,18 @@ def refused(store, *overrides):
     return str(caught.value)
 
 
-@pytest.fixture
-def model(tmp_path):
-    """A Hugging Face directory."""
-    root = tmp_path / "model"
+def write_hugging_face(root):
     root.mkdir()
     tokenizer_files.write_trained(["Tom has 3 and 12 apples.\n"] * 5, 400, root)
     shape = model_values(source="local", path=str(root), vocab_size=400, intermediate_size=32)
     write_model(read(ModelConfig, shape), tokenizer_files.ending_ids(root), 0, root)
     return root
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A Hugging Face directory that a test may change."""
+    return write_hugging_face(tmp_path / "model")
 
 
 def edit(file, **values):
@@ -105,69 +105,45 @@ def test_invalid_values_in_a_models_files_are_refused(name, values, typed, shown
         prepare_plan([f"store={tmp_path / 'store'}", *overrides, remedy])
 
 
-def test_the_vocabulary_must_hold_the_tokenizers_tokens(model, tmp_path):
-    prepare_plan([f"store={tmp_path / 'store'}", f"model.tokenizer_path={model}"])
-    message = refused(tmp_path / "store", f"model.tokenizer_path={model}", "model.vocab_size=259")
-    assert "model.vocab_size=259: must be at least the tokenizer's" in message
-
-
-def test_more_rows_than_distinct_questions_are_refused(tmp_path):
-    """10,692 questions have two addends; about a sixth of them is held out."""
-    few = ["dataset.arith.max_addends=2", "dataset.test_rows=16"]
-    prepare_plan([f"store={tmp_path / 'store'}", *few, "dataset.train_rows=8000"])
-    assert "distinct questions" in refused(tmp_path / "store", *few, "dataset.train_rows=10500")
-
-
-@pytest.mark.parametrize("launcher", ["ssh", "slurm"])
-def test_engine_local_needs_the_local_launcher(launcher, tmp_path):
-    elsewhere = [f"launcher={launcher}", "launcher.hosts=[a]"]
-    assert f"launcher={launcher}: is for engines that are" in refused(tmp_path / "store", *elsewhere)
-    prepare_plan([f"store={tmp_path / 'store'}", "engine.sft=mindformers", *elsewhere])
+@pytest.fixture
+def checkpoint(tmp_path):
+    """The weights of a checkpoint of step 39, whose reference has moved."""
+    return write_checkpoint(tmp_path / "step", 39, bytes(range(200)), "weights", "reference")
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
-    """A checkpoint of step 39 for train.resume_from."""
-    weights = tmp_path / "step" / "weights/rank_0/model.safetensors"
-    weights.parent.mkdir(parents=True)
-    weights.write_bytes(bytes(range(200)))
-    entry = {"bytes": 200, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
-    state = {"step": 39, "position": 0, "files": {"weights/rank_0/model.safetensors": entry}}
-    (tmp_path / "step" / "state.json").write_text(json.dumps(state))
-    return tmp_path / "step"
+def resumed(checkpoint, tmp_path):
+    """Overrides of a run that can continue from it."""
+    path = f"train.resume_from={tmp_path / 'step'}"
+    return [f"store={tmp_path / 'store'}", path, "train.steps=40", "train.ref_model_sync_steps=4"]
 
 
 @pytest.mark.parametrize(
-    ("state", "message"),
+    ("state", "override", "message"),
     [
-        ({"step": 40}, "is of step 40"),
-        ({"step": "x"}, "does not hold a checkpoint's state"),
-        ({"position": None}, "is no checkpoint of a grpo stage"),
+        ({"step": 40}, "seed=0", "is of step 40"),
+        ({"step": "x"}, "seed=0", "does not hold a checkpoint's state"),
+        ({"position": None}, "seed=0", "is no checkpoint of a grpo stage"),
+        ({}, "train.ref_model_sync_steps=0", "has a reference that moved"),
     ],
 )
-def test_a_checkpoint_of_the_last_step_or_of_another_stage_is_refused(state, message, checkpoint, tmp_path):
-    resumed = [f"train.resume_from={checkpoint}", "train.steps=40"]
-    train = prepare_plan([f"store={tmp_path / 'store'}", *resumed])[0].config.train
-    assert [len(list(check_resumed(train, {"step": step, "position": 0}))) for step in (39, 40)] == [0, 1]
-    moved = {"step": 1, "position": 0, "files": {"reference/rank_0/model.safetensors": {}}}
-    assert [len(list(check_resumed(replace(train, ref_model_sync_steps=n), moved))) for n in (0, 5)] == [1, 0]
-    file = checkpoint / "state.json"
+def test_a_checkpoint_that_the_run_cannot_continue_is_refused(state, override, message, resumed, tmp_path):
+    prepare_plan(resumed)
+    file = tmp_path / "step" / "state.json"
     values = {**json.loads(file.read_text()), **state}
     file.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
-    assert message in refused(tmp_path / "store", *resumed)
+    assert message in refused(tmp_path / "store", *resumed, override)
 
 
-def test_a_damaged_checkpoint_is_refused_unless_grpo_is_done(checkpoint, tmp_path):
-    overrides = [f"store={tmp_path / 'store'}", f"train.resume_from={checkpoint}", "train.steps=40"]
-    planned, store = prepare_plan(overrides)
-    weights = checkpoint / "weights/rank_0/model.safetensors"
-    weights.write_bytes(bytes(200))
-    message = refused(tmp_path / "store", *overrides[1:])
+def test_a_damaged_checkpoint_is_refused_unless_grpo_is_done(checkpoint, resumed, tmp_path):
+    planned, store = prepare_plan(resumed)
+    checkpoint.write_bytes(bytes(200))
+    message = refused(tmp_path / "store", *resumed)
     assert "is damaged: the content of weights/rank_0/model.safetensors has changed" in message
-    weights.unlink()
-    assert "is damaged: " in refused(tmp_path / "store", *overrides[1:])
+    checkpoint.unlink()
+    assert "is damaged: " in refused(tmp_path / "store", *resumed)
     commit_spec(store, planned.spec("grpo"), {})
-    assert prepare_plan(overrides)[0].spec("grpo").key == planned.spec("grpo").key
+    assert prepare_plan(resumed)[0].spec("grpo").key == planned.spec("grpo").key
 
 
 FEW = ["dataset.train_rows=600", "train.validate_every=1", "train.validation_prompts=64"]
@@ -188,7 +164,7 @@ def test_the_number_of_rows_is_checked_after_tokenize_for_requested_stages(tmp_p
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Values of {names} in overrides: no file, a directory, an interpreter without packages, mocks."""
+    """Values of {names} in overrides: no file, directories, an interpreter without packages, mocks."""
     root = tmp_path_factory.mktemp("files")
     (root / "home").mkdir()
     venv.create(root / "venv")
@@ -196,29 +172,37 @@ def files(tmp_path_factory):
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Name: mindspore\nVersion: 2.7.0\n")
     return {
-        "no": "/no", "home": root / "home", "python": root / "venv/bin/python", "script": __file__,
-        "site": root / "site", "rlhf": DATA / "mindrlhf_standin", "rl": DATA / "mindspeed_rl_standin",
+        "no": "/no", "home": root / "home", "model": write_hugging_face(root / "model"),
+        "python": root / "venv/bin/python", "script": __file__, "site": root / "site",
+        "rlhf": DATA / "mindrlhf_standin", "rl": DATA / "mindspeed_rl_standin",
     }  # fmt: skip
+
+
+FEW_QUESTIONS = ("dataset.arith.max_addends=2", "dataset.test_rows=16")
+"""10,692 questions have two addends; about a sixth of them is held out."""
 
 
 @pytest.mark.parametrize(
     ("base", "typed", "refusal"),
     [
+        (FEW_QUESTIONS, "dataset.train_rows=10500", "distinct questions"),
+        (FEW_QUESTIONS, "dataset.train_rows=8000", None),
+        ((), "model.vocab_size=259 model.tokenizer_path={model}", "must be at least the tokenizer's"),
+        ((), "model.tokenizer_path={model}", None),
+        ((), "launcher=ssh launcher.hosts=[a]", "is for engines that are"),
+        ((), "launcher=slurm", "is for engines that are"),
+        (("engine.sft=mindformers",), "launcher=ssh launcher.hosts=[a]", None),
         (("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1"), "model.path={no}", "is not a directory"),
         ((), "model.tokenizer_path={no}", "/no: is not a directory"),
         (("dataset=gsm8k",), "dataset.path={no}", "/no: cannot be read"),
         ((), "sft_data.path={no}", "/no: cannot be read"),
         (SEVEN, "engine.mindrlhf_home={no}", "must be a checkout of"),
         (ONE_STAGE, "engine.mindrlhf_home={no}", "must be"),
-        (SEVEN, "engine.mindformers_home={no}", "is not a directory"),
         (SEVEN, "engine.msadapter_home={no}", "is not a directory"),
         (SEVEN, "engine.python={no}", "is no program"),
         (SEVEN, "engine.python=no_such_python", "is no program"),
         (SEVEN, "engine.env_scripts=[{no}]", "engine.env_scripts[0]=/no: is not a file"),
-        (RL, "engine.mindspeed_rl_home={no}", "must be a checkout of"),
         (RL, "engine.convert_python={no}", "is no program"),
-        (RL, "engine.mindspeed_llm_home={no}", ""),
-        (SFT, "mindformers.home={no}", "is not a directory"),
         # directories of nodes and containers are not here, and a script may put the interpreter on the path
         (SEVEN, "engine.python={no}/python launcher=slurm", None),
         (SEVEN, "engine.python={no}/python engine.container=[docker,exec,x]", None),

@@ -1,19 +1,15 @@
 """Rewards before a run: what prompts request, and a trial of the user's functions."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.plan.checks import reward_warnings
-from pipeline.plan.graph import plan
 from pipeline.run.reward_trial import try_rewards
 from pipeline.run.run import prepare_plan
 from pipeline.store.store import Store
-from stages.base.files import file_digest
+from tests.pipeline.plans import planned
 
 FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"
 GSM8K = ["experiment=gsm8k_smoke", f"dataset.path={FIXTURE}"]
@@ -28,8 +24,7 @@ USER_REWARD = ["reward.functions=[mine:f]", "reward.weights=[1.0]"]
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def directory(tmp_path, monkeypatch, cache):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -57,16 +52,13 @@ def directory(tmp_path, monkeypatch):
 )
 def test_a_reward_that_prompts_do_not_request_is_a_warning(overrides, warning, directory):
     (directory / "mine.py").write_text("raise AssertionError")
-    warnings = reward_warnings(plan(load(overrides), file_digest), Store(directory / "store"))
+    warnings = reward_warnings(planned(*overrides), Store(directory / "store"))
     assert any(item.startswith(warning) for item in warnings) if warning else warnings == []
 
 
-def test_warnings_are_part_of_a_plan(directory, capsys):
-    arguments = ["plan", f"store={directory / 'store'}", *GSM8K, "reward=boxed"]
-    assert main([*arguments, "--json"]) == 10
-    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
-    assert main(arguments) == 10
-    assert "warning: " in capsys.readouterr().out and "boxed" in warning
+def test_warnings_are_part_of_a_plan(directory, printed):
+    (warning,) = printed("plan", f"store={directory / 'store'}", *GSM8K, "reward=boxed", code=10)["warnings"]
+    assert "boxed" in warning
 
 
 def tried(directory, source, *overrides):

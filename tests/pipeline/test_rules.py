@@ -16,7 +16,7 @@ from pipeline.config.load import load
 from pipeline.engines import machines
 from stages.base.errors import ConfigError
 from stages.engines.tables import PLAIN
-from tests.launch.launchers import executable
+from tests.launch.launchers import several
 from tests.pipeline.plans import MINDSPEED_RL
 
 SEVEN = ("engine=mindrlhf", "model.path=/models/qwen", "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
@@ -127,9 +127,9 @@ SSH = (*NODES, "launcher=ssh")
 @pytest.fixture
 def two(tmp_path):
     """Return overrides for two machines, with a mock of ssh that runs commands on this one."""
-    text = '#!/bin/sh\nwhile [ "$1" != here ] && [ "$1" != there ]; do shift; done\nshift\nexec sh -c "$*"\n'
-    script = executable(tmp_path / "shell", text)
-    return (*SSH, "launcher.hosts=[here,there]", f"launcher.ssh=[{script}]", f"store={tmp_path / 'store'}")
+    launcher = several(tmp_path, 2)
+    named = (f"launcher.hosts=[{','.join(launcher.hosts)}]", f"launcher.ssh=[{launcher.ssh[0]}]")
+    return (*SSH, *named, f"store={tmp_path / 'store'}")
 
 
 def machine_problems(*overrides):
@@ -139,9 +139,12 @@ def machine_problems(*overrides):
 
 
 def test_each_rule_of_machines_has_a_breaking_and_a_passing_configuration(two):
-    assert machine_problems(*ONE) == machine_problems(*two) == []
+    ray = (*MINDSPEED_RL, "launcher.cards_per_node=4")
+    existing = "engine.ray_address='10.0.0.1:6379'"  # is reached from one machine
+    assert machine_problems(*ONE) == machine_problems(*two) == machine_problems(*ray, existing) == []
     for breaking, path, message in (
         ((*NODES, "launcher=local"), "cards", "needs 2 nodes"),
+        (ray, "cards", "needs 2 nodes"),
         ((*ONE, "launcher.hosts=[here]"), "launcher.hosts", "is for launcher=ssh"),
         ((*ONE, "launcher.sbatch=['--qos=x']"), "launcher.sbatch", "is for launcher=slurm"),
         ((*ONE, "engine.container=[no-such-program,x]"), "engine.container", "is no program"),
@@ -155,12 +158,6 @@ def test_each_rule_of_machines_has_a_breaking_and_a_passing_configuration(two):
         result = machine_problems(*breaking)
         assert any(problem.path == path and message in problem.rule for problem in result), (breaking, result)
         assert all(problem.remedy for problem in result), result
-
-
-def test_an_existing_ray_cluster_is_reached_from_one_machine():
-    run = (*MINDSPEED_RL, "launcher.cards_per_node=4")
-    assert [problem.path for problem in machine_problems(*run)] == ["cards"]
-    assert machine_problems(*run, "engine.ray_address='10.0.0.1:6379'") == []
 
 
 def test_a_machine_without_slurm_is_refused(monkeypatch):

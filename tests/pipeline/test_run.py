@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -11,14 +10,14 @@ import luigi
 import pytest
 
 import pipeline
+from launch.errors import ProcessFailed
 from pipeline.cli import main
-from pipeline.errors import StageFailed, StoreError
-from pipeline.plan.target import ALL_STAGES, Target
-from pipeline.run import build as building
-from pipeline.run.run import Run, begin, first_digest, prepare_plan
+from pipeline.errors import StoreError
+from pipeline.plan.target import ALL_STAGES
+from pipeline.run.run import Run, begin, first_digest
 from pipeline.store import history
-from tests.pipeline.artifacts import complete
-from tests.processes import living, wait_until
+from tests.pipeline.artifacts import complete, replace_stages
+from tests.processes import living, unanswered_download, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +35,9 @@ def _no_digests():
         ("--only=split,fetch_dataset", "fetch fetch_dataset convert strategy split"),
     ],
 )
-def test_until_follows_the_order_and_only_the_inputs(options, stages, tmp_path, capsys):
-    assert main(["plan", "--json", *options.split(), f"store={tmp_path}"]) == 10
-    assert [row["stage"] for row in json.loads(capsys.readouterr().out)["stages"]] == stages.split()
+def test_until_follows_the_order_and_only_the_inputs(options, stages, tmp_path, printed):
+    shown = printed("plan", *options.split(), f"store={tmp_path}", code=10)
+    assert [row["stage"] for row in shown["stages"]] == stages.split()
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "sweep --plan"])
@@ -56,44 +55,36 @@ def test_unknown_skipped_and_contradictory_stages_are_refused(command, options, 
     assert not (tmp_path / "store").exists()
 
 
-def test_force_rebuilds_everything_downstream(tmp_path, capsys):
+def test_force_rebuilds_everything_downstream(tmp_path, printed):
     complete([f"store={tmp_path}"])
-    assert main(["plan", "--json", "--force", "grpo", f"store={tmp_path}"]) == 10
-    rows = json.loads(capsys.readouterr().out)["stages"]
+    rows = printed("plan", "--force", "grpo", f"store={tmp_path}", code=10)["stages"]
     rebuilt = {row["stage"] for row in rows if (row["state"], row["reason"]) == ("RUN", "rebuilt (--force)")}
     assert rebuilt == {"grpo", "evaluate", "export", "report"}
     assert {row["state"] for row in rows if row["stage"] not in rebuilt} == {"CACHED"}
     assert main(["plan", f"store={tmp_path}"]) == 0  # planning rebuilds nothing
 
 
-def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(tmp_path, capsys):
+def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(tmp_path, monkeypatch, shown):
+    def fail(*_):
+        raise ProcessFailed(1, tmp_path / "log", [])
+
     store = complete([f"store={tmp_path}"])[1].root
     (artifact,) = (store / "strategy").iterdir()
     manifest = (artifact / "manifest.json").read_bytes()
-    assert main(["run", "--only", "strategy", "--force", "strategy", f"store={store}"]) == 0
-    shown, (run,) = capsys.readouterr(), history.runs(store).values()
-    assert shown.out.endswith(f"\ndone run={run.id} strategy={artifact}\n")
+    rebuild = ["run", "--only", "strategy", "--force", "strategy", f"store={store}"]
+    with monkeypatch.context() as failing:
+        replace_stages(failing, fail)
+        assert main(rebuild) == 1
+    assert (artifact / "manifest.json").read_bytes() == manifest
+    assert main(["plan", f"store={store}"]) == 0  # nothing is lost
+    output, (_, run) = shown(*rebuild), history.runs(store).values()
+    assert output.out.endswith(f"\ndone run={run.id} strategy={artifact}\n")
     note = "note: split, sft, grpo, evaluate, export, report: built from the replaced artifact of strategy"
-    assert f"{note}; rebuild with --force split\n" in shown.err
+    assert f"{note}; rebuild with --force split\n" in output.err
     assert (artifact / "manifest.json").read_bytes() != manifest
     (moved,) = (store / ".quarantine").iterdir()
     assert (moved / "manifest.json").read_bytes() == manifest
     assert main(["plan", "--only", "strategy", f"store={store}"]) == 0
-
-
-def test_a_rebuild_that_fails_loses_nothing(tmp_path, monkeypatch):
-    def fails(*_):
-        raise StageFailed("strategy", "exit code 1", tmp_path / "log", [])
-
-    monkeypatch.setattr(building, "build", fails)
-    overrides = [f"store={tmp_path}"]
-    _, store = complete(overrides)
-    planned, _ = prepare_plan(overrides, target=Target(force=("strategy",)))
-    with pytest.raises(StageFailed):
-        Run(planned, store, overrides).build("strategy")
-    after, _ = prepare_plan(overrides)
-    assert after.specs == planned.specs
-    assert all(store.problem(spec.key) is None for spec in after.specs)
 
 
 def task(family, *overrides):
@@ -130,23 +121,19 @@ def test_a_task_of_a_stage_builds_it_with_its_inputs_only(tmp_path, capsys):
     assert not (tmp_path / "split").exists()
 
 
-def test_a_failure_after_the_last_stage_is_reported(tmp_path, capsys, monkeypatch):
+def test_a_failure_after_the_last_stage_is_reported(tmp_path, shown, monkeypatch):
     """Luigi's message is suppressed, and the stages have nothing to report."""
     monkeypatch.setattr(Run, "report", lambda run: (_ for _ in ()).throw(StoreError("runs.jsonl: full")))
-    assert main(["run", "--only", "strategy", f"store={tmp_path}"]) == 1
-    assert "error: runs.jsonl: full" in capsys.readouterr().err
+    assert "error: runs.jsonl: full" in shown("run", "--only", "strategy", f"store={tmp_path}", code=1).err
 
 
 @pytest.mark.parametrize("command", ["run", "run --workers 2", "sweep --cards 2"])
 def test_a_stage_ends_with_its_parent(tmp_path, command):
     """kill -9 of `run` or `sweep` alone; the stage waits for a server that never answers."""
     store = tmp_path / "store"
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"http://127.0.0.1:{server.getsockname()[1]}/rows.jsonl"
+    with unanswered_download() as overrides:
         line = [sys.executable, "-m", "pipeline.cli", *command.split(), "--only", "fetch_dataset"]
-        line += [f"store={store}", "dataset=gsm8k", "dataset.source=url", "dataset.hub=null"]
-        line += [f"dataset.files.{split}.name={address}" for split in ("train", "test")]
-        line += ["layout=dp1_mp1_pp1"]
+        line += [f"store={store}", *overrides, "layout=dp1_mp1_pp1"]
         process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         wait_until(lambda: living(store), 120, process, lambda: process.communicate(timeout=30)[1])
         time.sleep(1)  # until the stage has begun to wait
@@ -171,9 +158,8 @@ sys.exit(code)
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
+def store(tmp_path, cache):
     """A finished one, whose configuration was composed before."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return complete([f"store={tmp_path / 'store'}"])[1]
 
 
@@ -193,10 +179,7 @@ def test_cached_run_imports_little_and_prints_the_same_as_luigi(store):
     assert exited("-c", PROGRAM, "plan", directory)[::2] == (0, "[]\n")
     states = [run.state for run in history.runs(store.root).values()]
     assert states == ["finished", "finished"]
-
-
-def test_artifact_removed_after_planning_is_missing(store):
-    run = begin([f"store={store.root}"], None, ALL_STAGES)
+    run = begin([directory], None, ALL_STAGES)
     assert not run.missing()
-    store.quarantine(run.plan.spec("split").key)
+    store.quarantine(run.plan.spec("split").key)  # after planning
     assert run.missing()

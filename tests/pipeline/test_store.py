@@ -1,7 +1,6 @@
 """Artifacts and checkpoints: commit, damage that plan and verify detect, and files that cannot be read."""
 
 import errno
-import hashlib
 import json
 import os
 from dataclasses import replace
@@ -15,9 +14,9 @@ from pipeline.cli import main
 from pipeline.errors import StoreError
 from pipeline.store import history
 from pipeline.store.attempt import attempt
-from pipeline.store.store import MANIFEST, Key, Store
+from pipeline.store.store import MANIFEST, Key
 from pipeline.store.verify import quarantine, verify
-from tests.pipeline.artifacts import commit, complete, manifest_of
+from tests.pipeline.artifacts import commit, complete, flip, manifest_of, write_checkpoint
 
 KEY = Key("of_another_version", "ab" * 32)  # whose files nobody here knows
 KNOWN = {
@@ -36,8 +35,7 @@ def committed(store):
     return path
 
 
-def test_commit_creates_a_complete_artifact(tmp_path):
-    store = Store(tmp_path)
+def test_commit_creates_a_complete_artifact(store, tmp_path):
     assert store.problem(KEY) == "never run"
     assert committed(store) == tmp_path / KEY.stage / KEY.fingerprint[:16]
     assert store.problem(KEY) is None
@@ -56,20 +54,10 @@ def change(path, **values):
     rewrite(path, json.dumps({**json.loads((path / MANIFEST).read_text()), **values}))
 
 
-def flip(file, offset):
-    content = bytearray(file.read_bytes())
-    content[offset] ^= 1
-    file.write_bytes(content)
-
-
 NO_MANIFESTS = ("", '{"files": {"x": 1}}', "[" * 100_000, "{", "[]", "{}", "\0" * 100)
 DAMAGE = [
     (lambda path: (path / "sub" / "file").unlink(), "output missing: sub/file", "all"),
-    (
-        lambda path: os.truncate(path / "sub/file", 3),
-        "output corrupt: sub/file has 3 bytes",
-        "all",
-    ),
+    (lambda path: os.truncate(path / "sub/file", 3), "output corrupt: sub/file has 3 bytes", "all"),
     (lambda path: flip(path / "sub/file", 3), "output corrupt: sub/file has sha256", "all"),
     (lambda path: (path / MANIFEST).unlink(), "manifest missing", "all"),
     *((lambda path, text=text: rewrite(path, text), "manifest corrupt", "all") for text in NO_MANIFESTS),
@@ -83,8 +71,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("damage", "shown", "seen_by"), DAMAGE)
-def test_damage_is_detected_and_replaced_by_a_rebuild(tmp_path, damage, shown, seen_by):
-    store = Store(tmp_path)
+def test_damage_is_detected_and_replaced_by_a_rebuild(store, damage, shown, seen_by):
     damage(committed(store))
     (finding,) = verify(store, deep=True)
     assert finding.problem.startswith(shown)
@@ -95,14 +82,13 @@ def test_damage_is_detected_and_replaced_by_a_rebuild(tmp_path, damage, shown, s
         quarantine(store, finding)
     committed(store)
     assert store.problem(KEY, deep=True) is None
-    assert len(list((tmp_path / ".quarantine").iterdir())) == 1
+    assert len(list((store.root / ".quarantine").iterdir())) == 1
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EBADF])
 @pytest.mark.parametrize("name", [MANIFEST, "file"])
-def test_an_unreadable_file_is_reported_and_not_damaged(tmp_path, monkeypatch, name, number, capsys):
+def test_an_unreadable_file_is_reported_and_not_damaged(store, monkeypatch, name, number, capsys):
     """An artifact may belong to another user of the group."""
-    store = Store(tmp_path)
     committed(store)
 
     def refuse(path, *more, **options):
@@ -116,14 +102,13 @@ def test_an_unreadable_file_is_reported_and_not_damaged(tmp_path, monkeypatch, n
         for look in (store.problem, lambda key: store.problem(key, deep=True), store.quarantine_damaged):
             with pytest.raises(StoreError, match=f"{name}: {os.strerror(number)}; "):
                 look(KEY)
-        assert main(["verify", "--repair", f"store={tmp_path}"]) == 1
+        assert main(["verify", "--repair", f"store={store.root}"]) == 1
     assert f"{name}: {os.strerror(number)}" in capsys.readouterr().out
     assert list(verify(store, deep=True)) == []
 
 
-def test_two_attempts_without_the_artifacts_lock_share_no_files_and_the_first_commit_counts(tmp_path):
+def test_two_attempts_without_the_artifacts_lock_share_no_files_and_the_first_commit_counts(store):
     """Locks of some network file systems exclude nobody."""
-    store = Store(tmp_path)
     with attempt(store, KEY) as first, attempt(store, KEY) as second:
         assert not {first.work, first.logs, first.staging} & {second.work, second.logs, second.staging}
         for slot in (first, second):
@@ -132,44 +117,29 @@ def test_two_attempts_without_the_artifacts_lock_share_no_files_and_the_first_co
         assert store.commit(second.staging, manifest_of(KEY)) == path
         assert (path / "file").read_text() == first.work.name
     assert store.problem(KEY, deep=True) is None
-    assert not list(path.parent.glob(".building-*")) and not (tmp_path / ".quarantine").exists()
+    assert not list(path.parent.glob(".building-*")) and not (store.root / ".quarantine").exists()
 
 
-def test_links_are_digested_by_their_target(tmp_path):
-    source = tmp_path / "user" / "weights"
-    source.parent.mkdir()
+def test_links_are_digested_by_their_target(store, tmp_path):
+    source = tmp_path / "weights"
     source.write_text("content")
-    store = Store(tmp_path / "store")
-    with attempt(store, KEY) as slot:
-        (slot.staging / "weights").symlink_to(source)
-        store.commit(slot.staging, manifest_of(KEY))
+    commit(store, KEY, {"weights": source})
     assert store.manifest(KEY).files["weights"]["link"] == str(source)
     assert source.stat().st_mode & 0o200  # the user's file is left as it was
     source.unlink()
     assert store.problem(KEY) == "output missing: weights"
 
 
-def test_manifest_name_is_reserved(tmp_path):
+def test_manifest_name_is_reserved(store):
     with pytest.raises(StoreError, match="reserved"):
-        commit(Store(tmp_path), KEY, {MANIFEST: "{}"})
+        commit(store, KEY, {MANIFEST: "{}"})
 
 
-def checkpoint(slot, step):
-    """Write a checkpoint like the trainer's; return its weights."""
-    path = slot / "checkpoints" / f"step_{step:06d}"
-    weights = path / "weights" / "rank_0" / "model.safetensors"
-    weights.parent.mkdir(parents=True)
-    weights.write_bytes(WEIGHTS)
-    entry = {"bytes": len(WEIGHTS), "sha256": hashlib.sha256(WEIGHTS).hexdigest()}
-    files = {weights.relative_to(path).as_posix(): entry}
-    (path / "state.json").write_text(json.dumps({"step": step, "files": files}))
-    return weights
-
-
-def test_damaged_checkpoints_are_quarantined(tmp_path):
-    store, key = Store(tmp_path), Key("grpo", "cd" * 32)
+def test_damaged_checkpoints_are_quarantined(store):
+    key = Key("grpo", "cd" * 32)
     with attempt(store, key) as slot:
-        first, second = checkpoint(slot.work, 1), checkpoint(slot.work, 2)
+        paths = (slot.work / "checkpoints" / f"step_{step:06d}" for step in (1, 2))
+        first, second = (write_checkpoint(path, 1, WEIGHTS, "weights") for path in paths)
         flip(second, 2**16)
         assert list(verify(store, deep=True)) == []  # its trainer lives, and writes there
     assert list(verify(store, deep=False)) == []
@@ -184,21 +154,17 @@ def test_damaged_checkpoints_are_quarantined(tmp_path):
     assert finding.problem.startswith("checkpoint damaged: weights/rank_0/model.safetensors")
 
 
-def test_json_of_verify_and_gc_names_damage_and_garbage(tmp_path, capsys):
+def test_json_of_verify_and_gc_names_damage_and_garbage(tmp_path, printed):
+    store = f"store={tmp_path}"
     for number in range(2):
-        overrides = [f"store={tmp_path}", f"seed={number}"]
-        planned, _ = complete(overrides, "fetch_dataset", files={"fetch_dataset": {"file": "x"}})
+        files = {"fetch_dataset": {"file": "x"}}
+        planned, _ = complete([store, f"seed={number}"], "fetch_dataset", files=files)
         artifacts = {"fetch_dataset": str(planned.spec("fetch_dataset").key)}
         history.record(tmp_path, f"run{number}", "started", overrides=[], config={}, artifacts=artifacts)
     damaged, garbage = sorted(tmp_path.glob("fetch_dataset/*"))
-
-    def printed(*words, code=0):
-        assert main([*words, "--json", f"store={tmp_path}"]) == code
-        return dict(json.loads(capsys.readouterr().out))
-
     (damaged / "file").write_text("longer")
-    assert [finding["path"] for finding in printed("verify", code=1)["damaged"]] == [str(damaged)]
-    repaired = printed("verify", "--repair")["damaged"]
-    assert Path(repaired[0]["moved_to"]).is_dir() and printed("verify")["damaged"] == []
-    listed = printed("gc", "--keep", "0", "--delete")["garbage"]
+    assert [finding["path"] for finding in printed("verify", store, code=1)["damaged"]] == [str(damaged)]
+    repaired = printed("verify", "--repair", store)["damaged"]
+    assert Path(repaired[0]["moved_to"]).is_dir() and printed("verify", store)["damaged"] == []
+    listed = printed("gc", "--keep", "0", "--delete", store)["garbage"]
     assert str(garbage) in [item["path"] for item in listed] and not garbage.exists()

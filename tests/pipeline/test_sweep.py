@@ -70,9 +70,8 @@ def test_points_are_all_combinations_of_values():
         "launcher.sbatch=[--a=b]",
     ],
 )  # fmt: skip
-def test_what_is_no_list_of_points_is_refused(override, capsys):
-    assert main(["sweep", "seed=0,1", override]) == 2
-    assert override.partition("=")[0] in capsys.readouterr().err
+def test_what_is_no_list_of_points_is_refused(override, shown):
+    assert override.partition("=")[0] in shown("sweep", "seed=0,1", override, code=2).err
 
 
 @pytest.mark.parametrize(

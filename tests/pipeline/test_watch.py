@@ -1,6 +1,5 @@
 """`grpoflow watch`: the stages of a running run, and following it to its end."""
 
-import json
 import subprocess
 import sys
 import time
@@ -12,13 +11,10 @@ from pipeline.store.attempt import attempt
 from pipeline.store.store import Key, Store
 from pipeline.ui.watch import choose, rows
 from tests.pipeline.artifacts import commit
+from tests.stages.fetch.settings import write_lines
 
 KEYS = {stage: Key(stage, "0123456789abcdef" * 4) for stage in ("fetch", "sft", "grpo", "report")}
 RUN, NEWER = "20260101-000000-aaaa", "20260103-000000-cccc"
-
-
-def write(file, *values):
-    file.write_text("".join(json.dumps(value) + "\n" for value in values))
 
 
 @pytest.fixture
@@ -36,12 +32,12 @@ def store(tmp_path):
     held = leases.take(store.root, RUN)
     with attempt(store, KEYS["grpo"]) as slot:
         whens = (now - 67, now - 65, now - 63, now - 2, now)
-        write(slot.work / "metrics.jsonl", *(
+        write_lines(slot.work / "metrics.jsonl", *(
             {"step": i, "time_s": when, "reward": i / 10, "accuracy": i / 20, "tokens_per_s": 3300.4}
             for i, when in enumerate(whens, 1)
         ))  # fmt: skip
         progress = {"time_s": now, "step": 5, "total": 25, "unit": "step", "message": "reward 0.500"}
-        write(slot.logs / "progress.jsonl", progress)
+        write_lines(slot.logs / "progress.jsonl", progress)
         (slot.logs / "spec.json").write_text("{}")
         yield store.root
     held.release()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save
 
 from launch.diagnose.diagnosis import diagnose
 from pipeline.cli import make_parsers
@@ -20,14 +21,13 @@ from pipeline.terminal import console
 from pipeline.ui import watch
 from pipeline.ui.live import overview
 from stages import tokenizer as tokenizers
-from stages.base.files import file_digest
 from stages.fetch import local, tokenizer_files
 from stages.fetch.builtin import write_model
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import count_rows, read_lines
 from stages.fetch.stage import fetch_model
 from stages.grpo.checkpoint import read_set
-from stages.grpo.checkpoint_files import STATE, flaw, read_state
+from stages.grpo.checkpoint_files import flaw, read_state
 from stages.models.tensor_layout import slice_of
 from stages.tokenize.chat import Turn, load_template
 from stages.tokenize.mindrecord import MindRecordFile
@@ -39,9 +39,9 @@ from stages.weights.sources import as_tensor, open_directory
 from stages.weights.strategy import files as strategy_files
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import write_rank
-from tests.pipeline.artifacts import commit
+from tests.pipeline.artifacts import commit, write_checkpoint
 from tests.properties.mutations import BYTES, Mutation, header, values
-from tests.stages.fetch.settings import fetch, model
+from tests.stages.fetch.settings import fetch, model, write_lines
 from tests.stages.weights.checkpoints import make_layout, make_model
 
 DATA = Path(__file__).parents[1] / "data"
@@ -55,7 +55,7 @@ ROWS = [{"question": f"{n}+1?", "answer": f"{n}+1={n + 1}\n#### {n + 1}"} for n 
 class Format:
     """A format."""
 
-    make: Callable[[Path], None]
+    make: Callable[[Path], object]
     """Writes valid files into an empty directory."""
     read: Callable[[Path], Any]
     """Reads them completely."""
@@ -73,13 +73,9 @@ def weights(root: Path) -> None:
 
 def ckpt(root: Path) -> None:
     weights(root)
-    tensors = {name: as_tensor(stored) for name, stored in open_directory(root).items()}
-    write_complete(tensors, dict.fromkeys(tensors, 0), root, file_format="ckpt")
+    stored = {name: as_tensor(tensor) for name, tensor in open_directory(root).items()}
+    write_complete(stored, dict.fromkeys(stored, 0), root, file_format="ckpt")
     (root / "model.safetensors").unlink()
-
-
-def loaded(root: Path) -> dict[str, Any]:
-    return tensors.load(root)
 
 
 def sharded(root: Path) -> None:
@@ -110,19 +106,15 @@ def read_strategy(root: Path) -> object:
                 slice_of(layout, shape, rank, name)
 
 
-def rows(name: str) -> Callable[[Path], None]:
-    def write(root: Path) -> None:
-        if name == "rows.parquet":
-            import pyarrow
-            import pyarrow.parquet
+def parquet(root: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
 
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), root / name)
-        elif name == "rows.json":
-            (root / name).write_text(json.dumps(ROWS, indent=1))
-        else:
-            (root / name).write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), root / "rows.parquet")
 
-    return write
+
+def json_array(root: Path) -> None:
+    (root / "rows.json").write_text(json.dumps(ROWS, indent=1))
 
 
 def read_rows(root: Path) -> object:
@@ -134,10 +126,6 @@ def read_rows(root: Path) -> object:
 def mindrecord(root: Path) -> None:
     with MindRecordFile.for_rows(root / "train.mindrecord", {"prompt_ids": 4}, "int64", 9) as writer:
         writer.write({"prompt_ids": np.arange(36).reshape(9, 4)})
-
-
-def read_mindrecord(root: Path) -> object:
-    return check_pair(root / "train.mindrecord")
 
 
 def huggingface(root: Path) -> None:
@@ -185,8 +173,7 @@ def store(root: Path) -> None:
     for folder, name, row in ((".logs", "progress", progress), (".work", "metrics", metrics)):
         directory = root / folder / unfinished.flat
         directory.mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps({**row, "step": step}) + "\n" for step in range(1, 4)]
-        (directory / f"{name}.jsonl").write_text("".join(lines))
+        write_lines(directory / f"{name}.jsonl", *({**row, "step": step} for step in range(1, 4)))
 
 
 def read_store(root: Path) -> None:
@@ -205,22 +192,18 @@ def read_store(root: Path) -> None:
         attempt.is_held(work)
 
 
+SETS = ("weights", "adam_m", "adam_v")
+
+
 def checkpoint(root: Path) -> None:
-    listed = {}
-    for name in ("weights", "adam_m", "adam_v"):
-        file = root / name / "rank_0" / "model.safetensors"
-        write_rank({"a": np.ones((2, 2), np.float32)}, file, None)
-        output = {"bytes": file.stat().st_size, "sha256": file_digest(file)}
-        listed[file.relative_to(root).as_posix()] = output
-    state = {"step": 3, "updates": 3, "position": 12, "best": {}, "files": listed}
-    (root / STATE).write_text(json.dumps(state))
+    write_checkpoint(root, 3, save({"a": np.ones((2, 2), np.float32)}), *SETS)
 
 
 def read_checkpoint(root: Path) -> object:
     """Read a checkpoint like a run that resumes."""
     state = read_state(root)
     if flaw(root) is None:
-        assert [read_set(root, name, None, 0) for name in ("weights", "adam_m", "adam_v")]
+        assert [read_set(root, name, None, 0) for name in SETS]
     return state
 
 
@@ -237,15 +220,15 @@ def read_logs(root: Path) -> object:
 
 
 FORMATS: dict[str, Format] = {
-    "safetensors": Format(weights, loaded, "model.safetensors", (*BYTES, *4 * (header,))),
-    "safetensors_index": Format(sharded, loaded, "*", (*TEXT, header)),
-    "ckpt": Format(ckpt, loaded, "model.ckpt"),
+    "safetensors": Format(weights, tensors.load, "model.safetensors", (*BYTES, *4 * (header,))),
+    "safetensors_index": Format(sharded, tensors.load, "*", (*TEXT, header)),
+    "ckpt": Format(ckpt, tensors.load, "model.ckpt"),
     "strategy_merged": Format(strategy, read_strategy, "merged_ckpt_strategy.ckpt"),
     "strategy_rank": Format(rank_strategy, read_strategy, "ckpt_strategy_rank_0.ckpt"),
-    "json_lines": Format(rows("rows.jsonl"), read_rows, "rows.jsonl", TEXT),
-    "json_array": Format(rows("rows.json"), read_rows, "rows.json", TEXT),
-    "parquet": Format(rows("rows.parquet"), read_rows, "rows.parquet"),
-    "mindrecord": Format(mindrecord, read_mindrecord, "train.mindrecord*"),
+    "json_lines": Format(lambda root: write_lines(root / "rows.jsonl", *ROWS), read_rows, "rows.jsonl", TEXT),
+    "json_array": Format(json_array, read_rows, "rows.json", TEXT),
+    "parquet": Format(parquet, read_rows, "rows.parquet"),
+    "mindrecord": Format(mindrecord, lambda root: check_pair(root / "train.mindrecord"), "train.mindrecord*"),
     "huggingface": Format(huggingface, read_huggingface, "*.[jt][sx][ot]*", TEXT),
     "store": Format(store, read_store, "*/*/manifest.json", TEXT),
     "runs": Format(store, read_store, "runs.jsonl", TEXT),

@@ -5,7 +5,6 @@ import io
 import re
 import resource
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 from random import Random
@@ -18,14 +17,9 @@ from pipeline.errors import REPORTED
 from tests.properties.formats import FORMATS
 from tests.properties.mutations import REPLACEMENTS, replace
 
-LIMIT_S = 100.0
 LIMIT_BYTES = 1 << 30
 """Additional memory for reading files of kilobytes."""
 KEY = re.compile(r"^[a-z_]+(\.[a-z_]+)+")
-
-
-class HangError(BaseException):
-    """Reading takes too long; derived from BaseException so that no reader catches it."""
 
 
 def make(name, parent):
@@ -40,7 +34,7 @@ def make(name, parent):
 
 def check_reading(name, directory):
     """Read changed files; an error must name a path or a key."""
-    with limits(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with memory_limit(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             FORMATS[name].read(directory)
         except REPORTED as error:
@@ -48,22 +42,14 @@ def check_reading(name, directory):
 
 
 @contextlib.contextmanager
-def limits():
-    """Limit time and memory of this process."""
-
-    def interrupt(*_):
-        raise HangError(f"longer than {LIMIT_S} s")
-
+def memory_limit():
+    """Limit the memory of this process; pytest-timeout limits its time."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     resource.setrlimit(resource.RLIMIT_AS, (used + LIMIT_BYTES, before[1]))
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 

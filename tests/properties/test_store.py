@@ -23,6 +23,7 @@ CRASHES = st.integers(0, 400)
 NUMBERS = st.integers(0, 10_000)
 """Which artifact, file or run; not drawn from the store, whose content depends on timing."""
 CLOCKS = st.sampled_from((0.0, 0.0, 0.0, -1e6, 3600.0, 1e8))
+WAYS = ("flip", "cut", "remove", "empty", "add", "touch")
 GARBAGE = (b"\n", b"{", b"null\n", b'{"run": 1, "event": "started"}\n', b"\xff\xfe\n", b"[]\n")
 
 
@@ -96,11 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
             plans = [self.world.plans[point] for points in runs for point in points]
             assert {spec.key for plan in plans for spec in plan.specs} <= self.intact()
 
-    @rule(
-        artifact=NUMBERS,
-        file=NUMBERS,
-        way=st.sampled_from(("flip", "cut", "remove", "empty", "add", "touch")),
-    )
+    @rule(artifact=NUMBERS, file=NUMBERS, way=st.sampled_from(WAYS))
     def damage(self, artifact, file, way):
         path = _pick(sorted(self.present().values()), artifact)
         damaged = path and _pick(sorted(f for f in path.rglob("*") if f.is_file()), file)

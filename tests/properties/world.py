@@ -124,10 +124,10 @@ class World:
             build._git_commit = lambda: None  # type: ignore[assignment]
             build.job.run = self._run_stage  # type: ignore[assignment]
             try:
-                labels = [f"[{point}] " if len(points) > 1 else "" for point in points]
+                label = "[{}] " if len(points) > 1 else ""
                 runs = [
-                    Run(self.plans[point], self.store, [f"point={point}"], label)
-                    for point, label in zip(points, labels, strict=True)
+                    Run(self.plans[point], self.store, [f"point={point}"], label.format(point))
+                    for point in points
                 ]
                 for stage in GRAPH:
                     for run in runs:

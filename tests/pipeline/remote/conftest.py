@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from pipeline.store.remote import remote
 from pipeline.store.remote.copies import find
 from pipeline.store.remote.remote import Remote
-from pipeline.store.store import Key, Store
+from pipeline.store.store import MANIFEST, Key, Store
 from tests.pipeline.artifacts import commit
 from tests.pipeline.remote import servers
 
@@ -90,6 +92,17 @@ def some_artifact(store, key=KEY):
     unusual = "deep/er/file with spaces ünd umlauts"
     many = {f"many/{n}": os.urandom(n) for n in range(1, 9)}
     return commit(store, key, {"large.bin": os.urandom(LARGE), "empty": b"", unusual: b"x" * 1000, **many})
+
+
+def edit_manifest(root, edit, rename=True):
+    """Change the only manifest below `root`, and name its directory after its digest, as a person could."""
+    (file,) = root.rglob(MANIFEST)
+    values = json.loads(file.read_bytes())
+    edit(values)
+    file.write_text(json.dumps(values))
+    if rename:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+        file.parent.rename(file.parent.with_name(f"{file.parent.name[:-8]}{digest}"))
 
 
 def contents(directory):

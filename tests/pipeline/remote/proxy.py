@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from urllib.parse import urlsplit
 
+from tests.pipeline.remote import servers
+
 CODES = {
     "expired credentials": (403, "ExpiredToken"), "a clock that is wrong": (403, "RequestTimeTooSkewed"),
     "no such key": (403, "InvalidAccessKeyId"), "500": (500, "InternalError"), "503": (503, "SlowDown"),
@@ -72,7 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         if spoils and fault.kind in CODES:
             status, code = CODES[fault.kind]
-            text = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+            message = f"{code} for {' '.join(servers.CREDENTIALS.values())}"
+            text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
             return self._answer(status, {"Content-Type": "application/xml"}, text, len(text))
         if spoils and fault.kind == "an answer that does not come":
             time.sleep(8)  # longer than the time limits of tests

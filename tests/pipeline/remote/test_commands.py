@@ -1,6 +1,5 @@
 """grpoflow push, pull and remote status, on a remote of files."""
 
-import json
 import shutil
 
 import pytest
@@ -19,10 +18,9 @@ def settings(tmp_path):
     return {name: [f"store={tmp_path / name}", remote] for name in ("mine", "theirs")}
 
 
-def test_json_names_each_artifact_its_state_and_bytes(settings, capsys):
+def test_json_names_each_artifact_its_state_and_bytes(settings, printed):
     def read(*line):
-        assert main([*line, "--json"]) == 0
-        shown = json.loads(capsys.readouterr().out)
+        shown = printed(*line)
         assert shown["remote"] == settings["mine"][1].removeprefix("remote=")
         return {item["artifact"]: (item["state"], item["bytes"] > 0) for item in shown["artifacts"]}
 
@@ -36,30 +34,28 @@ def test_json_names_each_artifact_its_state_and_bytes(settings, capsys):
     assert read("pull", "fetch", *settings["theirs"]) == {keys[0]: ("here", False)}
 
 
-def test_a_run_of_another_store_is_pulled_by_name_and_missing_artifacts_are_reported(settings, capsys):
+def test_a_run_of_another_store_is_pulled_by_name_and_missing_artifacts_are_reported(settings, printed):
     plan, store = complete(settings["mine"], "fetch", "convert")
     artifacts = {name: str(plan.spec(name).key) for name in ("fetch", "convert")}
     history.record(store.root, "one", "started", overrides=[], config={}, artifacts=artifacts)
     history.record(store.root, "one", "named", name="baseline")
+    fetch, convert = artifacts.values()
 
-    def pulled(run, code):
-        capsys.readouterr()
-        assert main(["pull", run, *settings["theirs"], "--json"]) == code
-        rows = json.loads(capsys.readouterr().out)["artifacts"]
+    def states(command, run, who, code):
+        rows = printed(command, run, *settings[who], code=code)["artifacts"]
         return {row["artifact"]: row["state"] for row in rows}
 
     assert main(["push", "fetch", *settings["mine"]]) == 0
-    assert pulled("one", 1) == {artifacts["fetch"]: "pulled", artifacts["convert"]: "absent"}
+    assert states("pull", "one", "theirs", 1) == {fetch: "pulled", convert: "absent"}
     assert main(["push", "last", *settings["mine"]]) == 0
-    assert pulled("baseline", 0) == {artifacts["fetch"]: "here", artifacts["convert"]: "pulled"}
+    assert states("pull", "baseline", "theirs", 0) == {fetch: "here", convert: "pulled"}
     reference = Store(store.root.with_name("theirs"))
     assert all(reference.problem(plan.spec(name).key, deep=True) is None for name in artifacts)
     assert main(["pull", "nothing", *settings["theirs"]]) == 2
     shutil.rmtree(store.path(plan.spec("convert").key))
     assert main(["push", "one", *settings["mine"]]) == 0  # the remote has it
     history.record(store.root, "two", "started", overrides=[], config={}, artifacts={"sft": "sft/00"})
-    assert main(["push", "two", *settings["mine"]]) == 1
-    assert "sft/00: is absent" in capsys.readouterr().out
+    assert states("push", "two", "mine", 1) == {"sft/00": "absent"}
 
 
 @pytest.mark.parametrize("command", ["push", "pull", "remote"])
@@ -70,14 +66,9 @@ def test_commands_without_a_remote_name_the_remedy(command, tmp_path, capsys, mo
 
 
 @pytest.mark.parametrize("key", ["remote", "remote.url", "remote.endpoint"])
-def test_password_in_an_address_is_refused_and_not_shown(key, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for address in (
-        "s3://me:hush@bucket/x",
-        "s3://hush@bucket",
-        "https://x/y?t=hush",
-        "file:///x,s3://a:hush@b",
-    ):
+def test_password_in_an_address_is_refused_and_not_shown(key, tmp_path, cache, capsys):
+    addresses = ("s3://me:hush@bucket/x", "s3://hush@bucket", "https://x/y?t=hush", "file:///x,s3://a:hush@b")
+    for address in addresses:
         assert main(["push", f"{key}={address}", f"store={tmp_path / 'store'}"]) == 2
     assert main(["push", f"{key}=s3://me:hush@bucket", "no.such.key=1"]) == 2
     assert main(["push", f"{key}=s3://me:hush@bucket", "[("]) == 2

@@ -1,6 +1,5 @@
 """A run takes from a remote what it needs and nothing else; without the remote it goes on all the same."""
 
-import hashlib
 import json
 import re
 import socket
@@ -14,11 +13,10 @@ from pipeline.run.run import prepare_plan
 from pipeline.store.remote.remote import Remote
 from stages.catalog import STAGES
 from stages.report import artifacts
-from tests.pipeline.artifacts import replace_stages, required
+from tests.pipeline.artifacts import RESULT, replace_stages, required
+from tests.pipeline.remote.conftest import edit_manifest
 
 WEIGHTS = b"w" * 200_000
-ROWS = {"train": {"records": 9999}, "sft": {"records": 9999}}
-RESULT = {"prompts": 1024, "accuracy_sft": 0.5, "accuracy_grpo": 0.9, "gain": 0.4, "files": ROWS}
 FILES = {
     "weights.bin": WEIGHTS, "metrics.jsonl": b'{"step": 1}\n', "result.json": json.dumps(RESULT).encode(),
 }  # fmt: skip
@@ -51,13 +49,12 @@ def remote(tmp_path):
 
 
 @pytest.fixture
-def run(built, remote, tmp_path, capsys):
+def run(built, remote, tmp_path, shown):
     """`grpoflow run` in the store of that name: the stages it built, each stage's state, and its output."""
 
     def runs(store, *more):
         built.clear()
-        assert main(["run", f"store={tmp_path / store}", remote, *(more or ["remote.push=off"])]) == 0
-        output = capsys.readouterr()
+        output = shown("run", f"store={tmp_path / store}", remote, *(more or ["remote.push=off"]))
         states = dict(re.findall(r"^│ (\w+) +│ (\w+) +│", output.out, re.MULTILINE))
         return sorted(built), states, output.out + output.err
 
@@ -65,20 +62,25 @@ def run(built, remote, tmp_path, capsys):
 
 
 @pytest.fixture
-def pushed(run, remote, tmp_path, capsys):
+def pushed(run, remote, tmp_path, printed):
     """Run in the store `mine`, and push stages, or everything."""
 
     def push(*stages):
         assert run("mine")[0] == sorted(ALL)
-        assert main(["push", *stages, f"store={tmp_path / 'mine'}", remote]) == 0
-        capsys.readouterr()
+        printed("push", *stages, f"store={tmp_path / 'mine'}", remote)
 
     return push
 
 
-def plan_states(capsys, *words, code=10):
-    assert main(["plan", "--json", *words]) == code
-    return {row["stage"]: row for row in json.loads(capsys.readouterr().out)["stages"]}
+@pytest.fixture
+def planned(printed, remote, tmp_path):
+    """The stages in a plan for the store of that name."""
+
+    def plan(store, code=10):
+        rows = printed("plan", f"store={tmp_path / store}", remote, code=code)["stages"]
+        return {row["stage"]: row for row in rows}
+
+    return plan
 
 
 def has(tmp_path, store):
@@ -96,21 +98,21 @@ def has(tmp_path, store):
     ],
 )
 def test_a_run_pulls_what_it_reads_and_nothing_else(
-    run, pushed, tmp_path, remote, capsys, there, pulled, built_here
+    run, pushed, planned, tmp_path, there, pulled, built_here
 ):
     pushed(*there)
-    rows = plan_states(capsys, f"store={tmp_path / 'theirs'}", remote)
+    rows = planned("theirs")
     assert {name for name, row in rows.items() if row["state"] == "REMOTE"} == set(there)
     assert {name for name in there if rows[name]["bytes"] > 0} == pulled
     names, states, output = run("theirs")
     assert names == sorted(built_here)
     expected = dict.fromkeys(there, "remote") | dict.fromkeys(pulled, "pulled")
     assert {name: states[name] for name in there} == expected
-    assert output.count("result accuracy_sft=0.5000 accuracy_grpo=0.9000") == 1
+    assert output.count("result accuracy_sft=0.0000 accuracy_grpo=0.5000") == 1
     assert set(has(tmp_path, "theirs")) == {*pulled, *built_here}
     assert not list((tmp_path / "theirs" / ".work").glob("*"))
     assert run("theirs")[0] == []
-    plan_states(capsys, f"store={tmp_path / 'theirs'}", remote, code=0)
+    planned("theirs", code=0)
     forced = ["--only", "fetch_dataset", "--force", "fetch_dataset", "remote.push=off"]
     assert run("theirs", *forced)[0] == ["fetch_dataset"]
 
@@ -133,13 +135,10 @@ def test_damaged_copy_is_reported_and_built_instead(run, pushed, tmp_path):
 
 
 @pytest.mark.parametrize("claim", [{"code_version": 99}, {"inputs": {"fetch": "0" * 64}}])
-def test_copies_built_from_different_inputs_or_code_are_not_used(claim, pushed, tmp_path, remote, capsys):
+def test_copies_built_from_different_inputs_or_code_are_not_used(claim, pushed, planned, tmp_path):
     pushed("convert")
-    (manifest,) = (tmp_path / "remote" / "convert").glob("*/manifest.json")
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **claim}))
-    digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:8]
-    manifest.parent.rename(manifest.parent.with_name(f"{manifest.parent.name[:-8]}{digest}"))
-    assert plan_states(capsys, f"store={tmp_path / 'theirs'}", remote)["convert"]["state"] == "RUN"
+    edit_manifest(tmp_path / "remote" / "convert", lambda manifest: manifest.update(claim))
+    assert planned("theirs")["convert"]["state"] == "RUN"
 
 
 @pytest.mark.parametrize("fault", ["Connection refused", "imeout"])

@@ -1,18 +1,15 @@
 """Artifacts go to a remote and come back as what they were; everything else is refused."""
 
-import hashlib
-import json
 import os
 from typing import Any
 
 import pytest
 
 from pipeline.errors import Refused, StoreError
-from pipeline.store.attempt import attempt
 from pipeline.store.remote.transfer import download, pull, push
 from pipeline.store.store import MANIFEST, Store
-from tests.pipeline.artifacts import commit, manifest_of, required
-from tests.pipeline.remote.conftest import KEY, LARGE, contents, some_artifact
+from tests.pipeline.artifacts import commit, flip
+from tests.pipeline.remote.conftest import KEY, LARGE, contents, edit_manifest, some_artifact
 
 
 def test_push_and_pull_on_every_kind_of_server(team):
@@ -61,17 +58,6 @@ def test_files_left_by_a_killed_pull_are_checked(leftover, file_team, tmp_path):
     assert outside.read_bytes() == b"not theirs"
 
 
-def edited(team, edit, rename):
-    """Change the manifest; `rename` the directory after its digest, as a person with write access can."""
-    (file,) = team.root.rglob(MANIFEST)
-    values = json.loads(file.read_bytes())
-    edit(values)
-    file.write_text(json.dumps(values))
-    if rename:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
-        file.parent.rename(file.parent.with_name(f"{KEY.fingerprint}-{digest}"))
-
-
 ENTRY = {"size": 3, "sha256": "0" * 64}
 REFUSED: dict[str, tuple[Any, str]] = {
     "another fingerprint": (lambda m: m.update(fingerprint="cd" * 32), "claims to be"),
@@ -101,7 +87,7 @@ def test_malicious_manifests_are_refused(name, rename, file_team, tmp_path):
     some_artifact(file_team.first)
     push(file_team.remote, file_team.first, KEY)
     edit, reason = REFUSED[name]
-    edited(file_team, edit, rename)
+    edit_manifest(file_team.root, edit, rename)
     before = set(tmp_path.iterdir())
     with pytest.raises(Refused, match=f"(?i){reason}"):
         pull(file_team.remote, file_team.second, KEY)
@@ -125,9 +111,7 @@ def test_two_pushers_with_different_bytes_keep_separate_copies(number, file_team
 
 
 def test_damaged_artifact_is_not_pushed(file_team):
-    large = some_artifact(file_team.first) / "large.bin"
-    large.chmod(0o644)
-    large.write_bytes(os.urandom(large.stat().st_size))
+    flip(some_artifact(file_team.first) / "large.bin", 0)
     with pytest.raises(StoreError, match="not what was committed"):
         push(file_team.remote, file_team.first, KEY)
     assert not file_team.copies()
@@ -135,11 +119,7 @@ def test_damaged_artifact_is_not_pushed(file_team):
 
 def test_links_are_pushed_as_files(file_team, tmp_path):
     (tmp_path / "model").write_bytes(b"weights")
-    with attempt(file_team.first, KEY) as slot:
-        for name, content in required(KEY.stage, {}, {}).items():
-            (slot.staging / name).write_bytes(content)
-        (slot.staging / "linked").symlink_to(tmp_path / "model")
-        file_team.first.commit(slot.staging, manifest_of(KEY))
+    commit(file_team.first, KEY, {"linked": tmp_path / "model"})
     push(file_team.remote, file_team.first, KEY)
     (tmp_path / "model").unlink()
     assert pull(file_team.remote, file_team.second, KEY)

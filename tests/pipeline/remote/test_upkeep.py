@@ -53,8 +53,8 @@ def old_and_new(file_team):
     return file_team
 
 
-def collected(team, keep=1, grace_days=14, delete=True):
-    return [str(item.path) for item in upkeep.collect(team.remote, keep, grace_days * DAY_S, delete)]
+def collected(team, keep=1, grace_days=14):
+    return [str(item.path) for item in upkeep.collect(team.remote, keep, grace_days * DAY_S, delete=True)]
 
 
 def is_there(team, key):
@@ -62,13 +62,19 @@ def is_there(team, key):
     return bool(copies) and not any(missing(team.remote, copy) for copy in copies)
 
 
-def test_old_unneeded_artifacts_are_removed(old_and_new):
-    assert not collected(old_and_new, grace_days=102)
-    (path,) = collected(old_and_new, grace_days=100.5, delete=False)
+def test_old_unneeded_artifacts_are_listed_and_removed(old_and_new, printed):
+    where = [f"remote={old_and_new.remote.url}", f"store={old_and_new.first.root}", "--keep", "1"]
+
+    def gc(*words):
+        return [item["path"] for item in printed("gc", "--remote", *words, *where)["garbage"]]
+
+    assert not gc("--delete", "remote.grace_days=102")
+    (path,) = gc("remote.grace_days=100.5")
     assert path.startswith(f"{KEY.stage}/{KEY.fingerprint}-") and is_there(old_and_new, KEY)  # only listed
-    assert collected(old_and_new) == [path]
+    assert gc("--delete") == [path]
     assert not (old_and_new.root / path).exists() and is_there(old_and_new, NEWER)
-    assert not collected(old_and_new) and not list((old_and_new.root / ".tmp").iterdir())
+    assert not gc("--delete") and not list((old_and_new.root / ".tmp").iterdir())
+    assert main(["gc", "--remote", "remote.grace_days=-1", *where]) == 2
 
 
 def test_a_url_without_a_remote_is_left_as_it_is(file_team):
@@ -177,27 +183,13 @@ def test_gc_without_records_removes_nothing(file_team):
     assert is_there(file_team, KEY)
 
 
-def test_command_lists_before_deleting_and_respects_the_grace_period(old_and_new, capsys):
-    where = [f"remote={old_and_new.remote.url}", f"store={old_and_new.first.root}", "--keep", "1"]
-
-    def gc(*words):
-        assert main(["gc", "--remote", *words, *where]) == 0
-        return is_there(old_and_new, KEY)
-
-    assert gc("--delete", "remote.grace_days=102") and gc()
-    assert KEY.fingerprint in capsys.readouterr().out
-    assert not gc("--delete") and is_there(old_and_new, NEWER)
-    assert main(["gc", "--remote", "remote.grace_days=-1", *where]) == 2
-
-
-def test_runs_of_all_stores(file_team, capsys):
+def test_runs_of_all_stores(file_team, shown):
     first = ran(file_team, KEY)
     where = [f"remote={file_team.remote.url}", f"store={file_team.second.root}"]
     second = history.new_run_id()
     history.record(file_team.second.root, second, "started", overrides=["seed=9"], config={}, artifacts={})
     records.publish(file_team.remote, file_team.second, second)
-    assert main(["runs", "--remote", "--pin", first, "--name", f"{second}=ours", *where]) == 0
-    out = capsys.readouterr().out
+    out = shown("runs", "--remote", "--pin", first, "--name", f"{second}=ours", *where).out
     assert re.search(rf"{first}.*pinned", out) and re.search(rf"{second}.*seed=9.*ours", out)
     assert history.runs(file_team.first.root)[first].pinned is False  # another store is not changed
 
