@@ -84,9 +84,8 @@ class Scratch:
         """Return the proof that the tokenize stage has read the run's dataset."""
         dataset = plan.config.dataset
         source = dataset.path or dataset.name
-        return Proof(
-            "data read", "proven", f"{rows} prompts of {source} with the real tokenizer and template"
-        )
+        seen = f"{rows} prompts of {source} with the real tokenizer and template"
+        return Proof("data read", "proven", seen)
 
     def run_entry(self, plan: Plan, entry: str, inputs: Mapping[str, str], output: Path) -> None:
         """Run a function of stages.__main__ outside the graph in a process; raise StageFailed if it fails."""

@@ -27,11 +27,8 @@ class Job(RayJob):
     @property
     def cards_per_model(self) -> int:
         """Tensor x pipeline x context parallelism."""
-        return (
-            self.layout.train.model_parallel
-            * self.layout.train.pipeline_stage
-            * self.layout.train.context_parallel
-        )
+        train = self.layout.train
+        return train.model_parallel * train.pipeline_stage * train.context_parallel
 
     @property
     def has_experts(self) -> bool:
@@ -51,9 +48,9 @@ class Job(RayJob):
     @property
     def reference_npus(self) -> int:
         """Cards of the reference besides the policy's."""
-        return (
-            0 if self.engine.use_integrated_worker else self.engine.reference_npus or self.layout.train.cards
-        )
+        if self.engine.use_integrated_worker:
+            return 0
+        return self.engine.reference_npus or self.layout.train.cards
 
     @property
     def reward_npus(self) -> int:
