@@ -114,7 +114,7 @@ SFT = Stage(
     inputs={"split": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Weights after supervised fine-tuning.",
     version=4,
-    entry="stages.grpo.sft",
+    entry="stages.grpo.entry:sft",
     required_files=_sft_files,
 )
 GRPO = Stage(
@@ -123,7 +123,7 @@ GRPO = Stage(
     inputs={"weights": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Policy weights after GRPO, with metrics and checkpoints.",
     version=4,
-    entry="stages.grpo.stage",
+    entry="stages.grpo.entry:grpo",
     required_files=_grpo_files,
 )
 EVALUATE = Stage(
@@ -132,7 +132,7 @@ EVALUATE = Stage(
     inputs={"before": "split", "after": "grpo", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Accuracy on held-out prompts before and after GRPO.",
     version=3,
-    entry="stages.grpo.evaluate",
+    entry="stages.grpo.entry:evaluate",
     required_files=_files(RESULT, "samples.jsonl"),
 )
 EXPORT = Stage(

@@ -46,7 +46,7 @@ class Stage:
     version: int = 1
     """Code version; raise it whenever the stage's output changes for the same input."""
     entry: str = ""
-    """Module whose `run(context)` does the work."""
+    """Module whose `run(context)` does the work, or MODULE:FUNCTION."""
     required_files: RequiredFiles = lambda config: ()
     reads: tuple[str, ...] = ()
     """File names that the stage reads from its inputs, besides their manifests; empty: any file."""

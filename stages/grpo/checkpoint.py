@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from stages.base.files import file_digest
 from stages.base.layout import Role
 from stages.grpo.checkpoint_files import STATE, flaw, read_state
+from stages.weights.index import SINGLE_NAME
 from stages.weights.strategy.files import Strategy
-from stages.weights.tensors import FILE_NAME, load, merge_ranks, slices_of, write_rank
+from stages.weights.tensors import load, merge_ranks, slices_of, write_rank
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
@@ -68,36 +69,38 @@ class Checkpoints:
         Damaged ones are reported and moved aside, so that their steps can be written again. With `with_best`
         the best checkpoint, which the result will be, must be undamaged too: later ones depend on it.
         """
-        moved = False
-        while True:
-            steps = self.steps()
-            step = self._minimum(steps[-1] if steps else -1)
-            if step < 0 or self.is_complete(step, with_best):
-                if moved and self.rank == 0:
-                    self._warn(f"going on from step {step}" if step >= 0 else "beginning with the first step")
-                return step if step >= 0 else None
-            if self.rank == 0:
-                aside = self.path(step).with_name(f"unusable_{self.path(step).name}")
-                shutil.rmtree(aside, ignore_errors=True)
-                self.path(step).rename(aside)
-            moved = True
-            self._minimum(0)
-
-    def is_complete(self, step: int, with_best: bool = False) -> bool:
-        """Return True if every file is as it was written; worker 0 checks them and reports a flaw."""
-        problem = None
+        newest = int(np.iinfo(np.int32).max)  # worker 0 has a smaller number
         if self.rank == 0:
-            path = damaged = self.path(step)
-            problem = flaw(path)
-            if problem is None and with_best:
-                best = (read_state(path).get("best") or {}).get("step")
-                if best is not None and best != step:
-                    damaged = self.path(best)
-                    problem = flaw(damaged)
-            if problem is not None:
-                needs = "" if damaged == path else f"; {path.name} is unusable without it, the best so far"
-                self._warn(f"checkpoint {damaged} is damaged: {problem}{needs}")
-        return bool(self._minimum(int(problem is None)))
+            steps = self.steps()
+            count = len(steps)
+            while steps and not self._is_usable(steps[-1], with_best):
+                path = self.path(steps.pop())
+                aside = path.with_name(f"unusable_{path.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+            newest = steps[-1] if steps else -1
+            if len(steps) < count:
+                self._warn(f"going on from step {newest}" if steps else "beginning with the first step")
+        newest = self._minimum(newest)
+        return newest if newest >= 0 else None
+
+    def is_complete(self, step: int) -> bool:
+        """Return True if every file is as it was written. All workers call this; worker 0 checks."""
+        return bool(self._minimum(int(self.rank != 0 or self._is_usable(step, with_best=False))))
+
+    def _is_usable(self, step: int, with_best: bool) -> bool:
+        """Return True if a checkpoint (with `with_best` its best one, too) is undamaged; report a flaw."""
+        path = damaged = self.path(step)
+        problem = flaw(path)
+        if problem is None and with_best:
+            best = (read_state(path).get("best") or {}).get("step")
+            if best is not None and best != step:
+                damaged = self.path(best)
+                problem = flaw(damaged)
+        if problem is not None:
+            needs = "" if damaged == path else f"; {path.name} is unusable without it, the best so far"
+            self._warn(f"checkpoint {damaged} is damaged: {problem}{needs}")
+        return problem is None
 
     def save(self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None) -> None:
         """Write a checkpoint. All workers call this, with their own arrays and the same state.
@@ -108,7 +111,7 @@ class Checkpoints:
         final = self.path(step)
         unfinished = final.with_name(f".{final.name}")
         for name, arrays in sets.items():
-            file = unfinished / name / f"rank_{self.rank}" / FILE_NAME
+            file = unfinished / name / f"rank_{self.rank}" / SINGLE_NAME
             write_rank(arrays, file, None)
             _sync(file)  # each worker its own: a rank's file may be gigabytes
         self._minimum(0)  # all have written

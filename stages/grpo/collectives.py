@@ -5,8 +5,8 @@ CPU collectives are slow, support only the group of all workers ("AllReduce only
 CPU", 2.7.0), and take 2 to 17 seconds to start.
 
 Shapes: n rows of at most N, where a graph knows only N. A Python function is an operator of fixed shape
-(ops.Custom, 2.7.0), so N rows go in and come out, of which n are sent: `every` [N] is 0, 1, …, n-1 and then
-n-1 again. It is None where all shapes are known.
+(ops.Custom, 2.7.0), so N rows go in and come out, of which n are sent: `sent_rows` [N] is 0, 1, …, n-1 and
+then n-1 again. It is None where all shapes are known.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Group:
         return _host_operator(lambda x: links.sum(x, self.ranks, call), lambda shape: shape)
 
     def all_reduce_rows(self) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """Return an operator that sums the first n of N rows, given `every`; None: all_reduce does."""
+        """Return an operator that sums the first n of N rows, given `sent_rows`; None: all_reduce does."""
         if self.links is None:
             return None
         links, ranks, call = self.links, self.ranks, next(self.calls)
 
-        def sums(x: Array, every: Array) -> Array:
-            return links.sum(x, ranks, call, int(every[-1]) + 1)
+        def sums(x: Array, sent_rows: Array) -> Array:
+            return links.sum(x, ranks, call, int(sent_rows[-1]) + 1)
 
         operator: Callable[[Tensor, Tensor], Tensor] = ops.Custom(
             sums, lambda shape, _: shape, lambda dtype, _: dtype, "pyfunc"
@@ -97,10 +97,10 @@ class Groups:
             if MEETING_DIRECTORY not in os.environ:
                 message = f"{MEETING_DIRECTORY} is not set: workers on CPUs are started by grpoflow run"
                 raise RuntimeError(message)
-            self.links = Links.connect(rank(), world, Path(os.environ[MEETING_DIRECTORY]))
+            self.links = Links(rank(), world, Path(os.environ[MEETING_DIRECTORY]))
         self._groups: dict[tuple[int, ...], Group] = {}
 
-    def of(self, ranks: list[int]) -> Group | None:
+    def get(self, ranks: list[int]) -> Group | None:
         """Return the group of `ranks`; None if it has only one member."""
         key = tuple(ranks)
         if len(key) == 1:
@@ -121,17 +121,16 @@ class AllReduce(nn.Cell):
     """Sum over a group, on all of its workers."""
 
     def __init__(self, group: Group) -> None:
-        """Create the group's operators."""
         super().__init__()
         self.reduce = group.all_reduce()
         self.reduce_rows: Any = group.all_reduce_rows()
         self.any_size = self.reduce_rows is None
 
-    def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
+    def construct(self, x: Tensor, sent_rows: Tensor | None) -> Tensor:
         """Sum the workers' `x` [n, ...]."""
-        if every is None or self.any_size:
+        if sent_rows is None or self.any_size:
             return self.reduce(x)
-        return part(self.reduce_rows(ops.gather(x, every, 0), every), 0, 0, x.shape[0])
+        return part(self.reduce_rows(ops.gather(x, sent_rows, 0), sent_rows), 0, 0, x.shape[0])
 
 
 class CopyToGroup(nn.Cell):
@@ -141,44 +140,42 @@ class CopyToGroup(nn.Cell):
     """
 
     def __init__(self, group: Group) -> None:
-        """Create the group's operators."""
         super().__init__()
         self.all_reduce = AllReduce(group)
 
-    def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
+    def construct(self, x: Tensor, sent_rows: Tensor | None) -> Tensor:
         """Return `x`."""
         return x
 
     def bprop(
-        self, x: Tensor, every: Tensor | None, out: Tensor, dout: Tensor
+        self, x: Tensor, sent_rows: Tensor | None, out: Tensor, dout: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Sum the gradients of all cards' parts of the block."""
-        return self.all_reduce(dout, every), every
+        return self.all_reduce(dout, sent_rows), sent_rows
 
 
 class SumOverGroup(nn.Cell):
     """Sum over the group forward, identity backward: leaves a split block. Source: Megatron-LM's g."""
 
     def __init__(self, group: Group) -> None:
-        """Create the group's operators."""
         super().__init__()
         self.all_reduce = AllReduce(group)
 
-    def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
+    def construct(self, x: Tensor, sent_rows: Tensor | None) -> Tensor:
         """Sum the cards' `x`."""
-        return self.all_reduce(x, every)
+        return self.all_reduce(x, sent_rows)
 
     def bprop(
-        self, x: Tensor, every: Tensor | None, out: Tensor, dout: Tensor
+        self, x: Tensor, sent_rows: Tensor | None, out: Tensor, dout: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Return `dout`, which is complete on every card."""
-        return dout, every
+        return dout, sent_rows
 
 
 class Identity(nn.Cell):
     """Identity operator at the boundary of a block that is not shared with other cards."""
 
-    def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
+    def construct(self, x: Tensor, sent_rows: Tensor | None) -> Tensor:
         """Return `x`."""
         return x
 

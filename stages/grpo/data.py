@@ -44,16 +44,6 @@ class Prompts:
             tuple(self.solutions[i] for i in rows),
         )
 
-    @classmethod
-    def join(cls, parts: Sequence[Prompts]) -> Prompts:
-        """Concatenate prompts of the same S."""
-        return cls(
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate([part.lengths for part in parts]),
-            tuple(text for part in parts for text in part.texts),
-            tuple(solution for part in parts for solution in part.solutions),
-        )
-
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -63,7 +53,7 @@ class Vocabulary:
     special: SpecialIds
 
     @classmethod
-    def of(cls, fetched: Path, model: ModelConfig) -> Vocabulary:
+    def read(cls, fetched: Path, model: ModelConfig) -> Vocabulary:
         """Read the vocabulary of a fetched Hugging Face directory."""
         return cls(load(fetched), special_ids(fetched, model))
 

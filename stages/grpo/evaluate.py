@@ -11,28 +11,28 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.base.context import Context
-from stages.grpo import worker
 from stages.grpo.config import EvaluateConfig, RolloutConfig
+from stages.grpo.data import Prompts, Vocabulary, read_prompts
+from stages.grpo.model import CausalLM
+from stages.grpo.parameters import fuse
+from stages.grpo.rollout import Decoder
 from stages.grpo.rules import EVALUATE
+from stages.grpo.sampling import uniforms
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import are_right, warn_of_words
+from stages.rewards.score import RewardScores, check_failures, score
 from stages.weights.dtypes import Array
 from stages.weights.names import renamed
 from stages.weights.sources import open_directory
 from stages.weights.tensors import merge_ranks
 from stages.weights.transfer import read_tensor
-
-if TYPE_CHECKING:
-    from stages.grpo.data import Prompts, Vocabulary
-    from stages.grpo.rollout import Decoder
-    from stages.rewards.score import RewardScores
 
 
 @dataclass(frozen=True)
@@ -56,29 +56,20 @@ def run(context: Context) -> None:
         ConfigError: pass@k cannot be estimated from the samples that are drawn.
         InputError: weights or data are missing or do not fit.
     """
-    worker.start(context.device_target)
-    EVALUATE.demand(context.section(EvaluateConfig, "evaluate"))
-    from stages.grpo.data import Vocabulary, read_prompts
-    from stages.grpo.model import CausalLM
-    from stages.grpo.parameters import fuse
-    from stages.grpo.rollout import Decoder
-
     shape, config = context.section(ModelConfig, "model"), context.section(EvaluateConfig, "evaluate")
+    EVALUATE.demand(config)
     rollout, reward = context.section(RolloutConfig, "rollout"), context.section(RewardConfig, "reward")
-    vocabulary = Vocabulary.of(context.inputs["fetch"], shape)
+    vocabulary = Vocabulary.read(context.inputs["fetch"], shape)
     prompts = read_prompts(context.inputs["tokenize"] / "test.mindrecord", vocabulary)
     prompts = prompts.take(range(min(len(prompts), config.num_prompts or len(prompts))))
     warn_of_words(context, reward, prompts.solutions)
     S = prompts.ids.shape[1]
     model = CausalLM(shape, positions=S + rollout.max_tokens)
-    sampled, special = min(config.sample_prompts, len(prompts)), vocabulary.special
-
-    def decoder(batch: int, completions: int) -> Decoder:
-        return Decoder(model, rollout, batch, completions, S, special.eos, special.pad)
-
-    greedy = decoder(min(config.batch_prompts, len(prompts)), 1)
-    batch = min(max(1, config.batch_prompts // config.num_samples), sampled)
-    sampling = decoder(batch, config.num_samples) if sampled else None
+    greedy = Decoder(model, rollout, min(config.batch_prompts, len(prompts)), 1, S, vocabulary.special)
+    sampling = None
+    if sampled := min(config.sample_prompts, len(prompts)):
+        batch = min(max(1, config.batch_prompts // config.num_samples), sampled)
+        sampling = Decoder(model, rollout, batch, config.num_samples, S, vocabulary.special)
     answers = {}
     for number, name in enumerate(("before", "after")):
         model.load(fuse(shape, weights(context.inputs[name], context.inputs.get("strategy"), shape)))
@@ -104,9 +95,6 @@ def answer(
     config: EvaluateConfig, reward: RewardConfig, seed: int,
 ) -> Answers:  # fmt: skip
     """Complete all prompts greedily and the first ones by sampling, and score the completions."""
-    from stages.grpo.sampling import uniforms
-    from stages.rewards.score import check_failures, score
-
     texts, tokens = complete(greedy, prompts, vocabulary, None)
     scores = score(reward, texts, prompts.solutions, tokens)
     allowed = reward.max_failures
@@ -152,13 +140,10 @@ def pass_at_k(right: NDArray[np.bool_], k: int) -> float:
     n = right.shape[1]
     if n < k:
         raise ValueError(f"pass@{k} of {n} attempts")
-    estimates = []
-    for c in right.sum(1):
-        missed = 1.0 if n - c >= k else 0.0
-        if missed:
-            missed = float(np.prod(1.0 - k / np.arange(n - c + 1, n + 1)))
-        estimates.append(1.0 - missed)
-    return float(np.mean(estimates))
+    missed = [
+        float(np.prod(1.0 - k / np.arange(n - c + 1, n + 1))) if n - c >= k else 0.0 for c in right.sum(1)
+    ]
+    return float(np.mean([1.0 - probability for probability in missed]))
 
 
 def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:

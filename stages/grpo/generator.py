@@ -15,7 +15,7 @@ from stages.grpo.parallel import Mesh, reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.roles import RoleModel, gather_rows
 from stages.grpo.rollout import Completions, Decoder
-from stages.grpo.sampling import lengths, uniforms
+from stages.grpo.sampling import uniforms
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import are_right
@@ -30,7 +30,7 @@ class Resharded:
     ) -> None:
         """Prepare the resharding; nothing moves if `target` is `policy` itself."""
         self.model, self.policy, self.target, self.rank = model, policy, target, rank
-        self.gather = Gather(groups.of(policy.mesh.model_ranks))
+        self.gather = Gather(groups.get(policy.mesh.model_ranks))
 
     def weights(self) -> dict[str, Array]:
         """Return the policy's weights in the target's layout, by the names of parameters.parts."""
@@ -56,7 +56,7 @@ class Generator:
         self.vocabulary = vocabulary
         self.decoder = Decoder(
             role.model, config, prompts // role.mesh.data_parallel, config.num_generations, prompt_slots,
-            vocabulary.special.eos, vocabulary.special.pad,
+            vocabulary.special,
         )  # fmt: skip
 
     def sample(self, prompts: Prompts, step: int, attempt: int) -> Completions:
@@ -67,7 +67,7 @@ class Generator:
         draws = draws[rows.start * G : rows.stop * G]
         sampled = self.decoder.generate(prompts.ids[rows], prompts.lengths[rows], draws)
         ids = gather_rows(self.world, mesh, sampled.ids)
-        return Completions(ids, *lengths(ids, self.vocabulary.special.eos))
+        return Completions.from_ids(ids, self.vocabulary.special.eos)
 
 
 class GreedyAccuracy:
@@ -92,26 +92,24 @@ class GreedyAccuracy:
         rows = np.arange(share) + self.mesh.data_index * share
         # Workers without a full share repeat the first prompt, which is not counted.
         self.mine = prompts.take(np.where(rows < len(prompts), rows, 0))
-        special = vocabulary.special
-        self.decoder = Decoder(model, config, share, 1, prompts.ids.shape[1], special.eos, special.pad)
+        self.decoder = Decoder(model, config, share, 1, prompts.ids.shape[1], vocabulary.special)
 
     def __call__(self) -> float:
         """Return the accuracy of the model's current weights, the same on every worker.
 
         Worker 0 decides: a judge with a time limit may treat an answer differently on another worker.
         """
-        done = self.decoder.generate(self.mine.ids, self.mine.lengths, None)
-        ids = gather_rows(self.world, self.mesh, done.ids)[: len(self.prompts)]
-        count, _ = lengths(ids, self.vocabulary.special.eos)
-        texts = self.vocabulary.texts(ids, count)
+        mine = self.decoder.generate(self.mine.ids, self.mine.lengths, None)
+        ids = gather_rows(self.world, self.mesh, mine.ids)[: len(self.prompts)]
+        done = Completions.from_ids(ids, self.vocabulary.special.eos)
+        texts = self.vocabulary.texts(done.ids, done.lengths)
         right = sum(are_right(self.reward, texts, self.prompts.solutions))
         return float(self.world.arrays(np.array([right], np.int32))[0, 0] / len(texts))
 
 
 def prompt_order(rows: int, seed: int, position: int, count: int) -> Array:
     """Return the row numbers of the `count` prompts after the first `position`, shuffled in each epoch."""
-    epochs, offsets = np.divmod(np.arange(position, position + count), rows)
-    orders = {
-        epoch: np.random.default_rng([seed, int(epoch)]).permutation(rows) for epoch in np.unique(epochs)
-    }
-    return np.array([orders[epoch][i] for epoch, i in zip(epochs, offsets, strict=True)], np.int64)
+    epochs = range(position // rows, (position + count - 1) // rows + 1)
+    orders = [np.random.default_rng([seed, epoch]).permutation(rows) for epoch in epochs]
+    start = position % rows
+    return np.concatenate(orders)[start : start + count]

@@ -29,10 +29,9 @@ class Objective(nn.Cell):
     """The model's log-probabilities of given completions, and a loss over them."""
 
     def __init__(self, model: CausalLM, loss: nn.Cell, temperature: float) -> None:
-        """Store the model, a loss of loss.py, and the temperature of the log-probabilities' distribution."""
         super().__init__()
         self.model, self.loss, self.temperature = model, loss, temperature
-        self.read_by_loss = tuple(inspect.signature(loss.construct).parameters)[2:]
+        self.loss_inputs = tuple(inspect.signature(loss.construct).parameters)[2:]
         """Fields of Batch, in the order in which `construct` takes them."""
 
     def construct(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -46,8 +45,8 @@ class Objective(nn.Cell):
 class Update:
     """The numbers of one update."""
 
-    sums: dict[str, NDArray[np.float32]]
-    """The loss's, by name, over the completions of each prompt [P]; 0 for other workers' prompts."""
+    sums_PK: NDArray[np.float32]
+    """The loss's, over the completions of each prompt; 0 for other workers' prompts."""
     grad_norm: float
     """Gradient norm of all parameters over all workers' rows, before clipping."""
     learning_rate: float
@@ -85,7 +84,7 @@ class Learner:
         """Take one optimizer step on the summed losses of this worker's micro-batches of prompts."""
         outputs, gradients = [], list[Tensor]()
         for prompts in micro_batches:
-            *output, added = self.gradient(*batch.take(prompts).tensors(*self.objective.read_by_loss))
+            *output, added = self.gradient(*batch.take(prompts).tensors(*self.objective.loss_inputs))
             outputs.append(output)
             gradients = list(map(operator.add, gradients, added)) if gradients else list(added)
             del added  # the optimizer needs the memory of what it is done with
@@ -98,11 +97,9 @@ class Learner:
         step = Tensor(float(self.updates), ms.float32)
         norm = self.optimizer.update(Tensor(rate, ms.float32), step, gradients)
         P, G, T = batch.completion_PGT.shape
-        names = self.objective.loss.sums
-        sums_PK = np.zeros((P, len(names)), np.float32)
+        sums_PK = np.zeros((P, len(self.objective.loss.sums)), np.float32)
         logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
         for prompts, (sums_BK, logprobs) in zip(micro_batches, outputs, strict=True):
-            sums_PK[prompts] = sums_BK.asnumpy().reshape(-1, G, len(names)).sum(1)
+            sums_PK[prompts] = sums_BK.asnumpy().reshape(-1, G, sums_PK.shape[1]).sum(1)
             logprobs_PGT[prompts] = logprobs.asnumpy().reshape(-1, G, T)
-        sums = dict(zip(names, sums_PK.T, strict=True))
-        return Update(sums, float(norm.asnumpy()), rate, logprobs_PGT)
+        return Update(sums_PK, float(norm.asnumpy()), rate, logprobs_PGT)

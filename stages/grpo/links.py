@@ -10,7 +10,7 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,29 +29,23 @@ NAP_S = 0.01
 class Links:
     """A worker's connections to all others."""
 
-    def __init__(self, rank: int, peers: Mapping[int, socket.socket]) -> None:
-        """Store a connected socket for each other rank."""
-        self.rank, self.peers = rank, peers
-
-    @classmethod
-    def connect(cls, rank: int, world: int, directory: Path) -> Links:
+    def __init__(self, rank: int, world: int, directory: Path) -> None:
         """Connect all workers of this machine by MEETING_DIRECTORY; return once all have called this."""
-        address = directory / str(rank)
+        self.rank, address = rank, directory / str(rank)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
             listener.listen(world)
-            peers = {lower: connect(directory / str(lower)) for lower in range(rank)}
-            for peer in peers.values():
+            self.peers = {lower: connect(directory / str(lower)) for lower in range(rank)}
+            for peer in self.peers.values():
                 peer.sendall(RANK.pack(rank))
             for _ in range(rank + 1, world):
                 peer, _ = listener.accept()
-                peers[RANK.unpack(receive(peer, RANK.size))[0]] = peer
+                self.peers[RANK.unpack(receive(peer, RANK.size))[0]] = peer
         address.unlink()
         with contextlib.suppress(OSError):  # not empty, but for the last worker
             directory.rmdir()
-        for peer in peers.values():
+        for peer in self.peers.values():
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * CHUNK)
-        return cls(rank, peers)
 
     def sum(self, x: Array, ranks: Sequence[int], call: int, count: int | None = None) -> Array:
         """Sum the arrays `x` of `ranks` in their order, so that all have equal results to the last bit.
@@ -70,7 +64,7 @@ class Links:
             for part in parts[2:]:
                 sums[start:end] += part
 
-        self._swap(x[:count], ranks, call, add)
+        self._exchange(x[:count], ranks, call, add)
         return total
 
     def gather(self, x: Array, ranks: Sequence[int], call: int) -> Array:
@@ -81,10 +75,10 @@ class Links:
             for row, part in zip(gathered, parts, strict=True):
                 row[start:end] = part
 
-        self._swap(x, ranks, call, store)
+        self._exchange(x, ranks, call, store)
         return gathered.reshape(len(ranks) * x.shape[0], *x.shape[1:])
 
-    def _swap(
+    def _exchange(
         self, x: Array, ranks: Sequence[int], call: int, take: Callable[[int, int, Sequence[Array]], None]
     ) -> None:
         """Exchange `x` in chunks with the other ranks; `take` receives each chunk of all ranks."""

@@ -45,7 +45,6 @@ class PolicyLoss(nn.Cell):
     sums = ("loss", "kl", "entropy", "clip_low", "clip_high")
 
     def __init__(self, config: TrainConfig) -> None:
-        """Store the clipping bounds, beta, and whether the sampling policy is the current one."""
         super().__init__()
         self.on_policy = config.num_iterations == 1
         self.sequence_level = config.importance_sampling_level == "sequence"

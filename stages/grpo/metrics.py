@@ -6,7 +6,8 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,26 +70,17 @@ OUTSIDE = {
 
 
 class Clock:
-    """Seconds spent in each phase of a step."""
+    """Seconds spent in each phase of a step, and since its start."""
 
     def __init__(self) -> None:
-        """Start."""
-        self.began, self.phases = time.monotonic(), dict[str, float]()
+        self.began, self.phases = time.monotonic(), defaultdict[str, float](float)
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Count what runs inside towards `phase`."""
         began = time.monotonic()
         yield
-        self.phases[phase] = self.spent(phase) + time.monotonic() - began
-
-    def spent(self, phase: str) -> float:
-        """Return the seconds in one phase so far."""
-        return self.phases.get(phase, 0.0)
-
-    def seconds(self, phases: Sequence[str]) -> dict[str, float]:
-        """Return {phase}_s for each phase."""
-        return {f"{phase}_s": self.spent(phase) for phase in phases}
+        self.phases[phase] += time.monotonic() - began
 
     def total(self) -> float:
         """Return the seconds since the start."""

@@ -77,14 +77,14 @@ class Layer(nn.Cell):
         self.leave = SumOverGroup(group) if group else Identity()
 
     def project(
-        self, x: Tensor, cos: Tensor, sin: Tensor, every: Tensor | None = None
+        self, x: Tensor, cos: Tensor, sin: Tensor, sent_rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project x [N, H] to query [N, Q, D] (scaled), key and value [N, K, D], all rotated.
 
-        cos and sin: [N, (Q+2K)*D]. `every` (collectives.py): only if the graph does not know N; so below.
+        cos and sin: [N, (Q+2K)*D]. `sent_rows` (collectives.py): only if the graph does not know N; so below.
         """
         Q, K, D = self.Q, self.K, self.D
-        y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon), every), self.qkv)
+        y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon), sent_rows), self.qkv)
         ones = ops.full((x.shape[0], 1), 1.0, dtype=ms.float32)
         if self.biased:
             y = y + outer(ones, self.qkv_bias.reshape((1, -1)))
@@ -114,12 +114,12 @@ class Layer(nn.Cell):
         weight = ops.concat((ops.tile(both[:D], (Q,)), ops.tile(both[D:], (K,)), unit_scale))
         return y * stretched * outer(ones, weight.reshape((1, -1)))
 
-    def finish(self, x: Tensor, attended: Tensor, every: Tensor | None = None) -> Tensor:
+    def finish(self, x: Tensor, attended: Tensor, sent_rows: Tensor | None = None) -> Tensor:
         """Compute the layer's output [N, H] from x [N, H] and attended [N, Q*D]."""
-        x = x + self.leave(product(attended, self.output), every)
-        y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon), every)
+        x = x + self.leave(product(attended, self.output), sent_rows)
+        y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon), sent_rows)
         y = product(ops.silu(product(y, self.gate)) * product(y, self.up), self.down)
-        return x + self.leave(y, every)
+        return x + self.leave(y, sent_rows)
 
 
 class CausalLM(nn.Cell):
@@ -183,7 +183,7 @@ class CausalLM(nn.Cell):
         values = [parameter.asnumpy() for parameter in self.trainable_params()]
         return dict(zip(self.names, values, strict=True))
 
-    def embed_and_head(self, ids: Tensor, every: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def embed_and_head(self, ids: Tensor, sent_rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Embed ids [N] to [N, H]; return also the head [V, H], so that tied weights have one gradient."""
         local, here = local_ids(ids, *self.embedding_ids) if self.split_embedding else (ids, ids)
         if self.tied:
@@ -191,7 +191,7 @@ class CausalLM(nn.Cell):
             x, head = self.lookup(self.embedding.reshape(self.embedding.shape), local)
         else:
             x, head = ops.gather(self.embedding, local, 0), self.head
-        return self.leave(x * here.expand_dims(1), every) if self.split_embedding else x, head
+        return self.leave(x * here.expand_dims(1), sent_rows) if self.split_embedding else x, head
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin [N, (Q+2K)*D] of positions [N]."""
@@ -208,7 +208,7 @@ class CausalLM(nn.Cell):
 
     def construct(
         self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
-        before: Tensor, target: Tensor, token: Tensor, every_slot: Tensor | None, every_token: Tensor | None,
+        before: Tensor, target: Tensor, token: Tensor, sent_slots: Tensor | None, sent_tokens: Tensor | None,
         temperature: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Compute log-probabilities and entropies [P*G, T] of the tokens of given completions.
@@ -216,17 +216,17 @@ class CausalLM(nn.Cell):
         Both are undefined on padding; entropies have no gradient. All arguments but the temperature, which
         divides the logits, are the results of packing.packed.
         """
-        x, head = self.hidden(ids, position, length, prompt, completion, slot, every_slot)
-        most = token.shape[0] * token.shape[1]
+        x, head = self.hidden(ids, position, length, prompt, completion, slot, sent_slots)
+        max_rows = token.shape[0] * token.shape[1]
         x = ops.gather(x, before, 0)
-        result = self.token_logprobs(x, target, head, temperature, most, every_token)
+        result = self.token_logprobs(x, target, head, temperature, max_rows, sent_tokens)
         positions = token.reshape((-1,))
         logprob, entropy = ops.gather(result[0], positions, 0), ops.gather(result[1], positions, 0)
         return logprob.reshape(token.shape), entropy.reshape(token.shape)
 
     def hidden(
         self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
-        every: Tensor | None = None,
+        sent_rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Compute the last layer's output [N, H], and return the head; arguments as in `construct`."""
         P, S = prompt.shape
@@ -242,37 +242,38 @@ class CausalLM(nn.Cell):
             -1,
         )
         prompt_rows, completion_rows = prompt.reshape((-1,)), completion.reshape((-1,))
-        x, head = self.embed_and_head(ids, every)
+        x, head = self.embed_and_head(ids, sent_rows)
         for layer in self.layers:
-            q, k, v = layer.project(x, cos, sin, every)
+            q, k, v = layer.project(x, cos, sin, sent_rows)
             q_prompt, q = ops.gather(q, prompt_rows, 0), ops.gather(q, completion_rows, 0)
             k_prompt, k = ops.gather(k, prompt_rows, 0), ops.gather(k, completion_rows, 0)
             v_prompt, v = ops.gather(v, prompt_rows, 0), ops.gather(v, completion_rows, 0)
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
             attended = attend_with_prompt(q, k, v, keys, values, mask, G)
-            x = layer.finish(x, ops.gather(ops.concat((first, attended)), slot, 0), every)
+            x = layer.finish(x, ops.gather(ops.concat((first, attended)), slot, 0), sent_rows)
         return x, head
 
     def token_logprobs(
-        self, x: Tensor, ids: Tensor, head: Tensor, temperature: float, most: int, every: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Tensor, ids: Tensor, head: Tensor, temperature: float, max_rows: int,
+        sent_rows: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Compute log-probabilities of ids [M] after the last layer's output x [M, H], and entropies [M].
 
-        `most`, the largest M, decides in how many parts the logits are computed. Each card computes the
+        `max_rows`, the largest M, decides in how many parts the logits are computed. Each card computes the
         log-sum of its part of the vocabulary; the parts are then summed over the cards.
         Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
         """
         x = rms_norm(x, self.norm if temperature == 1 else self.norm / temperature, self.epsilon)
         if self.split_head:
-            x = self.enter(x, every)
+            x = self.enter(x, sent_rows)
         local, here = local_ids(ids, *self.head_ids)
-        log_sum, chosen, mean, _ = self.token_logits(x, head, local, most)
+        log_sum, chosen, mean, _ = self.token_logits(x, head, local, max_rows)
         log_sum, chosen, mean = log_sum.reshape((-1,)), chosen.reshape((-1,)) * here, mean.reshape((-1,))
         if self.split_head:
             column = outer(ops.stop_gradient(log_sum).reshape((-1, 1)), self.own_column)
-            largest = ops.amax(self.all_reduce(column, every), -1)
+            largest = ops.amax(self.all_reduce(column, sent_rows), -1)
             share = ops.exp(log_sum - largest)
-            sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen), 1), every)
+            sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen), 1), sent_rows)
             total, weighted, chosen = [part.reshape((-1,)) for part in split_sizes(sums, -1, (1, 1, 1))]
             log_sum, mean = ops.log(total) + largest, weighted / total
         return chosen - log_sum, ops.stop_gradient(log_sum - mean)

@@ -63,7 +63,7 @@ def packed(prompt: Array, length: Array, completion: Array, tokens: Array) -> li
     Returns:
         ids and positions of the computed slots [N]; length; the row among these of each prompt slot [P, S]
         and completion slot [P, G, T-1]; the slot of each row [N]; the row before each target [M]; the target
-        ids [M]; the target of each completion slot [P*G, T]; `every` (collectives.py) of N and of M rows.
+        ids [M]; the target of each completion slot [P*G, T]; `sent_rows` (collectives.py) of N and of M rows.
         Indices of padding refer to padding.
     """
     (P, S), (G, T) = prompt.shape, completion.shape[1:]
@@ -80,11 +80,11 @@ def packed(prompt: Array, length: Array, completion: Array, tokens: Array) -> li
     slots_read = (P * S + np.arange(P * G * (T - 1))).reshape(P, G, T - 1)
     before = np.concatenate([last, slots_read], -1).ravel()[target]
     prompt_rows, completion_rows = np.split(row, [P * S])
-    every = [np.minimum(np.arange(len(real)), n - 1) for real, n in ((read, N), (targets, M))]
+    sent_rows = [np.minimum(np.arange(len(real)), n - 1) for real, n in ((read, N), (targets, M))]
     return [
         ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, G, T - 1),
         slot, row[before], completion.ravel()[target], target_row.reshape(P * G, T),
-        *every,
+        *sent_rows,
     ]  # fmt: skip
 
 

@@ -28,7 +28,7 @@ class Mesh:
     model_index: int
 
     @classmethod
-    def of(cls, layout: RoleLayout, rank: int) -> Mesh:
+    def from_layout(cls, layout: RoleLayout, rank: int) -> Mesh:
         """Return the position of `rank` in `layout` (data_parallel x model_parallel only)."""
         data_index, model_index = divmod(rank, layout.model_parallel)
         return cls(layout.data_parallel, data_index, layout.model_parallel, model_index)

@@ -41,14 +41,14 @@ def build(
 
     `positions`: longest prompt and completion together, in tokens.
     """
-    mesh, layouts = Mesh.of(layout, rank), read_strategy(strategy)
+    mesh, layouts = Mesh.from_layout(layout, rank), read_strategy(strategy)
     # The tensors that a parameter is stacked from are split alike.
     split = {
         name: any(axis != -1 for axis in layouts.tensors[sources[0]].tensor_map)
         for name, sources in parts(model).items()
     }
     network = CausalLM(
-        model, positions, mesh, groups.of(mesh.model_ranks),
+        model, positions, mesh, groups.get(mesh.model_ranks),
         split_embedding=split["embedding"], split_head=split.get("head", False),
     )  # fmt: skip
     return RoleModel(network, mesh, layouts, tuple(split[name] for name in network.names))
@@ -58,7 +58,6 @@ class LogProbs:
     """Log-probabilities of given completions under one role's weights."""
 
     def __init__(self, role: RoleModel, layout: RoleLayout, temperature: float, world: Gather) -> None:
-        """Prepare the graph; `world` gathers over all workers."""
         self.mesh, self.micro_batches, self.world = role.mesh, layout.micro_batch_num, world
         model = role.model
 

@@ -22,7 +22,8 @@ from stages.grpo.attention import HIDDEN, attend_within, causal_mask, prompt_mas
 from stages.grpo.config import RolloutConfig
 from stages.grpo.model import CausalLM
 from stages.grpo.operators import zeros
-from stages.grpo.sampling import NextToken, lengths, penalised
+from stages.grpo.sampling import NextToken, penalised
+from stages.tokenizer import SpecialIds
 
 CHECK_EVERY = 4  # steps between checks whether all completions have ended; a check waits for the graph
 
@@ -38,20 +39,27 @@ class Completions:
     cut: NDArray[np.bool_]
     """[B] completions that reached T without an end token."""
 
+    @classmethod
+    def from_ids(cls, ids: NDArray[np.int32], eos: Sequence[int]) -> Completions:
+        """Find the end of each completion of `ids` [B, T]: the first of the `eos` ids."""
+        ended = np.isin(ids, list(eos))
+        cut = ~ended.any(1)
+        return cls(ids, np.where(cut, ids.shape[1], ended.argmax(1) + 1).astype(np.int32), cut)
+
 
 class Decoder(nn.Cell):
     """Decoder of P prompts x G completions with one model's weights."""
 
     def __init__(
         self, model: CausalLM, config: RolloutConfig, prompts: int, group_size: int, prompt_slots: int,
-        eos: Sequence[int], pad: int,
+        special: SpecialIds,
     ) -> None:  # fmt: skip
         """Allocate the caches for P `prompts` of S `prompt_slots`, and `group_size` G.
 
-        The model's weights may change between calls. `pad` comes after one of the `eos` ids.
+        The model's weights may change between calls. The padding id comes after an end id.
         """
         super().__init__()
-        self.model, self.config, self.eos, self.pad = model, config, tuple(eos), pad
+        self.model, self.config, self.eos, self.pad = model, config, special.eos, special.pad
         self.P, self.G, self.S, self.T = prompts, group_size, prompt_slots, config.max_tokens
         self.B = prompts * group_size
         layer, count = model.layers[0], len(model.layers)
@@ -60,7 +68,7 @@ class Decoder(nn.Cell):
         shapes = [(self.B * self.K, self.L, self.D)] * count
         self.keys, self.values = zeros("keys", shapes), zeros("values", shapes)
         self.write = ops.IndexAdd(axis=1)
-        self.next_token = NextToken(config, eos, model.vocab_size)
+        self.next_token = NextToken(config, self.eos, model.vocab_size)
         self.is_end = Tensor(np.isin(np.arange(model.vocab_size), self.eos))
         self.penalty = config.repetition_penalty
         seen = (self.B, model.vocab_size) if self.penalty != 1 else (1, 1)
@@ -93,7 +101,7 @@ class Decoder(nn.Cell):
             tokens.append(token)
         ids = np.full((self.B, self.T), self.pad, np.int32)
         ids[:, : len(tokens)] = np.stack([token.asnumpy() for token in tokens], 1)
-        return Completions(ids, *lengths(ids, self.eos))
+        return Completions.from_ids(ids, self.eos)
 
     def _tokens_of_prompts(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
         """Return 1.0 where a row's prompt contains a token [B, V]."""
@@ -123,8 +131,8 @@ class Decoder(nn.Cell):
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)
             attended, keys, values = attend_within(q, k, v, mask)
-            ops.assign(self.keys[i], self.copied(keys))
-            ops.assign(self.values[i], self.copied(values))
+            ops.assign(self.keys[i], self.repeated(keys))
+            ops.assign(self.values[i], self.repeated(values))
             x = layer.finish(x, attended)
         last = ops.gather(x, ops.arange(P) * S + length - 1, 0)
         logits = self.model.all_logits(last, head)
@@ -133,7 +141,7 @@ class Decoder(nn.Cell):
         token = self.draw(logits, uniform, greedy, Tensor(0, ms.int32))
         return token, self.ends(token)
 
-    def copied(self, x: Tensor) -> Tensor:
+    def repeated(self, x: Tensor) -> Tensor:
         """Repeat the prompts' keys or values [P*K, S, D] for each completion, and append T empty slots."""
         P, G, S, T, K, D = self.P, self.G, self.S, self.T, self.K, self.D
         x = ops.broadcast_to(x.reshape((P, 1, K * S * D)), (P, G, K * S * D)).reshape((P * G * K, S, D))

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from stages.grpo.algorithm import dapo
 from stages.grpo.data import Prompts
 from stages.grpo.rollout import Completions
-from stages.grpo.scoring import join_scores
 from stages.rewards.score import RewardScores
 from stages.weights.dtypes import Array
 
@@ -118,20 +117,3 @@ def standard_error(sums: Array, counts: Array) -> float:
         return 0.0
     residuals = sums - counts * (sums.sum() / counts.sum())
     return float(math.sqrt(len(sums) / (len(sums) - 1) * (residuals**2).sum()) / counts.sum())
-
-
-def join(parts: Sequence[Sampled]) -> Sampled:
-    """Concatenate several rollouts."""
-    if len(parts) == 1:
-        return parts[0]
-    done = [part.completions for part in parts]
-    return Sampled(
-        Prompts.join([part.prompts for part in parts]),
-        Completions(
-            np.concatenate([part.ids for part in done]),
-            np.concatenate([part.lengths for part in done]),
-            np.concatenate([part.cut for part in done]),
-        ),
-        [text for part in parts for text in part.texts],
-        join_scores([part.rewards for part in parts]),
-    )

@@ -8,7 +8,6 @@ state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -34,7 +33,6 @@ class NextToken(nn.Cell):
     """Cell that draws one token per row."""
 
     def __init__(self, config: RolloutConfig, eos: Sequence[int], vocab_size: int) -> None:
-        """Store the sampling rules; `eos` are the ids that end a completion."""
         super().__init__()
         self.config = config
         ends = np.zeros((1, vocab_size), np.float32)
@@ -123,13 +121,3 @@ def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """
     less = ops.select(logits > 0, logits / penalty, logits * penalty)
     return ops.select(seen > 0, less, logits)
-
-
-def lengths(ids: NDArray[Any], eos: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the length of each completion of `ids` [B, T], its end token included, and which were cut [B].
-
-    A completion without one of the `eos` ids was cut; its length is T.
-    """
-    ended = np.isin(ids, list(eos))
-    cut = ~ended.any(1)
-    return np.where(cut, ids.shape[1], ended.argmax(1) + 1).astype(np.int32), cut

@@ -15,7 +15,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,22 @@ from numpy.typing import NDArray
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError
 from stages.base.layout import ROLES
-from stages.grpo import worker
+from stages.grpo.batch import Batch
+from stages.grpo.checkpoint import Checkpoints
+from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import SftConfig, greedy
+from stages.grpo.data import Examples, Prompts, Vocabulary, read_examples, read_prompts, true_lengths
+from stages.grpo.generator import GreedyAccuracy
+from stages.grpo.learner import Learner
+from stages.grpo.loss import SupervisedLoss, token_weights
+from stages.grpo.metrics import StepLog
+from stages.grpo.model import CausalLM
+from stages.grpo.parallel import SINGLE
+from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rules import EXAMPLES, SFT, ExampleCount
+from stages.grpo.state import learner_sets, load_checkpoint
 from stages.models.config import ModelConfig
 from stages.weights.tensors import merge_ranks, write_ranks
-
-if TYPE_CHECKING:
-    from stages.grpo.batch import Batch
-    from stages.grpo.data import Examples, Prompts
-    from stages.grpo.model import CausalLM
 
 
 def run(context: Context) -> None:
@@ -42,17 +48,9 @@ def run(context: Context) -> None:
         ConfigError: the section sft breaks a rule, or there are fewer examples than a batch takes.
         InputError: weights or data are missing or do not fit.
     """
-    worker.start(context.device_target)
-    from stages.grpo.collectives import Gather
-    from stages.grpo.data import Vocabulary, read_examples, read_prompts
-    from stages.grpo.generator import GreedyAccuracy
-    from stages.grpo.model import CausalLM
-    from stages.grpo.parallel import SINGLE
-    from stages.grpo.parameters import fuse, unfuse
-
     shape, config = context.section(ModelConfig, "model"), context.section(SftConfig, "sft")
     strategy, records = context.inputs["strategy"], context.inputs["tokenize"]
-    vocabulary = Vocabulary.of(context.inputs["fetch"], shape)
+    vocabulary = Vocabulary.read(context.inputs["fetch"], shape)
     prompts = read_prompts(records / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(records / "sft.mindrecord").without(checked)
@@ -79,14 +77,6 @@ def train(
     context: Context, config: SftConfig, model: CausalLM, examples: Examples, accuracy: Callable[[], float]
 ) -> dict[str, Any]:
     """Train until the accuracy suffices or the steps are used up; return the values of result.json."""
-    from stages.grpo.checkpoint import Checkpoints
-    from stages.grpo.collectives import Groups
-    from stages.grpo.learner import Learner
-    from stages.grpo.loss import SupervisedLoss
-    from stages.grpo.metrics import StepLog
-    from stages.grpo.parallel import SINGLE
-    from stages.grpo.state import learner_sets, load_checkpoint
-
     shape, is_split = context.section(ModelConfig, "model"), [False] * len(model.names)
     learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), is_split, temperature=1.0)
     checkpoints = Checkpoints(context.work / "checkpoints", 0, 1, keep=1, strategies=None, warn=context.warn)
@@ -102,7 +92,7 @@ def train(
         began, rows = time.monotonic(), next(order)
         batch = take(examples, rows)
         update = learner.update(batch, batch.micro_batches(SINGLE, config.micro_batch_num))
-        loss = float(update.sums["loss"].sum(dtype=np.float64))
+        loss = float(update.sums_PK.sum(dtype=np.float64))
         norm, rate = update.grad_norm, update.learning_rate
         if not (math.isfinite(loss) and math.isfinite(norm)):
             good = max(checkpoints.steps(), default="none")
@@ -129,10 +119,6 @@ def train(
 
 def take(examples: Examples, rows: NDArray[Any]) -> Batch:
     """Return some examples, by their row numbers, as a batch whose answer tokens all have equal weight."""
-    from stages.grpo.batch import Batch
-    from stages.grpo.data import true_lengths
-    from stages.grpo.loss import token_weights
-
     mask = examples.mask[rows]
     return Batch(
         examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None],

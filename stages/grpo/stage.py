@@ -6,48 +6,40 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError, Problem
+from stages.base.errors import ConfigError, InputError, Problem, StageError
 from stages.base.layout import LayoutConfig
-from stages.grpo import worker
+from stages.grpo import state
+from stages.grpo.checkpoint import Checkpoints, read_set
 from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.grpo.data import Prompts, Vocabulary, read_prompts
+from stages.grpo.metrics import StepLog, peak_memory_gib, read_rows
+from stages.grpo.parameters import unfuse
+from stages.grpo.records import StepRecords, step_arrays
 from stages.grpo.rules import PROMPTS, TRAIN, TRAINER, PromptCount
-from stages.grpo.validation import Best, DivergedError
+from stages.grpo.trackers.process import end_trackers, start_trackers
+from stages.grpo.trainer import Job, StepResult, Trainer
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import warn_of_words
-
-if TYPE_CHECKING:
-    from stages.grpo.checkpoint import Checkpoints
-    from stages.grpo.data import Prompts
-    from stages.grpo.trainer import Job, StepResult, Trainer
+from stages.weights.tensors import write_rank
 
 
-def run(context: Context) -> None:
+def run(context: Context, rank: int, world: int) -> None:
     """Train and write this worker's shard; worker 0 writes logs and results too.
 
     Raises:
-        ConfigError: the layout is beyond this trainer or does not fit the number of workers, or MindSpore
-            lacks the device.
+        ConfigError: the layout is beyond this trainer, or does not fit the number of workers.
         InputError: weights, data or a checkpoint are missing, damaged or do not fit.
-        DivergedError: a loss or gradient is not finite, or the KL exceeds train.max_kl.
+        StageError: training diverged: a loss or gradient is not finite, or the KL exceeds train.max_kl.
     """
-    rank, world = worker.start(context.device_target)
-    from stages.grpo import state
-    from stages.grpo.checkpoint import Checkpoints, read_set
-    from stages.grpo.data import Vocabulary, read_prompts
-    from stages.grpo.metrics import peak_memory_gib
-    from stages.grpo.parameters import unfuse
-    from stages.grpo.trainer import Trainer
-    from stages.weights.tensors import write_rank
-
     job = read_job(context, world)
-    vocabulary = Vocabulary.of(context.inputs["fetch"], job.model)
+    vocabulary = Vocabulary.read(context.inputs["fetch"], job.model)
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
     training, held_out = hold_out(prompts, job.train)
     if held_out is not None and rank == 0:
@@ -57,8 +49,8 @@ def run(context: Context) -> None:
         context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
         context.warn, trainer.minimum,
     )  # fmt: skip
-    resumed, remembered = state.restore(trainer, checkpoints)
-    best = Best(**remembered.get("best", {}))
+    resumed, saved = state.restore(trainer, checkpoints)
+    best = Best(**saved.get("best", {}))
     logs = RunLogs(context, resumed, job.train) if rank == 0 else None
     last = train(trainer, checkpoints, context.work, resumed, best, logs)
     chosen = best.step if job.train.keep_best else None
@@ -91,22 +83,43 @@ def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | N
     return prompts.take(range(left)), prompts.take(range(left, len(prompts)))
 
 
+@dataclass
+class Best:
+    """The best check of the accuracy on held-out prompts so far."""
+
+    step: int | None = None
+    """None before the first check."""
+    accuracy: float = -1.0
+    misses: int = 0
+    """Checks since then."""
+
+    def add_check(self, step: int, accuracy: float) -> bool:
+        """Count a check; return True if it is better than all before."""
+        if accuracy <= self.accuracy:
+            self.misses += 1
+            return False
+        self.step, self.accuracy, self.misses = step, accuracy, 0
+        return True
+
+    def should_stop(self, patience: int | None) -> bool:
+        """Return True if the last `patience` checks brought no improvement."""
+        return patience is not None and self.misses >= patience
+
+
 def train(
     trainer: Trainer, checkpoints: Checkpoints, work: Path, resumed: int, best: Best, logs: RunLogs | None
 ) -> int:
     """Train after step `resumed` until the last step or train.patience; return the last step.
 
     Raises:
-        DivergedError: naming step, batch and last good checkpoint.
+        StageError: training diverged; the message names step, batch and last good checkpoint.
     """
-    from stages.grpo import state
-
     config, step = trainer.job.train, resumed
     if best.step is None and config.validate_every:
-        best.see(step, trainer.validate())
+        best.add_check(step, trainer.validate())
         if config.keep_best:
             state.save(trainer, checkpoints, step, vars(best))
-    while step < config.steps and not best.enough(config.patience):
+    while step < config.steps and not best.should_stop(config.patience):
         step += 1
         result = trainer.step(step)
         if result.learned.problem is not None:
@@ -115,15 +128,17 @@ def train(
                 logs.keep_batch(batch, step, result)
             trainer.barrier()  # msrun ends worker 0 when another fails: wait until it has written
             good = checkpoints.steps()
-            raise DivergedError(
-                step, result.learned.problem, batch, checkpoints.path(good[-1]) if good else None
+            raise StageError(
+                f"train: step {step}: {result.learned.problem}; its prompts, completions and rewards are in "
+                f"{batch}; last good checkpoint: {checkpoints.path(good[-1]) if good else 'none'}; "
+                "lower train.learning_rate, or raise train.beta"
             )
         metrics, better = dict(result.metrics), False
         if config.validate_every and (step % config.validate_every == 0 or step == config.steps):
             began = time.monotonic()
             metrics["validation_accuracy"] = trainer.validate()
             metrics["validation_s"] = time.monotonic() - began
-            better = best.see(step, metrics["validation_accuracy"])
+            better = best.add_check(step, metrics["validation_accuracy"])
         if logs is not None:
             logs.log(step, metrics, result)
         due = config.checkpoint_every and step % config.checkpoint_every == 0 and step < config.steps
@@ -138,8 +153,6 @@ def read_job(context: Context, world: int) -> Job:
     Raises:
         ConfigError: the layout is beyond this trainer, or does not fit the number of workers.
     """
-    from stages.grpo.trainer import Job
-
     job = Job(
         model=context.section(ModelConfig, "model"),
         layout=context.section(LayoutConfig, "layout"),
@@ -172,10 +185,7 @@ class RunLogs:
 
     def __init__(self, context: Context, resumed: int, config: TrainConfig) -> None:
         """Continue the logs after step `resumed` (0: begin)."""
-        from stages.grpo.metrics import StepLog
-        from stages.grpo.records import StepRecords
-        from stages.grpo.trackers.process import start_trackers
-        from stages.grpo.trackers.tensorboard import TensorBoard
+        from stages.grpo.trackers.tensorboard import TensorBoard  # worker 0 alone needs it
 
         self.context, self.resumed, self.config = context, resumed, config
         self.metrics = StepLog(context.work / "metrics.jsonl", resumed)
@@ -189,8 +199,6 @@ class RunLogs:
 
     def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
         """Write one step."""
-        from stages.grpo.records import step_arrays
-
         row = {"step": step, "time_s": time.time(), **metrics}
         self.metrics.append([row])
         if self.config.logged_completions and step % self.config.completions_every == 0:
@@ -220,9 +228,6 @@ class RunLogs:
 
     def finish(self, last: int, chosen: int | None, best: Best, peaks_gib: Sequence[float]) -> None:
         """Copy the logs and write result.json, with the peak memory of each rank."""
-        from stages.grpo.metrics import read_rows
-        from stages.grpo.trackers.process import end_trackers
-
         self.board.close()
         end_trackers(self.trackers)
         rows = read_rows(self.metrics.path)

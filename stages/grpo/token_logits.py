@@ -17,12 +17,11 @@ class TokenLogits(nn.Cell):
     """Log-sums of exp(logits) and logits of given ids; the softmax stays for the backward pass."""
 
     def __init__(self, H: int, V: int) -> None:
-        """Create constants for the hidden size and the card's share of the vocabulary."""
         super().__init__()
         self.row, self.column = Tensor(np.ones((1, H), np.float32)), Tensor(np.ones((V, 1), np.float32))
 
     def construct(
-        self, x: Tensor, head: Tensor, ids: Tensor, most: int
+        self, x: Tensor, head: Tensor, ids: Tensor, max_rows: int
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """Return log-sums, chosen logits and means of the logits x @ head.T.
 
@@ -30,7 +29,7 @@ class TokenLogits(nn.Cell):
             x: [N, H].
             head: [V, H].
             ids: [N], int32.
-            most: N is at most this, and at least this divided by packing.LEAST: no part is empty.
+            max_rows: N is at most this, and at least this divided by packing.LEAST: no part is empty.
 
         Returns:
             log-sums [N, 1]; logits of ids [N, 1]; the logits' mean under their softmax [N, 1], without
@@ -39,7 +38,7 @@ class TokenLogits(nn.Cell):
         sums, chosen, means, softmaxes = [], [], [], []
         N, H, V = x.shape[0], head.shape[1], head.shape[0]
         # Parts of about PIECE logits and at least H rows, at most 16: each adds a gradient as large as head.
-        count = -(-most // max(PIECE // V, H, LEAST, -(-most // 16)))
+        count = -(-max_rows // max(PIECE // V, H, LEAST, -(-max_rows // 16)))
         for i in range(count):
             start, end = N * i // count, N * (i + 1) // count
             logits = product(x if count == 1 else x[start:end], head)
@@ -52,7 +51,7 @@ class TokenLogits(nn.Cell):
         return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(softmaxes)
 
     def bprop(
-        self, x: Tensor, head: Tensor, ids: Tensor, most: int, out: tuple[Tensor, ...],
+        self, x: Tensor, head: Tensor, ids: Tensor, max_rows: int, out: tuple[Tensor, ...],
         dout: tuple[Tensor, ...],
     ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
         """Backpropagate from the log-sums and the chosen logits to x and head; ids get no gradient."""
@@ -66,4 +65,4 @@ class TokenLogits(nn.Cell):
             part = transposed_product(softmax, some)
             to_head = part if i == 0 else to_head + part
         to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
-        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids), most
+        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids), max_rows

@@ -7,7 +7,6 @@ Every worker ends each phase with the rows of all workers, so the phases may use
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,12 +25,13 @@ from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
 from stages.grpo.records import Learned
 from stages.grpo.roles import LogProbs, RoleModel, build, gather_rows
-from stages.grpo.sampled import Sampled, join, standard_error
-from stages.grpo.scoring import score_shared
+from stages.grpo.rollout import Completions
+from stages.grpo.sampled import Sampled, standard_error
+from stages.grpo.scoring import join_scores, score_shared
 from stages.grpo.worker import give_back_memory
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
-from stages.rewards.score import check_failures
+from stages.rewards.score import RewardScores, check_failures
 from stages.weights.dtypes import Array
 from stages.weights.tensors import load
 
@@ -52,14 +52,14 @@ class Job:
     """{role}_strategy directories."""
 
 
-def update_metrics(sums: Mapping[str, Array], tokens_P: Array) -> dict[str, float]:
+def update_metrics(sums_PK: Array, tokens_P: Array) -> dict[str, float]:
     """Return the metrics of an update, by the names of metrics.SCHEMA.
 
     Args:
-        sums: PolicyLoss.sums over the tokens of each group [P].
+        sums_PK: PolicyLoss.sums over the tokens of each group.
         tokens_P: tokens that counted in each group.
     """
-    sums = {name: values.astype(np.float64) for name, values in sums.items()}
+    sums = dict(zip(PolicyLoss.sums, sums_PK.T.astype(np.float64), strict=True))
     kl, entropy, low, high = (
         float(sums[name].sum() / max(tokens_P.sum(), 1))
         for name in ("kl", "entropy", "clip_low", "clip_high")
@@ -100,7 +100,7 @@ class Trainer:
         """
         self.job, self.rank, self.data, self.vocabulary = job, rank, data, vocabulary
         self.groups = Groups(world)
-        self.world = Gather(self.groups.of(list(range(world))))
+        self.world = Gather(self.groups.get(list(range(world))))
         self.policy = self._role("train")
         self.policy.model.load(fuse(job.model, self._shard("train")))
         self.reference: RoleModel | None = None
@@ -156,11 +156,11 @@ class Trainer:
         metrics = {
             **sampled.metrics(),
             **learned.metrics,
-            **clock.seconds(("reshard", "rollout", "reward", "reference", "train")),
+            **{f"{phase}_s": seconds for phase, seconds in clock.phases.items()},
             "step_s": step_s,
             "tokens_per_s": float(tokens["rollout"]) / step_s,
-            "rollout_tokens_per_s": float(tokens["rollout"]) / clock.spent("rollout"),
-            "train_tokens_per_s": float(tokens["train"]) * config.num_iterations / clock.spent("train"),
+            "rollout_tokens_per_s": float(tokens["rollout"]) / clock.phases["rollout"],
+            "train_tokens_per_s": float(tokens["train"]) * config.num_iterations / clock.phases["train"],
             "completions_per_s": len(sampled.texts) / step_s,
             "peak_memory_gib": peak_memory_gib(),
         }
@@ -168,25 +168,29 @@ class Trainer:
 
     def sample(self, step: int, clock: Clock) -> Sampled:
         """Sample and score completions of the policy, in as many rollouts as dynamic sampling needs."""
-        size, limit = self.job.train.prompts_per_step, 1 + self.job.train.resample_rounds
+        size, G, reward = self.job.train.prompts_per_step, self.job.rollout.num_generations, self.job.reward
         with clock("reshard"):
             self.resharded.refresh()
-        parts: list[Sampled] = []
+        rows, ids, texts, scores = list[Array](), list[Array](), list[str](), list[RewardScores]()
         informative = 0
-        while not parts or (informative < size and len(parts) < limit):
-            prompts = self.data.take(prompt_order(len(self.data), self.job.seed, self.position, size))
+        for attempt in range(1 + self.job.train.resample_rounds):
+            rows.append(prompt_order(len(self.data), self.job.seed, self.position, size))
+            prompts = self.data.take(rows[-1])
             self.position += size
             with clock("rollout"):
-                done = self.generator.sample(prompts, step, len(parts))
+                done = self.generator.sample(prompts, step, attempt)
             with clock("reward"):
-                texts = self.vocabulary.texts(done.ids, done.lengths)
-                G = self.job.rollout.num_generations
+                ids.append(done.ids)
+                decoded = self.vocabulary.texts(done.ids, done.lengths)
+                texts += decoded
                 solutions = [solution for solution in prompts.solutions for _ in range(G)]
-                scores = score_shared(self.job.reward, texts, solutions, done.lengths, self.rank, self.world)
-                check_failures(self.job.reward, scores, len(texts), f"completions of step {step}")
-                parts.append(Sampled(prompts, done, texts, scores))
-            informative += int(dapo.informative(parts[-1].grouped_rewards).sum())
-        return join(parts)
+                scores.append(score_shared(reward, decoded, solutions, done.lengths, self.rank, self.world))
+                check_failures(reward, scores[-1], len(decoded), f"completions of step {step}")
+            informative += int(dapo.informative(scores[-1].total.reshape(size, G)).sum())
+            if informative >= size:
+                break
+        completions = Completions.from_ids(np.concatenate(ids), self.vocabulary.special.eos)
+        return Sampled(self.data.take(np.concatenate(rows)), completions, texts, join_scores(scores))
 
     def learn(self, sampled: Sampled, clock: Clock) -> Learned:
         """Take train.num_iterations updates on given completions."""
@@ -216,10 +220,9 @@ class Trainer:
         with clock("train"):
             for _ in range(config.num_iterations):
                 update = self.learner.update(batch, micro_batches)
-            sums_PK = np.stack(list(update.sums.values()), 1)[mesh.rows(P)]
-            sums = dict(zip(update.sums, gather_rows(self.world, mesh, sums_PK).T, strict=True))
+            sums_PK = gather_rows(self.world, mesh, update.sums_PK[mesh.rows(P)])
             policy_PGT = gather_rows(self.world, mesh, update.logprobs_PGT[mesh.rows(P)])
-        metrics = update_metrics(sums, mask_BT.reshape(P, -1).sum(1))
+        metrics = update_metrics(sums_PK, mask_BT.reshape(P, -1).sum(1))
         problem = self._problem(metrics["loss"], update.grad_norm, metrics["kl"])
         metrics |= {"grad_norm": update.grad_norm, "lr": update.learning_rate}
         policy_BT = policy_PGT.reshape(mask_BT.shape)

@@ -241,10 +241,8 @@ def _optimizer_shard(
     if replicas == 1 or replicas % shared or rows % shared:
         return 0, 0
     # Ranks of one replica group: first 0, last all unsplit axes at their end.
-    split = {len(tensor.dev_matrix) - 1 - axis for axis in tensor.tensor_map if axis != -1}
     last = sum(
-        (count - 1) * math.prod(tensor.dev_matrix[position + 1 :])
-        for position, count in enumerate(tensor.dev_matrix)
-        if position not in split
+        (tensor.dev_matrix[axis] - 1) * math.prod(tensor.dev_matrix[axis + 1 :])
+        for axis in tensor.unsplit_axes
     )
     return last // (replicas - 1), size

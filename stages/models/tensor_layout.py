@@ -41,6 +41,12 @@ class TensorLayout:
         return tuple(1 if axis == -1 else self.dev_matrix[-1 - axis] for axis in self.tensor_map)
 
     @property
+    def unsplit_axes(self) -> tuple[int, ...]:
+        """Positions in dev_matrix of the axes that split no tensor dimension."""
+        split = {len(self.dev_matrix) - 1 - axis for axis in self.tensor_map if axis != -1}
+        return tuple(i for i in range(len(self.dev_matrix)) if i not in split)
+
+    @property
     def replicas(self) -> int:
         """Cards of a pipeline stage that hold the same slice, without the parallel optimizer."""
         return self.cards // math.prod(self.parts)
@@ -99,11 +105,9 @@ def _coordinates(card: int, dev_matrix: Sequence[int]) -> list[int]:
 
 def _replica(layout: TensorLayout, coordinates: Sequence[int]) -> int:
     """Return this card's index among those that hold the same slice."""
-    split = {len(layout.dev_matrix) - 1 - axis for axis in layout.tensor_map if axis != -1}
     index = 0
-    for dimension, size in enumerate(layout.dev_matrix):
-        if dimension not in split:
-            index = index * size + coordinates[dimension]
+    for axis in layout.unsplit_axes:
+        index = index * layout.dev_matrix[axis] + coordinates[axis]
     return index
 
 

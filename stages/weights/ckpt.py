@@ -17,7 +17,7 @@ from pathlib import Path
 from stages.base.errors import InputError
 from stages.base.files import open_regular
 from stages.weights.dtypes import ITEM_BYTES
-from stages.weights.header import Header, Plan, Rows, StoredTensor
+from stages.weights.header import Plan, Rows, StoredTensor
 from stages.weights.wire import Read, decode, encode_field, encode_length
 
 SLICE_BYTES = 512 * 2**20
@@ -73,8 +73,8 @@ class _Value:
     """Positions of its bytes in the file."""
 
 
-def read_ckpt(file: Path) -> Header:
-    """Find every tensor of a .ckpt file; only the framing around the contents is read.
+def read_ckpt(file: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a .ckpt file; only the framing around the contents is read.
 
     Raise InputError if it is truncated or encrypted, has an unknown type, or lengths disagree.
     """
@@ -90,7 +90,7 @@ def read_ckpt(file: Path) -> Header:
     parts: dict[str, list[_Value]] = {}
     for value in values:
         parts.setdefault(value.tag, []).append(value)
-    return Header(file, {name: _tensor(name, entry, file) for name, entry in parts.items()}, {})
+    return {name: _tensor(name, entry, file) for name, entry in parts.items()}
 
 
 def _values(read: Read, size: int) -> list[_Value]:

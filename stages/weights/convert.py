@@ -6,7 +6,6 @@ it: no second copy of the model is made.
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from stages.base.context import Context, Progress
@@ -33,23 +32,23 @@ def run(context: Context) -> None:
         convert(
             source, context.output, model, model.qkv_concat, config.dtype, config.format, progress=progress
         )
-        if config.format == "safetensors":
-            return  # split reads these files; instead of a .ckpt it reads the source, by the name map
+    else:
+        _open_renamed(source, model, model.qkv_concat)  # checks every name and shape
+    if not config.materialize or config.format == "ckpt":  # split reads the source, not a .ckpt
+        content = {"dtype": config.dtype, "tensors": name_map(model, model.qkv_concat)}
+        (context.output / NAME_MAP).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _open_renamed(source: Path, shape: Shape, qkv_concat: bool) -> dict[str, Tensor]:
+    """Return the tensors of a Hugging Face directory by mindformers' names; warn of those never trained."""
     stored = open_directory(source)
-    renamed(stored, model, source, model.qkv_concat)  # checks every name and shape
-    _report_untrained(stored, model)
-    content = {"dtype": config.dtype, "tensors": name_map(model, model.qkv_concat)}
-    (context.output / NAME_MAP).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def _report_untrained(stored: Iterable[str], shape: Shape) -> None:
-    """Print a warning if a checkpoint has tensors that no engine trains."""
-    if (untrained := family_of(shape).untrained) is None:
-        return
-    begin, what = untrained(shape)
-    if count := sum(name.startswith(begin) for name in stored):
-        rule = f"{begin}* is left out, {count} tensors: {what}, which is not trained"
-        print(f"warning: convert: {rule}", file=sys.stderr)
+    tensors = renamed(stored, shape, source, qkv_concat)
+    if (untrained := family_of(shape).untrained) is not None:
+        begin, what = untrained(shape)
+        if count := sum(name.startswith(begin) for name in stored):
+            rule = f"{begin}* is left out, {count} tensors: {what}, which is not trained"
+            print(f"warning: convert: {rule}", file=sys.stderr)
+    return tensors
 
 
 def convert(
@@ -64,9 +63,7 @@ def convert(
     Raises:
         InputError: naming file and tensor.
     """
-    stored = open_directory(source)
-    tensors = renamed(stored, shape, source, qkv_concat)
-    _report_untrained(stored, shape)
+    tensors = _open_renamed(source, shape, qkv_concat)
     write_complete(tensors, as_source(tensors), out, dtype, file_format, progress)
 
 

@@ -50,16 +50,16 @@ def export(
     stored = open_directory(reference)
     weights = {weight.name: weight for weight in weights_of(shape, is_fused(tensors))}
     _check(tensors, weights, stored, shape, reference)
-    headers = [read_header(file) for file in sorted({tensor.file for tensor in stored.values()})]
     files: list[OutputFile] = []
     placed: dict[str, Placed] = {}
     with ExitStack() as opened:
-        for header in headers:
+        for path in sorted({tensor.file for tensor in stored.values()}):
+            header = read_header(path)
             listed = [
                 (tensor.name, storage_code(tensor.dtype, dtype), tensor.shape)
                 for tensor in header.tensors.values()
             ]
-            file = OutputFile(out / header.file.name, listed, header.metadata or None)
+            file = OutputFile(out / path.name, listed, header.metadata or None)
             files.append(opened.enter_context(closing(file)))
             placed |= {name: (file, tensor) for name, tensor in header.tensors.items()}
         check_space(files)

@@ -42,9 +42,8 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """Content of one weight file."""
+    """Content of one safetensors file."""
 
-    file: Path
     tensors: Mapping[str, StoredTensor]
     """Tensors in the order of their data."""
     metadata: Mapping[str, str]
@@ -82,7 +81,7 @@ def read_header(file: Path) -> Header:
             raise InputError(f"{file}: {name}", dtype, rule, "convert the weights to a known dtype")
         tensors[name] = StoredTensor(name, dtype, shape, file, offset)
         offset += tensors[name].nbytes
-    return Header(file, tensors, metadata)
+    return Header(tensors, metadata)
 
 
 Rows = tuple[int, int, int]

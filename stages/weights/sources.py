@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from stages.base.errors import InputError
 from stages.base.files import read_object
 from stages.models.tensor_layout import Box, TensorLayout, full_box, slice_of, slice_shape
 from stages.weights.ckpt import read_ckpt
-from stages.weights.header import Header, StoredTensor, read_header
+from stages.weights.header import StoredTensor, read_header
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.strategy.files import Strategy, plain_name
 
@@ -53,9 +53,9 @@ def as_tensor(stored: StoredTensor) -> Tensor:
     return Tensor(stored.name, stored.dtype, shape, (piece,), scalar=not stored.shape)
 
 
-def read_file(file: Path) -> Header:
-    """Read the header of a .safetensors or .ckpt file strictly."""
-    return read_ckpt(file) if file.suffix == ".ckpt" else read_header(file)
+def read_file(file: Path) -> Mapping[str, StoredTensor]:
+    """Return the tensors of a .safetensors or .ckpt file."""
+    return read_ckpt(file) if file.suffix == ".ckpt" else read_header(file).tensors
 
 
 def _weight_files(directory: Path) -> list[Path]:
@@ -83,25 +83,25 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
         InputError: naming file and tensor.
     """
     if path.is_file():
-        return dict(read_file(path).tensors)
+        return dict(read_file(path))
     indexed, mapped = ((path / name).is_file() for name in (INDEX_NAME, PARAM_MAP_NAME))
     if (path / SINGLE_NAME).is_file() and (indexed or not mapped):
-        return dict(read_file(path / SINGLE_NAME).tensors)
+        return dict(read_file(path / SINGLE_NAME))
     if indexed:
         return _indexed(path / INDEX_NAME)
     files = _weight_files(path)
     if len(files) > 1 and (path / PARAM_MAP_NAME).is_file():
         return _indexed(path / PARAM_MAP_NAME)
-    return _join_headers(map(read_file, files))
+    return _join(map(read_file, files))
 
 
-def _join_headers(headers: Iterable[Header]) -> dict[str, StoredTensor]:
+def _join(files: Iterable[Mapping[str, StoredTensor]]) -> dict[str, StoredTensor]:
     result: dict[str, StoredTensor] = {}
-    for header in headers:
-        for name, stored in header.tensors.items():
+    for tensors in files:
+        for name, stored in tensors.items():
             if name in result:
                 rule = f"is in {result[name].file} too"
-                raise InputError(f"{header.file}: {name}", None, rule, "remove one of the two files")
+                raise InputError(f"{stored.file}: {name}", None, rule, "remove one of the two files")
             result[name] = stored
     return result
 
@@ -109,7 +109,7 @@ def _join_headers(headers: Iterable[Header]) -> dict[str, StoredTensor]:
 def _indexed(index: Path) -> dict[str, StoredTensor]:
     """Return the tensors that an index file lists, checked against the headers of its files."""
     files = read_weight_map(index)
-    result = _join_headers(read_header(index.parent / file) for file in sorted(set(files.values())))
+    result = _join(read_header(index.parent / file).tensors for file in sorted(set(files.values())))
     for name in (*files, *result):
         actual = result[name].file.name if name in result else "no file"
         if files.get(name) != actual:
@@ -153,7 +153,7 @@ def rank_directories(root: Path) -> dict[int, Path]:
     return dict(sorted(directories.items()))
 
 
-def open_rank(directory: Path) -> Header:
+def open_rank(directory: Path) -> dict[str, StoredTensor]:
     """Return one rank's tensors by plain name, from its only file or MindSpore's newest checkpoint."""
     files = _weight_files(directory)
     file = files[0]
@@ -163,9 +163,7 @@ def open_rank(directory: Path) -> Header:
             rule = "must hold one weight file"
             raise InputError(directory, f"{len(files)} files", rule, "leave only the intended checkpoint")
         file = max(files, key=lambda file: (int(steps[file][1]), int(steps[file][2])))
-    header = read_file(file)
-    tensors = {plain_name(name): stored for name, stored in header.tensors.items()}
-    return Header(header.file, tensors, header.metadata)
+    return {plain_name(name): stored for name, stored in read_file(file).items()}
 
 
 def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
@@ -179,8 +177,8 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
         raise InputError(root, f"rank_{max(ranks)}", rule, "give the strategy of these weights")
     pieces: dict[str, dict[tuple[tuple[int, int], ...], Piece]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
-    for rank, header in ranks.items():
-        for name, stored in header.tensors.items():
+    for rank, tensors in ranks.items():
+        for name, stored in tensors.items():
             where, shape = f"{stored.file}: {name}", stored.shape or (1,)
             layout = _layout_of(name, stored, strategy)
             full_shape = shapes.setdefault(name, layout.full_shape(shape))

@@ -8,12 +8,11 @@ import numpy as np
 
 from stages.models.config import Dtype
 from stages.weights.dtypes import NUMPY, Array, cast, storage_code
+from stages.weights.index import SINGLE_NAME
 from stages.weights.outputs import OutputFile, check_space
 from stages.weights.sources import as_tensor, open_directory, open_ranks
 from stages.weights.strategy.files import Strategy, read_strategy
 from stages.weights.transfer import read_tensor
-
-FILE_NAME = "model.safetensors"
 
 _CODE_OF = {np.dtype(name).name: code for code, name in NUMPY.items()}
 
@@ -45,7 +44,7 @@ def write_ranks(full: Mapping[str, Array], strategy: Path, out_root: Path, dtype
     """
     layouts = read_strategy(strategy)
     for rank in range(layouts.ranks):
-        write_rank(slices_of(full, layouts, rank), out_root / f"rank_{rank}" / FILE_NAME, dtype)
+        write_rank(slices_of(full, layouts, rank), out_root / f"rank_{rank}" / SINGLE_NAME, dtype)
 
 
 def slices_of(full: Mapping[str, Array], strategy: Strategy, rank: int) -> dict[str, Array]:

@@ -150,7 +150,7 @@ def ours(root: Path, shape: dict[str, int], workers: int) -> list[dict[str, Any]
 def theirs(root: Path, shape: dict[str, int], python: str, micro_batches: int) -> dict[str, Any]:
     """Train with TRL and grpoflow's weights and prompts; return the times of its steps."""
     config = prepare(root / "peer", overrides(shape, 1))
-    vocabulary = Vocabulary.of(root / "peer" / "fetch", config.model)
+    vocabulary = Vocabulary.read(root / "peer" / "fetch", config.model)
     prompts = read_prompts(root / "peer" / "tokenize" / "train.mindrecord", vocabulary)
     train = config.train
     arguments = {

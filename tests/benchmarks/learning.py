@@ -74,7 +74,7 @@ def curves(root: Path, trl_python: str | None, seeds: Sequence[int]) -> tuple[li
 
 def peer(root: Path, python: str, config: Config) -> Curve:
     """Return TRL's accuracies with the weights, prompts and settings of grpoflow's run."""
-    vocabulary = Vocabulary.of(root / "fetch", config.model)
+    vocabulary = Vocabulary.read(root / "fetch", config.model)
     prompts = read_prompts(root / "tokenize" / "train.mindrecord", vocabulary)
     rates = [learning_rate(config.train, step) / config.train.learning_rate for step in range(STEPS + 1)]
     train, rollout = config.train, config.rollout

@@ -106,7 +106,7 @@ def too_few(planned, tokenized):
 def begin_sft(context):
     """Run the checks of sft, and look up its weights."""
     config, model = context.section(SftConfig, "sft"), context.section(ModelConfig, "model")
-    vocabulary = Vocabulary.of(context.inputs["fetch"], model)
+    vocabulary = Vocabulary.read(context.inputs["fetch"], model)
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(context.inputs["tokenize"] / "sft.mindrecord").without(checked)
@@ -119,14 +119,14 @@ def begin_sft(context):
 def begin_grpo(context, workers):
     """Run the checks of grpo, divide a step among workers, and look up their weights."""
     job = read_job(context, workers)
-    vocabulary = Vocabulary.of(context.inputs["fetch"], job.model)
+    vocabulary = Vocabulary.read(context.inputs["fetch"], job.model)
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
     training, _ = hold_out(prompts, job.train)
     P, G, T = job.train.prompts_per_step, job.rollout.num_generations, job.rollout.max_tokens
     batch = Batch(training.ids[:P], training.lengths[:P], np.zeros((P, G, T), np.int32))
     roles = ["train", *(["reference"] if job.train.beta > 0 else [])]
     for rank in range(workers):
-        mesh = Mesh.of(job.layout.train, rank)
+        mesh = Mesh.from_layout(job.layout.train, rank)
         assert len(batch.micro_batches(mesh, job.layout.train.micro_batch_num)) > 0
         for role in roles if "sft" not in str(context.inputs["weights"]) else ():  # sft writes all roles
             assert (job.weights / role / f"rank_{rank}" / "model.safetensors").is_file(), (role, rank)

@@ -7,7 +7,7 @@ from pipeline.cli.serve_check import differs
 from stages.grpo.data import Examples, Prompts, true_lengths
 from stages.grpo.evaluate import Answers, pass_at_k, summary, worked_share
 from stages.grpo.metrics import StepLog, read_rows
-from stages.grpo.validation import Best
+from stages.grpo.stage import Best
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -39,11 +39,11 @@ def test_worked_share():
 def test_the_first_of_equal_checks_is_the_best_and_patience_counts_checks_in_a_row():
     best = Best()
     checks = (0, 0.2), (10, 0.5), (20, 0.4), (30, 0.6), (40, 0.6)
-    assert [best.see(*check) for check in checks] == [True, True, False, True, False]
+    assert [best.add_check(*check) for check in checks] == [True, True, False, True, False]
     assert (best.step, best.accuracy, best.misses) == (30, 0.6, 1)
-    assert not best.enough(2) and not best.enough(None)
-    best.see(50, 0.6)
-    assert best.enough(2)
+    assert not best.should_stop(2) and not best.should_stop(None)
+    best.add_check(50, 0.6)
+    assert best.should_stop(2)
 
 
 def test_true_lengths_count_padding_ids_inside_a_row():

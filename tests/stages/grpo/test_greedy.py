@@ -1,6 +1,6 @@
 """Greedy decoding beside transformers' generate, token by token; checks decode by the rules of evaluate."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE
 from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
+from stages.tokenizer import SpecialIds
 from tests.stages.grpo import small
 from tests.stages.grpo.test_model import SHAPES, transformers_twin
 
@@ -33,7 +34,7 @@ def test_greedy_decoding_equals_transformers_generate(shape, min_tokens, penalty
     network.load(fuse(model, weights))
     prompt, length = small.prompts(model, P, S)
     rules = small.rollout_config(max_tokens=T, min_tokens=min_tokens, repetition_penalty=penalty)
-    done = Decoder(network, rules, P, 1, S, eos=ENDS, pad=0).generate(prompt, length, None)
+    done = Decoder(network, rules, P, 1, S, Numbers.special).generate(prompt, length, None)
 
     twin, torch = transformers_twin(model, weights)
     actual = []
@@ -53,18 +54,10 @@ def test_greedy_decoding_equals_transformers_generate(shape, min_tokens, penalty
     assert min(len(row) for row in actual) >= max(min_tokens, 1)
 
 
-@dataclass(frozen=True)
-class Ids:
-    """Ids with a meaning."""
-
-    eos: tuple[int, ...] = ENDS
-    pad: int = 0
-
-
 class Numbers:
     """A vocabulary whose texts are the ids."""
 
-    special = Ids()
+    special = SpecialIds(None, ENDS, 0)
 
     def texts(self, ids, lengths):
         return [" ".join(map(str, row[:length])) for row, length in zip(ids, lengths, strict=True)]
@@ -78,7 +71,7 @@ def test_validation_gives_the_same_answers_as_evaluate():
     ids, lengths = small.prompts(model, 16, S)
     rules = small.rollout_config(max_tokens=T, min_tokens=9, repetition_penalty=1.2)
     prompts = Prompts(ids, lengths, ("",) * 16, ("",) * 16)
-    texts, tokens = complete(Decoder(network, rules, 16, 1, S, ENDS, 0), prompts, Numbers(), None)
+    texts, tokens = complete(Decoder(network, rules, 16, 1, S, Numbers.special), prompts, Numbers(), None)
     assert len(set(texts)) > 8 and min(tokens) >= 9
     prompts = replace(
         prompts, solutions=tuple([text.split()[-1], "-1"][i % 2] for i, text in enumerate(texts))

@@ -12,6 +12,7 @@ from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
 from stages.grpo.sampling import uniforms
 from stages.models.families import family_of
+from stages.tokenizer import SpecialIds
 from tests.stages.grpo import small
 
 LLAMA3_SCALING = {
@@ -82,7 +83,8 @@ def test_cached_decoding_equals_the_full_forward():
     actual.load(fuse(model, small.weights(model)))
     prompt, length = small.prompts(model, P, S)
     draws = uniforms((3,), P * G, T)
-    done = Decoder(actual, small.rollout_config(), P, G, S, eos=(1,), pad=0).generate(prompt, length, draws)
+    decoder = Decoder(actual, small.rollout_config(), P, G, S, SpecialIds(None, (1,), 0))
+    done = decoder.generate(prompt, length, draws)
     logits = every_logit(actual, prompt, length, done.ids.reshape(P, G, T)).astype(np.float64)
     cumulative = np.cumsum(np.exp(logits - logits.max(-1, keepdims=True)), -1)
     cumulative /= cumulative[..., -1:]

@@ -121,7 +121,7 @@ def test_a_step_is_computed_again_from_its_file(variant, finished):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_file_holds_the_documented_arrays_and_the_completions_that_are_shown(variant, finished):
     config, output, root = finished(variant)
-    vocabulary = Vocabulary.of(root / "fetch", config.model)
+    vocabulary = Vocabulary.read(root / "fetch", config.model)
     shown = metrics(output, "completions.jsonl")
     for number, step in read(output).items():
         documented = {name if "rewards/" not in name else "rewards/*" for name in step}

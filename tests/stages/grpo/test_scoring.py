@@ -163,7 +163,7 @@ def test_there_and_back_again_is_exact_on_four_cards(tmp_path):
     }
 
     def carried(source, target, rank, held):
-        mesh, pair = Mesh.of(layouts[source], rank), (strategies[source], strategies[target])
+        mesh, pair = Mesh.from_layout(layouts[source], rank), (strategies[source], strategies[target])
         return reshard(held[rank], *pair, mesh, rank, Exchange([held[item] for item in mesh.model_ranks]))
 
     for target in ("data4", "whole_embedding"):

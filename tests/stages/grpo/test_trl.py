@@ -118,7 +118,7 @@ def compute(family, batch, case):
     objective = Objective(network, PolicyLoss(config), TEMPERATURE)
     parameters = network.trainable_params()
     grad = ms.value_and_grad(objective, None, ms.ParameterTuple(parameters), has_aux=True)
-    (loss, *_), gradients = grad(*arrays.tensors(*objective.read_by_loss))
+    (loss, *_), gradients = grad(*arrays.tensors(*objective.loss_inputs))
     fused = {name: value.asnumpy() for name, value in zip(network.names, gradients, strict=True)}
     return float(loss.asnumpy()), {names[name]: array for name, array in unfuse(model, fused).items()}
 
