@@ -106,25 +106,22 @@ def _generate(
     weights = memory.weights(held, "float32")
     if shard_key(layouts.train) == shard_key(layout):
         weights = memory.exact("weights", 0, "training's, which are cut alike")
+    per_token = memory.cache_bytes_per_token(model, layout, "float32")
+
+    def cache(name: str, content: str, rows: int) -> Term:
+        size = rows * (prompt_tokens + rollout.max_tokens) * per_token
+        formula = (
+            f"{rows:,} {content} x ({prompt_tokens:,} prompt + {rollout.max_tokens:,} completion tokens) x "
+            f"{per_token:,} bytes"
+        )
+        if rollout.repetition_penalty != 1:
+            size += rows * model.vocab_size * _ITEM
+            formula += f" + {rows:,} x {model.vocab_size:,} tokens seen (repetition_penalty) x {_ITEM} bytes"
+        return memory.exact(name, size, formula)
+
     rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
-    terms = [weights, _cache("KV cache", "completions", rows, model, layout, rollout, prompt_tokens)]
+    terms = [weights, cache("KV cache", "completions", rows)]
     if train.validate_every:
         checked = -(-train.validation_prompts // layout.data_parallel)
-        terms.append(_cache("checks' cache", "held-out", checked, model, layout, rollout, prompt_tokens))
+        terms.append(cache("checks' cache", "held-out", checked))
     return RoleMemory("generate", 0, tuple(terms))
-
-
-def _cache(
-    name: str, what: str, rows: int, model: ModelConfig, layout: RoleLayout, rollout: RolloutConfig,
-    prompt_tokens: int,
-) -> Term:  # fmt: skip
-    per_token = memory.cache_bytes_per_token(model, layout, "float32")
-    seen = rows * model.vocab_size * _ITEM if rollout.repetition_penalty != 1 else 0
-    size = seen + rows * (prompt_tokens + rollout.max_tokens) * per_token
-    formula = (
-        f"{rows:,} {what} x ({prompt_tokens:,} prompt + {rollout.max_tokens:,} completion tokens) x "
-        f"{per_token:,} bytes"
-    )
-    if seen:
-        formula += f" + {rows:,} x {model.vocab_size:,} tokens seen (repetition_penalty) x {_ITEM} bytes"
-    return memory.exact(name, size, formula)

@@ -88,11 +88,9 @@ class StepRecords:
     def __init__(self, work: Path, last_step: int) -> None:
         """Remove what a killed attempt wrote after `last_step`."""
         self.directory = work / DIRECTORY
-        if self.directory.exists():
-            current = {self.path(step) for step in range(1, last_step + 1)}
-            for file in self.directory.iterdir():
-                if file not in current:
-                    file.unlink()
+        current = {self.path(step) for step in range(1, last_step + 1)}
+        for file in set(self.directory.glob("*")) - current:
+            file.unlink()
 
     def path(self, step: int) -> Path:
         """Return the file of a step."""

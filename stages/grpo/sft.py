@@ -27,7 +27,7 @@ from stages.grpo.batch import Batch
 from stages.grpo.checkpoint import Checkpoints
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import SftConfig, greedy
-from stages.grpo.data import Examples, Prompts, Vocabulary, read_examples, read_prompts, true_lengths
+from stages.grpo.data import Examples, Vocabulary, read_examples, read_prompts, true_lengths
 from stages.grpo.generator import GreedyAccuracy
 from stages.grpo.learner import Learner
 from stages.grpo.loss import SupervisedLoss, token_weights
@@ -57,7 +57,8 @@ def run(context: Context) -> None:
     if problems := [*SFT.check(config), *EXAMPLES.check(ExampleCount(config, len(examples)))]:
         raise ConfigError(problems)
 
-    model = CausalLM(shape, positions=longest(prompts, examples, config.max_tokens))
+    longest_example = examples.prompt.shape[1] + examples.completion.shape[1]
+    model = CausalLM(shape, max(prompts.ids.shape[1] + config.max_tokens, longest_example))
     model.load(fuse(shape, merge_ranks(context.inputs["split"] / "train", strategy / "train_strategy")))
     accuracy = GreedyAccuracy(model, SINGLE, checked, greedy(config.max_tokens), vocabulary, Gather(None))
     result = train(context, config, model, examples, accuracy)
@@ -65,12 +66,6 @@ def run(context: Context) -> None:
     for role in ROLES:
         write_ranks(trained, strategy / f"{role}_strategy", context.output / role, shape.param_init_type)
     context.write_result(result)
-
-
-def longest(prompts: Prompts, examples: Examples, max_tokens: int) -> int:
-    """Return the longest prompt and completion together, in tokens, in checks and in training."""
-    checks = prompts.ids.shape[1] + max_tokens
-    return int(max(checks, examples.prompt.shape[1] + examples.completion.shape[1]))
 
 
 def train(

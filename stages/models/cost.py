@@ -59,14 +59,13 @@ def cost(model: ModelConfig, layout: RoleLayout, tokens: int, updates: int) -> C
     }
     # Ranks count model_parallel innermost, then context, data and pipeline: so far apart is each group.
     spans = {"tensor": mp, "context": mp * cp, "data": mp * cp * dp, "pipeline": mp * cp * dp * 2}
-    waits = {name: volume[name] / _bandwidth(spans[name]) for name in volume}
+    waits = {
+        name: size / (IN_NODE_BYTES_S if spans[name] <= NODE_CARDS else BETWEEN_NODES_BYTES_S)
+        for name, size in volume.items()
+    }
     bubble = (pp - 1) / (layout.micro_batch_num + pp - 1)
     computing = (6 + 2 * again) * model.active_parameters * tokens / layout.cards / CARD_FLOP_S
     within = computing + waits["tensor"] + waits["context"] + waits["pipeline"]
     return Cost(
         {name: int(size) for name, size in volume.items()}, bubble, within / (1 - bubble) + waits["data"]
     )
-
-
-def _bandwidth(span: int) -> float:
-    return IN_NODE_BYTES_S if span <= NODE_CARDS else BETWEEN_NODES_BYTES_S

@@ -86,7 +86,8 @@ def slice_of(layout: TensorLayout, shape: Sequence[int], rank: int, name: str = 
     if len(shape) != len(layout.tensor_map):
         rule = f"must have {len(layout.tensor_map)} dimensions as its tensor_map in the strategy"
         raise InputError(name, list(shape), rule)
-    coordinates = _coordinates(rank % layout.cards, layout.dev_matrix)
+    dev_matrix, card = layout.dev_matrix, rank % layout.cards
+    coordinates = [card // math.prod(dev_matrix[i + 1 :]) % size for i, size in enumerate(dev_matrix)]
     slices = []
     for size, axis, parts in zip(shape, layout.tensor_map, layout.parts, strict=True):
         part = 0 if axis == -1 else coordinates[-1 - axis]
@@ -95,20 +96,11 @@ def slice_of(layout: TensorLayout, shape: Sequence[int], rank: int, name: str = 
     # the two halves, and 2 and 3 hold them again.
     parts = layout.optimizer_parts
     if parts > 1 and shape:
-        slices[0] = _part(slices[0], parts, _replica(layout, coordinates) % parts, name, shape)
+        replica = 0  # this card's index among those that hold the same slice
+        for axis in layout.unsplit_axes:
+            replica = replica * dev_matrix[axis] + coordinates[axis]
+        slices[0] = _part(slices[0], parts, replica % parts, name, shape)
     return tuple(slices)
-
-
-def _coordinates(card: int, dev_matrix: Sequence[int]) -> list[int]:
-    return [card // math.prod(dev_matrix[i + 1 :]) % size for i, size in enumerate(dev_matrix)]
-
-
-def _replica(layout: TensorLayout, coordinates: Sequence[int]) -> int:
-    """Return this card's index among those that hold the same slice."""
-    index = 0
-    for axis in layout.unsplit_axes:
-        index = index * layout.dev_matrix[axis] + coordinates[axis]
-    return index
 
 
 def _part(extent: slice, parts: int, part: int, name: str, shape: Sequence[int]) -> slice:
