@@ -9,7 +9,7 @@ No estimate of this module was ever measured on an NPU.
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from stages.base.layout import RoleLayout
@@ -133,12 +133,12 @@ def _card(listed: Sequence[Weight], model: ModelConfig, layout: RoleLayout) -> t
 
 def weights(held: int, dtype: str) -> Term:
     """Return the memory of a card's weights."""
-    return exact("weights", held * ITEM_BYTES[dtype], f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})")
+    return sized("weights", held, dtype)
 
 
 def sized(name: str, held: int, dtype: str) -> Term:
     """Return a term with as many elements as a card stores of the model."""
-    return replace(weights(held, dtype), name=name)
+    return exact(name, held * ITEM_BYTES[dtype], f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})")
 
 
 def exact(name: str, size: int, formula: str, place: Place = "card") -> Term:

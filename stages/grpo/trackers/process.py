@@ -36,10 +36,9 @@ class TrackerProcess:
         self.name = name
         self._has_warned = False
         spec = scratch / f"{name}.json"
-        values = {"scratch": scratch, "target": context.output, "metrics": metrics}
-        texts = {key: str(value) for key, value in values.items()}
+        paths = {"scratch": str(scratch), "target": str(context.output), "metrics": str(metrics)}
         run = {"name": context.work.name, "config": dict(context.config)}
-        spec.write_text(json.dumps({**texts, **run}), encoding="utf-8")
+        spec.write_text(json.dumps(paths | run), encoding="utf-8")
         program = [sys.executable, "-m", "stages.grpo.trackers.process", name, str(spec)]
         self._process = subprocess.Popen(program, stdin=subprocess.PIPE)
 
