@@ -112,4 +112,5 @@ def prompt_order(rows: int, seed: int, position: int, count: int) -> Array:
     epochs = range(position // rows, (position + count - 1) // rows + 1)
     orders = [np.random.default_rng([seed, epoch]).permutation(rows) for epoch in epochs]
     start = position % rows
-    return np.concatenate(orders)[start : start + count]
+    order: Array = np.concatenate(orders)[start : start + count]
+    return order
