@@ -65,7 +65,7 @@ def run_workers(world, work):
 
     def run(rank):
         time.sleep(0.02 * (world - rank))  # who is looked for comes last
-        links = Links.connect(rank, world, Path(directory))
+        links = Links(rank, world, Path(directory))
         try:
             return work(links)
         finally:
