@@ -43,6 +43,10 @@ def test_plan_shows_the_table(form, tmp_path, printed):
 UNREAD = "layout.train.recompute=true"
 OVERLAP = "train.validate_every=2 sft.check_prompts=200"
 RATE = "engine=verl train.warmup_steps=2"
+SEVEN = "engine=mindrlhf model=qwen2_5_7b layout=dp1_mp4_pp2"
+OLDER = f"{SEVEN} engine.contract=0cd087455 layout.train.micro_batch_num=4"
+UNCLIPPED = "without ratio and clipping"
+RL = "engine=mindspeed_rl model=qwen2_5_7b layout=dp2_mp2_pp2"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,20 @@ RATE = "engine=verl train.warmup_steps=2"
         ("engine=mindrlhf", "contract e8a8fc1 is assumed; run refuses", True),
         (f"{RATE} train.num_iterations=1", "once per step", False),
         (f"{RATE} train.num_iterations=2", "once per step", True),
+        (f"{SEVEN} engine.use_vllm=0", "completions of a prompt only 2 differ", True),
+        (f"{SEVEN} engine.use_vllm=0 layout=dp8_mp1_pp1", "completions of a prompt", False),
+        (f"{SEVEN} layout=dp2_mp4_pp1 layout.train.micro_batch_num=4", "micro_batch_num=4", True),
+        (f"{SEVEN} layout.train.micro_batch_num=4", "micro_batch_num=4", False),
+        (f"{SEVEN} model.variant=base", "is the padding id", True),
+        (f"{SEVEN} model.variant=instruct", "is the padding id", False),
+        (f"{SEVEN} rollout.temperature=0.7", "rollout.temperature=0.7", True),
+        (f"{SEVEN} rollout.temperature=1.0", "rollout.temperature", False),
+        (OLDER, UNCLIPPED, True),
+        (f"{OLDER} train.num_iterations=2", UNCLIPPED, False),
+        (f"{OLDER} train.prompts_per_step=2 rollout.num_generations=2", UNCLIPPED, False),
+        (f"{SEVEN} layout.train.micro_batch_num=4", UNCLIPPED, False),
+        (f"{RL} layout.train.micro_batch_num=2", "micro_batch_num", False),
+        (f"{RL} layout.train.micro_batch_num=8", "layout.train.micro_batch_num=8 changes nothing", True),
     ],
 )  # fmt: skip
 def test_notes_of_a_plan(overrides, note, is_given):

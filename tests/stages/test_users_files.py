@@ -2,10 +2,9 @@
 
 Every stage around training runs. The embedded trainer is replaced by its untrained result, because it reads
 artifacts only (tests/e2e/test_chain.py verifies them after a run); each program by what upstream does to the
-directories that it is given: MindSpeed-RL's converter
-changes the mode of all files below --save-dir, through links, too (MindSpeed-LLM a2c0733b,
-tasks/checkpoint/saver.py:537, training.py:82); mindrlhf opens param_name_map.json next to the weights
-that it loads for writing (utils.py, convert_index_json_total); all write files next to what they read.
+directories that it is given: MindSpeed-RL's converter changes the mode of all files below --save-dir, through
+links, too (MindSpeed-LLM a2c0733b, tasks/checkpoint/saver.py:537, training.py:82); mindrlhf opens
+param_name_map.json next to the weights that it loads for writing (utils.py, convert_index_json_total).
 """
 
 from __future__ import annotations

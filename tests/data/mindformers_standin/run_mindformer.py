@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mindrlhf_standin"))
 
-from standin import STEP, await_all, log, misbehave, shares
+from standin import STEP, await_all, count_rows, log, misbehave, shares
 
 
 def boolean(text):
@@ -35,7 +34,9 @@ class Run:
         degrees = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
         if config["use_parallel"]:
             assert np.prod([self.layout[name] for name in degrees]) == self.cards
-        self.steps = self.count() // self.batch
+        data = config["train_dataset"]
+        assert data["input_columns"] == ["input_ids", "labels"], data
+        self.steps = count_rows(data["data_loader"]["dataset_dir"]) // self.batch
         (self.saver,) = (item for item in config["callbacks"] if item["type"] == "CheckpointMonitor")
         assert self.saver["checkpoint_format"] == config["load_ckpt_format"] == "safetensors"
         self.folder = Path(config["output_dir"]) / "checkpoint" / f"rank_{rank}"
@@ -52,15 +53,6 @@ class Run:
         met = f"loaded_{os.environ['MS_SCHED_PORT']}"  # before any saves: all have read all meta.json
         (self.barrier / f"{met}-{rank}").touch()
         await_all(self.barrier, f"{met}-*", self.cards)
-
-    def count(self):
-        """Rows of the dataset."""
-        file = Path(self.config["train_dataset"]["data_loader"]["dataset_dir"])
-        assert file.is_file() and file.name.endswith("mindrecord"), file
-        columns = self.config["train_dataset"]["input_columns"]
-        assert columns == ["input_ids", "labels"], columns
-        database = sqlite3.connect(f"file:{file}.db?mode=ro", uri=True)
-        return database.execute("SELECT COUNT(*) FROM INDEXES").fetchone()[0]
 
     def load(self):
         """load_checkpoint_with_safetensors: which kinds of path go with which settings."""

@@ -1,7 +1,6 @@
 """Work of the stand-in; see README.md. Needs mindspore and pyyaml."""
 
 import os
-import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mindrlhf_standin"))
 
-from standin import PREFIX, STEP, misbehave
+from standin import PREFIX, STEP, count_rows, misbehave
 
 MODEL = {"run_mode", "use_parallel", "model", "parallel_config"}
 TRAIN, INFER = MODEL | {"recompute_config"}, MODEL | {"seed", "parallel", "context"}
@@ -40,8 +39,7 @@ def run(arguments, config):
     load(Path(arguments.load_ref_checkpoint), rank)
     weights = load(Path(arguments.load_sft_checkpoint_train), rank)
 
-    database = sqlite3.connect(f"file:{arguments.mind_dataset_dir}.db?mode=ro", uri=True)
-    rows = database.execute("SELECT COUNT(*) FROM INDEXES").fetchone()[0]
+    rows = count_rows(arguments.mind_dataset_dir)
     batch = config.chunk_size * degrees["infer"]["data_parallel"]
     samples = batch * config.num_generations * config.num_rollouts
     piped = degrees["train"]["pipeline_stage"] > 1

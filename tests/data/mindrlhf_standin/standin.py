@@ -49,6 +49,12 @@ def shares(full, layers, layout, rank):
     return {name: cut(name, value) for name, value in full.items() if holds(name)}
 
 
+def count_rows(file):
+    """Rows of a MindRecord file, by its index."""
+    database = sqlite3.connect(f"file:{file}.db?mode=ro", uri=True)
+    return database.execute("SELECT COUNT(*) FROM INDEXES").fetchone()[0]
+
+
 def cards_of(degrees):
     return degrees["data_parallel"] * degrees["model_parallel"] * degrees["pipeline_stage"]
 
@@ -112,10 +118,8 @@ class Run:
         assert all((tokenizer / name).is_file() for name in files), tokenizer
         model = yaml.safe_load(Path(self.actor["model_config"]).read_text(encoding="utf-8"))
         self.layers = model["model"]["model_config"]["num_layers"]
-        database = sqlite3.connect(f"file:{arguments.dataset_file}.db?mode=ro", uri=True)
-        rows = database.execute("SELECT COUNT(*) FROM INDEXES").fetchone()[0]
         batch = self.rl["chunk_size"] * self.infer["parallel_config"]["data_parallel"]
-        self.steps = rows // batch // self.rl["num_rollouts"]
+        self.steps = count_rows(arguments.dataset_file) // batch // self.rl["num_rollouts"]
         self.epoch = self.step = 0
         if arguments.resume_training:
             self.reload(Path(arguments.actor_checkpoint_path), Path(arguments.ref_checkpoint_path))

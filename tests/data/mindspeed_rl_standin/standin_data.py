@@ -21,8 +21,8 @@ def start(home, name):
         columns = {"input_ids": "prompt", "attention_mask": "prompt", "labels": "response"}
         for name in ("input_ids", "attention_mask", *data.dataset_additional_keys):
             texts = [str(row[data.map_keys[columns[name]]]) for row in rows]
-            sequences = [np.array(tokenizer.encode(text).ids, np.int32) for text in texts]
-            write_indexed(f"{data.output_prefix}_packed_{name}_document", sequences)
+            stem = f"{data.output_prefix}_packed_{name}_document"
+            write_indexed(stem, [tokenizer.encode(text).ids for text in texts])
         print(f"{len(rows)} rows", flush=True)
 
     run()
@@ -32,7 +32,7 @@ def write_indexed(stem, sequences):
     """Megatron's indexed data set: tokens in .bin; lengths, places and documents in .idx."""
     count, lengths = len(sequences), np.array([len(tokens) for tokens in sequences], np.int32)
     offsets = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.int64) * 4]).astype(np.int64)
-    Path(f"{stem}.bin").write_bytes(np.concatenate(sequences).tobytes())
+    Path(f"{stem}.bin").write_bytes(np.concatenate(sequences).astype(np.int32).tobytes())
     arrays = (lengths, offsets, np.arange(count + 1, dtype=np.int64))
     head = HEAD.pack(MAGIC, 1, 4, count, count + 1)
     Path(f"{stem}.idx").write_bytes(head + b"".join(array.tobytes() for array in arrays))

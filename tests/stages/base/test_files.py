@@ -1,21 +1,8 @@
-"""Readers of files and growing logs. That each uses open_regular: tests/properties/test_files.py."""
+"""Growing logs. Readers of files: tests/properties/test_files.py."""
 
 import os
 
-import pytest
-
-from stages.base.files import open_regular
 from stages.base.follow import Follower, Silence
-
-
-@pytest.mark.timeout(30)
-def test_only_regular_files_are_opened(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "device").symlink_to("/dev/zero")
-    (tmp_path / "directory").mkdir()
-    for kind in ("pipe", "device", "directory"):
-        with pytest.raises(OSError, match="not a regular file"):
-            open_regular(tmp_path / kind)
 
 
 def test_complete_lines_are_returned_once_and_a_replaced_file_is_read_from_its_start(tmp_path):

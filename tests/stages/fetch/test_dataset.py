@@ -1,9 +1,13 @@
 import json
+import re
+from collections import Counter
 
 import pytest
 
 from stages.base.errors import ConfigError, InputError
 from stages.fetch import dataset as stage
+from stages.fetch.arith import generate
+from stages.fetch.config import ArithConfig
 from tests.stages.fetch.settings import FIXTURE, context, gsm8k_values, write_lines
 
 GOOD = {"question": "1+1?", "answer": "#### 2"}
@@ -79,3 +83,22 @@ def test_rows_must_be_left_for_training(tmp_path, hub):
         run(tmp_path / "2", files=only_train, test_rows=10)
     with pytest.raises(InputError, match=r"dataset\.train_rows=8"):
         run(tmp_path / "3", files=only_train, test_rows=3, train_rows=8)
+
+
+def test_questions_are_distinct_sums_of_the_configured_lengths_with_their_answers():
+    def addends(question):
+        return tuple(map(int, re.findall(r"\d", question)))
+
+    config = ArithConfig(min_addends=3, max_addends=5, worked_share=0.4)
+    train, test = generate(config, seed=3, train_rows=6000, test_rows=1024)
+    questions = [question for question, _ in train + test]
+    assert (len(train), len(test), len(set(questions))) == (6000, 1024, 7024)
+    assert not {addends(q) for q, _ in train} & {addends(q) for q, _ in test}
+    for question, answer in train + test:
+        assert answer.rpartition("#### ")[2] == str(sum(addends(question)))
+        for line in answer.split("\n")[:-1]:
+            left, right = line.split("=")
+            assert eval(left) == int(right)
+    lengths = Counter(len(addends(question)) for question, _ in train)
+    assert set(lengths) == {3, 4, 5} and min(lengths.values()) > 1800
+    assert sum("=" in answer for _, answer in train) / 6000 == pytest.approx(0.4, abs=0.03)

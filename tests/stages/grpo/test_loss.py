@@ -1,48 +1,22 @@
-"""Losses and operators of the network, beside the same by hand in float64."""
+"""Losses and operators of the network by hand in float64; AdamW and learning rates beside torch."""
+
+from dataclasses import replace
 
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor
+from mindspore import Parameter, Tensor
 
-from stages.grpo.loss import PolicyLoss, SupervisedLoss, token_weights
+from pipeline.config.load import load
+from stages.grpo.collectives import Groups
+from stages.grpo.loss import SupervisedLoss, token_weights
 from stages.grpo.operators import ordered_sum, square_sum
+from stages.grpo.optimizer import LARGE, AdamW, learning_rate
+from stages.grpo.parallel import SINGLE
 from stages.grpo.token_logits import TokenLogits
 from tests.stages.grpo.small import train_config
 
 MASK = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.float32)
-
-
-def by_hand(config, logprob, old, reference, advantage, weight):
-    """The formulas of DeepSeekMath, one token at a time."""
-    loss = kl_sum = 0.0
-    clipped = [0, 0]
-    for i, t in zip(*np.nonzero(MASK), strict=True):
-        ratio = np.exp(logprob[i, t] - old[i, t])
-        bounded = min(max(ratio, 1 - config.epsilon_low), 1 + config.epsilon_high)
-        surrogate = min(ratio * advantage[i], bounded * advantage[i])
-        r = np.exp(reference[i, t] - logprob[i, t])
-        kl = r - np.log(r) - 1
-        loss += weight[i, t] * (-surrogate + config.beta * kl)
-        kl_sum += kl
-        if bounded * advantage[i] < ratio * advantage[i]:
-            clipped[int(bounded < ratio)] += 1  # too high, else too low
-    return loss, kl_sum, clipped
-
-
-def test_grpo_loss_and_its_sums_by_hand():
-    config = train_config()
-    random = np.random.default_rng(0)
-    logprob, old, reference = (random.normal(-1, 0.4, (2, 4)).astype(np.float32) for _ in range(3))
-    entropy, advantage = np.abs(logprob), np.array([1.5, -0.5], np.float32)
-    weight = token_weights(MASK, "grpo", 4)
-    arguments = [Tensor(x) for x in (entropy, old, reference, advantage[:, None], weight, MASK)]
-    loss, sums = PolicyLoss(config)(Tensor(logprob), *arguments)
-    expected, kl, clipped = by_hand(config, logprob, old, reference, advantage, weight)
-    assert sum(clipped) > 0  # the case must reach the clipped branch
-    np.testing.assert_allclose(loss.asnumpy(), expected, rtol=1e-5)
-    by_hand_sums = [expected, kl, (entropy * MASK).sum(), *clipped]
-    np.testing.assert_allclose(sums.asnumpy().sum(0), by_hand_sums, rtol=1e-5, atol=1e-6)
 
 
 def test_supervised_loss_is_the_mean_negative_logprob():
@@ -103,3 +77,93 @@ def test_sum_of_squares_and_the_same_to_the_last_bit_every_time(shape):
     actual = {float(squares(Tensor(x)).asnumpy()) for _ in range(50)}
     assert len(actual) == 1
     assert actual.pop() == pytest.approx(np.square(x, dtype=np.float64).sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("max_grad_norm", "large"), [(None, LARGE), (0.5, LARGE), (0.5, 12)])
+def test_equals_torch(max_grad_norm, large, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("stages.grpo.optimizer.LARGE", large)
+    monkeypatch.setattr("stages.grpo.optimizer.PIECES", 2)
+    arrays = [np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in ((3, 4), (5,))]
+    actual = [Parameter(Tensor(array), name=name) for array, name in zip(arrays, "ab", strict=True)]
+    config = train_config(weight_decay=0.1, max_grad_norm=max_grad_norm)
+    optimizer = AdamW(actual, [False, False], config, SINGLE, Groups(1))
+    twins = [torch.nn.Parameter(torch.from_numpy(parameter.asnumpy().copy())) for parameter in actual]
+    groups = [{"params": twins[:1], "weight_decay": 0.1}, {"params": twins[1:], "weight_decay": 0.0}]
+    twin = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95), eps=1e-8)
+    for step in range(1, 5):
+        flat = np.random.default_rng(step).normal(size=17).astype(np.float32)
+        pieces = (Tensor(flat[:12].reshape(3, 4)), Tensor(flat[12:]))
+        norm = optimizer.update(Tensor(1e-2, ms.float32), Tensor(float(step), ms.float32), list(pieces))
+        np.testing.assert_allclose(norm.asnumpy(), np.linalg.norm(flat), rtol=1e-5)
+        twins[0].grad, twins[1].grad = (
+            torch.from_numpy(flat[:12].reshape(3, 4)),
+            torch.from_numpy(flat[12:].copy()),
+        )
+        if max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(twins, max_grad_norm)
+        twin.step()
+        for parameter, expected in zip(actual, twins, strict=True):
+            np.testing.assert_allclose(parameter.asnumpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+    for moments, key in ((optimizer.m, "exp_avg"), (optimizer.v, "exp_avg_sq")):
+        for moment, expected in zip(moments, twins, strict=True):
+            stored = twin.state[expected][key].numpy()
+            np.testing.assert_allclose(moment.asnumpy(), stored, rtol=1e-5, atol=1e-6)
+
+
+def random_schedule(seed):
+    """Random values of the learning rate's fields, num_iterations included."""
+    random = np.random.default_rng(seed)
+    steps = int(random.integers(1, 30))
+    values = {
+        "steps": steps,
+        "learning_rate": float(10 ** random.uniform(-6, -1)),
+        "schedule": str(random.choice(["constant", "cosine", "linear"])),
+        "warmup_steps": int(random.integers(0, steps + 1)) if random.random() < 0.7 else 0,
+        "final_share": float(random.choice([0.0, random.random(), 1.0])),
+    }
+    return values, int(random.integers(1, 5))
+
+
+def torch_rates(torch, values, updates):
+    """Rates of all updates by torch's schedulers, in float64."""
+    peak, warmup = values["learning_rate"], values["warmup_steps"]
+    lr_scheduler = torch.optim.lr_scheduler
+    optimizer = torch.optim.SGD([torch.zeros(1, dtype=torch.float64)], lr=peak)
+    decay, share = max(1, updates - 1 - warmup), values["final_share"]
+    falling = {
+        "constant": lambda: lr_scheduler.ConstantLR(optimizer, factor=1.0),
+        "linear": lambda: lr_scheduler.LinearLR(optimizer, 1.0, share, total_iters=decay),
+        "cosine": lambda: lr_scheduler.CosineAnnealingLR(optimizer, decay, eta_min=share * peak),
+    }[values["schedule"]]()
+    scheduler = falling
+    if warmup:  # of one update: the peak, then the peak again
+        first, count = (1 / warmup, warmup - 1) if warmup > 1 else (1.0, 1)
+        rising = lr_scheduler.LinearLR(optimizer, first, 1.0, total_iters=count)
+        scheduler = lr_scheduler.SequentialLR(optimizer, [rising, falling], [warmup])
+    rates = []
+    for _ in range(updates):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("stage", ["grpo", "sft"])
+def test_learning_rates_equal_those_of_torch(stage):
+    torch = pytest.importorskip("torch")
+    sft = load(()).sft
+    for seed in range(200):
+        values, iterations = random_schedule(seed)
+        if stage == "grpo":
+            config, updates = train_config(**values, num_iterations=iterations), values["steps"] * iterations
+        else:
+            config, updates = replace(sft, **values), values["steps"]
+        rates = [learning_rate(config, update) for update in range(3 * updates)]
+        expected = torch_rates(torch, values, updates)
+        peak = values["learning_rate"]
+        np.testing.assert_allclose(
+            rates[:updates], expected, rtol=1e-9, atol=1e-12 * peak, err_msg=str(values)
+        )
+        last = peak * (1 if values["schedule"] == "constant" else values["final_share"])
+        assert rates[-1] == pytest.approx(last, rel=1e-9, abs=1e-12 * peak)  # also long after the end

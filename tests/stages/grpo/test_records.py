@@ -58,7 +58,7 @@ def wide(array):
 
 
 def recompute(config, step):
-    """Reward, advantages, KL and loss of a step from its arrays, in float64."""
+    """Reward, advantages, KL, loss and clipped shares of a step from its arrays, in float64."""
     train, G = config.train, config.rollout.num_generations
     trained = step["trained"]
     weights = dict(zip(config.reward.functions, config.reward.weights, strict=True))
@@ -79,7 +79,9 @@ def recompute(config, step):
     if train.importance_sampling_level == "sequence":
         log_ratio = log_ratio.sum(1, keepdims=True) / np.maximum(mask.sum(1, keepdims=True), 1)
     ratio, advantage = np.exp(log_ratio), advantages.reshape(-1, 1)
-    bounded = np.clip(ratio, 1 - train.epsilon_low, 1 + train.epsilon_high)
+    low, high = 1 - train.epsilon_low, 1 + train.epsilon_high
+    clipped = [(ratio < low) & (advantage < 0), (ratio > high) & (advantage > 0)]
+    bounded = np.clip(ratio, low, high)
     loss = -np.minimum(ratio * advantage, bounded * advantage) * np.ones_like(mask)
     kl = np.zeros_like(mask)
     if train.beta > 0:
@@ -91,7 +93,9 @@ def recompute(config, step):
         "dapo": lambda: (loss * mask).sum() / max(mask.sum(), 1),
         "dr_grpo": lambda: (loss * mask).sum() / (len(mask) * config.rollout.max_tokens),
     }[train.loss_type]()
-    return rewards, advantages.reshape(-1), kl.sum() / max(mask.sum(), 1), loss
+    count = max(mask.sum(), 1)
+    shares = [(item * mask).sum() / count for item in clipped]
+    return rewards, advantages.reshape(-1), kl.sum() / count, loss, shares
 
 
 @pytest.mark.slow
@@ -101,8 +105,9 @@ def test_a_step_is_computed_again_from_its_file(variant, finished):
     rows, steps = {row["step"]: row for row in metrics(output)}, read(output)
     every = config.train.completions_every
     assert list(steps) == [step for step in rows if step % every == 0]
+    most = 0.0
     for number, step in steps.items():
-        rewards, advantages, kl, loss = recompute(config, step)
+        rewards, advantages, kl, loss, clipped = recompute(config, step)
         row = rows[number]
         np.testing.assert_allclose(step["rewards"], rewards, rtol=1e-6, atol=1e-6)
         assert row["reward"] == pytest.approx(rewards.mean(), rel=1e-6, abs=1e-7)
@@ -110,11 +115,15 @@ def test_a_step_is_computed_again_from_its_file(variant, finished):
         assert np.isnan(step["advantages"][~step["trained"]]).all()
         assert row["loss"] == pytest.approx(loss, rel=1e-4, abs=2e-6)
         assert row.get("kl", 0) == pytest.approx(kl, rel=1e-4, abs=1e-7)
+        shown = [row[f"clip_{side}_fraction"] for side in ("low", "high")]
+        assert shown == pytest.approx(clipped, abs=0.02)  # rounding may decide for a token
+        most = max(most, *clipped)
         assert row["completion_length"] == pytest.approx(step["completion_lengths"].mean())
         assert row["completion_cut_share"] == pytest.approx(step["truncated"].mean())
         grouped = step["rewards"].reshape(-1, config.rollout.num_generations)
         assert row["zero_variance_share"] == pytest.approx((np.ptp(grouped, axis=1) == 0).mean())
         assert len(step["trained"]) == row["sampled_groups"] * config.rollout.num_generations
+    assert most > 0.05 or variant != "two iterations"  # else nothing is compared
 
 
 @pytest.mark.slow

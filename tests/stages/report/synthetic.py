@@ -6,12 +6,14 @@ import json
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from stages.report.compare import ComparedRun
 from stages.report.sweep import SweepPoint
 from tests.stages.fetch.settings import write_lines
+from tests.stages.weights.checkpoints import make_layout
 
 START = 1_760_000_000.0
 SPANS = {
@@ -21,16 +23,9 @@ SPANS = {
 }  # fmt: skip
 
 
-def role(data_parallel: int, model_parallel: int, **changes: Any) -> dict[str, Any]:
+def role(data_parallel: int, model_parallel: int) -> dict[str, Any]:
     """One role's layout section."""
-    values: dict[str, Any] = {
-        "data_parallel": data_parallel, "model_parallel": model_parallel, "pipeline_stage": 1,
-        "context_parallel": 1, "expert_parallel": 1, "use_seq_parallel": False, "vocab_emb_dp": False,
-        "micro_batch_num": 1, "enable_parallel_optimizer": False, "optimizer_weight_shard_size": -1,
-        "parallel_optimizer_threshold_kb": 64, "offset": [], "recompute": False, "select_recompute": False,
-        "opt_offload": False,
-    }  # fmt: skip
-    return {**values, **changes}
+    return asdict(make_layout(data_parallel=data_parallel, model_parallel=model_parallel))
 
 
 CONFIG: dict[str, Any] = {

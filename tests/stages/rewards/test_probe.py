@@ -10,7 +10,7 @@ from stages.rewards.judge import are_right, warn_of_words
 from stages.rewards.length import LengthConfig
 from stages.rewards.limit import OutOfTimeError
 from stages.rewards.probe import Leftover, probe, sample_rows
-from tests.stages.fetch.settings import FIXTURE, context, dataset, tokenize, values
+from tests.stages.fetch.settings import FIXTURE, context, dataset, tokenize
 
 GSM8K = dataset(path=str(FIXTURE))
 BOX = "\nPut the answer in \\boxed{}."
@@ -32,21 +32,9 @@ def run(*functions, data=GSM8K, leftover=None, rows=None, length=None, weights=N
     return probe(data, config, reward(*functions, weights=weights, length=length), rows, leftover)
 
 
-@pytest.mark.parametrize("name", ["arith", "gsm8k"])
-def test_the_shipped_pairs_of_dataset_and_reward_can_be_earned(name):
-    data = dataset() if name == "arith" else GSM8K
-    shipped = values("reward", name)
-    result = run(*shipped["functions"], data=data, weights=tuple(shipped["weights"]))
-    assert result.earnable and result.problems == ()
-    means = result.functions["accuracy"].means
-    assert (means["demonstrated"], means["wrong"]) == (1.0, 0.0)
-
-
 @pytest.mark.parametrize(
     ("functions", "changes", "value"),
     [
-        (["qwen_accuracy"], {}, "qwen_accuracy"),
-        (["qwen_accuracy"], {"prompt_suffix": BOX}, None),
         (["qwen_accuracy"], {"prompt_suffix": "", "chat_template": True, "system_prompt": BOX}, None),
         # without chat template nobody sees the system prompt; mindrlhf has no suffix
         (["qwen_accuracy"], {"prompt_suffix": "", "system_prompt": BOX}, "qwen_accuracy"),

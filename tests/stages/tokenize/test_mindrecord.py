@@ -5,11 +5,9 @@ import sqlite3
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stages.base.errors import InputError
-from stages.tokenize.mindrecord import MindRecordFile, pack
+from stages.tokenize.mindrecord import MindRecordFile
 from stages.tokenize.records import read_columns
 
 PAGE, HEADER = 1 << 15, 1 << 14
@@ -91,27 +89,6 @@ def test_mindspore_reads_back_what_was_written(tmp_path, columns, page):
     for name, values in columns.items():
         assert (np.array([row[name] for row in result]) == values).all()
         assert result[0][name].dtype == values.dtype
-
-
-def unpack(packed):
-    """The format's description, read one value at a time."""
-    count = int.from_bytes(packed[:4], "big")
-    bitmap, position = packed[4 : 4 + -(-count // 4)], 4 + -(-count // 4)
-    values = []
-    for i in range(count):
-        width = 1 << (bitmap[i // 4] >> (6 - 2 * (i % 4)) & 3)
-        values.append(int.from_bytes(packed[position : position + width], "little", signed=True))
-        position += width
-    assert position == len(packed)
-    return values
-
-
-@given(st.data(), st.integers(1, 17), st.integers(1, 5))
-def test_any_values_survive_packing(data, length, rows):
-    value = st.one_of(st.sampled_from(EDGES), st.integers(-(2**63), 2**63 - 1))
-    table = [data.draw(st.lists(value, max_size=length)) + [data.draw(value)] * length for _ in range(rows)]
-    table = [row[:length] for row in table]
-    assert [unpack(packed) for packed in pack(np.array(table, np.int64))] == table
 
 
 def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):

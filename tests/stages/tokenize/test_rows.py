@@ -78,6 +78,32 @@ def test_a_share_is_compared_without_rounding(tmp_path, directory):
     assert tokenized(directory, path, dataset(max_bad_share=0.29))["rows_out"] == 71
 
 
+def account(encoder, source, rows, sft=False):
+    """Tokenise `source`, which holds `rows` rows, and account for every one.
+
+    Returns:
+        Cards, and the entries of the ledger; None if no row is left.
+    """
+    output = source.parent / "out"
+    try:
+        cards = tokenize_path(encoder, source, output, sft=sft)
+    except InputError as error:
+        assert f"{source.name}" in str(error) and "no row is left" in str(error)
+        return None
+    ledger = output / f"{source.stem}.dropped.jsonl"
+    lost = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
+    assert cards[source.stem]["rows_in"] == rows
+    for stem, card in cards.items():
+        entries = [entry for entry in lost if entry["file"] == f"{stem}.mindrecord"]
+        assert card["rows_in"] == card["rows_out"] + len(entries)
+        assert len(entries) == sum(card["dropped"].values())
+        assert len({entry["line"] for entry in entries}) == len(entries)
+        assert all(1 <= entry["line"] <= rows and entry["reason"] for entry in entries)
+        assert card["records"] == check_pair(output / f"{stem}.mindrecord")
+        assert card["rows_out"] <= count_rows([source])
+    return cards, lost
+
+
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 TRUTH = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zs", "Zl", "Zp"]), max_size=30)
 KEYS = st.lists(
@@ -94,18 +120,14 @@ def test_every_ground_truth_is_written_or_its_row_recorded(directory, suffix, ke
     columns = {"prompt": keys[0], "answer": keys[1]}
     data = dataset(columns=columns, solution="after_marker" if marked else "answer", max_bad_share=1.0)
     with tempfile.TemporaryDirectory() as name:
-        path = write(name, f"rows.{suffix}", rows)
+        source = write(name, f"rows.{suffix}", rows)
         encoder = make_encoder(directory, None, data, tokenize(**LENGTHS))
-        try:
-            card = tokenize_path(encoder, path, path.parent / "out")["rows"]
-        except InputError as error:
-            assert "no row is left" in str(error)
+        result = account(encoder, source, len(rows))
+        if result is None:
             return
-        ledger = path.parent / "out" / "rows.dropped.jsonl"
-        dropped = {json.loads(line)["line"] for line in ledger.open()} if ledger.exists() else set()
-        ids = read_columns(path.parent / "out" / "rows.mindrecord", ["prompt_ids", "pretrain_ids"])
+        dropped = {entry["line"] for entry in result[1]}
+        ids = read_columns(source.parent / "out" / "rows.mindrecord", ["prompt_ids", "pretrain_ids"])
     retained = [pair for line, pair in enumerate(pairs, start=1) if line not in dropped]
-    assert len(dropped) == sum(card["dropped"].values())
     decode = encoder.tokenizer.decode_batch
     for column, texts in (
         ("prompt_ids", [question + "\n" for question, _ in retained]),
@@ -152,34 +174,6 @@ ROWS = {
 }
 
 
-def check(directory, source, kind, over_long, rows):
-    """Tokenise `source`, which holds `rows` rows, and account for every one."""
-    shipped = "arith" if kind == "grpo" else kind
-    lengths = {"max_prompt_length": 6, "seq_length": 3, "sft_length": 40}
-    config = tokenize(shipped, over_long=over_long, **lengths)
-    encoder = make_encoder(directory, None, dataset(max_bad_share=1.0), config)
-    with tempfile.TemporaryDirectory() as name:
-        output = Path(name)
-        try:
-            cards = tokenize_path(encoder, source, output, sft=kind == "grpo")
-        except InputError as error:
-            assert f"{source.name}" in str(error)
-            assert "no row is left" in str(error)
-            return
-        ledger = output / f"{source.stem}.dropped.jsonl"
-        lost = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
-        result = {stem: check_pair(output / f"{stem}.mindrecord") for stem in cards}
-    assert cards[source.stem]["rows_in"] == rows
-    for stem, card in cards.items():
-        entries = [entry for entry in lost if entry["file"] == f"{stem}.mindrecord"]
-        assert card["rows_in"] == card["rows_out"] + len(entries)
-        assert len(entries) == sum(card["dropped"].values())
-        assert len({entry["line"] for entry in entries}) == len(entries)
-        assert all(1 <= entry["line"] <= rows and entry["reason"] for entry in entries)
-        assert card["records"] == result[stem]
-        assert card["rows_out"] <= count_rows([source])
-
-
 @pytest.mark.parametrize("kind", ROWS)
 @given(data=st.data(), over_long=st.sampled_from(["drop", "truncate"]))
 def test_every_json_line_is_written_or_recorded(directory, kind, data, over_long):
@@ -188,7 +182,10 @@ def test_every_json_line_is_written_or_recorded(directory, kind, data, over_long
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "rows.jsonl"
         source.write_bytes(b"".join(line + b"\n" for line in lines))
-        check(directory, source, kind, over_long, len(lines))
+        lengths = {"max_prompt_length": 6, "seq_length": 3, "sft_length": 40}
+        config = tokenize("arith" if kind == "grpo" else kind, over_long=over_long, **lengths)
+        encoder = make_encoder(directory, None, dataset(max_bad_share=1.0), config)
+        account(encoder, source, len(lines), sft=kind == "grpo")
 
 
 def test_a_conversation_in_parquet(tmp_path, directory):

@@ -12,7 +12,6 @@ from pipeline.config.load import load
 from stages.base.layout import RoleLayout
 from stages.fetch.builtin import write_config
 from stages.models.config import ModelConfig
-from stages.models.tensor_layout import TensorLayout
 from stages.sections import Sections
 from stages.weights.split import split_directory
 from stages.weights.strategy.stage import write_strategy
@@ -135,24 +134,3 @@ def assert_same(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
     for name, array in expected.items():
         assert actual[name].dtype == array.dtype, name
         np.testing.assert_array_equal(actual[name], array, err_msg=name)
-
-
-def rank_part(full: np.ndarray, layout: TensorLayout, rank: int) -> np.ndarray:
-    cards = int(np.prod(layout.dev_matrix))
-    coordinates = np.unravel_index(np.arange(cards), layout.dev_matrix)
-    position, part = rank % cards, full
-    split_axes = []
-    for dimension, axis in enumerate(layout.tensor_map):
-        if axis >= 0:
-            path = len(layout.dev_matrix) - 1 - axis
-            split_axes.append(path)
-            part = np.split(part, layout.dev_matrix[path], axis=dimension)[coordinates[path][position]]
-    if layout.opt_weight_shard_size:
-        peers = [
-            card
-            for card in range(cards)
-            if all(coordinates[p][card] == coordinates[p][position] for p in split_axes)
-        ]
-        count = len(peers) if layout.opt_weight_shard_size == -1 else layout.opt_weight_shard_size
-        part = np.split(part, count, axis=0)[peers.index(position) % count]
-    return part

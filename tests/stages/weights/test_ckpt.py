@@ -6,7 +6,6 @@ import pytest
 from stages.base.errors import InputError
 from stages.weights.ckpt import build_ckpt, read_ckpt
 from stages.weights.complete import merge_directory
-from stages.weights.convert import convert_directory
 from stages.weights.sources import as_tensor, open_directory
 from stages.weights.split import split_directory
 from stages.weights.transfer import read_tensor
@@ -15,7 +14,6 @@ from tests.stages.weights.checkpoints import (
     make_model,
     read_bits,
     read_directory,
-    write_hf,
     write_ranks_of,
 )
 
@@ -35,24 +33,14 @@ def _load(file):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_split_as_ckpt(tmp_path, dtype):
+def test_split_as_ckpt(tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr("stages.weights.ckpt.SLICE_BYTES", 100)  # large tensors are several values
     write_ranks_of(tmp_path, make_model(torch_dtype=dtype), model_parallel=2, pipeline_stage=2)
     split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ckpt", file_format="ckpt")
     for rank in range(4):
         expected = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors")
         loaded = _load(tmp_path / "ckpt" / f"rank_{rank}" / "model.ckpt")
         assert loaded == {name: (bits.shape, bits.tobytes()) for name, bits in expected.items()}
-
-
-def test_large_tensors_are_divided_into_several_values(tmp_path, monkeypatch):
-    monkeypatch.setattr("stages.weights.ckpt.SLICE_BYTES", 100)
-    bits = write_hf(tmp_path / "hf", make_model(torch_dtype="float32"))
-    convert_directory(tmp_path / "hf", tmp_path / "ms", False, None, file_format="ckpt")
-    assert [path.name for path in (tmp_path / "ms").iterdir()] == ["model.ckpt"]
-    loaded = _load(tmp_path / "ms" / "model.ckpt")
-    down = bits["model.layers.3.mlp.down_proj.weight"]
-    assert loaded["model.layers.3.feed_forward.w2.weight"] == (down.shape, down.tobytes())
-    assert loaded["lm_head.weight"][1] == bits["lm_head.weight"].tobytes()
 
 
 def test_lengths_of_a_large_tensor():

@@ -5,45 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.weights.convert import convert_directory, converted, run
-from stages.weights.transfer import read_tensor
+from tests.stages.fetch.settings import context
 from tests.stages.weights.checkpoints import make_model, read_bits, write_hf, write_safetensors
 
 
 def _context(tmp_path, model, materialize=False, dtype=None):
-    output = tmp_path / "out"
-    output.mkdir()
-    config = {
-        "model": vars(model),
-        "convert": {"materialize": materialize, "dtype": dtype, "format": "safetensors"},
-    }
-    return Context(
-        "convert", config, {"fetch": tmp_path / "hf"}, output, tmp_path / "work", tmp_path / "progress"
-    )
-
-
-def _full(artifact, source, model):
-    tensors, dtype = converted(artifact, source, model)
-    return {name: read_tensor(tensor) for name, tensor in tensors.items()}, dtype
-
-
-@pytest.mark.parametrize("qkv_concat", [False, True])
-@pytest.mark.parametrize("shards", [1, 3])
-def test_name_map_and_files_give_the_same_tensors(tmp_path, qkv_concat, shards):
-    model = make_model(qkv_concat=qkv_concat)
-    write_hf(tmp_path / "hf", model, shards)
-    run(_context(tmp_path, model))
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["name_map.json"]
-    convert_directory(tmp_path / "hf", tmp_path / "files", qkv_concat, None)
-    assert len(list((tmp_path / "files").glob("model-*.safetensors"))) == shards
-
-    by_map, _ = _full(tmp_path / "out", tmp_path / "hf", model)
-    by_files, _ = _full(tmp_path / "files", tmp_path / "hf", model)
-    assert by_map.keys() == by_files.keys()
-    for name, array in by_map.items():
-        np.testing.assert_array_equal(array, by_files[name])
+    settings = {"materialize": materialize, "dtype": dtype, "format": "safetensors"}
+    return context(tmp_path, "convert", {"model": vars(model), "convert": settings}, fetch=tmp_path / "hf")
 
 
 def test_fused_tensors_by_hand(tmp_path):
@@ -69,8 +39,8 @@ def test_materialised_stage_casts(tmp_path):
     model = make_model(torch_dtype="float32")
     bits = write_hf(tmp_path / "hf", model, shards=2)
     run(_context(tmp_path, model, materialize=True, dtype="bfloat16"))
-    files = json.loads((tmp_path / "out" / "param_name_map.json").read_text())
-    result = read_bits(tmp_path / "out" / files["model.norm_out.weight"])["model.norm_out.weight"]
+    files = json.loads((tmp_path / "convert" / "param_name_map.json").read_text())
+    result = read_bits(tmp_path / "convert" / files["model.norm_out.weight"])["model.norm_out.weight"]
     values, exact = (
         (result.astype(np.uint32) << 16).view(np.float32),
         bits["model.norm.weight"].view(np.float32),
@@ -86,11 +56,11 @@ def test_tied_model_gets_no_head(tmp_path):
     bits["lm_head.weight"] = bits["model.embed_tokens.weight"]
     write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
     run(_context(tmp_path, model))
-    assert "lm_head.weight" not in converted(tmp_path / "out", tmp_path / "hf", model)[0]
+    assert "lm_head.weight" not in converted(tmp_path / "convert", tmp_path / "hf", model)[0]
     bits["lm_head.weight"] = bits["model.embed_tokens.weight"] ^ 1
     write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
     with pytest.raises(InputError, match=r"lm_head.weight: the model config has no such tensor"):
-        converted(tmp_path / "out", tmp_path / "hf", model)
+        converted(tmp_path / "convert", tmp_path / "hf", model)
 
 
 NAME = "model.layers.1.mlp.up_proj.weight"
@@ -110,7 +80,7 @@ def test_weights_that_do_not_fit_the_model(tmp_path, change, message):
     write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
     with pytest.raises(InputError, match=message):
         run(_context(tmp_path, make_model()))
-    assert not list((tmp_path / "out").iterdir())
+    assert not list((tmp_path / "convert").iterdir())
     with pytest.raises(InputError, match=message):
         convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
     assert not (tmp_path / "files").exists()

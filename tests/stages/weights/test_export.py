@@ -1,4 +1,4 @@
-"""export(convert(x)) is x, also through ranks."""
+"""export(convert(x)) is x; through ranks: test_families.py."""
 
 import json
 
@@ -7,16 +7,13 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.weights.convert import convert_directory
-from stages.weights.export import export, export_directory
-from stages.weights.sources import open_ranks
-from stages.weights.strategy.files import read_strategy
+from stages.weights.export import export_directory
 from tests.stages.weights.checkpoints import (
     assert_same,
     make_model,
     read_bits,
     read_directory,
     write_hf,
-    write_ranks_of,
     write_safetensors,
 )
 
@@ -34,16 +31,6 @@ def test_export_after_convert_gives_the_same_files(tmp_path, tied, shards, qkv_c
     write_hf(tmp_path / "hf", make_model(tie_word_embeddings=tied), shards)
     convert_directory(tmp_path / "hf", tmp_path / "ms", qkv_concat, None)
     export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
-    assert _files(tmp_path / "back") == _files(tmp_path / "hf")
-
-
-def test_export_from_ranks_gives_the_same_files(tmp_path):
-    model = make_model(qkv_concat=True)
-    layout = {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "offset": (1, -1)}
-    write_ranks_of(tmp_path, model, **layout)
-    tensors = open_ranks(tmp_path / "ranks", read_strategy(tmp_path / "strategy"))
-    (tmp_path / "back").mkdir()
-    export(tensors, tmp_path / "hf", tmp_path / "back", model, None)
     assert _files(tmp_path / "back") == _files(tmp_path / "hf")
 
 

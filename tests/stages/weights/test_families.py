@@ -109,15 +109,15 @@ def test_what_is_not_trained_is_left_out_by_name_and_comes_back_from_the_referen
     assert np.array_equal(*(after[name] for name in moved))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_there_and_back_is_exact(tmp_path, name):
-    model, hf = make_model(**MODELS[name]), tmp_path / "hf"
+@pytest.mark.parametrize("changes", [*MODELS.values(), {"qkv_concat": True}], ids=[*MODELS, "fused"])
+def test_there_and_back_is_exact(tmp_path, changes):
+    model, hf = make_model(**changes), tmp_path / "hf"
     config = write(hf, model)
     check_config(config, model, hf)
     assert weights_of(read_shape(hf)) == weights_of(model)
     source = read_bits(hf / "model.safetensors")
     assert source.keys() == {part for weight in weights_of(model) for part in weight.parts}
-    convert_directory(hf, tmp_path / "complete", False, None)
+    convert_directory(hf, tmp_path / "complete", model.qkv_concat, None)
     for layout, degrees in (LAYOUTS | (EXPERTS if family_of(model).experts else {})).items():
         directory = tmp_path / layout
         write_strategy(model, make_layout(**degrees), directory / "strategy")

@@ -11,12 +11,7 @@ from stages.base.errors import InputError
 from stages.weights.header import read_header
 from stages.weights.sources import as_tensor, open_directory, open_rank
 from stages.weights.transfer import read_tensor
-from tests.stages.weights.checkpoints import (
-    assert_same,
-    make_model,
-    write_hf,
-    write_safetensors,
-)
+from tests.stages.weights.checkpoints import assert_same, make_model, write_hf, write_safetensors
 
 INDEX = "model.safetensors.index.json"
 FIRST, SECOND = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))

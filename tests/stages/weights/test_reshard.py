@@ -1,4 +1,4 @@
-"""reshard A→B is split under B, for parameters and optimizer states; MindSpore's transform agrees."""
+"""reshard A→B is split under B, which equals MindSpore's transform, for parameters and optimizer states."""
 
 import itertools
 
@@ -22,10 +22,6 @@ LAYOUTS = {
     "mp2_pp2_offset": {"model_parallel": 2, "pipeline_stage": 2, "offset": (1, -1)},
     "dp2_cp2_opt": {"data_parallel": 2, "context_parallel": 2, **OPTIMIZER}, "one": {},
 }  # fmt: skip
-WITH_MINDSPORE = {
-    ("mp2", "dp2_mp4_opt"), ("dp2_mp4_opt", "mp2"), ("dp2_cp2_opt", "dp2_mp4_opt"),
-    ("mp2_pp2_offset", "mp2"),
-}  # fmt: skip
 
 
 def _ranks(directory):
@@ -39,7 +35,8 @@ def _assert_same_ranks(actual, expected):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_reshard_equals_split_under_the_target_layout(tmp_path, transform_checkpoints, dtype):
+def test_reshard_equals_split_under_the_target_layout(tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 500)
     model = make_model(torch_dtype=dtype)
     for name, layout in LAYOUTS.items():
         write_ranks_of(tmp_path / name, model, **layout)
@@ -47,13 +44,6 @@ def test_reshard_equals_split_under_the_target_layout(tmp_path, transform_checkp
         source, target, out = tmp_path / first, tmp_path / second, tmp_path / f"{first}_to_{second}"
         reshard_directory(source / "ranks", source / "strategy", target / "strategy", out)
         _assert_same_ranks(out, target / "ranks")
-        if dtype == "bfloat16" and (first, second) in WITH_MINDSPORE:
-            merged = [str(path / "strategy" / "merged_ckpt_strategy.ckpt") for path in (source, target)]
-            reference = tmp_path / f"ms_{first}_to_{second}"
-            transform_checkpoints(
-                str(source / "ranks"), str(reference), "t", *merged, output_format="safetensors"
-            )
-            _assert_same_ranks(out, reference)
 
 
 @pytest.mark.parametrize("with_weights", [True, False])

@@ -1,26 +1,25 @@
-"""split against plain NumPy slicing, against MindSpore's own transform, and on damaged inputs."""
+"""split against MindSpore's own transform; merge(split(x)) is x; damaged inputs."""
 
+import json
 import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stages.base.errors import InputError
-from stages.models.tensor_layout import TensorLayout
+from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
-from stages.weights.sources import as_tensor, open_directory, open_ranks
+from stages.weights.names import name_map
+from stages.weights.sources import as_tensor, open_directory
 from stages.weights.split import split, split_directory
-from stages.weights.strategy.files import Strategy, read_strategy
+from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
-from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import (
     assert_same,
     make_layout,
     make_model,
-    rank_part,
     read_bits,
     read_directory,
     write_hf,
@@ -53,9 +52,23 @@ CASES = [  # layout, qkv_concat, dtype
 ]
 
 
+@pytest.fixture
+def transform_checkpoints(monkeypatch):
+    """MindSpore's. Its children pickle what no module names, and so ask every module for it by getattr.
+
+    Those of transformers import half a library then, or fail for a package that is not there.
+    """
+    mindspore = pytest.importorskip("mindspore")
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "transformers":
+            monkeypatch.delitem(sys.modules, name)
+    return mindspore.transform_checkpoints
+
+
 @pytest.mark.parametrize(("layout", "qkv_concat", "dtype"), CASES)
-def test_equals_mindspore(tmp_path, transform_checkpoints, layout, qkv_concat, dtype):
+def test_equals_mindspore(tmp_path, monkeypatch, transform_checkpoints, layout, qkv_concat, dtype):
     """ms.transform_checkpoints cuts a complete checkpoint by our strategy file into the same bytes."""
+    monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 500)
     model = make_model(qkv_concat=qkv_concat, torch_dtype=dtype)
     write_ranks_of(tmp_path, model, **layout)
     convert_directory(tmp_path / "hf", tmp_path / "flat", qkv_concat, None)
@@ -68,50 +81,6 @@ def test_equals_mindspore(tmp_path, transform_checkpoints, layout, qkv_concat, d
     for rank in range(make_layout(**layout).cards):
         actual = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors")
         assert_same(actual, read_bits(tmp_path / "ms" / f"rank_{rank}" / f"ms{rank}.safetensors"))
-
-
-@st.composite
-def tensor_cases(draw):
-    """A layout and a shape that it divides, of 1 to 3 dimensions."""
-    dev_matrix = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
-    axes = draw(st.permutations(range(len(dev_matrix))))
-    dimensions = draw(st.integers(1, 3))
-    tensor_map = tuple(axes[i] if i < len(axes) and draw(st.booleans()) else -1 for i in range(dimensions))
-    parts = [1 if axis == -1 else dev_matrix[-1 - axis] for axis in tensor_map]
-    replicas = int(np.prod(dev_matrix)) // int(np.prod(parts))
-    divisors = [size for size in range(2, replicas + 1) if replicas % size == 0]
-    size = draw(st.sampled_from([0, *([-1] if replicas > 1 else []), *divisors]))
-    rows = parts[0] * (replicas if size == -1 else max(1, size))
-    shape = [rows * draw(st.integers(1, 3)), *(part * draw(st.integers(1, 4)) for part in parts[1:])]
-    return TensorLayout(dev_matrix, tensor_map, int(size != 0), size), tuple(shape)
-
-
-@given(case=tensor_cases(), chunk_bytes=st.integers(1, 200), data=st.data())
-def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes, data):
-    layout, shape = case
-    dtype = data.draw(st.sampled_from(["float32", "bfloat16"]))
-    folder = tmp_path_factory.mktemp("case")
-    full = (
-        np.random.default_rng(0)
-        .integers(0, 2**16, shape)
-        .astype(np.uint32 if dtype == "float32" else np.uint16)
-    )
-    write_safetensors(folder / "full" / "model.safetensors", {"w": full}, dtype)
-    strategy = Strategy({"w": layout}, 1, layout.cards)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stages.weights.transfer.CHUNK_BYTES", chunk_bytes)
-        tensors = {name: as_tensor(stored) for name, stored in open_directory(folder / "full").items()}
-        split(tensors, {folder / "ranks": strategy}, None, None)
-        for rank in range(layout.cards):
-            (part,) = read_bits(folder / "ranks" / f"rank_{rank}" / "model.safetensors").values()
-            np.testing.assert_array_equal(part, rank_part(full, layout, rank))
-        merged = open_ranks(folder / "ranks", strategy)["w"]
-        single = Strategy({"w": TensorLayout((1,), (-1,) * full.ndim, 0, 0)}, 1, 1)
-        split({"w": merged}, {folder / "back": single}, None, None)
-    (back,) = read_bits(folder / "back" / "rank_0" / "model.safetensors").values()
-    np.testing.assert_array_equal(back, full)
-    assert read_tensor(merged).shape == shape
-    shutil.rmtree(folder)
 
 
 def test_a_dtype_is_cast(tmp_path, monkeypatch):
@@ -144,3 +113,101 @@ def test_strategy_of_another_model(tmp_path, layers, message):
     with pytest.raises(InputError, match=message):
         split_directory(tmp_path / "hf", tmp_path / "other", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
+
+
+LAYOUT = {
+    "data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "enable_parallel_optimizer": True,
+    "parallel_optimizer_threshold_kb": 0,
+}  # fmt: skip
+BIAS = "model.layers.0.attention.wq.bias"
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    write_ranks_of(tmp_path, make_model(), **LAYOUT)
+    return tmp_path
+
+
+def _merge(folder):
+    merge_directory(folder / "ranks", folder / "strategy", folder / "out")
+
+
+def _change_rank_3(folder, change):
+    file = folder / "ranks" / "rank_3" / "model.safetensors"
+    bits = read_bits(file)
+    change(bits)
+    write_safetensors(file, bits, "bfloat16")
+
+
+def _source(folder):
+    """The bits of the Hugging Face directory under mindformers' names."""
+    bits = read_bits(folder / "hf" / "model.safetensors")
+    return {name: bits[part] for name, (part,) in name_map(make_model()).items()}
+
+
+def test_merge_gives_the_source(ranks, monkeypatch):
+    monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 500)
+    _merge(ranks)
+    assert_same(read_directory(ranks / "out"), _source(ranks))
+
+
+def test_sharded_by_size(ranks, monkeypatch):
+    monkeypatch.setattr("stages.weights.complete.SHARD_BYTES", 20_000)
+    _merge(ranks)
+    assert_same(read_directory(ranks / "out"), _source(ranks))
+    files = json.loads((ranks / "out" / "param_name_map.json").read_text())
+    written = sorted((ranks / "out").glob("*.safetensors"))
+    assert {name: file.name for file in written for name in read_bits(file)} == files
+    sizes = [file.stat().st_size for file in written]
+    assert len(sizes) > 2 and max(sizes) < 25_000  # 20,000 and a header
+
+
+def test_a_single_replica_is_sufficient(tmp_path):
+    write_ranks_of(tmp_path, make_model(), data_parallel=2, model_parallel=2)
+    for rank in (2, 3):  # the second replica
+        shutil.rmtree(tmp_path / "ranks" / f"rank_{rank}")
+    _merge(tmp_path)
+    assert_same(read_directory(tmp_path / "out"), _source(tmp_path))
+
+
+def _replace_merged(root, rank):
+    content = (root / f"strategy/ckpt_strategy_rank_{rank}.ckpt").read_bytes()
+    (root / "strategy/merged_ckpt_strategy.ckpt").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda root: shutil.rmtree(root / "ranks/rank_5"), r"only \d+ of \d+ elements are present"),
+        (
+            lambda root: _change_rank_3(root, lambda bits: bits.update({BIAS: bits[BIAS][:-1]})),
+            rf"rank_3/model.safetensors: {BIAS}=\[15\]: its shape",
+        ),
+        (
+            lambda root: _change_rank_3(root, lambda bits: bits.update(unknown=bits[BIAS])),
+            "model.safetensors: unknown: the strategy does not list this tensor",
+        ),
+        (lambda root: (root / "ranks/rank_0/2.safetensors").write_bytes(b""), "must hold one weight file"),
+        (lambda root: shutil.rmtree(root / "ranks"), "holds no rank_K directory"),
+        (lambda root: _replace_merged(root, 4), "a pipeline stage's strategy is missing"),
+        (lambda root: _replace_merged(root, 0), "the strategy has 4 ranks"),
+    ],
+)
+def test_damaged_ranks_are_refused(ranks, damage, message):
+    damage(ranks)
+    with pytest.raises(InputError, match=message):
+        _merge(ranks)
+    assert not (ranks / "out").exists()
+
+
+def test_checkpoints_saved_without_redundancy(tmp_path):
+    """MindSpore's remove_redundancy: of equal slices one rank has one, and the metadata says so."""
+    write_ranks_of(tmp_path, make_model(), data_parallel=2, model_parallel=2)
+    metadata = {"format": "ms", "remove_redundancy": "True"}
+    for rank in range(4):
+        file = tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors"
+        bits = sorted(read_bits(file).items())
+        retained = {name: array for i, (name, array) in enumerate(bits) if i % 2 == rank // 2}
+        write_safetensors(file, retained, "bfloat16", metadata)
+    _merge(tmp_path)
+    assert_same(read_directory(tmp_path / "out"), _source(tmp_path))

@@ -1,4 +1,7 @@
-"""Weights in memory, and outputs that appear complete or not at all."""
+"""Casts, files of one rank, and outputs that appear complete or not at all.
+
+Casts equal torch's and numpy's: nearest representable value, ties to even, NaN stays NaN.
+"""
 
 import os
 
@@ -7,38 +10,41 @@ import pytest
 import safetensors.numpy
 
 from stages.base.errors import InputError
-from stages.models.families import parameter_shapes
+from stages.weights.dtypes import bf16_from_f32, cast, decode, f32_from_bf16
 from stages.weights.outputs import complete_directory
-from stages.weights.strategy.files import read_strategy
-from stages.weights.strategy.stage import write_strategy
-from stages.weights.tensors import merge_ranks, write_rank, write_ranks
-from tests.stages.weights.checkpoints import assert_same, make_layout, make_model, rank_part
+from stages.weights.tensors import write_rank
+from tests.stages.weights.checkpoints import assert_same
 
-LAYOUT = {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2}
-
-
-def _full(model):
-    generator = np.random.default_rng(0)
-    shapes = parameter_shapes(model)
-    full = {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    return full | {"global_step": np.array(3, np.int64)}
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, 1.0, 65504.0, 65520.0, 3.4e38, 1e-40, np.nan], np.float32)
+TRICKY = np.array([0x3F808000, 0x3F818000, 0x7F800001, 0xFF80FFFF], np.uint32).view(np.float32)
+"""Two ties, and NaNs with low bits only."""
 
 
-def test_ranks_and_back(tmp_path):
-    model = make_model()
-    write_strategy(model, make_layout(**LAYOUT), tmp_path / "strategy")
-    full = _full(model)
-    write_ranks(full, tmp_path / "strategy", tmp_path / "ranks", None)
-    assert_same(merge_ranks(tmp_path / "ranks", tmp_path / "strategy" / "merged_ckpt_strategy.ckpt"), full)
-    strategy = read_strategy(tmp_path / "strategy")
-    for rank in range(8):
-        by_library = safetensors.numpy.load_file(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors")
-        expected = {
-            name: rank_part(full[name], layout, rank)
-            for name, layout in strategy.tensors.items()
-            if not name.startswith("adam_") and rank // 4 in layout.stages
-        }
-        assert_same(by_library, expected | {"global_step": full["global_step"]})
+def assert_equal_bits(actual, expected, width):
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(actual.view(width)[numbers], expected.view(width)[numbers])
+    assert np.isnan(actual[~numbers]).all()
+
+
+def test_bfloat16_equals_torch():
+    torch = pytest.importorskip("torch")
+    bits = np.random.default_rng(0).integers(0, 2**32, 1_000_000, dtype=np.uint32)
+    values = np.concatenate([bits.view(np.float32), SPECIAL, TRICKY])
+    expected = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
+    assert_equal_bits(f32_from_bf16(bf16_from_f32(values)), expected, np.uint32)
+
+
+def test_float16_overflow_becomes_infinity():
+    raw = cast(SPECIAL.view(np.uint32), "F32", "F16")
+    expected = np.array([0, -0.0, np.inf, -np.inf, 1, 65504, np.inf, np.inf, 0, np.nan], np.float16)
+    np.testing.assert_array_equal(raw.view(np.float16), expected)
+
+
+def test_further_types_are_not_cast():
+    counters = np.array([1, 2**40], np.uint64)
+    assert cast(counters, "I64", "BF16") is counters
+    assert decode(counters, "I64").dtype == np.int64 and decode(counters, "I64")[1] == 2**40
+    assert decode(np.array([2**16 - 1], np.uint16), "I16")[0] == -1
 
 
 def test_strides_and_byte_order(tmp_path):

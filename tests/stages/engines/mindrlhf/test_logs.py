@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from stages.engines.mindrlhf.logs import LogReader, Watcher
+from stages.engines.mindrlhf.logs import NAMES, LogReader, Watcher
+from stages.grpo.metrics import OUTSIDE, SCHEMA
 from tests.stages.engines.mindrlhf.jobs import job_of
 
 STAMP = "2025-08-08 10:00:00,123 - mindformers./output/log[x.py:1] - INFO - "
@@ -36,6 +37,7 @@ def test_a_step_becomes_a_row():
         }
     ]  # fmt: skip
     assert reader.total == 20
+    assert {*rows[0], *NAMES.values()} <= SCHEMA.keys() | OUTSIDE.keys()
 
 
 def test_the_older_version_has_no_gradient_norm():
@@ -66,8 +68,9 @@ def written(directory, name="metrics.jsonl"):
     return [json.loads(line) for line in (directory / name).read_text().splitlines()]
 
 
-def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path):
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+@pytest.mark.parametrize(("every", "count"), [(7, 1), (5, 0)])
+def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path, every, count):
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"train.completions_every={every}")
     output: list[tuple[float, float]] = []
     watcher = Watcher(tmp_path, tmp_path, job, lambda step, total, _: output.append((step, total)))
     write(tmp_path / "worker_0.log", saved_completions(tmp_path))
@@ -79,17 +82,11 @@ def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path):
     watcher.poll()
     (row,) = written(tmp_path)
     assert row["loss"] == 8.0 and row["reward"] == 0.5 and output == [(14, 20)]
-    assert written(tmp_path, "completions.jsonl") == [
-        {"step": 14, "prompt": "q", "completion": "a", "solution": "1", "reward": 1.0, "length": 3}
-    ]
-
-
-@pytest.mark.parametrize(("every", "count"), [(7, 1), (5, 0)])
-def test_completions_are_written_in_every_nth_step(tmp_path, every, count):
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1", f"train.completions_every={every}")
-    write(tmp_path / "worker_0.log", saved_completions(tmp_path))  # step 14
-    Watcher(tmp_path, tmp_path, job, lambda *_: None).poll()
-    assert len(written(tmp_path, "completions.jsonl")) == count
+    assert (
+        written(tmp_path, "completions.jsonl")
+        == [{"step": 14, "prompt": "q", "completion": "a", "solution": "1", "reward": 1.0, "length": 3}]
+        * count
+    )
 
 
 def test_a_run_requeued_by_slurm_replaces_the_steps_that_it_repeats(tmp_path):

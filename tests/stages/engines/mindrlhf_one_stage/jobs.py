@@ -9,8 +9,7 @@ from stages.engines.mindrlhf_one_stage.variant import Job
 
 HOME = Path(__file__).parents[3] / "data" / "mindrlhf_one_stage_standin" / "2d0e84d"
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-INPUTS = {"tokenize": Path("/records"), "fetch": Path("/hf")}
-PATHS = paths_of(Path("/run"), INPUTS)
+PATHS = paths_of(Path("/run"), {"tokenize": Path("/records"), "fetch": Path("/hf")})
 
 
 @functools.lru_cache(64)  # composing takes a second

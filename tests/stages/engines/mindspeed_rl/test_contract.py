@@ -1,11 +1,15 @@
+"""Checkouts, the start of training, and template x verifier: every pair, as read in the verifiers' code."""
+
+import dataclasses
 import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline.config.load import load
 from stages.base.errors import ConfigError
-from stages.engines.mindspeed_rl import contract, rules
+from stages.engines.mindspeed_rl import contract, rules, train, verifiers
 from stages.engines.mindspeed_rl.engine import ENGINE
 from stages.rewards.config import RewardConfig
 from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of
@@ -60,3 +64,59 @@ def test_the_earlier_version_scores_on_a_single_machine():
     reward = RewardConfig(("qwen_accuracy",), (1.0,), None, None)
     assert len(rules.PLACED.check(rules.Placed(job, 3, reward))) == 1
     assert rules.PLACED.check(rules.Placed(earlier, 3, reward)) == []
+
+
+def test_training_gets_every_card_and_the_users_environment():
+    overrides = (
+        "engine=mindspeed_rl", "model.path=/models/qwen", *SEVEN, "engine.use_integrated_worker=false",
+        "engine.reference_npus=8", "launcher.cards_per_node=16", "engine.ray_address=10.0.0.1:6379",
+        "+engine.env.HCCL_IF_BASE_PORT=30000",
+        "+engine.runtime_env={HCCL_SOCKET_IFNAME: eth0, HCCL_IF_BASE_PORT: 30000}",
+    )  # fmt: skip
+    rendered = train.render(load(overrides).plain(), {}, Path("/run"))
+    command = rendered.start
+    assert command.workers == 24 and command.ray is not None and command.ray.address == "10.0.0.1:6379"
+    assert command.env["HCCL_IF_BASE_PORT"] == "30000" and command.env["RAY_DEDUP_LOGS"] == "0"
+    variables = yaml.safe_load(rendered.files["configs/runtime_env.yaml"])["env_vars"]
+    assert all(isinstance(value, str) for value in variables.values())
+    assert (variables["HCCL_SOCKET_IFNAME"], variables["HCCL_IF_BASE_PORT"]) == ("eth0", "30000")
+
+
+EARNED = {
+    "qwen_r1": set(verifiers.NEEDS) - {"acc_for_dapo"},
+    "qwen_math_r1": {"acc", "acc_for_ppo", "math_17k_acc", "retool_reward", "step"},
+    "qwen": {"step"},
+    "default": {"step"},
+    "empty": {"step"},
+}
+
+
+def warnings(*names, **changes):
+    """Return the warnings about these verifiers, each with weight 1; without names, about the recipe's."""
+    if names:
+        changes = {"verifier_function": names, "verifier_weight": (1.0,) * len(names), **changes}
+    return [
+        str(problem) for problem in verifiers.warnings(dataclasses.replace(job_of(*SEVEN).engine, **changes))
+    ]
+
+
+@pytest.mark.parametrize("prompt_type", EARNED)
+def test_verifiers_that_each_template_allows(prompt_type):
+    assert EARNED.keys() == set(verifiers.prompt_types(None))
+    for name in verifiers.NEEDS:
+        is_unearnable = any("can't be earned" in text for text in warnings(name, prompt_type=prompt_type))
+        assert is_unearnable is (name not in EARNED[prompt_type]), name
+
+
+def test_rewards_that_ignore_the_answer_are_reported():
+    assert warnings() == []
+    assert len(warnings("format", "step")) == 1
+    assert warnings("format", "base_acc") == []
+    assert warnings("base_acc", "acc_for_dapo", verifier_weight=(1.0, 0.0)) == []
+
+
+def test_the_template_of_a_checkout_is_read():
+    """The stand-ins' qwen_r1 asks for a box and not, like upstream's, for tags, too."""
+    for home in WINDOWS.values():
+        settings = {"mindspeed_rl_home": str(home), "prompt_type": "qwen_r1"}
+        assert warnings("acc", **settings) == [] and len(warnings("base_acc", **settings)) == 1

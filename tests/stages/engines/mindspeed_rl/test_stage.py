@@ -1,7 +1,6 @@
 """Inputs and artifacts of the engine's stages; files stand in for the programs' results."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import convert, export, tokenize, train
-from stages.engines.mindspeed_rl.checkpoints import TRACKER
 from stages.engines.outside import START_FILE, Rendered, write_start
 from stages.fetch.stage import run as fetch
 from tests.pipeline.stage_digests import WEIGHTS, check
@@ -133,23 +131,17 @@ def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
     assert [words[:2] for words in shown] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert sorted(path.name for path in (trained.work / "checkpoints").glob("iter_*")) == ["iter_0000004"]
     train.collect(trained)
-    home, result = trained.output, result_of(trained)
-    assert (result["steps"], result["final_reward"], result["checkpoint"]) == (4, 0.4, "iter_0000004")
-    metrics = rows(home / "metrics.jsonl")
-    assert [row["step"] for row in metrics] == [1, 2, 3, 4] and metrics[0]["tokens_per_s"] == 16.0
     expected = {"step": 4, "prompt": "1+1", "completion": "is 4", "solution": "2"}
-    assert rows(home / "completions.jsonl")[3] == expected
-    assert (home / "mcore" / TRACKER).read_text() == "4"
-    names = {path.name for path in (home / "mcore").rglob("*.pt")}
+    assert rows(trained.output / "completions.jsonl")[3] == expected
+    names = {path.name for path in (trained.output / "mcore").rglob("*.pt")}
     assert names == {"model_optim_rng.pt"}  # the optimizer stays behind
-    assert list((home / "tensorboard").glob("events*")) and (home / "configs/train.yaml").is_file()
-    check("mindspeed_rl_grpo/collect", home, tmp_path)
+    assert list((trained.output / "tensorboard").glob("events*"))
+    check("mindspeed_rl_grpo/collect", trained.output, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("no log", r'"iteration: 4 / 4 \|", the only proof of a finished run, is not in its log'),
         ("early", r'"iteration: 4 / 4 \|", the only proof of a finished run, is not in its log'),
         ("no checkpoint", r"latest_checkpointed_iteration\.txt=2: must be new and name iteration 4"),
         ("old checkpoint", "must be new and name iteration 4"),
@@ -157,7 +149,7 @@ def test_grpo_artifact_does_not_change_without_its_version(trained, tmp_path):
     ],
 )
 def test_exit_code_0_is_no_sufficient_proof(trained, case, message):
-    lines = [iteration_line(step, 4) for step in range(1, {"no log": 0, "early": 3}.get(case, 4) + 1)]
+    lines = [iteration_line(step, 4) for step in range(1, {"early": 3}.get(case, 4) + 1)]
     root = trained.work / "checkpoints"
     save_checkpoint(root, 2, RANKS)
     if case != "no checkpoint":
@@ -178,8 +170,6 @@ def test_convert_artifact_does_not_change_without_its_version(config, model, tmp
         convert.collect(made)
     save_checkpoint(made.work / "mcore", 1, RANKS, optimizer=False)
     convert.collect(made)
-    assert result_of(made)["tensor_model_parallel_size"] == 2
-    assert (made.output / "mcore" / TRACKER).read_text() == "1"
     check("mindspeed_rl_convert/collect", made.output, tmp_path)
 
 
@@ -257,18 +247,11 @@ def test_tokenize_artifact_does_not_change_without_its_version(config, model, qu
     made = tokenizing(config, tmp_path, fetch=model, fetch_dataset=questions)
     tokenize.prepare(made)
     check("mindspeed_rl_tokenize/prepare", made.work, tmp_path, model)
-    listed = json.loads((made.work / "train.json").read_text())
-    assert len(listed) == 29 and listed[0] == {"problem": "0 + 1 =", "answer": "1"}
-    assert all(len(row["problem"]) < 20 for row in listed)
     values = yaml.safe_load((made.work / "configs/train.yaml").read_text())
-    assert values["map_keys"] == {"prompt": "problem", "query": "", "response": "answer", "system": ""}
-    assert values["input"] == str(made.work / "train.json")
     assert Path(values["output_prefix"]).parent.is_dir()  # upstream asks for it
     write_data(made.work / "out/data", 28)
     with pytest.raises(InputError, match="must hold the 29 rows that were given"):
         tokenize.collect(made)
-    shutil.rmtree(made.output)
-    made.output.mkdir()
     write_data(made.work / "out/data", 29)
     tokenize.collect(made)
     result = result_of(made)
@@ -289,3 +272,20 @@ def test_rows_left_out_count_as_bad_and_answers_are_of_any_length(config, model,
     made = tokenizing(config, tmp_path, **inputs)
     tokenize.prepare(made)
     assert json.loads((made.work / "train.json").read_text())[4]["answer"] == "9" * 5000
+
+
+@pytest.mark.parametrize("damage", ["magic", "index", "tokens", "absent"])
+def test_a_damaged_data_set_is_refused(tmp_path, damage):
+    write_index(tmp_path / "data", [[1, 2, 3], [4], []])
+    index, tokens = tmp_path / "data.idx", tmp_path / "data.bin"
+    assert tokenize.sequences(index) == 3
+    if damage == "magic":
+        index.write_bytes(b"X" + index.read_bytes()[1:])
+    elif damage == "index":
+        index.write_bytes(index.read_bytes()[:-8])
+    elif damage == "tokens":
+        tokens.write_bytes(tokens.read_bytes()[:-4])
+    else:
+        tokens.unlink()
+    with pytest.raises(InputError, match="complete index"):
+        tokenize.sequences(index)
