@@ -50,7 +50,7 @@ DEFAULTS = {
 
 
 FAMILIES = {"qwen2": CASES, "qwen3": {name: CASES[name] for name in ("unbiased_kl", "gspo_on_policy")}}
-"""What is stored of each."""
+"""What is stored of each; an installed TRL computes all cases."""
 
 
 def model_config(family):
@@ -153,12 +153,29 @@ def test_equals_trls_stored_results(family, name):
     compare(family, retained, retained, name)
 
 
+@pytest.fixture(scope="module", params=FAMILIES)
+def live(request, tmp_path_factory):
+    """A batch, and the results of an installed TRL: this interpreter's, or GRPOFLOW_TRL_PYTHON's."""
+    python = os.environ.get("GRPOFLOW_TRL_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import trl, datasets"], capture_output=True, check=False).returncode:
+        pytest.skip("no TRL; set GRPOFLOW_TRL_PYTHON to an interpreter that can import it")
+    batch = make_batch(request.param, CASES)
+    return request.param, batch, run_trl(python, batch, tmp_path_factory.mktemp("trl"))
+
+
 def run_trl(python, batch, directory):
     np.savez(directory / "batch.npz", **batch)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     command = [python, str(PEER), str(directory / "batch.npz"), str(directory / "result.npz")]
     subprocess.run(command, check=True, env=environment)
     return dict(np.load(directory / "result.npz"))
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_equals_an_installed_trl(live, name):
+    compare(*live, name)
 
 
 if __name__ == "__main__":
