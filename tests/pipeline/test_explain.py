@@ -53,6 +53,12 @@ def set_free_space(tmp_path, monkeypatch):
     return lambda free: monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
 
 
+def test_a_skipped_stage_is_shown_with_the_reason(store, shown):
+    lines = shown("plan", f"store={store.root}", "sft.enabled=false", code=10).out.split("\n")
+    (skipped,) = (line for line in lines if "SKIPPED" in line)
+    assert "sft.enabled=false: grpo starts from split" in skipped
+
+
 def test_a_full_disk_blocks_a_stage_and_everything_downstream(tmp_path, set_free_space, capsys):
     result, store = prepare_plan([f"store={tmp_path}"])
     needed = result.spec("split").stage.bytes_written

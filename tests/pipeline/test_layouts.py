@@ -1,6 +1,7 @@
 """`layouts` against a search written for the test: loops over degrees and divisibility, no shared code."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,7 @@ def test_layouts_are_ranked_by_fit_then_time():
     for choice in choices:  # roles take turns on a card
         assert choice.needed[1] == max(role.high for role in choice.memory)
         assert (choice.headroom >= 0) == (choice.fits == "yes")
+        assert replace(choice, available=choice.needed[0]).fits != "no"
     # 7.6e9 weights x 16 bytes of weights, gradients and moments in float32 need more than one card of 64 GiB
     assert dict((c.config.layout.name, c.fits) for c in choices)["dp8_mp1_pp1"] == "no"
 
