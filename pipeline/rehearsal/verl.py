@@ -62,9 +62,7 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     card = json.loads((tokenized / "result.json").read_text(encoding="utf-8"))
     yield stages.data_proof(planned, card["files"]["train"]["rows_out"])
     run = Job.from_run(planned.config)
-    killed = stages.kill(
-        planned, "grpo", lambda work: checkpoints.of_run(work / "checkpoints", run).tracked()
-    )
+    killed = stages.kill(planned, "grpo", lambda work: _checkpoint(work, run))
     grpo = stages.build(planned, "grpo")
     yield resumed(grpo, killed)
     rows = read_rows(grpo / "metrics.jsonl")
@@ -120,6 +118,12 @@ def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
         f"shards in bfloat16, and by {difference:.2g} from the shards"
     )
     return proof(claim, rounded <= EQUAL and difference <= ROUNDED, measurements)
+
+
+def _checkpoint(work: Path, run: Job) -> int | None:
+    """Return the step of a complete checkpoint whose metrics verl has written, too."""
+    step = checkpoints.of_run(work / "checkpoints", run).tracked()
+    return step if step is not None and len(read_rows(work / "metrics.jsonl")) >= step else None
 
 
 def _trained(rows: list[dict[str, Any]]) -> Proof:

@@ -17,7 +17,7 @@ def test_a_warm_start_gains_accuracy_and_transformers_finds_the_same(interpreter
     ((sft,), (fetched,)) = ((store / stage).iterdir() for stage in ("sft", "fetch"))
     start = tmp_path / "start"
     ranks = [str(sft / "train" / "rank_0"), str(fetched), str(start)]
-    assert grpoflow(tmp_path, "weights", "export", *ranks, "model=tiny_qwen3").returncode == 0
+    assert grpoflow(tmp_path, "weights", "export", *ranks).returncode == 0
     overrides = ["engine=verl", "engine.device=cpu", f"engine.python={interpreter('verl')}"]
     overrides += [f"model.path={start}", f"train.steps={STEPS}", "train.warmup_steps=0", f"store={store}"]
     done = grpoflow(tmp_path, "run", *overrides)
