@@ -65,8 +65,8 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     killed = stages.kill(
         planned, "grpo", lambda work: shim.newest_checkpoint(work / "checkpoints", workers, MINDRLHF)
     )
-    taken = f"mindrlhf's classes took every key; {workers} workers"
-    yield Proof("configuration accepted", "proven", taken)
+    accepted = f"mindrlhf's classes took every key; {workers} workers"
+    yield Proof("configuration accepted", "proven", accepted)
     files = f"policy, optimizer and reference of every rank after [epoch, step] {killed}"
     yield proof("checkpoint complete", killed is not None, files)
     grpo = stages.build(planned, "grpo")
