@@ -96,9 +96,13 @@ class Remote:
     def files(self, path: str) -> dict[str, Entry]:
         """Return all files below a directory by their relative names; none if it does not exist."""
         start = len(f"{self._root}/{path}/")
-        options = {"on_error": "raise"} if self._renames else {}
+        parent, _, directory = path.rpartition("/")
         with contextlib.suppress(NotThere):
-            infos = self._call("find", path, detail=True, **options)
+            if self.scheme in S3:  # without a prefix, s3fs sends two more requests if there is nothing
+                infos = self._call("find", parent, detail=True, prefix=f"{directory}/")
+            else:
+                options = {"on_error": "raise"} if self._renames else {}
+                infos = self._call("find", path, detail=True, **options)
             return {name[start:]: _entry(info) for name, info in infos.items() if name[start:]}
         return {}
 
