@@ -89,8 +89,8 @@ def run(command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] 
     Args:
         command: program and arguments.
         cwd: working directory.
-        env: variables added to os.environ, which lacks what libraries set in C. With an inherited environment
-            a peer has one thread, because importing MindSpore sets OMP_NUM_THREADS=1.
+        env: variables added to os.environ. The environment is not inherited, because importing MindSpore sets
+            OMP_NUM_THREADS=1 there (in C, not in os.environ), which would give a peer a single thread.
     """
     environment = {**os.environ, **(env or {})}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:

@@ -87,7 +87,7 @@ def run(planned, root):
     """Run every stage of engine=local as far as possible without training."""
     for spec in planned.specs:
         context = make_context(spec, root)
-        if spec.stage.program is not None:  # sft by mindformers, which later stages need
+        if spec.stage.program is not None:  # sft by mindformers: later stages need its weights
             return
         if spec.name in BEFORE_TRAINING:
             entry(spec.name)(context)
