@@ -35,7 +35,8 @@ def plan(options: Namespace) -> int:
         connection = Connection(planned.config.remote, "planned without it")
         remote = Sharing(planned, missing, store, Display(), connection).explained()
     rows = explain.explain(planned, store, environment.problems() if missing else (), remote)
-    roles = engines.get(planned.config.engine.name).memory(planned.config)
+    engine = engines.get(planned.config.engine.name)
+    roles = engine.memory(engine.job(planned.config))
     warnings = checks.warnings(planned, store, roles)
     if options.json:
         print(as_json(explain.as_json(planned, rows, warnings, roles)))

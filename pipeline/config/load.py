@@ -18,15 +18,23 @@ from pipeline.errors import ConfigError
 from stages.base.identity import Checkout, marked
 from stages.base.layout import card_count, layout_name
 from stages.base.reader import as_text, read
+from stages.engines.declaration import Declared
 from stages.fetch.sources import choose_source
 
 
 def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
     """Compose, derive, type and check a configuration; raise ConfigError with all its problems."""
     values = derived_values(overrides, config_dir)
-    config = _with_absolute_checkouts(read(Config, values))
+    config = _with_absolute_checkouts(derived(read(Config, values)))
     if problems := rules.check(config):
         raise ConfigError(problems)
+    return config
+
+
+def derived(config: Config) -> Config:
+    """Return the configuration with the values that follow from its engines' settings."""
+    for engine in engines.chosen(config)[::-1]:
+        config = engine.derive(config)
     return config
 
 
@@ -37,7 +45,7 @@ def _with_absolute_checkouts(config: Config) -> Config:
         settings = engine.settings(config)
         homes = {key: getattr(settings, key) for key in marked(type(settings), Checkout)}
         paths = {key: os.path.abspath(home) for key, home in homes.items() if home is not None}
-        sections[engine.settings_section] = replace(settings, **paths)
+        sections[engine.section] = replace(settings, **paths)
     return replace(config, **sections)
 
 
@@ -69,15 +77,20 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
             train["validate_every"] = train["checkpoint_every"] if is_needed else 0
         engine = derived["engine"]
         if engine["sft"] == engines.SUPERVISED:
-            engines.get(engines.SUPERVISED).derive(derived)
+            _derive_declared(engines.SUPERVISED, derived)
         if derived["split"]["roles"] is None:
             sft = derived["sft"]["enabled"]
             derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
         for section in (engine, derived["mindformers"]):
             if "env" in section:
                 section["env"] = {key: as_text(value) for key, value in section["env"].items()}
-        engines.get(engine["name"]).derive(derived)
+        _derive_declared(engine["name"], derived)
     return derived
+
+
+def _derive_declared(name: str, values: dict[str, Any]) -> None:
+    if isinstance(engine := engines.get(name), Declared):
+        engine.declared.derive(values)
 
 
 def _derive_layout(values: dict[str, Any]) -> None:

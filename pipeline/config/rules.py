@@ -39,7 +39,7 @@ def check(config: Config) -> list[Problem]:
         problem
         for engine in engines.chosen(config)
         if not family or engine.name == engines.SUPERVISED
-        for problem in engine.rules.check(engine.subject(config, config.launcher.cards_per_node))
+        for problem in engine.all_problems(config)
     ]
     return [*family, *RULES.check(config), *engine_problems, *SECTIONS.check(config)]
 

@@ -66,7 +66,8 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     """Return warnings about sources, weight files, data, rewards and memory."""
     config = plan.config
     engine = engines.get(config.engine.name)
-    roles = engine.memory(config) if roles is None else roles
+    job = engine.job(config)
+    roles = engine.memory(job) if roles is None else roles
     problems = source_warnings(config.model, config.dataset)
     problems += unused_texts(config.tokenize, config.sft_data)
     lines = [str(problem) for problem in problems]
@@ -77,7 +78,7 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
         tokenized = counts.read_result(store.path(plan.spec("tokenize").key))
         lines += counts.warnings(tokenized.get("files", {}))
     lines += reward_warnings(plan, store)
-    return [*lines, *engine.shortage(config, roles, memory_bytes())]
+    return [*lines, *engine.shortage(job, roles, memory_bytes())]
 
 
 def reward_warnings(plan: Plan, store: Store) -> list[str]:
@@ -87,8 +88,8 @@ def reward_warnings(plan: Plan, store: Store) -> list[str]:
     """
     config, reward = plan.config, plan.config.reward
     engine = engines.get(config.engine.name)
-    if engine.reward_problems is not None:
-        return [str(problem) for problem in engine.reward_problems(config.engine)]
+    if (own := engine.reward_problems(config.engine)) is not None:
+        return [str(problem) for problem in own]
     if uses(reward, "maths") or any(name not in BUILTIN for name in reward.functions):
         return []
     problems = _probe(plan, store)

@@ -23,6 +23,7 @@ from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import downstream, stages
 from stages.base.identity import NotInIdentity, field_types
 from stages.base.rules import Row, Rules
+from stages.engines.declaration import Declared
 from stages.models.families import RULES as FAMILY
 
 UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
@@ -68,7 +69,7 @@ def explain(path: str, config: Config) -> Key:
     ]
     rerun = downstream(read_by, graph) if fingerprinted else frozenset()
     tables: list[Rules[Any]] = [FAMILY, rules.RULES, rules.SECTIONS]
-    tables += [engine.rules for engine in engines.chosen(config)]
+    tables += [engine.declared.rules for engine in engines.chosen(config) if isinstance(engine, Declared)]
     rows = (row for table in tables for row in table.rows())
     inner = _dataclass(hint, value)
     meaning = _docs(owner).get(name) or (inspect.cleandoc(inner.__doc__ or "") if inner else "")

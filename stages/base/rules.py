@@ -52,7 +52,7 @@ class Row:
         if (broken := self.test(value, subject, *item)) is None:
             return None
         rule, remedy, *shown = broken
-        return Problem(path, shown[0] if shown else value, f"{rule} ({self.source})", remedy, self.id)
+        return Problem(path, shown[0] if shown else value, rule, remedy, self.source, self.id)
 
 
 class Rules(Generic[T]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stages.base.errors import Problem
 from stages.base.graph import Program, RequiredFiles, Stage
 from stages.base.rules import Rules
+from stages.engines.engine import Checkout, Engine, Environment, Load, Window
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -16,21 +17,6 @@ if TYPE_CHECKING:
     from stages.models.memory import RoleMemory
     from stages.rewards.probe import Leftover
     from stages.sections import Sections
-
-Window = tuple[str, str, str]
-"""Distribution, versions that work (empty: any), reason."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """Size of one training step and the memory available for it, by which layouts are ranked."""
-
-    tokens: int
-    """Tokens that training computes in one step."""
-    updates: int
-    """Optimizer updates in one step."""
-    available: int
-    """Bytes that a card, or a worker of this machine, may occupy."""
 
 
 @dataclass(frozen=True)
@@ -43,33 +29,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Checkout:
-    """Repository that an engine is run from."""
-
-    name: str
-    setting: str
-    """Key of the configuration that holds its directory."""
-    judge: Callable[[str], str]
-    """Return the contract (interface version) of a directory; raises ConfigError if it has no known one."""
-    description: str
-    """What the directory must be, for messages."""
-    package: str | None = None
-    """Installed distribution that is used if the setting is empty."""
-    window: str = ""
-    """Versions of that distribution that work."""
-    recognise: Callable[[str], str] | None = None
-    """Return the contract without the further checks of `judge`; None: same as `judge`."""
-    needed_by: tuple[str, ...] = ()
-    """Contracts of the engine's first checkout that need this one; empty: all."""
-
-    @property
-    def key(self) -> str:
-        """The setting's name within its section."""
-        return self.setting.rpartition(".")[2]
-
-
-@dataclass(frozen=True)
-class Engine:
+class Declaration:
     """One engine. Functions of `Sections` take the run's configuration."""
 
     name: str
@@ -113,45 +73,85 @@ class Engine:
     reward_problems: Callable[[Any], Iterable[Problem]] | None = None
     """Return problems of the engine's own prompts and rewards; None if it uses the run's."""
 
-    @property
-    def settings_section(self) -> str:
-        """Section of the configuration with its settings."""
-        return self.programs[0].section if self.programs else "engine"
 
-    def settings(self, run: Sections) -> Any:
-        """Return the section that configures the engine."""
-        return getattr(run, self.settings_section)
+class Declared(Engine[Any]):
+    """An engine that is still declared by functions and tables; its job is the run itself."""
 
-    def contract(self, run: Sections) -> str | None:
-        """Return the contract of the first checkout; None if the engine has only one."""
-        return getattr(self.settings(run), "contract", None)
+    def __init__(self, declaration: Declaration) -> None:
+        self.declared = declared = declaration
+        values = {
+            "name": declared.name,
+            "section": declared.programs[0].section if declared.programs else "engine",
+            "programs": declared.programs,
+            "checkouts": declared.checkouts,
+            "assumed_contract": next(iter(declared.known), None),
+            "imports": declared.imports,
+            "rehearsal": declared.rehearsal,
+            "unrehearsed": declared.unrehearsed,
+            "required_files": declared.required_files,
+        }
+        vars(self).update(values)
 
-    def needed(self, run: Sections) -> tuple[Checkout, ...]:
-        """Return the checkouts that a run needs."""
-        contract = self.contract(run)
-        return tuple(
-            checkout
-            for checkout in self.checkouts
-            if not checkout.needed_by or contract in checkout.needed_by
-        )
+    def trains(self, family: Family) -> bool:
+        """See Engine."""
+        return self.declared.trains(family)
 
-    def works_with(self, run: Sections) -> Known | None:
-        """Return the versions that a run is known to work with."""
-        return self.known.get(self.contract(run) or "", next(iter(self.known.values()), None))
+    def stages(self, run: Sections) -> tuple[Stage, ...]:
+        """See Engine."""
+        return self.declared.stages(run)
 
-    def all_notes(self, run: Sections) -> Iterator[str]:
-        """Yield the notes for the plan, first that there is no checkout."""
+    def job(self, run: Any) -> Any:
+        """See Engine."""
+        return run
+
+    def problems(self, job: Any) -> Iterator[Problem]:
+        """See Engine."""
+        launcher = getattr(job, "launcher", None)
+        subject = self.declared.subject(job, launcher.cards_per_node if launcher else 8)
+        yield from self.declared.rules.check(subject)
+
+    def all_problems(self, run: Any) -> Iterator[Problem]:
+        """See Engine."""
+        yield from self.problems(run)
+
+    def notes(self, job: Any) -> Iterator[str]:
+        """See Engine."""
+        yield from self.declared.notes(job)
+
+    def all_notes(self, run: Any) -> Iterator[str]:
+        """See Engine."""
         for first in self.checkouts[:1]:
             if getattr(self.settings(run), first.key) is None:
-                assumed = self.contract(run) if self.contract(run) == next(iter(self.known)) else None
-                contract = f"contract {assumed} is assumed; " if assumed else ""
+                known = next(iter(self.declared.known))
+                contract = f"contract {known} is assumed; " if known and self.contract(run) == known else ""
                 yield f"{first.setting} is not set: {contract}run refuses without it"
         yield from self.notes(run)
 
-    def missing(self, run: Sections) -> Iterator[Problem]:
-        """Yield the missing checkouts that a run needs; `plan` and `run --render` do without them."""
-        settings = self.settings(run)
-        for checkout in self.needed(run):
-            if checkout.package is None and getattr(settings, checkout.key) is None:
-                rule = f"is required to run: {checkout.description}"
-                yield Problem(checkout.setting, None, rule, "give its directory")
+    def memory(self, job: Any) -> tuple[RoleMemory, ...]:
+        """See Engine."""
+        return self.declared.memory(job)
+
+    def shortage(self, job: Any, roles: Sequence[RoleMemory], have: int) -> list[str]:
+        """See Engine."""
+        return self.declared.shortage(job, roles, have)
+
+    def load(self, job: Any, have: int) -> Load | None:
+        """See Engine."""
+        return None if self.declared.load is None else self.declared.load(job, have)
+
+    def environment(self, settings: Any) -> Environment:
+        """See Engine."""
+        known = self.declared.known
+        found = known.get(getattr(settings, "contract", "") or "", next(iter(known.values()), None))
+        optional = self.declared.optional_packages(settings)
+        if found is None:
+            return Environment(optional)
+        return Environment((*found.packages, *optional), found.cann, found.driver)
+
+    def leftover(self, settings: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
+        """See Engine."""
+        return self.declared.leftover(settings, model)
+
+    def reward_problems(self, settings: Any) -> Iterable[Problem] | None:
+        """See Engine."""
+        return None if self.declared.reward_problems is None else self.declared.reward_problems(settings)

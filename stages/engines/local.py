@@ -11,7 +11,8 @@ from stages.base.graph import Stage
 from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules, be
 from stages.catalog import CONVERT, EVALUATE, EXPORT, GRPO, SFT, SPLIT, STRATEGY, TOKENIZE
-from stages.engines.declaration import Engine, Load
+from stages.engines.declaration import Declaration, Declared
+from stages.engines.engine import Load
 from stages.engines.sizes import rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo import checkpoint_files
@@ -184,14 +185,16 @@ RUN.must(
 )
 
 
-ENGINE = Engine(
-    name="local",
-    trains=trains,
-    stages=stages,
-    rules=RUN,
-    notes=notes,
-    memory=memory,
-    shortage=shortage,
-    load=load,
-    unrehearsed="engine=local runs on a CPU itself: `grpoflow run` with a small model is its rehearsal",
+ENGINE = Declared(
+    Declaration(
+        name="local",
+        trains=trains,
+        stages=stages,
+        rules=RUN,
+        notes=notes,
+        memory=memory,
+        shortage=shortage,
+        load=load,
+        unrehearsed="engine=local runs on a CPU itself: `grpoflow run` with a small model is its rehearsal",
+    )
 )

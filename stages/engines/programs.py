@@ -6,7 +6,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from stages.base.errors import ConfigError, Problem
-from stages.engines.declaration import Known, Window
+from stages.engines.declaration import Known
+from stages.engines.engine import Window
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
 

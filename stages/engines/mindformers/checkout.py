@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
-from stages.engines.declaration import Checkout
+from stages.engines.engine import Checkout
 from stages.engines.programs import fits, known
 
 VERSIONS = ">=1.6.0,<1.7"

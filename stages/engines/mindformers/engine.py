@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stages import catalog
 from stages.base.graph import Program, Stage
 from stages.engines import upstream
-from stages.engines.declaration import Engine
+from stages.engines.declaration import Declaration, Declared
 from stages.engines.mindformers.checkout import KNOWN, checkout
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.rules import RULES, trains
@@ -63,17 +63,21 @@ def notes(run: Sections) -> Iterator[str]:
         yield from (f"layout.train: {text}" for text in warnings(run.model, layout))
 
 
-ENGINE = Engine(
-    name="mindformers",
-    trains=trains,
-    stages=stages,
-    rules=RULES,
-    subject=lambda run, cards_per_node: Job.from_run(run),
-    programs=(SFT,),
-    checkouts=(checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),),
-    known={"": KNOWN},
-    imports=("mindspore",),
-    rehearsal="pipeline.rehearsal.mindformers",
-    derive=derive,
-    notes=notes,
+ENGINE = Declared(
+    Declaration(
+        name="mindformers",
+        trains=trains,
+        stages=stages,
+        rules=RULES,
+        subject=lambda run, cards_per_node: Job.from_run(run),
+        programs=(SFT,),
+        checkouts=(
+            checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),
+        ),
+        known={"": KNOWN},
+        imports=("mindspore",),
+        rehearsal="pipeline.rehearsal.mindformers",
+        derive=derive,
+        notes=notes,
+    )
 )

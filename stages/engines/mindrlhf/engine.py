@@ -14,7 +14,8 @@ from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules
 from stages.engines import local, tables, upstream
-from stages.engines.declaration import Checkout, Engine, Load
+from stages.engines.declaration import Declaration, Declared
+from stages.engines.engine import Checkout, Load
 from stages.engines.mindformers.checkout import checkout
 from stages.engines.mindrlhf import contract, memory, vocabulary
 from stages.engines.mindrlhf.config import VERSIONS
@@ -185,33 +186,35 @@ def notes(job: Job) -> Iterator[str]:
 
 VLLM = windows(PROGRAMS, "vllm")
 KNOWN = known("mindrlhf", "machine")
-ENGINE = Engine(
-    name="mindrlhf",
-    trains=lambda family: family.mindrlhf is not None,
-    stages=stages,
-    rules=RUN,
-    programs=(GRPO,),
-    checkouts=(
-        Checkout(
-            "mindrlhf",
-            "engine.mindrlhf_home",
-            contract.recognise,
-            f"a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}",
+ENGINE = Declared(
+    Declaration(
+        name="mindrlhf",
+        trains=lambda family: family.mindrlhf is not None,
+        stages=stages,
+        rules=RUN,
+        programs=(GRPO,),
+        checkouts=(
+            Checkout(
+                "mindrlhf",
+                "engine.mindrlhf_home",
+                contract.recognise,
+                f"a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}",
+            ),
+            checkout(
+                "engine.mindformers_home",
+                "a checkout of mindformers at 6a52b43 or 051d65f, as mindrlhf's users pin, or pip install"
+                " mindformers==1.6.0",
+            ),
         ),
-        checkout(
-            "engine.mindformers_home",
-            "a checkout of mindformers at 6a52b43 or 051d65f, as mindrlhf's users pin, or pip install"
-            " mindformers==1.6.0",
-        ),
-    ),
-    known=dict.fromkeys(VERSIONS, KNOWN),
-    imports=("mindspore",),
-    optional_packages=lambda settings: VLLM if settings.use_vllm else (),
-    rehearsal="pipeline.rehearsal.mindrlhf",
-    derive=derive,
-    notes=lambda run: notes(Job.from_run(run)),
-    memory=lambda run: memory.estimate(Job.from_run(run)),
-    shortage=lambda run, roles, have: memory.warnings(Job.from_run(run), roles),
-    load=lambda run, have: step_load(Job.from_run(run)),
-    leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
+        known=dict.fromkeys(VERSIONS, KNOWN),
+        imports=("mindspore",),
+        optional_packages=lambda settings: VLLM if settings.use_vllm else (),
+        rehearsal="pipeline.rehearsal.mindrlhf",
+        derive=derive,
+        notes=lambda run: notes(Job.from_run(run)),
+        memory=lambda run: memory.estimate(Job.from_run(run)),
+        shortage=lambda run, roles, have: memory.warnings(Job.from_run(run), roles),
+        load=lambda run, have: step_load(Job.from_run(run)),
+        leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
+    )
 )

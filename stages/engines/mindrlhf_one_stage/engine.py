@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stages.base.graph import Program, Stage
-from stages.engines.declaration import Checkout, Engine
+from stages.engines.declaration import Declaration, Declared
+from stages.engines.engine import Checkout
 from stages.engines.mindformers.checkout import checkout
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf import vocabulary
@@ -44,29 +45,31 @@ def derive(values: dict[str, Any]) -> None:
     values["split"] |= {"format": "ckpt", "roles": ["train", "generate"]}
 
 
-ENGINE = Engine(
-    name="mindrlhf_one_stage",
-    trains=lambda family: family.name == "qwen2",
-    stages=stages,
-    rules=variant.RULES,
-    subject=lambda run, cards_per_node: Job.from_run(run),
-    programs=(GRPO,),
-    checkouts=(
-        Checkout("one_stage", "engine.mindrlhf_home", variant.recognise, variant.DESCRIPTION),
-        checkout(
-            "engine.mindformers_home",
-            "a checkout of mindformers' dev branch of March 2025, which mindrlhf's README names",
-            window=">=1.4.0b1",  # what that branch called itself
+ENGINE = Declared(
+    Declaration(
+        name="mindrlhf_one_stage",
+        trains=lambda family: family.name == "qwen2",
+        stages=stages,
+        rules=variant.RULES,
+        subject=lambda run, cards_per_node: Job.from_run(run),
+        programs=(GRPO,),
+        checkouts=(
+            Checkout("one_stage", "engine.mindrlhf_home", variant.recognise, variant.DESCRIPTION),
+            checkout(
+                "engine.mindformers_home",
+                "a checkout of mindformers' dev branch of March 2025, which mindrlhf's README names",
+                window=">=1.4.0b1",  # what that branch called itself
+            ),
         ),
-    ),
-    known={CONTRACT: known("one_stage", "machine_one_stage")},
-    imports=("mindspore",),
-    unrehearsed="grpo_one_stage.py needs mindformers' dev branch of March 2025, for which no replacement of"
-    " Ascend operators is known",
-    derive=derive,
-    notes=lambda run: variant.notes(Job.from_run(run)),
-    memory=lambda run: variant.estimate(Job.from_run(run)),
-    shortage=lambda run, roles, have: warnings(roles, Job.from_run(run).engine.device_memory_gib),
-    load=lambda run, have: mindrlhf.step_load(Job.from_run(run)),
-    leftover=lambda settings, model: vocabulary.leftover(model, "qwen"),
+        known={CONTRACT: known("one_stage", "machine_one_stage")},
+        imports=("mindspore",),
+        unrehearsed="grpo_one_stage.py needs mindformers' dev branch of March 2025, for which no replacement"
+        " of Ascend operators is known",
+        derive=derive,
+        notes=lambda run: variant.notes(Job.from_run(run)),
+        memory=lambda run: variant.estimate(Job.from_run(run)),
+        shortage=lambda run, roles, have: warnings(roles, Job.from_run(run).engine.device_memory_gib),
+        load=lambda run, have: mindrlhf.step_load(Job.from_run(run)),
+        leftover=lambda settings, model: vocabulary.leftover(model, "qwen"),
+    )
 )

@@ -12,7 +12,8 @@ from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text
 from stages.engines import tables, upstream
-from stages.engines.declaration import Checkout, Engine, Load
+from stages.engines.declaration import Declaration, Declared
+from stages.engines.engine import Checkout, Load
 from stages.engines.mindspeed_rl import contract, memory, rules, verifiers
 from stages.engines.mindspeed_rl.config import VERSIONS, MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
@@ -127,40 +128,45 @@ def _all_but(
     )
 
 
-ENGINE = Engine(
-    name="mindspeed_rl",
-    trains=lambda family: family.megatron is not None,
-    rehearsal="pipeline.rehearsal.mindspeed_rl",
-    stages=stages,
-    rules=rules.PLACED,
-    subject=lambda run, cards_per_node: rules.Placed(
-        Job.from_run(run), -(-Job.from_run(run).npus // cards_per_node), run.reward
-    ),
-    required_files={"grpo": lambda config: (catalog.RESULT, "mcore/*")},
-    programs=(TOKENIZE, CONVERT, GRPO, EXPORT),
-    checkouts=(
-        Checkout(
-            "mindspeed_rl",
-            "engine.mindspeed_rl_home",
-            contract.check,
-            "a checkout of Ascend/MindSpeed-RL from 667a547 to before 749829d (with MindSpore and"
-            " converters), or 05a90d7",
-            recognise=contract.version_of_checkout,
+ENGINE = Declared(
+    Declaration(
+        name="mindspeed_rl",
+        trains=lambda family: family.megatron is not None,
+        rehearsal="pipeline.rehearsal.mindspeed_rl",
+        stages=stages,
+        rules=rules.PLACED,
+        subject=lambda run, cards_per_node: rules.Placed(
+            Job.from_run(run), -(-Job.from_run(run).npus // cards_per_node), run.reward
         ),
-        Checkout(
-            "mindspeed_llm",
-            "engine.mindspeed_llm_home",
-            contract.check_converter,
-            "a checkout of Ascend/MindSpeed-LLM at a2c0733b9; contract 05a90d7 has no converter of its own",
-            needed_by=("05a90d7",),
+        required_files={"grpo": lambda config: (catalog.RESULT, "mcore/*")},
+        programs=(TOKENIZE, CONVERT, GRPO, EXPORT),
+        checkouts=(
+            Checkout(
+                "mindspeed_rl",
+                "engine.mindspeed_rl_home",
+                contract.check,
+                "a checkout of Ascend/MindSpeed-RL from 667a547 to before 749829d (with MindSpore and"
+                " converters), or 05a90d7",
+                recognise=contract.version_of_checkout,
+            ),
+            Checkout(
+                "mindspeed_llm",
+                "engine.mindspeed_llm_home",
+                contract.check_converter,
+                "a checkout of Ascend/MindSpeed-LLM at a2c0733b9; contract 05a90d7 has no converter of"
+                " its own",
+                needed_by=("05a90d7",),
+            ),
         ),
-    ),
-    known={version: known(version, f"machine_{version}", FIELDS / "versions.yaml") for version in VERSIONS},
-    imports=("ray", "hydra-core", "transformers"),
-    derive=derive,
-    notes=lambda run: notes(Job.from_run(run)),
-    memory=lambda run: memory.estimate(Job.from_run(run)),
-    shortage=lambda run, roles, have: warnings(roles, Job.from_run(run).engine.device_memory_gib),
-    load=lambda run, have: load(run),
-    reward_problems=verifiers.warnings,
+        known={
+            version: known(version, f"machine_{version}", FIELDS / "versions.yaml") for version in VERSIONS
+        },
+        imports=("ray", "hydra-core", "transformers"),
+        derive=derive,
+        notes=lambda run: notes(Job.from_run(run)),
+        memory=lambda run: memory.estimate(Job.from_run(run)),
+        shortage=lambda run, roles, have: warnings(roles, Job.from_run(run).engine.device_memory_gib),
+        load=lambda run, have: load(run),
+        reward_problems=verifiers.warnings,
+    )
 )

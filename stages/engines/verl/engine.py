@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from stages import catalog
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.engines import programs
-from stages.engines.declaration import Engine, Known, Window
+from stages.engines.declaration import Declaration, Declared, Known
+from stages.engines.engine import Window
 from stages.engines.verl import rules
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.job import TRAIN_DATA, Job
@@ -83,20 +84,22 @@ def optional_packages(settings: Any) -> tuple[Window, ...]:
     return windows("npu", "vllm") if settings.rollout == "vllm" else windows("npu")
 
 
-ENGINE = Engine(
-    name="verl",
-    trains=lambda family: family.name in FAMILIES,
-    stages=stages,
-    rules=rules.RULES,
-    subject=lambda run, cards_per_node: Job.from_run(run),
-    required_files={
-        "tokenize": lambda config: (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA),
-        "grpo": lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
-    },
-    programs=(GRPO, EXPORT),
-    known={"0.9.1": Known(windows("all"), *windows("machine"))},
-    optional_packages=optional_packages,
-    imports=("verl", "ray"),
-    rehearsal="pipeline.rehearsal.verl",
-    notes=lambda run: rules.notes(Job.from_run(run)),
+ENGINE = Declared(
+    Declaration(
+        name="verl",
+        trains=lambda family: family.name in FAMILIES,
+        stages=stages,
+        rules=rules.RULES,
+        subject=lambda run, cards_per_node: Job.from_run(run),
+        required_files={
+            "tokenize": lambda config: (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA),
+            "grpo": lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
+        },
+        programs=(GRPO, EXPORT),
+        known={"0.9.1": Known(windows("all"), *windows("machine"))},
+        optional_packages=optional_packages,
+        imports=("verl", "ray"),
+        rehearsal="pipeline.rehearsal.verl",
+        notes=lambda run: rules.notes(Job.from_run(run)),
+    )
 )

@@ -115,7 +115,8 @@ VARIANTS = {
         reward.functions=[accuracy,format] reward.weights=[1.0,0.5]
         train.logged_completions=0 train.checkpoint_every=0
         train.adam_epsilon=1e-6 train.weight_decay=0.1 seed=11
-        +engine.upstream.trainer.balance_batch=false +engine.upstream.actor_rollout_ref.rollout.enforce_eager=true
+        +engine.upstream.trainer.balance_batch=false
+        +engine.upstream.actor_rollout_ref.rollout.enforce_eager=true
         +engine.upstream.algorithm.filter_groups.enable=true engine.device=cpu layout=dp2_mp1_pp1
         model=qwen3_8b
         model=llama3_1_8b

@@ -9,6 +9,6 @@ from tests.stages.engines.rendered import DIGESTS, configurations, digest
 RECORDED = json.loads(DIGESTS.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("overrides", configurations(), ids=" ".join)
+@pytest.mark.parametrize("overrides", [*configurations()], ids=" ".join)
 def test_rendered_files_stay_as_they_are(overrides):
     assert digest(overrides) == RECORDED[" ".join(overrides)]

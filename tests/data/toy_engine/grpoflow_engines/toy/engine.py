@@ -5,7 +5,7 @@ from dataclasses import replace
 from stages import catalog
 from stages.base.graph import Program, Stage
 from stages.base.rules import Rules, at_most
-from stages.engines.declaration import Engine
+from stages.engines.declaration import Declaration, Declared
 
 GRPO = Program("toy", "stages.engines.toy.stage", version=1)
 RULES = Rules("toy", "ours")
@@ -33,11 +33,13 @@ def stages(run) -> tuple[Stage, ...]:
     )
 
 
-ENGINE = Engine(
-    name="toy",
-    trains=lambda family: family.name == "qwen2",
-    stages=stages,
-    rules=RULES,
-    required_files={"grpo": lambda config: (catalog.RESULT, "weights.bin")},
-    programs=(GRPO,),
+ENGINE = Declared(
+    Declaration(
+        name="toy",
+        trains=lambda family: family.name == "qwen2",
+        stages=stages,
+        rules=RULES,
+        required_files={"grpo": lambda config: (catalog.RESULT, "weights.bin")},
+        programs=(GRPO,),
+    )
 )
