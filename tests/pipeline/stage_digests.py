@@ -192,8 +192,8 @@ def of_engines() -> dict[str, dict[str, Any]]:
     from stages.engines.mindrlhf_one_stage.stage import files as one_stage_files
     from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
     from stages.engines.verl import export
+    from stages.engines.verl.files import configuration
     from stages.engines.verl.job import Job, Paths
-    from stages.engines.verl.recipe import recipe
     from tests.stages.engines.mindrlhf import jobs as mindrlhf
     from tests.stages.engines.mindrlhf_one_stage import jobs as one_stage
     from tests.stages.engines.mindspeed_rl import jobs as mindspeed_rl
@@ -211,7 +211,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
         "mindformers": finetune(second, paths, resume=False),
         "mindrlhf_one_stage": [third[name] for name in ("finetune", "predict", "grpo_config")],
         "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.paths(), False), runtime_env(fourth)],
-        "verl_grpo": recipe(Job.from_run(verl), Paths(Path("/run"), Path("/data"))),
+        "verl_grpo": configuration(Job.from_run(verl), Paths(Path("/run"), Path("/data"))),
         "verl_export": list(export.render(verl.plain(), {"grpo": Path("/grpo")}, Path("/run")).start.program),
     }
     return {

@@ -12,7 +12,7 @@ from pipeline.config.load import load
 from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import checkpoints as megatron
 from stages.engines.tracked_checkpoints import TrackedCheckpoints
-from stages.engines.verl import checkpoints as verl
+from stages.engines.verl import results as verl
 from stages.engines.verl.job import Job
 from tests.stages.engines.mindspeed_rl.jobs import job_of, save_checkpoint, write_archive
 
@@ -39,7 +39,7 @@ PROGRAMS = {
         "mp_rank_02_000/model_optim_rng.pt",
     ),
     "verl": Program(
-        lambda root: verl.of_run(root, Job.from_run(TINY)),
+        lambda root: verl.checkpoints(root, Job.from_run(TINY)),
         (*(f"actor/{part}_world_size_2_rank_{rank}.pt" for part in verl.PARTS for rank in (0, 1)), "data.pt"),
         "actor/model_world_size_1_rank_0.pt",
     ),

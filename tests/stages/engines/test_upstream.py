@@ -46,11 +46,6 @@ def test_a_key_must_be_known_free_and_of_its_type(cases, is_refused):
             assert (UPSTREAM.fault(path, value) is not None) is is_refused, (path, value)
 
 
-def test_verl_accepts_fractions_for_keys_with_an_integer_default():
-    (case,) = (case for case in CASES if case.name == "verl FSDP2")
-    assert case.upstream.fault("actor_rollout_ref.actor.entropy_coeff", 0.001) is None
-
-
 def different_value(default):
     """Return a value of the default's type that differs from it."""
     kinds = {bool: lambda: not default, int: lambda: default + 1, float: lambda: default + 0.5}

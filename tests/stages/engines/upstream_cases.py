@@ -24,9 +24,6 @@ from stages.engines.mindrlhf.stage import paths_of as mindrlhf_paths
 from stages.engines.mindspeed_rl.job import paths_of as mindspeed_rl_paths
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.upstream import Upstream, leaves
-from stages.engines.verl.job import RECIPE
-from stages.engines.verl.job import Paths as VerlPaths
-from stages.engines.verl.recipe import recipe
 
 SECTIONS = ("model", "layout", "tokenize", "rollout", "reward", "train", "seed")
 """Sections that are rendered, besides the engine's."""
@@ -34,7 +31,6 @@ DECLARING = {
     "mindformers": "finetune_yaml",
     "mindrlhf": "files",
     "mindspeed_rl": "train_yaml",
-    "verl": "upstream",
 }
 """Engine -> its module with the fields of its files."""
 RUN = Path("/run")
@@ -139,12 +135,6 @@ def _mindspeed_rl(name: str, *overrides: str) -> Case:
     return Case(f"mindspeed_rl {name}", "mindspeed_rl", "train", overrides, files, _mindspeed_rl_values)
 
 
-def _verl(name: str, *overrides: str) -> Case:
-    paths, files = VerlPaths(RUN, Path("/data")), {"": f"configs/{RECIPE}.yaml"}
-    overrides = ("experiment=verl_7b", *overrides)
-    return Case(f"verl {name}", "verl", "train", overrides, files, lambda job: {"": recipe(job, paths)})
-
-
 QWEN = ("engine=mindrlhf", "model=qwen2_5_7b", "layout=dp2_mp2_pp2")
 CASES = (
     _mindrlhf("e8a8fc1", *QWEN),
@@ -156,8 +146,6 @@ CASES = (
     _mindspeed_rl("experts", "model=qwen3_30b_a3b", "train.schedule=linear", "train.final_share=0.1"),
     _mindspeed_rl("separate", "model=qwen3_8b", "engine.use_integrated_worker=false"),
     _mindspeed_rl("667a547", "model=qwen2_5_7b", "engine.contract=667a547"),
-    _verl("FSDP2"),
-    _verl("Megatron", "engine.strategy=megatron"),
 )
 CHOICES = (
     "off", "mindformers", "constant", "linear", "cosine", "hf_safetensors", "ms_safetensors", "ckpt", "file",

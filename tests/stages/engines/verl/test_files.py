@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.config.load import load
 from stages.base.errors import InputError
-from stages.engines.verl import metrics, rewards
+from stages.engines.verl import results, rewards
 from stages.engines.verl.job import Job
 
 OVERRIDES = [
@@ -23,7 +23,7 @@ def test_completions_may_contain_unicode_line_separators(tmp_path):
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     (source / "1.jsonl").write_text("".join(lines), encoding="utf-8", newline="\n")
     train = load(["experiment=verl_7b", "model.path=/m", "train.steps=1", "train.completions_every=1"]).train
-    metrics.write_completions(source, target, train)
+    results.write_completions(source, target, train)
     entries = [json.loads(line) for line in target.read_text(encoding="utf-8").split("\n")[:-1]]
     assert [entry["completion"] for entry in entries] == texts[: train.logged_completions]
     assert {entry["step"] for entry in entries} == {1}
@@ -31,10 +31,10 @@ def test_completions_may_contain_unicode_line_separators(tmp_path):
 
 def test_saved_steps_without_metrics_are_found(tmp_path):
     file = tmp_path / "metrics.jsonl"
-    assert metrics.unrecorded(file, 0) == []
+    assert results.unrecorded_steps(file, 0) == []
     file.write_text("".join(json.dumps({"step": step, "loss": 0.5}) + "\n" for step in (1, 2, 4)))
-    assert metrics.unrecorded(file, 4) == [3]
-    assert metrics.unrecorded(file, 5) == [3, 5]
+    assert results.unrecorded_steps(file, 4) == [3]
+    assert results.unrecorded_steps(file, 5) == [3, 5]
 
 
 def write(report, *steps):
