@@ -9,7 +9,7 @@ from launch.machine.memory import memory_bytes
 from pipeline import engines
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checkouts
+from pipeline.plan import checkouts, program_keys
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages import plan_checks
@@ -49,6 +49,7 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
         for engine in engines.chosen(plan.config):
             if engine.programs:
                 problems += checkouts.problems(engine, plan.config)
+                problems += program_keys.problems(engine, plan.config)
     if problems:
         raise ConfigError(problems)
 
@@ -78,6 +79,7 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
         tokenized = counts.read_result(store.path(plan.spec("tokenize").key))
         lines += counts.warnings(tokenized.get("files", {}))
     lines += reward_warnings(plan, store)
+    lines += [note for chosen in engines.chosen(config) for note in program_keys.notes(chosen, config)]
     return [*lines, *engine.shortage(job, roles, memory_bytes())]
 
 
