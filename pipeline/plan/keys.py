@@ -16,7 +16,7 @@ from typing import Any
 from annotated_types import Ge, Gt, Le, Lt
 
 from pipeline import engines
-from pipeline.config import rules, suggestions
+from pipeline.config import suggestions
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
@@ -68,7 +68,7 @@ def explain(path: str, config: Config) -> Key:
         stage.name for stage in graph if section in stage.sections and (section, name) not in stage.unread
     ]
     rerun = downstream(read_by, graph) if fingerprinted else frozenset()
-    tables: list[Rules[Any]] = [FAMILY, rules.RULES, rules.SECTIONS]
+    tables: list[Rules[Any]] = [FAMILY]
     tables += [engine.declared.rules for engine in engines.chosen(config) if isinstance(engine, Declared)]
     rows = (row for table in tables for row in table.rows())
     inner = _dataclass(hint, value)

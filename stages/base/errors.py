@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from stages.base.redact import redacted
 
+Fault = tuple[str, str] | None
+"""Rule that is broken and remedy; None if the rule holds."""
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.grpo.config import EvaluateConfig, RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.model import CausalLM
 from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
-from stages.grpo.rules import EVALUATE
+from stages.grpo.rules import evaluate_problems
 from stages.grpo.sampling import uniforms
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
@@ -57,7 +58,7 @@ def run(context: Context) -> None:
         InputError: weights or data are missing or do not fit.
     """
     shape, config = context.section(ModelConfig, "model"), context.section(EvaluateConfig, "evaluate")
-    EVALUATE.demand(config)
+    demand(evaluate_problems(config))
     rollout, reward = context.section(RolloutConfig, "rollout"), context.section(RewardConfig, "reward")
     vocabulary = Vocabulary.read(context.inputs["fetch"], shape)
     prompts = read_prompts(context.inputs["tokenize"] / "test.mindrecord", vocabulary)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem, StageError
 from stages.base.layout import LayoutConfig
@@ -21,7 +22,7 @@ from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.metrics import StepLog, peak_memory_gib, read_rows
 from stages.grpo.parameters import unfuse
 from stages.grpo.records import StepRecords, step_arrays
-from stages.grpo.rules import PROMPTS, TRAIN, TRAINER, PromptCount
+from stages.grpo.rules import prompt_problems, trainer_problems, training_problems
 from stages.grpo.trackers.process import end_trackers, start_trackers
 from stages.grpo.trainer import Job, StepResult, Trainer
 from stages.models.config import ModelConfig
@@ -76,7 +77,7 @@ def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | N
     Raises:
         ConfigError: too few are left.
     """
-    PROMPTS.demand(PromptCount(train, len(prompts)))
+    demand(prompt_problems(train, len(prompts)))
     if not train.validate_every:
         return prompts, None
     left = len(prompts) - train.validation_prompts
@@ -163,7 +164,7 @@ def read_job(context: Context, world: int) -> Job:
         weights=context.inputs["weights"],
         strategies=context.inputs["strategy"],
     )
-    problems = [*TRAINER.check(job), *TRAIN.check(job)]
+    problems = [*trainer_problems(job), *training_problems(job)]
     cards = job.layout.train.cards
     if cards != world:
         rule = f"needs {cards} workers, not {world}"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from stages.base.bounds import Positive
+from stages.base.checks import equal
 from stages.base.errors import Problem
 from stages.base.identity import AbsentWhen, NotInIdentity
-from stages.base.rules import Rules, be
 
 
 @dataclass(frozen=True)
@@ -74,27 +74,26 @@ def unused_texts(config: TokenizeConfig, examples: SftDataConfig) -> Iterator[Pr
         yield Problem("tokenize.prompt_suffix", config.prompt_suffix, rule, "set tokenize.compat=none")
 
 
-RULES = Rules[TokenizeConfig]("tokenize", "mindrlhf's rlhf_data.py")
-for _key, _value, _why in (
-    ("kind", "grpo", "it writes no other kind"),
-    ("chat_template", False, "it uses no chat template"),
-    ("id_dtype", "int64", "it writes int64"),
-):
-    RULES.must(
-        f"tokenize.{_key}",
-        be(_value, f"with tokenize.compat=mindrlhf: {_why}", "set tokenize.compat=none"),
-        when=lambda config: config.compat == "mindrlhf",
-    )
-RULES.must(
-    "tokenize.enable_thinking",
-    be(None, "no chat template is used", "set tokenize.chat_template=true"),
-    "ours: stages/tokenize/chat.py",
-    when=lambda config: not config.chat_template,
-)
-RULES.must(
-    "tokenize.chat_template",
-    be(True, "conversations need a chat template"),
-    "ours: stages/tokenize/supervised.py",
-    name="turns",
-    when=lambda config: config.kind in ("alpaca", "conversations"),
-)
+def problems(config: TokenizeConfig) -> Iterator[Problem]:
+    """Yield problems of the section tokenize."""
+    if config.compat == "mindrlhf":
+        source, remedy = "mindrlhf's rlhf_data.py", "set tokenize.compat=none"
+        reason = "with tokenize.compat=mindrlhf: "
+        path, value = "tokenize.kind", config.kind
+        yield from equal(path, value, "grpo", f"{reason}it writes no other kind", source, remedy)
+        path, uses = "tokenize.chat_template", config.chat_template
+        yield from equal(path, uses, False, f"{reason}it uses no chat template", source, remedy)
+        path, dtype = "tokenize.id_dtype", config.id_dtype
+        yield from equal(path, dtype, "int64", f"{reason}it writes int64", source, remedy)
+    if config.chat_template:
+        return
+    if config.enable_thinking is not None:
+        rule, remedy = "must be null: no chat template is used", "set tokenize.chat_template=true"
+        source = "ours: stages/tokenize/chat.py"
+        yield Problem("tokenize.enable_thinking", config.enable_thinking, rule, remedy, source)
+    if config.kind in ("alpaca", "conversations"):
+        rule, source = (
+            "must be true: conversations need a chat template",
+            "ours: stages/tokenize/supervised.py",
+        )
+        yield Problem("tokenize.chat_template", False, rule, "set it to true", source)

@@ -12,7 +12,7 @@ from stages import catalog
 from stages.base.errors import ConfigError
 from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
-from stages.base.rules import Broken, Rules
+from stages.base.rules import Broken, Rules, given, indices, once
 from stages.engines import local, tables, upstream
 from stages.engines.declaration import Declaration, Declared
 from stages.engines.engine import Checkout, Load
@@ -29,7 +29,7 @@ from stages.grpo.config import decay_corrections
 from stages.models.families import FAMILIES, family_of, trained_by
 from stages.models.layouts import warnings as layout_warnings
 from stages.models.memory import GIB
-from stages.weights.config import SPLIT
+from stages.weights.config import SplitConfig
 
 if TYPE_CHECKING:
     from stages.sections import Sections
@@ -127,6 +127,9 @@ def derive(values: dict[str, Any]) -> None:
                 engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.from_config(values).max_model_len)
 
 
+SPLIT = Rules[SplitConfig]("split", "ours: stages/weights/split.py")
+SPLIT.must("split.roles", given("must name at least one role", "set it to null"))
+SPLIT.must("split.roles[{}]", once("split.roles"), name="once", each=indices("split.roles"))
 RUN = Rules[Any]("mindrlhf_run")
 """Rules of a run; its job checks all of them again, except those about split's output."""
 RUN.include(RULES, lambda run: Job.from_run(run))
