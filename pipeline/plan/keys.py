@@ -1,7 +1,6 @@
 """Descriptions of configuration keys, derived from their fields, the graph and the rules."""
 
 import ast
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -15,16 +14,13 @@ from typing import Any
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from pipeline import engines
 from pipeline.config import suggestions
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import downstream, stages
+from pipeline.plan.rule_texts import rules_about
 from stages.base.identity import NotInIdentity, field_types
-from stages.base.rules import Row, Rules
-from stages.engines.declaration import Declared
-from stages.models.families import RULES as FAMILY
 
 UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
 """Suffix of a key's name -> unit."""
@@ -68,9 +64,6 @@ def explain(path: str, config: Config) -> Key:
         stage.name for stage in graph if section in stage.sections and (section, name) not in stage.unread
     ]
     rerun = downstream(read_by, graph) if fingerprinted else frozenset()
-    tables: list[Rules[Any]] = [FAMILY]
-    tables += [engine.declared.rules for engine in engines.chosen(config) if isinstance(engine, Declared)]
-    rows = (row for table in tables for row in table.rows())
     inner = _dataclass(hint, value)
     meaning = _docs(owner).get(name) or (inspect.cleandoc(inner.__doc__ or "") if inner else "")
     units = (unit for end, unit in UNITS.items() if path.endswith(end))
@@ -87,7 +80,7 @@ def explain(path: str, config: Config) -> Key:
         fields,
         tuple(read_by),
         tuple(stage.name for stage in graph if stage.name in rerun),
-        tuple(f"{row.text} ({row.source})" for row in rows if path in _paths(row, config)),
+        rules_about(path, config),
     )
 
 
@@ -154,14 +147,3 @@ def _docs(cls: Any) -> Mapping[str, str]:
                 docstring = expression.value if isinstance(expression, ast.Constant) else None
                 texts[field.target.id] = inspect.cleandoc(docstring) if isinstance(docstring, str) else ""
     return texts
-
-
-def _paths(row: Row, config: Config) -> set[str]:
-    """Return the keys that a rule checks, as far as the complete configuration determines them."""
-    path = row.path.partition("[")[0]
-    if row.each is None or "{}" not in path:
-        return {path}
-    # Some tables check a part of the configuration, whose items cannot be listed here.
-    with contextlib.suppress(AttributeError, KeyError, TypeError):
-        return {path.format(item) for item in row.each(config)}
-    return set()

@@ -42,8 +42,7 @@ def training_problems(run: Training) -> Iterator[Problem]:
                 rule = "needs checks on held-out prompts"
                 yield Problem(f"train.{key}", value, rule, "set train.validate_every", trainer)
     if train.beta == 0:
-        steps = ("ref_model_sync_steps", train.ref_model_sync_steps)
-        for key, limit in (steps, ("max_kl", train.max_kl)):
+        for key, limit in (("ref_model_sync_steps", train.ref_model_sync_steps), ("max_kl", train.max_kl)):
             if limit:
                 rule = "needs a reference, which train.beta=0 leaves out"
                 yield Problem(f"train.{key}", limit, rule, "set train.beta above 0", trainer)
