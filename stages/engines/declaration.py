@@ -143,7 +143,7 @@ class Engine:
         """Yield the notes for the plan, first that there is no checkout."""
         for first in self.checkouts[:1]:
             if getattr(self.settings(run), first.key) is None:
-                assumed = self.contract(run) if self.contract(run) == next(iter(self.known)) else None
+                assumed = self.contract(run) if self.contract(run) == next(iter(self.known), None) else None
                 contract = f"contract {assumed} is assumed; " if assumed else ""
                 yield f"{first.setting} is not set: {contract}run refuses without it"
         yield from self.notes(run)

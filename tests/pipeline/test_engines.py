@@ -1,5 +1,6 @@
 """Engines in plans: the engine × stage table of mindrlhf's weight formats, notes, and rendered scripts."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,16 @@ RL = "engine=mindspeed_rl model=qwen2_5_7b layout=dp2_mp2_pp2"
 )  # fmt: skip
 def test_notes_of_a_plan(overrides, note, is_given):
     assert any(note in text for text in engines.notes(load(overrides.split()))) is is_given
+
+
+@pytest.mark.parametrize(
+    ("overrides", "checkout"), [(SEVEN, "engine.mindrlhf_home"), (RL, "engine.mindspeed_rl_home")]
+)
+def test_an_engine_with_checkouts_needs_no_known_versions(overrides, checkout):
+    config = load(overrides.split())
+    unknown = dataclasses.replace(engines.get(config.engine.name), known={})
+    assert next(unknown.all_notes(config)) == f"{checkout} is not set: run refuses without it"
+    assert unknown.works_with(config) is None
 
 
 @pytest.mark.parametrize(("layers", "stages", "offset"), [(28, 8, 4), (48, 32, 16), (28, 4, 0)])
