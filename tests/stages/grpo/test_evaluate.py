@@ -72,6 +72,15 @@ def test_two_standard_errors_are_the_bound_of_serve_check(right, total, expected
     assert differs(right, total, expected) is is_different
 
 
+@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"step": 1.5}', b"\0" * 20, b"[" * 100_000, b"\xff"])
+def test_a_malformed_row_loses_no_other_row(tmp_path, line, capsys):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 2}\n' + line + b'\n{"step": 3}\n{"step": 4}')
+    assert [row["step"] for row in read_rows(path)] == [1, 2, 3]
+    assert f"{path}: line 2 is malformed and left out" in capsys.readouterr().err
+    assert [row["step"] for row in StepLog(path, 2).rows] == [1, 2]
+
+
 def test_resuming_drops_rows_after_the_checkpoint_and_a_new_run_begins_empty(tmp_path):
     path = tmp_path / "logs" / "metrics.jsonl"
     assert read_rows(path) == []
