@@ -11,20 +11,23 @@ from typing import Any
 
 import yaml
 
-from stages.engines.outside import Row
+from stages.engines.outside import MALFORMED, Row
 from stages.engines.verl.upstream import FIELDS
 from stages.grpo.config import TrainConfig
 from stages.grpo.metrics import StepLog, read_rows
 
 NAMES: Mapping[str, str] = yaml.safe_load((FIELDS / "metrics.yaml").read_text(encoding="utf-8"))
 """verl's metric -> grpoflow's."""
+COMPLETION = {"input": "prompt", "output": "completion", "gts": "solution", "score": "reward"}
+"""verl's key of a completion -> grpoflow's."""
 
 
-def row(line: Mapping[str, Any]) -> Row:
-    """Return the metrics of a step; verl writes null for numbers that are not finite."""
-    data = line["data"]
+def read_row(line: str) -> Row:
+    """Return the metrics of the step in a line; verl writes null for numbers that are not finite."""
+    entry = json.loads(line)
+    data = entry["data"]
     values = {name: float(data[metric]) for metric, name in NAMES.items() if data.get(metric) is not None}
-    return {"step": int(line["step"]), **values}
+    return {"step": int(entry["step"]), **values}
 
 
 def unrecorded(file: Path, step: int) -> list[int]:
@@ -32,18 +35,24 @@ def unrecorded(file: Path, step: int) -> list[int]:
     return sorted(set(range(1, step + 1)) - {row["step"] for row in read_rows(file)})
 
 
-def write_completions(source: Path, target: Path, train: TrainConfig) -> None:
-    """Write the first completions of every train.completions_every-th step."""
+def write_completions(source: Path, target: Path, train: TrainConfig) -> list[str]:
+    """Write the first completions of every train.completions_every-th step; return the malformed lines."""
+    malformed = list[str]()
     if source.is_dir():
-        StepLog(target, 0).append(_completions(source, train))
+        StepLog(target, 0).append(_completions(source, train, malformed))
+    return malformed
 
 
-def _completions(source: Path, train: TrainConfig) -> Iterator[dict[str, Any]]:
+def _completions(source: Path, train: TrainConfig, malformed: list[str]) -> Iterator[dict[str, Any]]:
     for step in range(train.completions_every, train.steps + 1, train.completions_every):
         file = source / f"{step}.jsonl"
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
         # splitlines() would also end a line at characters of a completion, such as U+2028
-        lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.is_file() else []
-        for line in lines[: train.logged_completions]:
-            entry = json.loads(line)
-            names = {"input": "prompt", "output": "completion", "gts": "solution", "score": "reward"}
-            yield {"step": step, **{name: entry[key] for key, name in names.items()}}
+        for number, line in enumerate(text.split("\n")[:-1][: train.logged_completions], start=1):
+            try:
+                entry = json.loads(line)
+                row = {name: entry[key] for key, name in COMPLETION.items()}
+            except MALFORMED:
+                malformed.append(f"{file}:{number}")
+            else:
+                yield {"step": step, **row}
