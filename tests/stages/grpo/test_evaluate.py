@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.cli.serve_check import differs
 from stages.grpo.data import Examples, Prompts, true_lengths
-from stages.grpo.evaluate import Answers, pass_at_k, summary, worked_share
+from stages.grpo.evaluate import Answers, outcomes, pass_at_k, summary, worked_share
 from stages.grpo.metrics import StepLog, read_rows
 from stages.grpo.stage import Best
 
@@ -30,6 +30,17 @@ def test_summary():
     assert result["pass_at_k"] == {"k": 2, "sft": 1.0, "grpo": 1.0}
     assert result["mean_at_k"] == {"k": 2, "sft": 0.5, "grpo": 1.0}
     assert "pass_at_k" not in summary(answers([True, False], []), answers([True, True], []), k=2)
+
+
+def test_outcomes_count_each_prompt_once():
+    before, after = (np.random.default_rng(seed).random(500) < 0.4 for seed in (0, 1))
+    counts = outcomes(before, after)
+    assert counts["fixed"] + counts["both_right"] == after.sum()
+    assert counts["broken"] + counts["both_right"] == before.sum()
+    assert counts["fixed"] == sum(a and not b for b, a in zip(before, after, strict=True))
+    assert sum(counts.values()) == 500
+    result = summary(answers([True, False], []), answers([False, True], []), k=2)
+    assert result["outcomes"] == {"fixed": 1, "broken": 1, "both_right": 0, "both_wrong": 0}
 
 
 def test_worked_share():
