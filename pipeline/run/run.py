@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ from pipeline.store import history, leases
 from pipeline.store.store import Key, Store
 from pipeline.terminal import console
 from stages.base.redact import redact
+from stages.report.timeline import covered_s
 
 if TYPE_CHECKING:
     from pipeline.run.sharing import Connection, Sharing
@@ -90,6 +93,7 @@ class Run:
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
         self.id = history.new_run_id()
+        self._began = time.time()
         self.display = Display(label)
         missing = self.missing()
         self._cached = {spec.name for spec in plan.requested if spec not in missing}
@@ -216,13 +220,32 @@ class Run:
         self.display.finish(stage, state)
         summary_line = message.splitlines()[0]
         try:
-            history.record(self.store.root, self.id, state, stage=stage, message=summary_line)
+            took = self._took(stage)
+            history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **took)
         except StoreError as error:  # for example a full disk; the failure itself is still reported below
             print(f"warning: {error}", file=sys.stderr, flush=True)
         if self.sharing is not None and state != "interrupted":
             self.sharing.end(self.id)
         self._notify(state, stage=stage, message=summary_line)
         print(f"error: {message}", file=sys.stderr, flush=True)
+
+    def _took(self, failed: str | None = None) -> dict[str, float]:
+        """Return how long the stages of a sweep's point ran; {} for a run of its own, which waits for none.
+
+        Stages that the point shares with others count for each of them. The last attempt of the stage that
+        `failed` counts if it was made in this process.
+        """
+        if not self.display.label:
+            return {}
+        intervals = []
+        for spec in self.plan.requested:
+            with contextlib.suppress(StoreError):
+                manifest = self.store.manifest(spec.key)
+                if manifest.ended >= self._began:
+                    intervals.append((manifest.started, manifest.ended))
+        if failed is not None and (elapsed_s := self.display.elapsed_s(failed)) is not None:
+            intervals.append((time.time() - elapsed_s, time.time()))
+        return {"took_s": round(covered_s(intervals), 3)}
 
     def _notify(self, state: str, **more: Any) -> None:
         if not self.display.label:  # a sweep sends one notification for all its points
@@ -234,7 +257,7 @@ class Run:
         if not self.display.label:  # a sweep prints one table for all its points
             states = {spec.name: self._state(spec) for spec in self.plan.requested}
             summary.show(self.plan, self.store, states, result, console())
-        history.record(self.store.root, self.id, "finished", result=result)
+        history.record(self.store.root, self.id, "finished", result=result, **self._took())
         if self.sharing is not None:
             self.sharing.end(self.id)
         self._notify("finished", result=result)

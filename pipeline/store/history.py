@@ -19,7 +19,7 @@ from pipeline.errors import ConfigError, Problem, StoreError, store_errors
 from pipeline.store.leases import is_leased
 from stages.base.files import read_bytes
 from stages.base.redact import redacted
-from stages.report.text import duration
+from stages.report.text import duration, number
 
 FILE = "runs.jsonl"
 MAX_TIME_S = 1e11
@@ -46,6 +46,8 @@ class Record:
     failed_stage: str | None = None
     """Stage that failed, or that was being built when the run was interrupted."""
     message: str | None = None
+    took_s: float | None = None
+    """Seconds that it took, without a sweep point's waiting for other points; None without a recorded end."""
     result: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     pinned: bool = False
@@ -79,7 +81,7 @@ class Record:
     @property
     def duration(self) -> str:
         """Human-readable duration; empty if no end was recorded."""
-        return "" if self.ended is None else duration(self.ended - self.started)
+        return "" if self.took_s is None else duration(self.took_s)
 
     def artifact(self, stage: str) -> str:
         """Return STAGE/FIRST-16-DIGITS of a stage; raise ConfigError if the run does not have it."""
@@ -226,13 +228,21 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
         return
     if kind == "finished":
         known.state, known.ended, known.result = "finished", when, event["result"]
+        known.took_s = _took_s(event, known)
     elif kind == "failed" or (kind == "interrupted" and known.state != "failed"):
         known.state, known.ended = kind, when
         known.failed_stage, known.message = event["stage"], event["message"]
+        known.took_s = _took_s(event, known)
     elif kind == "named":
         known.name = event["name"] or None
     elif kind in ("pinned", "unpinned"):
         known.pinned = kind == "pinned"
+
+
+def _took_s(event: Mapping[str, Any], run: Record) -> float:
+    """Return the time that the event of an end states; without one, the time since the start."""
+    took_s = number(event.get("took_s"))
+    return float(event["time_s"]) - run.started if took_s is None or took_s < 0 else took_s
 
 
 def find(store: Path, selector: str) -> Record:

@@ -35,6 +35,7 @@ from pipeline.sweep.points import (
     differing_overrides,
     expand,
     json_lines,
+    noise_note,
     show,
     show_merged,
     table,
@@ -222,6 +223,8 @@ class Sweep:
             for name, text in contents.items():
                 replace_file(directory / name, text)
         show(points, console())
+        if note := noise_note(points):
+            print(note)
         states = Counter(point.state for point in points)
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
         print(f"sweep {self.id}: {len(points)} points ({counts})")

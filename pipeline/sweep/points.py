@@ -20,10 +20,12 @@ from pipeline.store.store import Key, Store
 from pipeline.terminal import Table, as_json
 from stages.base.identity import identity
 from stages.base.redact import redact, redacted
+from stages.report.headline import indistinct
 from stages.report.text import duration
 
 RULE = "must have one value in all points of a sweep: it changes no artifact, so only one value would count"
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
+MAX_NAMES = 12
 
 
 @dataclass
@@ -101,6 +103,18 @@ def show(points: Sequence[Point], out: Console) -> None:
     out.print(shown)
 
 
+def noise_note(points: Sequence[Point]) -> str | None:
+    """Return which points' accuracies are within noise of the best one's; None if there are none."""
+    done = [point for point in points if "accuracy_grpo" in point.result]
+    ranked = [(point.number, point.result) for point in sorted(done, key=lambda p: -accuracy(p.result))]
+    close = indistinct(ranked)
+    if not close:
+        return None
+    names = ", ".join(map(str, sorted(close)[:MAX_NAMES])) + (", …" if len(close) > MAX_NAMES else "")
+    count = f"{len(close)} of {len(ranked) - 1} other points"
+    return f"within noise of the best, point {ranked[0][0]}: {count} ({names})"
+
+
 def json_lines(points: Sequence[Point], plans: Mapping[int, Plan], store: Store | None) -> str:
     """Return one line of JSON per point, with the stages to run; checks each artifact once."""
     complete: dict[Key, bool] = {}
@@ -124,25 +138,44 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
     """Print the merged graph: the number of artifacts per stage, and their expected duration."""
     needed = Counter(spec.key for plan in plans.values() for spec in plan.requested)
     rebuilt = {name for plan in plans.values() for name in plan.rebuilt}
-    to_run = [key for key in needed if key.stage in rebuilt or store.problem(key) is not None]
+    to_run = {key for key in needed if key.stage in rebuilt or store.problem(key) is not None}
+    expected, cards = _expected(plans.values(), store)
     runs, total = Counter(key.stage for key in to_run), Counter(key.stage for key in needed)
-    rows: dict[str, explain.Row] = {}
-    for plan in plans.values():  # points may have different stages
-        if not {spec.name for spec in plan.requested} <= rows.keys():
-            rows = {row.stage: row for row in explain.explain(plan, store)} | rows
     columns = ("stage", "to run", "cached", "cards", "one takes")
     shown = Table(*columns, title=f"{len(plans)} points, one graph", title_justify="left")
     for stage, count in total.items():
-        last_s = rows[stage].last_duration_s
-        elapsed = "" if last_s is None else duration(last_s)
-        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].cards), elapsed)
+        known = [seconds for key, seconds in expected.items() if key.stage == stage and seconds is not None]
+        elapsed = list(dict.fromkeys(map(duration, (min(known), max(known))))) if known else []
+        shown.add_row(
+            stage, str(runs[stage]), str(count - runs[stage]), str(cards[stage]), " to ".join(elapsed)
+        )
     out.print(shown)
     out.print(f"{len(to_run)} stages to run; {sum(needed[key] for key in to_run)} if each point ran alone")
-    durations = [rows[key.stage].last_duration_s for key in to_run]
+    durations = [expected[key] for key in to_run]
     if to_run:
         unknown = durations.count(None)
         more = f", and {unknown} stages that have never run" if unknown else ""
-        out.print(f"by their last durations: {duration(sum(filter(None, durations)))}{more}")
+        out.print(f"expected from earlier runs: {duration(sum(filter(None, durations)))}{more}")
+
+
+def _expected(plans: Iterable[Plan], store: Store) -> tuple[dict[Key, float | None], dict[str, int]]:
+    """Return the expected seconds of each artifact, and the cards of each stage.
+
+    Only one plan is explained for each number of steps and size of the model, because that reads manifests.
+    """
+    rows: dict[tuple[object, ...], explain.Row] = {}
+    expected: dict[Key, float | None] = {}
+    cards: dict[str, int] = {}
+    for plan in plans:
+        paces = {spec.name: explain.pace_of(spec, plan.config.model) for spec in plan.requested}
+        if not set(paces.values()) <= rows.keys():
+            explained = {paces[row.stage]: row for row in explain.explain(plan, store)}
+            rows = explained | rows
+        for spec in plan.requested:
+            row = rows[paces[spec.name]]
+            cards[spec.name] = max(row.cards, cards.get(spec.name, 0))
+            expected.setdefault(spec.key, row.expected_s)
+    return expected, cards
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:

@@ -54,6 +54,9 @@ class Stage:
     """User files that the stage reads; their content is part of the fingerprint."""
     workers: int = 1
     """Number of processes; more than one run under msrun."""
+    steps: Callable[[Mapping[str, Any]], int] | None = None
+    """Function from the config sections that a stage read to the most steps that it takes, by which its
+    duration grows. As with required_files, the sections may come from an earlier version."""
     computes: bool = False
     """True if each process occupies a card."""
     bytes_written: int | None = None

@@ -122,7 +122,7 @@ class Declared(Engine[Any]):
         """See Engine."""
         for first in self.checkouts[:1]:
             if getattr(self.settings(run), first.key) is None:
-                known = next(iter(self.declared.known))
+                known = next(iter(self.declared.known), None)
                 contract = f"contract {known} is assumed; " if known and self.contract(run) == known else ""
                 yield f"{first.setting} is not set: {contract}run refuses without it"
         yield from self.notes(run)

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def run(context: Context) -> None:
     """
     dataset = context.section(DatasetConfig, "dataset")
     DATASET.demand(dataset)
-    put, downloads = adopt, list[Downloaded]()
+    downloads = list[Downloaded]()
+    put: Callable[[Path, Path], None] = partial(adopt, scratch=context.work)
     if dataset.source == "builtin":
         files = _generate(dataset, context.seed, context.work)
     elif dataset.source == "local":

@@ -155,6 +155,7 @@ def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:
         "accuracy_grpo": accuracies[1],
         "gain": accuracies[1] - accuracies[0],
         "prompts": len(before.right),
+        "outcomes": outcomes(before.right, after.right),
         "worked_share": {"sft": worked_share(before.texts), "grpo": worked_share(after.texts)},
     }
     if before.sampled_right.size:
@@ -164,6 +165,15 @@ def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:
         result["mean_at_k"] = {"k": n, **{name: float(right.mean()) for name, right in sampled.items()}}
         result["sample_prompts"] = len(before.sampled_right)
     return result
+
+
+def outcomes(before: NDArray[np.bool_], after: NDArray[np.bool_]) -> dict[str, int]:
+    """Return how many prompts GRPO fixed and broke, and how many stayed right and wrong."""
+    counts = {
+        "fixed": ~before & after, "broken": before & ~after,
+        "both_right": before & after, "both_wrong": ~before & ~after,
+    }  # fmt: skip
+    return {name: int(prompts.sum()) for name, prompts in counts.items()}
 
 
 def worked_share(texts: Sequence[str]) -> float:
@@ -179,6 +189,8 @@ def samples(prompts: Prompts, before: Answers, after: Answers, count: int) -> It
             "solution": prompts.solutions[i],
             "before": before.texts[i],
             "after": after.texts[i],
+            "before_right": bool(before.right[i]),
+            "after_right": bool(after.right[i]),
             "before_reward": float(before.rewards.total[i]),
             "after_reward": float(after.rewards.total[i]),
             "before_parts": {name: float(values[i]) for name, values in before.rewards.parts.items()},

@@ -31,6 +31,16 @@ def test_states_of_runs(tmp_path):
     assert history.runs(tmp_path)["living"].state == "died"
 
 
+@pytest.mark.parametrize("event", ["finished", "failed", "interrupted"])
+@pytest.mark.parametrize("took", [12.5, None, -1, "x", True, float("nan"), 10**400])
+def test_a_run_took_what_its_end_states_else_the_time_since_its_start(event, took):
+    end = {"run": "good", "event": event, "time_s": 4.0, "result": {}, "stage": "grpo", "message": ""}
+    lines = [json.dumps(line) for line in (GOOD, end if took is None else {**end, "took_s": took})]
+    record = history.parse(lines)["good"]
+    assert (record.ended, record.took_s) == (4.0, 12.5 if took == 12.5 else 3.0)
+    assert history.parse(lines[:1])["good"].duration == ""
+
+
 def test_a_run_is_identified_by_id_prefix_name_and_last(tmp_path):
     for run in ("20260101-aa", "20260101-ab", "20260102-aa"):
         start(tmp_path, run)

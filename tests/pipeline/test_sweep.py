@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.sweep.build import Sweep
 from pipeline.sweep.points import expand
+from tests.pipeline.artifacts import RESULT, commit_spec, complete
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +54,41 @@ def test_plan_has_a_line_per_point_and_points_share_artifacts(location, capsys):
     assert counts == [1, 2, 4]
     assert main(["sweep", "--json", "store=s", "seed=0,1"]) == 2
     assert not (location / "s").exists()
+
+
+def test_the_expected_time_is_that_of_each_points_own_steps(location, shown):
+    complete(["store=s", "train.steps=10"], started=0.0, ended=10.0)
+    out = shown("sweep", "--plan", "store=s", "train.steps=10,20,40", code=0).out
+    (grpo,) = (line for line in out.split("\n") if "grpo" in line)
+    assert "10 s to 40 s" in grpo
+    # two times grpo (20 s and 40 s), evaluate, export and report
+    assert "8 stages to run" in out and "expected from earlier runs: 2 min 00 s" in out
+
+
+def test_waiting_for_other_points_does_not_count(location, monkeypatch):
+    began = time.time()
+
+    def build(runs, workers, cards):
+        """Let each point wait for the one before; fetch takes 10 s and fetch_dataset 20 s."""
+        offset = 0
+        for number, run in enumerate(runs):
+            for spec in run.plan.requested:
+                if run.store.problem(spec.key) is not None:
+                    took = 10 if spec.name == "fetch" else 20
+                    times = {"started": began + offset, "ended": began + offset + took}
+                    commit_spec(run.store, spec, {"result.json": json.dumps(RESULT)}, **times)
+                    offset += took
+            if number < 2:
+                run.report()
+            else:
+                run.display._started["fetch_dataset"] = time.monotonic() - 5
+                run._report_failure("fetch_dataset", "exit code 1")
+        return True
+
+    monkeypatch.setattr(tasks, "build", build)
+    assert main(["sweep", "store=s", "seed=0,1,2", "--until", "fetch_dataset"]) in (0, 1)
+    took = [run.took_s for run in history.runs(location / "s").values()]
+    assert took == [pytest.approx(seconds, abs=0.5) for seconds in (30, 30, 35)]
 
 
 def test_points_are_all_combinations_of_values():

@@ -115,13 +115,13 @@ class Watcher(StepWatcher):
 
     def poll(self) -> None:
         """Read new lines; called ten times a second, and when the run has ended."""
-        for line in self._first_log.lines():
-            self.saved.read(line)
+        for line in self.lines(self._first_log):
+            self.parse(self.saved.read, line)
         super().poll()
 
     def read(self, line: str) -> None:
         """Process one line."""
-        row = self.steps.read(line)
+        row = self.parse(self.steps.read, line)
         if row is None:
             return
         completions = [

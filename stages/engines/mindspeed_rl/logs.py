@@ -8,6 +8,7 @@ trainer/grpo_trainer_hybrid.py, trainer/utils/compute_utils.py, models/rule_veri
 (compute_verifier_score); docs/zh/features/log_metrics.md.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -86,10 +87,10 @@ class TrainWatcher(StepWatcher):
 
     def read(self, line: str) -> None:
         """Process one line; an iteration that Ray repeats counts once."""
-        sample = self._sample_reader.read(line)
+        sample = self.parse(self._sample_reader.read, line)
         if sample is not None and len(self._samples) < self._job.train.logged_completions:
             self._samples.append(sample)
-        iteration = read_line(line, self._job.npus)
+        iteration = self.parse(functools.partial(read_line, cards=self._job.npus), line)
         if iteration is None or iteration[0]["step"] <= self.last:
             return
         row, total = iteration

@@ -10,12 +10,12 @@ utils/checkpoint/fsdp_checkpoint_manager.py, utils/tracking.py (FileLogger), tra
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages.engines.outside import Row
+from stages.engines.outside import MALFORMED, Row
 from stages.engines.tracked_checkpoints import TrackedCheckpoints
 from stages.engines.verl.job import Job
 from stages.grpo.config import TrainConfig
@@ -45,6 +45,8 @@ METRIC_NAMES = {
     "timing_s/step": "step_s",
 }
 """verl's metric -> grpoflow's (stages/grpo/metrics.py)."""
+COMPLETION_NAMES = {"input": "prompt", "output": "completion", "gts": "solution", "score": "reward"}
+"""verl's key of a completion -> grpoflow's."""
 
 
 def checkpoints(root: Path, job: Job) -> TrackedCheckpoints:
@@ -69,12 +71,12 @@ def checkpoint_defect(job: Job, directory: Path) -> str | None:
     return None
 
 
-def metrics_row(line: Mapping[str, Any]) -> Row:
-    """Return the metrics of a step; verl writes null for numbers that are not finite."""
-    data = line["data"]
-    named = METRIC_NAMES.items()
+def read_metrics(line: str) -> Row:
+    """Return the metrics of the step in a line; verl writes null for numbers that are not finite."""
+    entry = json.loads(line)
+    data, named = entry["data"], METRIC_NAMES.items()
     values = {name: float(data[metric]) for metric, name in named if data.get(metric) is not None}
-    return {"step": int(line["step"]), **values}
+    return {"step": int(entry["step"]), **values}
 
 
 def unrecorded_steps(file: Path, step: int) -> list[int]:
@@ -82,18 +84,24 @@ def unrecorded_steps(file: Path, step: int) -> list[int]:
     return sorted(set(range(1, step + 1)) - {row["step"] for row in read_rows(file)})
 
 
-def write_completions(source: Path, target: Path, train: TrainConfig) -> None:
-    """Write the first completions of every train.completions_every-th step."""
+def write_completions(source: Path, target: Path, train: TrainConfig) -> list[str]:
+    """Write the first completions of every train.completions_every-th step; return the malformed lines."""
+    malformed = list[str]()
     if source.is_dir():
-        StepLog(target, 0).append(_completions(source, train))
+        StepLog(target, 0).append(_completions(source, train, malformed))
+    return malformed
 
 
-def _completions(source: Path, train: TrainConfig) -> Iterator[dict[str, Any]]:
+def _completions(source: Path, train: TrainConfig, malformed: list[str]) -> Iterator[dict[str, Any]]:
     for step in range(train.completions_every, train.steps + 1, train.completions_every):
         file = source / f"{step}.jsonl"
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
         # splitlines() would also end a line at characters of a completion, such as U+2028
-        lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.is_file() else []
-        for line in lines[: train.logged_completions]:
-            entry = json.loads(line)
-            names = {"input": "prompt", "output": "completion", "gts": "solution", "score": "reward"}
-            yield {"step": step, **{name: entry[key] for key, name in names.items()}}
+        for number, line in enumerate(text.split("\n")[:-1][: train.logged_completions], start=1):
+            try:
+                entry = json.loads(line)
+                row = {name: entry[key] for key, name in COMPLETION_NAMES.items()}
+            except MALFORMED:
+                malformed.append(f"{file}:{number}")
+            else:
+                yield {"step": step, **row}

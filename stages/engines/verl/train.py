@@ -94,7 +94,8 @@ class Watcher(StepWatcher):
 
     def read(self, line: str) -> None:
         """Process the metrics of one step."""
-        self.add(results.metrics_row(json.loads(line)), self._train.steps)
+        if row := self.parse(results.read_metrics, line):
+            self.add(row, self._train.steps)
         self._checkpoints.prune(self._train.keep_checkpoints)
 
 
@@ -117,7 +118,8 @@ def collect(context: Context) -> None:
     if fault := saved.defect(directory):
         raise InputError(directory, None, fault, REMEDY)
     import_weights(directory, context.output)
-    results.write_completions(paths.completions, context.work / "completions.jsonl", job.train)
+    if bad := results.write_completions(paths.completions, context.work / "completions.jsonl", job.train):
+        context.warn(f"{bad[0]}: malformed; {len(bad)} completions are not part of completions.jsonl")
     resumed = read_start(context.work)["resumed"]
     import_run(context, resumed, directory.name, VERSION, steps=last)
 

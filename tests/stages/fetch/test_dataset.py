@@ -8,7 +8,14 @@ from stages.base.errors import ConfigError, InputError
 from stages.fetch import dataset as stage
 from stages.fetch.arith import generate
 from stages.fetch.config import ArithConfig
-from tests.stages.fetch.settings import FIXTURE, context, gsm8k_values, write_lines
+from tests.stages.fetch.settings import (
+    FIXTURE,
+    assert_separate,
+    context,
+    fetch_values,
+    gsm8k_values,
+    write_lines,
+)
 
 GOOD = {"question": "1+1?", "answer": "#### 2"}
 
@@ -56,6 +63,16 @@ def test_addresses_that_differ_in_their_query_only_are_different_files(tmp_path,
     assert (output / "test.jsonl").read_text() == "".join(ROWS[6:])
     assert result["files"] == {"train": ["train.jsonl"], "test": ["test.jsonl"]}
     assert result["rows"] == {"train": 6, "test": 4}
+
+
+def test_an_artifact_shares_no_file_with_the_users_cache(tmp_path, hub):
+    hub.plain = {"/rows.jsonl": "".join(ROWS).encode()}
+    data = gsm8k_values(None, files=files(f"{hub.url}/rows.jsonl", None), test_rows=2)
+    fetching = fetch_values(cache_dir=str(tmp_path / "cache"))
+    made = context(tmp_path, "fetch_dataset", {"dataset": data, "fetch": fetching})
+    stage.run(made)
+    assert (made.output / "train.jsonl").read_text() == "".join(ROWS)
+    assert_separate(tmp_path / "cache", made.output)
 
 
 def test_shards_keep_their_order_and_their_bad_lines_are_counted_together(tmp_path, hub, monkeypatch):

@@ -11,6 +11,7 @@ from stages.weights.sources import open_directory
 from tests.stages.fetch.settings import (
     FIXTURE,
     arith_values,
+    assert_separate,
     context,
     dataset,
     fetch_values,
@@ -134,6 +135,17 @@ def test_files_that_a_repository_has_no_more_are_not_taken_from_the_cache(tmp_pa
     stage.run(second)
     expected = (FILES - {"model.safetensors"}) | {SHARD, INDEX, "result.json"}
     assert {file.name for file in second.output.iterdir()} == expected
+
+
+def test_an_artifact_shares_no_file_with_the_users_cache(tmp_path, published):
+    repository, config = published
+    cached = context(tmp_path / "cached", "fetch", config(cache_dir=str(tmp_path / "cache")))
+    stage.run(cached)
+    assert (cached.output / "model.safetensors").read_bytes() == repository["model.safetensors"]
+    assert_separate(tmp_path / "cache", cached.output)
+    private = context(tmp_path / "private", "fetch", config())
+    stage.run(private)
+    assert (private.output / "model.safetensors").stat().st_nlink == 2, "a copy of the stage's own download"
 
 
 def test_a_tokenizer_can_be_trained_on_a_downloaded_dataset(tmp_path):

@@ -29,6 +29,17 @@ def test_completions_may_contain_unicode_line_separators(tmp_path):
     assert {entry["step"] for entry in entries} == {1}
 
 
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"input": "?"}', b'"x"', b"\xff", b"[" * 100_000])
+def test_malformed_completions_are_left_out(tmp_path, line):
+    good = json.dumps({"input": "?", "output": "5", "gts": "1", "score": 0.5}).encode()
+    source, target = tmp_path / "rollouts", tmp_path / "completions.jsonl"
+    source.mkdir()
+    (source / "1.jsonl").write_bytes(line + b"\n" + good + b"\n" + good[:9])
+    train = load(["experiment=verl_7b", "model.path=/m", "train.steps=1", "train.completions_every=1"]).train
+    assert results.write_completions(source, target, train) == [f"{source}/1.jsonl:1"]
+    assert [json.loads(row)["completion"] for row in target.read_text().splitlines()] == ["5"]
+
+
 def test_saved_steps_without_metrics_are_found(tmp_path):
     file = tmp_path / "metrics.jsonl"
     assert results.unrecorded_steps(file, 0) == []
