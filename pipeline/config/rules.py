@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from pipeline.config.sections import Config
 
 RULES: Rules[Config] = Rules("run")
+MOST_STORE_BYTES = 440
+"""Length of a store's path with which SQLite, which MindRecord uses, opens the index of a dataset: it accepts
+504 bytes, of which up to 64 are the rest of the path (/tokenize/.building-DIGITS+N/train.mindrecord.db)."""
+MOST_NAME_BYTES = 255
+"""Length of a file name that Linux accepts."""
 SET_BY_LAUNCHER = re.compile(
     r"--(?:job-name|nodes|ntasks(?:-per-\w+)?|array|output)(?![\w-]).*|-[JNnao](?!-).*"
 )
@@ -44,14 +49,24 @@ def check(config: Config) -> list[Problem]:
     return [*family, *RULES.check(config), *engine_problems, *SECTIONS.check(config)]
 
 
-@RULES.row("store", "ours")
+@RULES.row("store", "ours; SQLite's os_unix.c: MAX_PATHNAME")
 def _store(config: Config) -> Broken:
-    """Require a directory whose path does not begin with a tilde, which only shells replace."""
+    """Require a directory, no URL, whose path neither begins with a tilde nor is too long for SQLite."""
     if not config.store:
         return "must name a directory", "give store=DIR, or unset GRPOFLOW_STORE"
-    if not config.store.startswith("~"):
-        return None
-    return "must be a complete path: ~ is not replaced", f"use {os.path.expanduser(config.store)}"
+    if "://" in config.store:
+        rule = "is a URL; a store is a directory of this machine"
+        return rule, "give store=DIR, and share artifacts at a URL with remote=URL"
+    if config.store.startswith("~"):
+        return "must be a complete path: ~ is not replaced", f"use {os.path.expanduser(config.store)}"
+    paths = [os.fsencode(find(config.store)) for find in (os.path.abspath, os.path.realpath)]
+    if max(map(len, paths)) > MOST_STORE_BYTES:
+        rule = f"is a path of {max(map(len, paths))} bytes, must be at most {MOST_STORE_BYTES}"
+        return rule, "choose a directory with a shorter path, links followed"
+    longest = max(len(name) for name in paths[0].split(b"/"))
+    if longest > MOST_NAME_BYTES:
+        return f"has a name of {longest} bytes, must be at most {MOST_NAME_BYTES}", "shorten it"
+    return None
 
 
 @RULES.row("launcher.sbatch[{}]", "ours: launch/nodes/slurm.py", each=indices("launcher.sbatch"))
