@@ -133,7 +133,13 @@ class Store:
     """A store of artifacts and the runs that produced them."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the store at `path`, which may not exist yet."""
+        """Open the store at `path`, which may not exist yet.
+
+        Raises:
+            Error: `path` is a URL.
+        """
+        if "://" in os.fspath(path):
+            raise Error("a store is a directory of this machine, not a URL; see remote=URL")
         self.path = Path(path)
 
     def runs(self) -> list[Run]:

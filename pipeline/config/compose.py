@@ -194,7 +194,8 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         key = unknown.group(1)
         value = next((o.partition("=")[2] for o in overrides if key_of(o) == key), None)
         choices = [override for override in overrides if re.fullmatch(r"[a-z_]+=[\w-]+", override)]
-        known = flat(compose([choice for choice in choices if not choice.startswith(f"{key}=")], config_dir))
+        choices = [choice for choice in choices if key_of(choice) not in (key, "remote")]
+        known = flat(compose([*choices, "remote=none"], config_dir))  # $GRPOFLOW_REMOTE may be invalid
         return Problem(key, value, "unknown key", suggestions.for_key(key, known))
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if choice := re.search(r"Could not (?:find|load) '([^'/]+)/([^']+)'", message):

@@ -75,7 +75,9 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
     ):
         raise ConfigError([Problem("--config", str(file), "holds no configuration", FORM)])
     overrides = [f"{group}={choice}" for entry in choices for group, choice in entry.items()]
-    composed = compose(overrides, config_dir)
+    # typed because $GRPOFLOW_REMOTE may be invalid
+    addresses = [override for override in typed if key_of(override) in ("remote", "remote.url")]
+    composed = compose([*overrides, *addresses], config_dir)
     for name, section in values.items():
         if isinstance(composed.get(name), dict) and not isinstance(section, dict):
             raise ConfigError([Problem(f"{file}: {name}", section, "must hold the section's keys", FORM)])

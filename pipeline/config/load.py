@@ -38,6 +38,14 @@ def derived(config: Config) -> Config:
     return config
 
 
+def defaults() -> Config:
+    """Return the configuration without overrides, and without the store and remote of the environment.
+
+    These may be invalid, which concerns only commands that use them.
+    """
+    return load(["store=store", "remote=none"])
+
+
 def _with_absolute_checkouts(config: Config) -> Config:
     """Return the configuration with absolute paths of checkouts: programs run in their work directories."""
     sections: dict[str, Any] = {}

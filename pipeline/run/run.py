@@ -23,6 +23,7 @@ from pipeline.run import notify, summary
 from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
+from pipeline.store.attempt import last_written, newest_attempt
 from pipeline.store.store import Key, Store
 from pipeline.terminal import console
 from stages.base.redact import redact
@@ -211,9 +212,19 @@ class Run:
         """Record the run as failed if stages are missing although no end is recorded, also by a fork."""
         missing = self.missing()
         known = history.runs(self.store.root).get(self.id)
-        if missing and known is not None and known.state == "running":
+        if not missing or known is None or known.state != "running":
+            return
+        log = newest_attempt(self.store.root, str(missing[0].key))
+        if log is not None and last_written(log) / 1e9 >= known.started:
             cause = "its process ended without a message, perhaps killed for lack of memory; see its log"
-            self._report_failure(missing[0].name, f"{missing[0].name} was not built: {cause}")
+        else:
+            cause = "Luigi ended without starting it; type the same command to go on"
+        self._report_failure(missing[0].name, f"{missing[0].name} was not built: {cause}")
+
+    def report_end(self, stage: str, cause: str) -> None:
+        """Record and print why a stage was ended from outside, after its own process has reported that."""
+        history.record(self.store.root, self.id, "failed", stage=stage, message=cause)
+        print(f"error: {stage}: {cause}", file=sys.stderr, flush=True)
 
     def _report_failure(self, stage: str, message: str, state: str = "failed") -> None:
         message = redact(message)

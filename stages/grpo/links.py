@@ -21,7 +21,7 @@ CHUNK = 2**17
 """Bytes sent at a time. Both sides send before they receive, so they must fit into a socket's buffer."""
 RANK, CALL = struct.Struct("=i"), struct.Struct("=iq")
 MEETING_DIRECTORY = "GRPOFLOW_MEETING_PLACE"
-"""Variable with the directory of a job's sockets: private to the user, path of at most 90 bytes, set by
+"""Variable with the directory of a job's sockets: private to the user, with a short path, set by
 launch/process/paced_msrun.py."""
 NAP_S = 0.01
 MEETING_TIMEOUT_S = 300.0

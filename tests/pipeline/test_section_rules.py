@@ -31,6 +31,7 @@ MINDRLHF_ONE_STAGE = (
 CASES = [  # base, refused key, part of the source, breaking and passing overrides
     (LOCAL, "store", "ours: pipeline/store", "store=''", "store=x"),
     (LOCAL, "store", "ours: pipeline/store", "store='~/x'", "store=x"),
+    (LOCAL, "store", "ours: pipeline/store", "store='s3://bucket/x'", "store=x"),
     (LOCAL, "launcher.sbatch[0]", "ours: launch/nodes/slurm.py",
      "launcher.sbatch=['--job-name=x']", "launcher.sbatch=['--nodelist=x']"),
     (LOCAL, "launcher.sbatch[0]", "ours: launch/nodes/slurm.py",
