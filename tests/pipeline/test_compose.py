@@ -181,6 +181,7 @@ def test_a_deeply_nested_value_is_refused(levels, value):
         ("model=Qwen/Qwen2.5-7B", "model.hub.id=Qwen/Qwen2.5-7B"),
         ("dataset=GSM8K", "dataset=gsm8k"),
         ("seed=1,2", "grpoflow sweep seed=1,2"),
+        ("reward=glob(*)", "grpoflow sweep 'reward=glob(*)'"),
         ("launcher.sbatch=[--partition=npu]", """'launcher.sbatch=["--a=b","c d"]'"""),
         ("store=/数据/store", """"'/数据/store'\""""),
         ("dataset.columns.prompt=问题", """dataset.columns.prompt='"'"'问题'"'"''"""),
