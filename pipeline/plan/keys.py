@@ -90,6 +90,13 @@ def explain(path: str, config: Config) -> Key:
     )
 
 
+def engines_with(path: str) -> tuple[str, ...]:
+    """Return the engines that have a key of the section `engine`; empty if all have it, or none."""
+    section, _, name = path.partition(".")
+    owners = suggestions.engines_with(name.partition(".")[0]) if section == "engine" else ()
+    return owners if len(owners) < len(engines.NAMES) else ()
+
+
 def type_text(hint: Any) -> str:
     """Return a type in words, with its choices and bounds."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

@@ -155,6 +155,21 @@ def test_a_key_is_explained_by_its_field_the_graph_and_the_rules(printed):
     assert "beta" in keys.explain("train", config).fields
 
 
+def test_a_key_of_another_engine_is_explained(printed, shown):
+    epochs = printed("config", "--explain", "engine.epochs")
+    assert epochs["engines"] == ["mindrlhf", "mindrlhf_one_stage"] and epochs["default"] == 1
+    for key in ("engine.strategy", "engine.verifier_function", "engine.python", "engine.env.PATH"):
+        assert printed("config", "--explain", key.removesuffix(".PATH"))["engines"]
+    own = printed(
+        "config", "--explain", "engine.micro_batch_size", "engine=verl", "engine.micro_batch_size=2"
+    )
+    assert (own["value"], own["engines"]) == (2, ["mindspeed_rl", "verl"])
+    assert printed("config", "--explain", "engine.name")["engines"] == []
+    for arguments in (["--explain", "engine.nosuch"], ["engine.nosuch=1"]):
+        assert "engine.nosuch" in shown("config", *arguments, code=2).err
+    assert "engine=mindrlhf" in shown("config", "engine.epochs=2", code=2).err
+
+
 def test_options_of_hydra_print_the_configuration():
     for option, expected in ((["--cfg", "job"], "beta: 0.5"), (["--info", "defaults"], "model/tiny")):
         command = [sys.executable, "-m", "pipeline", *option, "train.beta=0.5"]
