@@ -174,24 +174,30 @@ def open(path: str | os.PathLike[str] | None = None) -> Store:
 
 
 def plan(
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     *,
     until: str | None = None,
-    only: Sequence[str] = (),
-    force: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    force: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what a run would do, like `grpoflow plan --json`.
 
     Args:
-        overrides: Hydra overrides, for example `train.beta=0.02` and `store=DIR`.
+        overrides: Hydra overrides, for example `["train.beta=0.02", "store=DIR"]`; text is one override.
         until: plan the stages up to this one.
-        only: plan these stages and everything upstream of them.
+        only: plan these stages, or this one, and everything upstream of them.
         force: rebuild these stages and everything downstream.
 
     Raises:
         Error: the configuration is invalid; the message lists all problems.
     """
-    done = _grpoflow("plan", "--json", *_options(until, only, force), *overrides, stderr=subprocess.PIPE)
+    done = _grpoflow(
+        "plan",
+        "--json",
+        *_options(until, only, force),
+        *_texts(overrides, "overrides"),
+        stderr=subprocess.PIPE,
+    )
     if done.returncode not in (Exit.DONE, Exit.PENDING):
         raise Error(done.stderr.strip())
     planned: dict[str, Any] = json.loads(done.stdout)
@@ -199,11 +205,11 @@ def plan(
 
 
 def run(
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     *,
     until: str | None = None,
-    only: Sequence[str] = (),
-    force: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    force: str | Sequence[str] = (),
 ) -> Run:
     """Run the stages that are not cached, and return the run; progress appears on stderr.
 
@@ -213,15 +219,29 @@ def run(
         Error: the configuration is invalid or a stage failed; stderr has the reason.
     """
     store = Store(plan(overrides, until=until, only=only, force=force)["store"])
-    done = _grpoflow("run", *_options(until, only, force), *overrides, stderr=None)
+    done = _grpoflow("run", *_options(until, only, force), *_texts(overrides, "overrides"), stderr=None)
     result = re.search(r"^(?:result|done) .*?\brun=([\w-]+)", done.stdout, re.M)
     if done.returncode != Exit.DONE or result is None:
         raise Error(f"grpoflow run ended with exit code {done.returncode}; its messages are on stderr")
     return store.run(result[1])
 
 
-def _options(until: str | None, only: Sequence[str], force: Sequence[str]) -> list[str]:
-    values = {"until": until, "only": ",".join(only), "force": ",".join(force)}
+def _texts(values: str | Sequence[str], argument: str) -> list[str]:
+    """Return an argument's texts; one text alone is a list of one."""
+    texts = [values] if isinstance(values, str) else list(values)
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise Error(f"{argument}: {wrong[0]!r} must be text")
+    if unassigned := [text for text in texts if argument == "overrides" and text.startswith("--")]:
+        raise Error(f"overrides: {unassigned[0]!r} must be KEY=VALUE; options are arguments of this function")
+    return texts
+
+
+def _options(until: str | None, only: str | Sequence[str], force: str | Sequence[str]) -> list[str]:
+    values = {
+        "until": until,
+        "only": ",".join(_texts(only, "only")),
+        "force": ",".join(_texts(force, "force")),
+    }
     return [f"--{option}={stages}" for option, stages in values.items() if stages]
 
 

@@ -186,6 +186,9 @@ class OverridesParameter(luigi.Parameter):
         """Return canonical JSON of `text`; end the process if it is malformed."""
         stripped = text.strip()
         with _exit_if_invalid():
+            if not stripped:  # for example an unset variable, which would begin a default run
+                rule = "is empty; leave it out for the defaults"
+                raise ConfigError([Problem("--overrides", None, rule, QUOTING)])
             try:
                 parsed = json.loads(stripped) if stripped.startswith("[") else shlex.split(stripped)
             except ValueError as error:

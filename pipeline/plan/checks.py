@@ -17,7 +17,7 @@ from stages.fetch.config import source_warnings
 from stages.models.memory import RoleMemory
 from stages.rewards.config import BUILTIN, uses
 from stages.tokenize import counts
-from stages.tokenize.config import unused_texts
+from stages.tokenize.config import escapes, unused_texts
 from stages.weights.index import unused_index
 
 LOCAL = ("local", "local")
@@ -70,7 +70,7 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     job = engine.job(config)
     roles = engine.memory(job) if roles is None else roles
     problems = source_warnings(config.model, config.dataset)
-    problems += unused_texts(config.tokenize, config.sft_data)
+    problems += [*unused_texts(config.tokenize, config.sft_data), *escapes(config.tokenize)]
     lines = [str(problem) for problem in problems]
     directory = config.model.path if config.model.source == "local" else None
     if directory is not None and (text := unused_index(Path(directory))):

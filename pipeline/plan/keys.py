@@ -14,6 +14,7 @@ from typing import Any
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from pipeline import engines
 from pipeline.config import suggestions
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
@@ -82,6 +83,13 @@ def explain(path: str, config: Config) -> Key:
         tuple(stage.name for stage in graph if stage.name in rerun),
         rules_about(path, config),
     )
+
+
+def engines_with(path: str) -> tuple[str, ...]:
+    """Return the engines that have a key of the section `engine`; empty if all have it, or none."""
+    section, _, name = path.partition(".")
+    owners = suggestions.engines_with(name.partition(".")[0]) if section == "engine" else ()
+    return owners if len(owners) < len(engines.NAMES) else ()
 
 
 def type_text(hint: Any) -> str:

@@ -4,14 +4,15 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from pipeline.config.compose import flat
-from pipeline.config.grammar import parse
+from pipeline.config.compose import config_files, flat
+from pipeline.config.grammar import key_of, parse
 from pipeline.config.sections import Config, quote_address
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain
@@ -178,26 +179,55 @@ def _expected(plans: Iterable[Plan], store: Store) -> tuple[dict[Key, float | No
     return expected, cards
 
 
-def expand(overrides: Sequence[str]) -> list[list[str]]:
+def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:
     """Return the points: every combination of the values of keys with several values.
 
     Raises:
-        ConfigError: an override is malformed, has no list of values, or is a setting of Hydra.
+        ConfigError: an override is malformed, has no list of values, or is a setting of Hydra; or a key with
+            several values is given again.
     """
+    parsed = {text: parse(text) for text in map(quote_address, overrides)}
+    if problems := list(_repeated_keys(parsed)):
+        raise ConfigError(problems)
     choices: dict[str, list[str]] = {}
-    for override in map(parse, map(quote_address, overrides)):
+    for text, override in parsed.items():
         key = override.get_key_element()
         if key.lstrip("+~").startswith("hydra"):
             rule = "is a setting of Hydra's own sweeps"
             raise ConfigError([Problem(key, None, rule, "for a search call grpoflow.run from Optuna")])
-        if not override.is_sweep_override():
-            choices[key] = [str(override.input_line)]
-        elif override.is_discrete_sweep():
-            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
-        else:
-            rule = "is not a list of values"
-            raise ConfigError([Problem(key, None, rule, f"{key}=A,B")])
+        choices.pop(key, None)  # of several single values the last counts, as in a run
+        choices[key] = _values(text, override, config_dir) if override.is_sweep_override() else [text]
     return [list(point) for point in itertools.product(*choices.values())]
+
+
+def _repeated_keys(parsed: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each key with several values that is given again."""
+    given: dict[str, list[str]] = {}
+    for text in parsed:
+        given.setdefault(key_of(text), []).append(text)
+    for key, texts in given.items():
+        if len(texts) > 1 and any(parsed[text].is_sweep_override() for text in texts):
+            shown = redact(" ".join(texts))
+            yield Problem(key, shown, "is given more than once", f"give all values in one list: {key}=A,B")
+
+
+def _values(text: str, override: Any, config_dir: Path | None) -> list[str]:
+    """Return an override for each of several values."""
+    from hydra.core.override_parser.types import Glob
+
+    key = override.get_key_element()
+    value = override.value()
+    if isinstance(value, Glob):
+        folder = f"{override.key_or_group}/"
+        files = (name for name in config_files(config_dir) if name.startswith(folder))
+        names = value.filter(sorted(name.removeprefix(folder).rpartition(".")[0] for name in files))
+        if not names:
+            rule = "fits no file of a configuration group"
+            raise ConfigError([Problem(key, text.partition("=")[2], rule, f"{key}=A,B")])
+        return [f"{key}={name}" for name in names]
+    if override.is_discrete_sweep():
+        return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    raise ConfigError([Problem(key, None, "is not a list of values", f"{key}=A,B")])
 
 
 def check_shared_keys(plans: Iterable[Plan]) -> None:

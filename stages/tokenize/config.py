@@ -1,5 +1,6 @@
 """Configuration of the tokenize stage."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -72,6 +73,30 @@ def unused_texts(config: TokenizeConfig, examples: SftDataConfig) -> Iterator[Pr
     if config.compat == "mindrlhf" and config.prompt_suffix.strip():
         rule = "is not used: tokenize.compat=mindrlhf takes the question alone"
         yield Problem("tokenize.prompt_suffix", config.prompt_suffix, rule, "set tokenize.compat=none")
+
+
+LATEX = frozenset({
+    "nabla", "natural", "ncong", "ne", "nearrow", "neg", "neq", "newline", "nexists", "ngeq", "ngtr", "ni",
+    "nleq", "nless", "nmid", "noindent", "not", "notin", "nparallel", "nu", "num", "nwarrow",
+    "tag", "tan", "tanh", "tau", "tbinom", "text", "textbf", "textit", "textrm", "tfrac", "therefore",
+    "theta", "tilde", "times", "to", "top", "triangle",
+})  # fmt: skip
+"""Commands of LaTeX that begin like the escapes \\n and \\t."""
+
+
+def escapes(config: TokenizeConfig) -> Iterator[Problem]:
+    """Yield a warning for each text with a backslash and n or t instead of a line break or a tab.
+
+    Neither the shell nor Hydra replaces these two characters.
+    """
+    for key in ("system_prompt", "prompt_suffix"):
+        text = getattr(config, key)
+        found = next((word for word in re.findall(r"\\([nt][A-Za-z]*)", text) if word not in LATEX), None)
+        if found is not None:
+            shown = f"\\{found[0]}"
+            rule = f"holds the two characters {shown}, not a {'line break' if found[0] == 'n' else 'tab'}"
+            remedy = f"""in the shell write $'tokenize.{key}="…{shown}…"', in YAML double quotes"""
+            yield Problem(f"tokenize.{key}", text, rule, remedy)
 
 
 def problems(config: TokenizeConfig) -> Iterator[Problem]:

@@ -212,6 +212,9 @@ def test_cached_run_imports_little_and_prints_the_same_as_luigi(store):
     assert out.endswith(f"run=ID report={report / 'index.html'}\n")
     assert exited("-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", directory) == (0, out, "")
     assert exited("-c", PROGRAM, "plan", directory)[::2] == (0, "[]\n")
+    for empty in ("", " "):  # an unset variable of a script
+        code, out, told = exited("-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", empty)
+        assert (code, out) == (2, "") and told.startswith("error: --overrides")
     states = [run.state for run in history.runs(store.root).values()]
     assert states == ["finished", "finished"]
     run = begin([directory], None, ALL_STAGES)

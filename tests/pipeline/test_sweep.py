@@ -10,11 +10,15 @@ import pytest
 from launch.errors import LaunchError
 from pipeline import tasks
 from pipeline.cli import main
+from pipeline.config.compose import BUILT_IN
+from pipeline.errors import ConfigError
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.sweep.build import Sweep
 from pipeline.sweep.points import expand
 from tests.pipeline.artifacts import RESULT, commit_spec, complete
+
+REWARDS = sorted(file.stem for file in (BUILT_IN / "reward").glob("*.yaml"))
 
 
 @pytest.fixture(autouse=True)
@@ -92,12 +96,53 @@ def test_waiting_for_other_points_does_not_count(location, monkeypatch):
 
 
 def test_points_are_all_combinations_of_values():
-    points = expand(["+a='x,y'", "seed=range(0,2)", "model=choice(tiny,tiny_llama)", "seed=5,6", "~b"])
+    points = expand(["+a='x,y'", "seed=range(5,7)", "model=choice(tiny,tiny_llama)", "~b", "c.d=1", "c.d=2"])
     assert points == [
-        ["+a='x,y'", f"seed={seed}", f"model={model}", "~b"]
+        ["+a='x,y'", f"seed={seed}", f"model={model}", "~b", "c.d=2"]
         for seed in (5, 6)
         for model in ("tiny", "tiny_llama")
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["seed=0,1 seed=2,3", "seed=0,1 seed=5", "seed=5 ++seed=0,1", "train.beta=0.1 train.beta=range(0,2)"],
+)
+def test_a_key_with_several_values_is_given_once(words, shown):
+    """Otherwise the values of one of the two would be lost."""
+    key = words.partition("=")[0]
+    assert f"error: {key}=" in shown("sweep", "--plan", *words.split(), code=2).err
+
+
+def test_a_pattern_chooses_files_of_a_group(location):
+    (location / "own/reward").mkdir(parents=True)
+    (location / "own/reward/cosine_short.yaml").write_text("defaults: [cosine]\n")
+    assert expand(["reward=glob(*)"]) == [[f"reward={name}"] for name in REWARDS]
+    assert expand(["reward=glob(cos*)"], location / "own") == [["reward=cosine"], ["reward=cosine_short"]]
+    assert expand(["reward=glob([*],exclude=[a*,b*,c*,d*,g*,k*,o*])"]) == [["reward=think"]]
+    for override in ("reward=glob(nosuch*)", "train.beta=glob(*)", "seed=glob(*)"):
+        with pytest.raises(ConfigError, match=override.partition("=")[0]):
+            expand([override])
+
+
+def test_an_unknown_choice_leaves_out_its_points(capsys):
+    for words in (
+        ["layout=dp1_mp1_pp1,nosuch"],
+        ["reward=gsm8k,nosuch,dapo"],
+        ["store=s", "report.title=a,'${b}'"],
+    ):
+        states = [point["state"] for point in plan_lines(capsys, "store=s", *words)]
+        assert states == ["pending", "invalid", "pending"][: len(states)]
+    points = plan_lines(
+        capsys, "engine=local,mindrlhf,verl", "engine.epochs=2", "layout=dp1_mp1_pp1", "sft.enabled=false"
+    )
+    assert "engine.epochs" in points[0]["message"] and "engine.epochs" not in points[1]["message"]
+
+
+@pytest.mark.parametrize("words", ["trian.beta=1 seed=0,1,2", "seed=0,1 model=nosuch"])
+def test_an_error_of_all_points_is_told_once(words, shown):
+    told = shown("sweep", "--plan", *words.split(), code=2).err
+    assert told.count("error: ") == 1 and "left out" not in told
 
 
 @pytest.mark.parametrize(

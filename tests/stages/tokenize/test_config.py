@@ -7,7 +7,7 @@ import pytest
 from pipeline.config.load import load
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import BadLine
-from stages.tokenize.config import SftDataConfig, unused_texts
+from stages.tokenize.config import SftDataConfig, escapes, unused_texts
 from stages.tokenize.source import hold_out
 from tests.stages.fetch.settings import ROOT, tokenize, write_lines
 
@@ -74,3 +74,19 @@ def test_the_shipped_choices_are_sound(choice):
 def test_texts_that_no_prompt_contains_are_reported(changes, examples, unused):
     problems = unused_texts(tokenize("gsm8k", **changes), SftDataConfig(examples, "alpaca"))
     assert [problem.path for problem in problems] == [f"tokenize.{key}" for key in unused]
+
+
+@pytest.mark.parametrize("key", ["prompt_suffix", "system_prompt"])
+@pytest.mark.parametrize(
+    "text", [r"\nPut it in \boxed{}.", r"Think.\n\nAnswer.", r"a\n", r"a\tb", r"\n#### ", r"\nput"]
+)
+def test_an_escape_that_nobody_replaces_is_reported(key, text):
+    (problem,) = escapes(tokenize("gsm8k", **{key: text}))
+    assert problem.path == f"tokenize.{key}"
+
+
+@pytest.mark.parametrize(
+    "text", ["\nPut", r"\boxed{} \neq \times \text{x} \nu", "", "n\tt", r"\\", r"C:\dir"]
+)
+def test_line_breaks_and_commands_of_latex_are_no_escapes(text):
+    assert list(escapes(tokenize("gsm8k", prompt_suffix=text, system_prompt=text))) == []
