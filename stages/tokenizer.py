@@ -87,6 +87,7 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
     paths = [directory / name for name in ("vocab.json", "merges.txt")]
     for path in paths:
         if not path.is_file():
+            require_files(directory)
             raise InputError(path, None, "is missing", "give tokenizer.json, or vocab.json and merges.txt")
     try:
         vocab, merges = models.BPE.read_file(*map(str, paths))
@@ -114,6 +115,26 @@ def _added_token(values: Any) -> AddedToken:
     values["content"].encode()  # half of a surrogate pair ends the library in a panic
     names = ("single_word", "lstrip", "rstrip", "normalized", "special")
     return AddedToken(values["content"], **{name: bool(values[name]) for name in names})
+
+
+def missing_files(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return rule and remedy if a directory's file names include no tokenizer that can be read."""
+    held = set(names)
+    if "tokenizer.json" in held or {"vocab.json", "merges.txt"} <= held:
+        return None
+    sentencepiece = sorted(name for name in held if name.endswith(".model"))
+    if sentencepiece:
+        rule = f"needs a tokenizer.json: SentencePiece's {sentencepiece[0]} is not read"
+        remedy = "write one there with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
+        return rule, remedy
+    rule = "holds no tokenizer: neither tokenizer.json nor vocab.json and merges.txt"
+    return rule, "add the files, or set model.tokenizer_path to a directory with them"
+
+
+def require_files(directory: Path) -> None:
+    """Raise InputError if a directory holds no tokenizer that can be read."""
+    if missing := missing_files(file.name for file in directory.iterdir()):
+        raise InputError(directory, None, *missing)
 
 
 def load(directory: Path) -> Tokenizer:
