@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 GRPO = Program("verl_grpo", "stages.engines.verl.train", version=1)
-EXPORT = Program("verl_export", "stages.engines.verl.export", version=1)
+EXPORT = Program("verl_export", "stages.engines.verl.export", version=2)
 FAMILIES = ("qwen2", "qwen3", "qwen3_moe", "llama3")
 
 
