@@ -21,7 +21,7 @@ from pipeline.cache import recall, remember
 from pipeline.config import suggestions
 from pipeline.config.grammar import key_of, parse, word
 from pipeline.config.resolvers import RESOLVERS
-from pipeline.config.sections import quote_address, remote_problems
+from pipeline.config.sections import quote_address, remote_problems, secret_problems
 from pipeline.errors import NotComposed, Problem
 from pipeline.fingerprint import file_state
 from stages.base.redact import redact
@@ -95,7 +95,7 @@ def _compose(overrides: Sequence[str], config_dir: Path | None, files: object) -
         raise NotComposed([Problem("overrides", None, "a value is nested too deeply")]) from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise NotComposed([_explain(str(error), overrides, config_dir)]) from error
-    if problems := list(remote_problems(values.get("remote"))):
+    if problems := [*remote_problems(values.get("remote")), *secret_problems(values)]:
         raise NotComposed(problems)  # here: a secret must not reach the cache
     return dict(values)
 
