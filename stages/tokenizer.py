@@ -1,7 +1,9 @@
 """Qwen2's byte-level BPE through the Rust `tokenizers` library, from and to Hugging Face's files."""
 
 import dataclasses
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,9 @@ from stages.models.config import ModelConfig
 ENDOFTEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 ADDED_TOKENS = "added tokens with an id, content and flags each"
 SPECIAL_TOKENS = (ENDOFTEXT, IM_START, IM_END)
+TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
+FRAMES = ("s",)
+"""Names of pairs that frame a text and are no tags in it: <s> and </s>."""
 
 # transformers uses this split for Qwen2 whatever tokenizer.json says.
 # Source: huggingface/transformers, models/qwen2/tokenization_qwen2.py, PRETOKENIZE_REGEX.
@@ -153,6 +158,30 @@ def load(directory: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def tags_of(tokens: Iterable[str]) -> set[str]:
+    """Return the tokens <NAME> and </NAME> of which both exist."""
+    listed = set(tokens)
+    names = {match[1] for token in listed if (match := TAG.fullmatch(token)) and match[1] not in FRAMES}
+    pairs = [{f"<{name}>", f"</{name}>"} for name in names]
+    return {token for pair in pairs if pair <= listed for token in pair}
+
+
+def keep_tags(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer whose decoding keeps tags such as <think>, also where they are special tokens.
+
+    Reward functions read them. A model's tokenizer may list them with its end and padding tokens, which
+    decoding leaves out.
+    """
+    values = json.loads(tokenizer.to_str())
+    added = values["added_tokens"]
+    tags = tags_of(token["content"] for token in added)
+    if not any(token["special"] and token["content"] in tags for token in added):
+        return tokenizer
+    for token in added:
+        token["special"] = token["special"] and token["content"] not in tags
+    return Tokenizer.from_str(json.dumps(values))
 
 
 def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
