@@ -142,7 +142,7 @@ EXPORT = Stage(
     sections=EXPORT_SECTIONS,
     inputs={"grpo": "grpo", "evaluate": "evaluate", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Trained model as a Hugging Face directory.",
-    version=2,
+    version=3,
     entry="stages.export.stage",
     required_files=_export_files,
 )

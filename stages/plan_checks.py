@@ -101,7 +101,7 @@ def _raised(check: Callable[[], object]) -> Iterator[Problem]:
 
 def _check_model(planned: Planned, directory: Path) -> None:
     from stages.fetch import local
-    from stages.tokenizer import special_ids
+    from stages.tokenizer import require_files, special_ids
 
     model = planned.config.model
     if planned.needs_weights:
@@ -109,16 +109,20 @@ def _check_model(planned: Planned, directory: Path) -> None:
     else:
         file = directory / "config.json"
         local.check_config(read_object(file), model, file)
-    if model.tokenizer_path is None and (directory / "tokenizer_config.json").is_file():
-        special_ids(directory, model)
-        _check_template(planned, directory)
+    if model.tokenizer_path is None:
+        require_files(directory)
+        if (directory / "tokenizer_config.json").is_file():
+            special_ids(directory, model)
+            _check_template(planned, directory)
 
 
 def _check_tokenizer(planned: Planned, directory: Path) -> None:
     from stages.fetch.tokenizer_files import check_fit
+    from stages.tokenizer import require_files
 
     if not directory.is_dir():
         raise InputError(directory, None, "is not a directory", "set model.tokenizer_path")
+    require_files(directory)
     check_fit(directory, planned.config.model.vocab_size)
     if (directory / "tokenizer_config.json").is_file():  # fetch writes a missing one
         _check_template(planned, directory)

@@ -22,7 +22,7 @@ from pipeline.config.dependencies import Dependencies, recorded
 from pipeline.config.grammar import key_of, parse, word
 from pipeline.config.interpolated import convert_interpolated
 from pipeline.config.resolvers import RESOLVERS
-from pipeline.config.sections import quote_address, remote_problems
+from pipeline.config.sections import quote_address, remote_problems, secret_problems
 from pipeline.errors import NotComposed, Problem
 from pipeline.fingerprint import file_state
 from stages.base.redact import redact
@@ -97,7 +97,7 @@ def _compose(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[st
         raise NotComposed([Problem("overrides", None, "a value is nested too deeply")]) from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise NotComposed([_explain(str(error), overrides, config_dir)]) from error
-    if problems := list(remote_problems(values.get("remote"))):
+    if problems := [*remote_problems(values.get("remote")), *secret_problems(values)]:
         raise NotComposed(problems)  # here: a secret must not reach the cache
     return dict(values), read
 

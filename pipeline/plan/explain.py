@@ -236,6 +236,12 @@ def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
     ]
     if sorted(manifest.external.values()) != sorted(spec.external.values()):
         changes.append("external file changed")
+    packages = spec.stage.user_code.packages if spec.stage.user_code is not None else {}
+    changes += [
+        f"package {name} {manifest.versions.get(name, 'unset')} → {version}"
+        for name, version in packages.items()
+        if manifest.versions.get(name) != version
+    ]
     for name, key in spec.inputs.items():
         if manifest.inputs.get(name) != key.fingerprint:
             changes.append(f"input changed: {name}")

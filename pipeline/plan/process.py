@@ -51,14 +51,16 @@ def write_spec(
     inputs: Mapping[str, Path],
     output: Path | None = None,
     work: Path | None = None,
+    code: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[str]:
     """Write spec.json for a stage, or a function outside the graph; return the interpreter's arguments.
 
-    Checkpoints are written to `work` and the artifact to `output`; both are `directory` by default.
+    Checkpoints are written to `work` and the artifact to `output`; both are `directory` by default. `code`:
+    user's module -> its file and digest.
     """
     values = {"stage": entry, "config": config, "inputs": {name: str(path) for name, path in inputs.items()}}
     values |= {"output": str(output or directory), "work": str(work or directory)}
-    values |= {"progress_file": str(directory / PROGRESS)}
+    values |= {"progress_file": str(directory / PROGRESS), "code": code or {}}
     (directory / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
     return stage_command(entry, directory)
 

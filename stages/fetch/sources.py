@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
-from stages.base.redact import SECRET_KEYS
+from stages.base.redact import secret_in
 from stages.base.rules import Broken, Rules
 
 REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
@@ -84,11 +84,9 @@ def url_fault(url: str, *_: object) -> Broken:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         rule, remedy = "must be an http or https address", "begin it with https://"
         return rule, remedy, url.split("?")[0].rpartition("@")[2]
-    if "@" in parts.netloc:
-        return "must not hold a user or password", "put them into ~/.netrc", f"…@{parts.hostname}"
-    secret = next((key for key, _ in parse_qsl(parts.query, True) if SECRET_KEYS.search(key)), None)
-    if secret is not None:
-        return f"must not hold a secret, {secret}", "put it into ~/.netrc", f"{parts.hostname}{parts.path}?…"
+    held = "the user or password of a URL" if "@" in parts.netloc else secret_in(url)
+    if held is not None:
+        return f"must not hold {held}", "put it into ~/.netrc", f"…{parts.hostname}{parts.path}"
     return None
 
 

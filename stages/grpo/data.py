@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from stages.models.config import ModelConfig
+from stages.rewards.tags import continued
 from stages.tokenize.records import read_columns
-from stages.tokenizer import SpecialIds, load, special_ids
+from stages.tokenizer import SpecialIds, keep_tags, load, special_ids
 
 IGNORED = -100  # label of a token that the supervised loss leaves out
 
@@ -44,6 +45,11 @@ class Prompts:
             tuple(self.solutions[i] for i in rows),
         )
 
+    def continued(self, completions: Sequence[str]) -> list[str]:
+        """Return completions, equally many of each prompt, as rewards read them: with opened tags."""
+        each = len(completions) // len(self)
+        return [continued(self.texts[i // each], text) for i, text in enumerate(completions)]
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -55,10 +61,10 @@ class Vocabulary:
     @classmethod
     def read(cls, fetched: Path, model: ModelConfig) -> Vocabulary:
         """Read the vocabulary of a fetched Hugging Face directory."""
-        return cls(load(fetched), special_ids(fetched, model))
+        return cls(keep_tags(load(fetched)), special_ids(fetched, model))
 
     def texts(self, ids: NDArray[Any], lengths: NDArray[Any]) -> list[str]:
-        """Decode the first `length` ids of each row, without special tokens."""
+        """Decode the first `length` ids of each row, without special tokens except for tags."""
         rows = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
         return list(self.tokenizer.decode_batch(rows, skip_special_tokens=True))
 

@@ -97,19 +97,21 @@ def answer(
 ) -> Answers:  # fmt: skip
     """Complete all prompts greedily and the first ones by sampling, and score the completions."""
     texts, tokens = complete(greedy, prompts, vocabulary, None)
-    scores = score(reward, texts, prompts.solutions, tokens)
+    read = prompts.continued(texts)
+    scores = score(reward, read, prompts.solutions, tokens)
     allowed = reward.max_failures
     if allowed is not None:  # the limit is meant for one training step
         reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))
     check_failures(reward, scores, len(texts), "held-out prompts")
-    right = np.array(are_right(reward, texts, prompts.solutions))
+    right = np.array(are_right(reward, read, prompts.solutions))
     sampled_right = np.zeros((0, config.num_samples), bool)
     if sampling is not None:
         first = prompts.take(range(min(config.sample_prompts, len(prompts))))
         draws = uniforms((seed, len(first)), len(first) * config.num_samples, sampling.T)
         samples, _ = complete(sampling, first, vocabulary, draws)
         solutions = [solution for solution in first.solutions for _ in range(config.num_samples)]
-        sampled_right = np.array(are_right(reward, samples, solutions)).reshape(len(first), -1)
+        right_samples = are_right(reward, first.continued(samples), solutions)
+        sampled_right = np.array(right_samples).reshape(len(first), -1)
     return Answers(texts, right, scores, sampled_right)
 
 

@@ -103,7 +103,7 @@ class GreedyAccuracy:
         ids = gather_rows(self.world, self.mesh, mine.ids)[: len(self.prompts)]
         done = Completions.from_ids(ids, self.vocabulary.special.eos)
         texts = self.vocabulary.texts(done.ids, done.lengths)
-        right = sum(are_right(self.reward, texts, self.prompts.solutions))
+        right = sum(are_right(self.reward, self.prompts.continued(texts), self.prompts.solutions))
         return float(self.world.arrays(np.array([right], np.int32))[0, 0] / len(texts))
 
 

@@ -183,6 +183,7 @@ class Trainer:
                 ids.append(done.ids)
                 decoded = self.vocabulary.texts(done.ids, done.lengths)
                 texts += decoded
+                decoded = prompts.continued(decoded)
                 solutions = [solution for solution in prompts.solutions for _ in range(G)]
                 scores.append(score_shared(reward, decoded, solutions, done.lengths, self.rank, self.world))
                 check_failures(reward, scores[-1], len(decoded), f"completions of step {step}")

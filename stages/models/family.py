@@ -252,6 +252,8 @@ class Family:
     and export takes them from its reference."""
     repeated: Callable[[Shape], Mapping[str, str]] = tied_head
     """Tensors that checkpoints may repeat under another name -> those that they repeat."""
+    key_value_heads: int | None = None
+    """num_key_value_heads where config.json has no such key; None: num_attention_heads."""
     head_dim: int | None = None
     """Elements of an attention head where config.json does not say; None: hidden_size / heads."""
     hf_config: Callable[[ModelFields], Values] = lambda model: {}

@@ -33,6 +33,9 @@ class RewardConfig:
     max_failures: Annotated[NonNegative | None, NotInIdentity()] = None
     """Completions of a step for which one function may raise, take too long or return no finite number (they
     count 0); one more ends the run. The limit also holds for evaluate's prompts. null: a tenth of them."""
+    files: Annotated[tuple[str, ...], NotInIdentity()] = ()
+    """Files that the user's functions read while they run: their content is fingerprinted, as the functions'
+    own files are."""
 
 
 def uses(config: RewardConfig, name: str) -> bool:
@@ -70,6 +73,14 @@ def _known(config: RewardConfig, index: int) -> Broken:
     return f"must be one of {', '.join(BUILTIN)}, or module:function", f"use {near[0]}"
 
 
+RULES.must(
+    "reward.files",
+    hold(
+        lambda config: not config.files or any(name not in BUILTIN for name in config.functions),
+        "has no effect without a module:function in reward.functions",
+        "set it to []",
+    ),
+)
 RULES.must(
     "reward.functions",
     hold(

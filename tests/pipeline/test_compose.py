@@ -124,6 +124,37 @@ def test_a_damaged_or_unwritable_cache_costs_only_time(cache, tmp_path, monkeypa
     assert compose([]) == expected
 
 
+SECRETS = [
+    ("model.path=https://user:SECRET@host/x", "model.path"),
+    ("model.path=https:/user:SECRET@host/x", "model.path"),
+    ("dataset.test_path='s3://KEY:SE/SECRET@b/x'", "dataset.test_path"),
+    ("tokenize.system_prompt='You use hf_SECRETabcdefghijklmnopqrstuvwx. Answer.'", "tokenize.system_prompt"),
+    ("tokenize.prompt_suffix=ghp_SECRET0123456789abcdefghijklmnopqr", "tokenize.prompt_suffix"),
+    ("report.title=AKIASECRETSECRET0123", "report.title"),
+    ("reward.functions=[accuracy,'sk-SECRETabcdefghijklmnopqrstuv']", "reward.functions[1]"),
+    ("+engine.env={A:b,HF_TOKEN:hf_SECRETabcdefghijklmnopqrst}", "engine.env.HF_TOKEN"),
+    ("dataset.columns.prompt='https://host/x?sig=SECRET'", "dataset.columns.prompt"),
+]
+
+
+@pytest.mark.parametrize(("override", "key"), SECRETS)
+def test_a_secret_is_refused_in_any_text_and_not_shown_or_cached(override, key, cache, tmp_path):
+    """Also from a file of the user's, and from the environment."""
+    name, _, value = override.lstrip("+").partition("=")
+    if not name.startswith("engine."):
+        (tmp_path / "conf" / "experiment").mkdir(parents=True)
+        line = f"# @package _global_\n{name.partition('.')[0]}:\n  {name.partition('.')[2]}: {value}\n"
+        (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(line)
+    for typed, directory in (([override], None), (["experiment=mine"], tmp_path / "conf")):
+        if directory is not None and not directory.exists():
+            continue
+        with pytest.raises(ConfigError) as refused:
+            compose(typed, directory)
+        assert [problem.path for problem in refused.value.problems] == [key]
+        assert "SECRET" not in str(refused.value)
+    assert not any(b"SECRET" in file.read_bytes() for file in cache.rglob("*") if file.is_file())
+
+
 def test_labels_cannot_be_overridden(tmp_path):
     sections = load([]).plain().items()
     labelled = {name for name, values in sections if isinstance(values, dict) and "name" in values}

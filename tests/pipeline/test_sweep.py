@@ -231,7 +231,8 @@ def test_no_secret_of_a_point_is_stored_or_shown(location, nothing_runs, capsys)
     for typed in ([f"reward.functions=[{url}]"], proxy):
         for options in ([], ["--plan"], ["--plan", "--json"]):
             main(["sweep", *options, "store=s", "seed=0,1", *typed])
-    run = Run(*prepare_plan(["store=s", title]), ["store=s", title])
+    assert main(["sweep", "--plan", "store=s", "seed=0,1", title]) == 2
+    run = Run(*prepare_plan(["store=s"]), ["store=s", title])
     run._report_failure("fetch", "cannot read https://user:SECRET@host/x")
     for words in (["runs"], ["runs", "--json"], ["show", "last"], ["show", "last", "--json"]):
         main([*words, "store=s"])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CONVERT = Program("mindspeed_rl_convert", "stages.engines.mindspeed_rl.convert", version=1)
 TOKENIZE = Program("mindspeed_rl_tokenize", "stages.engines.mindspeed_rl.tokenize", version=4)
 GRPO = Program("mindspeed_rl_grpo", "stages.engines.mindspeed_rl.train", version=4)
-EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=2)
+EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=3)
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:

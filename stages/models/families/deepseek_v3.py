@@ -144,6 +144,7 @@ FAMILY = Family(
     title="DeepSeek-V3",
     architecture="DeepseekV3ForCausalLM",
     model_type="deepseek_v3",
+    key_value_heads=128,
     ids={"base": _IDS, "instruct": _IDS},
     weights=functools.partial(
         weights, names=NAMES, attention=functools.partial(latent_attention, NAMES), experts=_experts

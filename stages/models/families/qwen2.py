@@ -99,6 +99,7 @@ FAMILY = Family(
     title="Qwen2",
     architecture="Qwen2ForCausalLM",
     model_type="qwen2",
+    key_value_heads=32,
     ids=IDS,
     weights=functools.partial(weights, names=NAMES, bias=True),
     hf_config=sliding_window,

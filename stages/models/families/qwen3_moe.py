@@ -96,6 +96,7 @@ FAMILY = Family(
     title="Qwen3-MoE",
     architecture="Qwen3MoeForCausalLM",
     model_type="qwen3_moe",
+    key_value_heads=4,
     ids=IDS,
     weights=functools.partial(weights, names=NAMES, experts=_experts),
     section=_read,

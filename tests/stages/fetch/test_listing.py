@@ -39,6 +39,10 @@ def test_of_a_model_only_what_is_needed():
     ]
     with pytest.raises(InputError, match=r"here: holds neither model\.safetensors .* pickles are not read"):
         chosen("pytorch_model.bin")
+    only_sentencepiece = listed("config.json", "model.safetensors", "tokenizer.model")
+    with pytest.raises(InputError, match=r"here: needs a tokenizer\.json: SentencePiece's tokenizer\.model"):
+        model_files(only_sentencepiece, "here", with_tokenizer=True)
+    assert len(model_files(only_sentencepiece, "here", with_tokenizer=False)) == 2
 
 
 def test_a_star_matches_within_its_directory_only():
