@@ -113,7 +113,7 @@ SFT = Stage(
     sections=("model", "sft", "engine", "seed"),
     inputs={"split": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Weights after supervised fine-tuning.",
-    version=4,
+    version=5,
     entry="stages.grpo.entry:sft",
     required_files=_sft_files,
 )
@@ -122,7 +122,7 @@ GRPO = Stage(
     sections=("model", "layout", "rollout", "reward", "train", "engine", "seed"),
     inputs={"weights": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Policy weights after GRPO, with metrics and checkpoints.",
-    version=4,
+    version=5,
     entry="stages.grpo.entry:grpo",
     required_files=_grpo_files,
 )
@@ -131,7 +131,7 @@ EVALUATE = Stage(
     sections=("model", "rollout", "reward", "evaluate", "seed"),
     inputs={"before": "split", "after": "grpo", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Accuracy on held-out prompts before and after GRPO.",
-    version=3,
+    version=4,
     entry="stages.grpo.entry:evaluate",
     required_files=_files(RESULT, "samples.jsonl"),
 )

@@ -20,7 +20,7 @@ from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES
 from stages.fetch.user_files import external_files
 from stages.report.artifacts import READS
-from stages.rewards.config import BUILTIN, NUMBERS, RewardConfig, judge_of
+from stages.rewards.config import BUILTIN, RewardConfig
 
 Digest = Callable[[Path], str]
 
@@ -99,8 +99,6 @@ def stages(config: Config) -> tuple[Stage, ...]:
         )
     if not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
-    if judge_of(config.reward) != NUMBERS:
-        body = tuple(_judged(stage) if stage.name == "evaluate" else stage for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, replace(catalog.REPORT, inputs={name: name for name in running}, reads=READS))
 
@@ -124,11 +122,6 @@ def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
     from stages.rewards import user_code  # here: needed only for user-defined functions
 
     return replace(stage, external=(*stage.external, *user_code.files_of(reward)))
-
-
-def _judged(stage: Stage) -> Stage:
-    """Mark evaluate for a reward whose ground truths it earlier compared as numbers."""
-    return replace(stage, corrections=(*stage.corrections, "accuracy of numbers alone"))
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:
