@@ -44,7 +44,7 @@ VULGAR_FRACTIONS = {
 SUPERSCRIPTS = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
 
 # One number. Runs with wrong separators (12,34 and 1.2.3 and 5:30) match as a whole, and PLAIN refuses them.
-RUN = r"(?:[0-9]+(?:[.,:'\u2009][0-9]+)*|\.[0-9]+)"
+RUN = r"(?:[1-9][0-9]{0,2}(?: [0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:[.,:'\u2009][0-9]+)*|\.[0-9]+)"
 NUMBER = re.compile(
     r"(?<![0-9A-Za-z_])(?<![0-9][.,:'\u2009])(?<!\^)(?<!\^[-+])"  # not in H2O, x_1 and m^2
     r"(?:(?P<whole>[0-9]+) (?P<top>[0-9]+)/(?P<bottom>[0-9]+)(?![0-9.,/])"
@@ -54,9 +54,7 @@ NUMBER = re.compile(
     r"|\s?[×x*]\s?10\s?(?:\^|\*\*)\s?(?P<power>[-+]?[0-9]+)"
     r"|(?:\^|\*\*)\s?(?P<raised>[-+]?[0-9]+))?)"
 )
-PLAIN = re.compile(
-    r"(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?:\u2009[0-9]{3})+)?(?:\.[0-9]+)?"
-)
+PLAIN = re.compile(r"(?:[0-9]+|[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:[ \u2009][0-9]{3})+))?(?:\.[0-9]+)?")
 SCALES = {
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
     "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9,
@@ -77,11 +75,11 @@ JOINED_AFTER = re.compile(
     r"|[abeijnqruvwxyz](?![A-Za-z'])| [xyz](?![A-Za-z'])"
     r"|\.?\\|\([^()]{0,20}[0-9xyz]"
 )
-OPERATION = re.compile(r"[\s%$)]*(?:[-+*×÷/=≈]|x(?= ?[0-9]))[\s$(]*[-+]?\.?[0-9]")
+OPERATION = re.compile(r"[\s%$)]*(?:[-+*×÷/=≈±]|x(?= ?[0-9]))[\s$(]*[-+]?\.?[0-9]")
 LISTED = re.compile(rf"(?i)[\s%$]*(?:[,;&]|or|and|to)\s*{CURRENCY}?\s?[-+]?\.?[0-9]")
 PAIR_BEFORE, PAIR_AFTER = re.compile(r"[0-9]\s*,\s*\Z"), re.compile(r"\s*[)\]]")
 EXPRESSION = re.compile(
-    r"[<>≤≥≠±√∞π|\\]|[0-9)]\s*[-+*×÷]\s*[A-Za-z(](?![A-Za-z])|[0-9]\s*/\s*[xyz](?![A-Za-z])"
+    r"[<>≤≥≠±√∞π|\\]|[0-9)]!|[0-9)]\s*[-+*×÷]\s*[A-Za-z(](?![A-Za-z])|[0-9]\s*/\s*[xyz](?![A-Za-z])"
     r"|[A-Za-z)]\s*[-+*×÷]\s*[0-9]"
 )
 
@@ -192,7 +190,10 @@ def _last_number(text: str) -> Fraction | None:
     """Return the last number of a text; None if it is part of something else."""
     text = clean(text)
     last = deque(NUMBER.finditer(text), maxlen=1)
-    return _value(text, last[0], alone=False) if last else None
+    if not last:
+        return None
+    around = text[: last[0].start()] + text[last[0].end() :]
+    return _value(text, last[0], alone=not re.search(r"\w", around))
 
 
 def _value(text: str, match: re.Match[str], alone: bool) -> Fraction | None:
@@ -254,7 +255,7 @@ def _plain(text: str) -> Fraction | None:
     text = text.strip()
     if len(text) > MOST_DIGITS or not PLAIN.fullmatch(text):
         return None
-    return Fraction(text.replace(",", "").replace("\u2009", ""))
+    return Fraction(re.sub("[, \u2009]", "", text))
 
 
 def _fraction(match: re.Match[str]) -> str:
@@ -309,6 +310,7 @@ CURRENCY_CODE = re.compile(r"\b(?:USD|EUR|GBP|CNY|RMB|JPY|INR|CAD|AUD|US|Rs|RM)\
 
 def clean(text: str) -> str:
     """Return a text without LaTeX and Markdown around its numbers."""
+    text = text.replace("+/-", "±")
     text = VULGAR.sub(lambda match: match[1] + " " * bool(match[1]) + VULGAR_FRACTIONS[match[2]], text)
     text = RAISED.sub(lambda match: "^" + match[0].translate(SUPERSCRIPTS), text)
     for pattern, replacement in LATEX if "\\" in text or "{" in text else ():
