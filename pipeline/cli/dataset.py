@@ -28,7 +28,9 @@ def register(commands: Commands) -> None:
         "--input F.jsonl --tokenizer DIR --out DIR dataset=gsm8k",
         "--input F.parquet --tokenizer DIR --out DIR tokenize=conversations",
     )
-    parser.add_argument("--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json or .parquet")
+    parser.add_argument(
+        "--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json (also .gz) or .parquet"
+    )
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--sft", action="store_true", help="also write supervised examples of the questions")

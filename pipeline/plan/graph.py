@@ -20,7 +20,7 @@ from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES
 from stages.fetch.user_files import external_files
 from stages.report.artifacts import READS
-from stages.rewards.config import BUILTIN, NUMBERS, RewardConfig, judge_of, uses
+from stages.rewards.config import BUILTIN, RewardConfig, uses
 
 Digest = Callable[[Path], str]
 
@@ -105,8 +105,6 @@ def stages(config: Config) -> tuple[Stage, ...]:
         )
     if uses(config.reward, "maths") or not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
-    if judge_of(config.reward) != NUMBERS:
-        body = tuple(_judged(stage) if stage.name == "evaluate" else stage for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, replace(catalog.REPORT, inputs={name: name for name in running}, reads=READS))
 
@@ -135,11 +133,6 @@ def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
     if stage.program is not None:  # the packages are those of the program's interpreter
         code = replace(code, packages={})
     return replace(stage, external=(*stage.external, *code.external), user_code=code)
-
-
-def _judged(stage: Stage) -> Stage:
-    """Mark evaluate for a reward whose ground truths it earlier compared as numbers."""
-    return replace(stage, corrections=(*stage.corrections, "accuracy of numbers alone"))
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:

@@ -18,7 +18,6 @@ from stages.fetch.config import licence_files
 from stages.grpo import checkpoint_files
 from stages.grpo.config import decay_corrections
 from stages.grpo.rules import example_problems, prompt_problems, sft_problems, trainer_problems
-from stages.rewards.config import NUMBERS, judge_of
 from stages.weights.config import split_problems
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ def corrections(run: Sections) -> Iterator[str]:
         yield "advantages of equal rewards"
     if train.validate_every and (rollout.repetition_penalty != 1 or rollout.min_tokens > 0):
         yield "validation without repetition_penalty and min_tokens"
-    if train.validate_every and judge_of(run.reward) != NUMBERS:
-        yield "validation of numbers alone"
 
 
 def trains(family: Family) -> bool:

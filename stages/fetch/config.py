@@ -36,7 +36,8 @@ UNREAD_OF_FILES = (
     "torch_dtype", "param_init_type", "qkv_concat",
 )  # fmt: skip
 """Keys of the model section that fetch ignores for a model with files of its own."""
-DATA_SUFFIXES = (".jsonl", ".json", ".parquet")
+DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
+"""Suffixes of dataset files in lower case, in the order of preference in a directory."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ class DatasetConfig:
     """builtin: generated from the seed; local: the user's files at `path`; url, modelscope: `files`.
     null in a YAML file: what follows from the keys (a path before a hub before files)."""
     path: Annotated[str | None, NotInIdentity()]
-    """Directory with train.jsonl and test.jsonl (or .json, .parquet), or the training file."""
+    """Directory with train.jsonl and test.jsonl (or .json, .parquet, .jsonl.gz, .json.gz), or with the shards
+    train-00000-of-00002.parquet and so on, there or in its directory data; or the training file."""
     test_path: Annotated[str | None, NotInIdentity()]
-    """Held-out file; None: test.jsonl (or .json, .parquet) in the same directory."""
+    """Held-out file; None: test.jsonl, or its shards, in the directory of the training files."""
     hub: RepositoryConfig | None
     """The repository on ModelScope that `files` are in (source=modelscope)."""
     files: FilesConfig | None

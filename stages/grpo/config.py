@@ -228,8 +228,8 @@ class EvaluateConfig:
     """Accuracy on held-out prompts, before and after grpo."""
 
     num_prompts: Positive | None
-    """Held-out prompts for greedy accuracy, from the first; null: all. The reward functions maths and knights
-    decide what is right if the reward has them, else numbers are compared."""
+    """Held-out prompts for greedy accuracy, from the first; null: all. The reward function number decides
+    what is right, or maths, knights or accuracy if the reward uses it (for qwen_accuracy: accuracy)."""
     sample_prompts: NonNegative
     """Held-out prompts for pass@k and mean@k, from the first; 0: skip both."""
     k: Annotated[int, Ge(2)]

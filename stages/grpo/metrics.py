@@ -28,7 +28,7 @@ SCHEMA = {
     },
     "reward_stderr/*": "the same of one reward function",
     "reward_failures": "rewards that could not be computed and counted 0",
-    "accuracy": "share of sampled completions that are right (with the reward function accuracy)",
+    "accuracy": "share of sampled completions that are right (with the reward number or accuracy)",
     "zero_variance_share": "share of sampled groups whose rewards are all equal, which give no gradient",
     "sampled_groups": "prompts sampled for this step, dynamic sampling's further rounds included",
     "completion_length": "tokens, end token included, mean",

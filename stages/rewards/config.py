@@ -13,8 +13,10 @@ from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
 BUILTIN = (*ITEM_REWARDS, "maths", *LENGTH_REWARDS)
-NUMBERS = "accuracy"
-"""Function that compares the numbers of answers and ground truths."""
+JUDGES = ("maths", "knights", "number")
+"""Functions that tell right from wrong answers, the first that the reward uses."""
+OF_MINDRLHF = ("accuracy", "qwen_accuracy")
+"""mindrlhf's functions for numbers, which compare them as text."""
 DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -45,13 +47,20 @@ def uses(config: RewardConfig, name: str) -> bool:
 
 
 def judge_of(config: RewardConfig | None) -> str:
-    """Return the name of the reward's function for formulas or puzzles, else that for numbers."""
-    return next((name for name in ("maths", "knights") if config is not None and uses(config, name)), NUMBERS)
+    """Return the function that tells right from wrong answers in accuracies.
+
+    It is the one that the reward uses: accuracy for mindrlhf's functions, so that rewards and accuracies of
+    its runs agree; number if the reward has none.
+    """
+    if config is None:
+        return "number"
+    mindrlhf = "accuracy" if any(uses(config, name) for name in OF_MINDRLHF) else "number"
+    return next((name for name in JUDGES if uses(config, name)), mindrlhf)
 
 
 RULES = Rules[RewardConfig]("reward", "ours: stages/rewards")
 """Rules that import no user function."""
-RULES.must("reward.functions", given("must name at least one function", "set it to [accuracy]"))
+RULES.must("reward.functions", given("must name at least one function", "set it to [number]"))
 
 
 @RULES.row("reward.weights")
@@ -69,7 +78,7 @@ def _known(config: RewardConfig, index: int) -> Broken:
     name = config.functions[index]
     if name in BUILTIN or DOTTED.fullmatch(name):
         return None
-    near = difflib.get_close_matches(name, BUILTIN, 1) or ["accuracy"]
+    near = difflib.get_close_matches(name, BUILTIN, 1) or ["number"]
     return f"must be one of {', '.join(BUILTIN)}, or module:function", f"use {near[0]}"
 
 

@@ -43,6 +43,8 @@ COMMAND = f"{WRITE}=1 python -m pytest -p no:xdist -k without_its_version"
 REMEDY = f"raise it in stages/catalog.py and run {COMMAND}"
 WEIGHTS = ("model.initializer_range=0.02", "model.rope_theta=10000")
 """Overrides of the model in GOLDEN, independent of the defaults."""
+REWARD = "reward.functions=[accuracy,answer_format]"
+"""Reward in GOLDEN, which export's model card names, independent of the defaults."""
 LEARNING_RATE = 2.0e-04
 """Learning rate of grpo in GOLDEN."""
 RELATIVE, ABSOLUTE = 2e-3, 2e-4
@@ -63,7 +65,7 @@ def of_stages() -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         (root / "grpo").symlink_to("split")  # which nothing trains
-        made = load(("engine=local", *TINY, *WEIGHTS))
+        made = load(("engine=local", *TINY, *WEIGHTS, REWARD))
         train = replace(made.train, learning_rate=LEARNING_RATE)
         for spec in plan(replace(made, train=train), file_digest).specs:
             if spec.name not in (*BEFORE_TRAINING, "export"):

@@ -18,8 +18,8 @@ from stages.engines.tables import LOSS, add_rules, plain
 from stages.models.families import family_of
 from stages.rewards.config import RewardConfig
 
-_EVALUATED = {"functions": ["qwen_accuracy"], "weights": [1.0]}
-"""Rewards of conf/engine/mindspeed_rl.yaml."""
+_EVALUATED: dict[str, list[list[object]]] = {"functions": [["number"], ["qwen_accuracy"]], "weights": [[1.0]]}
+"""Rewards that evaluate may compute: conf/engine/mindspeed_rl.yaml's, and mindrlhf's for numbers in a box."""
 TABLE = Path(__file__).with_name("rules.yaml")
 RULES = Rules[Job]("mindspeed_rl")
 RECIPE = Rules[Job]("mindspeed_rl_recipe")
@@ -44,10 +44,11 @@ add_rules(PLACED, TABLE)
 
 @PLACED.row("reward.{}", "cli/train_grpo.py", each=_EVALUATED)
 def _other_rewards(placed: Placed, key: str) -> Broken:
-    """Require the default rewards, since MindSpeed-RL does not train on others."""
-    if list(getattr(placed.reward, key)) == _EVALUATED[key]:
+    """Require rewards that only measure, since MindSpeed-RL does not train on them."""
+    allowed = _EVALUATED[key]
+    if list(getattr(placed.reward, key)) in allowed:
         return None
-    rule = f"must be {_EVALUATED[key]}: MindSpeed-RL does not train on rewards of grpoflow"
+    rule = f"must be {' or '.join(map(str, allowed))}: MindSpeed-RL does not train on rewards of grpoflow"
     return rule, "set engine.verifier_function and engine.verifier_weight instead"
 
 

@@ -18,7 +18,7 @@ from stages.rewards.user_code import directory_of
 STAGES = Path(__file__).parents[2]
 MODULES = {
     "base": "__init__ bounds errors identity reader redact rules",
-    "rewards": "__init__ config functions knights length limit maths score",
+    "rewards": "__init__ config functions knights length limit maths number score",
 }
 """The copied modules of each package."""
 COPIES = "scoring"

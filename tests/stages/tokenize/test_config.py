@@ -5,6 +5,7 @@ import random
 import pytest
 
 from pipeline.config.load import load
+from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import BadLine
 from stages.tokenize.config import SftDataConfig, escapes, unused_texts
@@ -39,6 +40,14 @@ def test_equal_questions_are_in_the_same_split(tmp_path):
     train, test = divide(tmp_path, [f"question {i % 50}" for i in range(200)], 21)
     assert not set(train) & set(test)
     assert 21 <= len(test) <= 24  # whole questions, four rows each
+
+
+@pytest.mark.parametrize(("questions", "rows"), [(1, 10), (1, 1), (2, 21)])
+def test_questions_that_would_all_be_held_out_are_an_error(tmp_path, questions, rows):
+    repeated = [f"question {i % questions}" for i in range(40)]
+    message = rf"dataset\.test_rows={rows}: holds out all 40 rows .* {questions} different"
+    with pytest.raises(InputError, match=message):
+        divide(tmp_path, repeated, rows)
 
 
 def test_bad_rows_belong_to_training(tmp_path):

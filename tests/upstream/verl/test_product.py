@@ -90,6 +90,7 @@ LENGTHS = [9, 5, 28, 20]
 USER = "def shorter(completions, solutions):\n    return [1 / (1 + len(text)) for text in completions]\n"
 REWARDS = (
     ("reward.functions=[accuracy,answer_format]", "reward.weights=[1.0,0.1]"),
+    ("reward.functions=[number,answer_format]", "reward.weights=[1.0,0.1]"),
     ("reward=dapo", "reward.length.max_tokens=28"),
     ("reward=cosine", "reward.length.max_tokens=28"),
     ("reward.functions=[users_reward:shorter,qwen_accuracy]", "reward.weights=[0.3,1.0]"),
