@@ -26,7 +26,6 @@ from pipeline.store import history, leases
 from pipeline.store.store import Key, Store
 from pipeline.terminal import console
 from stages.base.redact import redact
-from stages.report.timeline import covered_s
 
 if TYPE_CHECKING:
     from pipeline.run.sharing import Connection, Sharing
@@ -237,6 +236,8 @@ class Run:
         """
         if not self.display.label:
             return {}
+        from stages.report.timeline import covered_s  # imported late: other runs do not need it
+
         intervals = []
         for spec in self.plan.requested:
             with contextlib.suppress(StoreError):
