@@ -27,7 +27,6 @@ from pipeline.store.attempt import last_written, newest_attempt
 from pipeline.store.store import Key, Store
 from pipeline.terminal import console
 from stages.base.redact import redact
-from stages.report.timeline import covered_s
 
 if TYPE_CHECKING:
     from pipeline.run.sharing import Connection, Sharing
@@ -248,6 +247,8 @@ class Run:
         """
         if not self.display.label:
             return {}
+        from stages.report.timeline import covered_s  # imported late: other runs do not need it
+
         intervals = []
         for spec in self.plan.requested:
             with contextlib.suppress(StoreError):

@@ -8,7 +8,6 @@ Source: Wilson 1927; Agresti and Caffo 2000 (independent shares); Bonett and Pri
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 
 Z_95 = 1.96
 """Half width of a 95 % interval, in standard errors."""
@@ -42,7 +41,7 @@ def paired_margin(fixed: float, broken: float, count: float) -> float:
 
 def quantile(comparisons: int) -> float:
     """Return the half width in standard errors at which `comparisons` intervals hold at once at 95 %."""
-    return Z_95 if comparisons <= 1 else NormalDist().inv_cdf(1 - 0.05 / (2 * comparisons))
+    return Z_95 if comparisons <= 1 else _normal_quantile(1 - 0.05 / (2 * comparisons))
 
 
 def differ(shares: Sequence[float], counts: Sequence[float]) -> bool:
@@ -58,5 +57,11 @@ def differ(shares: Sequence[float], counts: Sequence[float]) -> bool:
         count * (share - mean) ** 2 / (mean * (1 - mean)) for share, count in zip(shares, counts, strict=True)
     )
     part = 2 / (9 * freedom)
-    bound = freedom * (1 - part + NormalDist().inv_cdf(0.95) * math.sqrt(part)) ** 3
+    bound = freedom * (1 - part + _normal_quantile(0.95) * math.sqrt(part)) ** 3
     return statistic > (Z_95**2 if freedom == 1 else bound)
+
+
+def _normal_quantile(probability: float) -> float:
+    from statistics import NormalDist  # imported late: only sweeps need it
+
+    return NormalDist().inv_cdf(probability)

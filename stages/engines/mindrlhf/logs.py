@@ -128,26 +128,35 @@ class Watcher(StepWatcher):
             completion
             for step, path in self.saved.completions
             if step % self.train.completions_every == 0
-            for completion in read_completions(path, step, self.train.logged_completions)
+            for completion in self._completions(path, step)
         ]
         self.saved.completions.clear()
         self.add(row, self.steps.total, completions)
 
+    def _completions(self, path: Path, step: int) -> list[dict[str, Any]]:
+        """Return the completions in a saved file; none, with a warning, if it is malformed."""
+        count = self.train.logged_completions
+        return self.parse(lambda name: read_completions(Path(name), step, count), str(path)) or []
+
 
 def read_completions(path: Path, step: int, count: int) -> list[dict[str, Any]]:
-    """Read the first rows of a prompt_completions_step_N.json with grpoflow's names; none on error."""
+    """Read the first rows of a prompt_completions_step_N.json with grpoflow's names; none without the file.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: its content has another form.
+    """
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))[:count]
-        return [
-            {
-                "step": step,
-                "prompt": row["question"],
-                "completion": row["answer"],
-                "solution": row["solution"].strip("$"),
-                "reward": row["reward"],
-                "length": row["completion_length"],
-            }
-            for row in rows
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        content = path.read_bytes()
+    except OSError:  # a worker on another machine wrote it to a disk of its own
         return []
+    return [
+        {
+            "step": step,
+            "prompt": row["question"],
+            "completion": row["answer"],
+            "solution": row["solution"].strip("$"),
+            "reward": row["reward"],
+            "length": row["completion_length"],
+        }
+        for row in json.loads(content)[:count]
+    ]
