@@ -214,6 +214,15 @@ def _weights_of_sft(config: Config) -> Broken:
     return rule, "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
 
 
+@RULES.row("engine.upstream", "ours: engine=local is no outside program")
+def _upstream_of_local(config: Config) -> Broken:
+    """Require engine.upstream to be empty with engine=local; `train` belongs to engine.sft=mindformers."""
+    if not config.engine.upstream or config.engine.name != "local":
+        return None
+    remedy = "leave it out; only +engine.upstream.train.KEY with engine.sft=mindformers has an effect"
+    return "has no effect: engine=local renders no file", remedy
+
+
 SECTIONS: Rules[Config] = Rules("sections")
 SECTIONS.include(TRAIN, lambda config: config)
 SECTIONS.include(REWARD, lambda config: config.reward)

@@ -63,7 +63,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         replace(CONVERT, bytes_written=size if run.convert.materialize else None),
         TOKENIZE,
         STRATEGY,
-        replace(SPLIT, bytes_written=sum(ranks[role] for role in run.split.roles)),
+        replace(SPLIT, bytes_written=sum(ranks[role] for role in run.split.chosen_roles)),
         replace(
             SFT,
             computes=True,
@@ -154,7 +154,7 @@ RUN.must("split.format", be("safetensors", "engine=local reads no other"), "ours
 def _split_roles(run: Sections) -> Broken:
     """Require the roles that later stages read."""
     roles = {"train", *(["reference"] if not run.sft.enabled and run.train.beta > 0 else [])}
-    missing = [role for role in ROLES if role in roles - set(run.split.roles)]
+    missing = [role for role in ROLES if role in roles - set(run.split.chosen_roles)]
     if not missing:
         return None
     return (

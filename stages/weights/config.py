@@ -27,11 +27,17 @@ class ConvertConfig:
 class SplitConfig:
     """Settings of split."""
 
-    roles: tuple[Role, ...]
-    """Roles to cut the weights for. conf has null, which the pipeline fills in: train alone when sft
-    reshards its own result for the others, else all three."""
+    roles: tuple[Role, ...] | None
+    """Roles to cut the weights for; null: train alone when sft reshards its own result for the others, else
+    all three."""
     format: Format
     """rank_K/model.safetensors, which the embedded trainer reads, or rank_K/model.ckpt."""
+
+    @property
+    def chosen_roles(self) -> tuple[Role, ...]:
+        """Roles of a complete configuration, in which null is replaced."""
+        assert self.roles is not None
+        return self.roles
 
 
 SPLIT = Rules[SplitConfig]("split", "ours: stages/weights/split.py")
