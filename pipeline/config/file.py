@@ -11,7 +11,7 @@ import yaml
 from pipeline.config.compose import LABELS, VALUE, compose, flat
 from pipeline.config.directory import IMPLYING, complete
 from pipeline.config.grammar import key_of, word
-from pipeline.config.load import derived_values
+from pipeline.config.load import unchecked
 from pipeline.errors import ConfigError, Problem
 from stages.report.text import neutral
 
@@ -109,7 +109,7 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
             derived[key] = value
         elif key not in defaults or value != defaults[key]:
             overrides.append(f"{'' if key in defaults else '++'}{key}={word(value)}")
-    actual = flat(derived_values(overrides, config_dir)) if derived else {}
+    actual = _complete(overrides, config_dir) if derived else {}
     overrides += [f"{key}={word(value)}" for key, value in derived.items() if value != actual.get(key)]
     keys = [key_of(override) for override in typed]
     return [
@@ -127,6 +127,18 @@ def _paths(values: Mapping[str, Any], composed: Mapping[str, Any]) -> list[str]:
         for name in names
         if (value := values.get(section, {}).get(name)) is not None and value != composed[section].get(name)
     ]
+
+
+def _complete(overrides: Sequence[str], config_dir: Path | None) -> dict[str, Any]:
+    """Return the complete configuration by dotted keys; empty if a value has the wrong type.
+
+    That is reported when the overrides are read, unless those on the command line replace the value.
+    """
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(unchecked(overrides, config_dir).plain()))
+    except ConfigError:
+        return {}
+    return flat(plain)
 
 
 def _load(file: Path) -> Any:

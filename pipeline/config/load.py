@@ -16,7 +16,7 @@ from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages.base.identity import Checkout, marked
-from stages.base.layout import card_count, layout_name
+from stages.base.layout import ROLES, Role, card_count, layout_name
 from stages.base.reader import as_text, read
 from stages.engines.declaration import Declared
 from stages.fetch.sources import choose_source
@@ -24,17 +24,24 @@ from stages.fetch.sources import choose_source
 
 def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
     """Compose, derive, type and check a configuration; raise ConfigError with all its problems."""
-    values = derived_values(overrides, config_dir)
-    config = _with_absolute_checkouts(derived(read(Config, values)))
+    config = _with_absolute_checkouts(unchecked(overrides, config_dir))
     if problems := rules.check(config):
         raise ConfigError(problems)
     return config
+
+
+def unchecked(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
+    """Compose, derive and type a configuration; raise ConfigError if a value has the wrong type."""
+    return derived(read(Config, derived_values(overrides, config_dir)))
 
 
 def derived(config: Config) -> Config:
     """Return the configuration with the values that follow from its engines' settings."""
     for engine in engines.chosen(config)[::-1]:
         config = engine.derive(config)
+    if config.split.roles is None:
+        roles: tuple[Role, ...] = ("train",) if config.sft.enabled else ROLES
+        config = replace(config, split=replace(config.split, roles=roles))
     return config
 
 
@@ -84,11 +91,6 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
             is_needed = train["keep_best"] or train["patience"]
             train["validate_every"] = train["checkpoint_every"] if is_needed else 0
         engine = derived["engine"]
-        if engine["sft"] == engines.SUPERVISED:
-            _derive_declared(engines.SUPERVISED, derived)
-        if derived["split"]["roles"] is None:
-            sft = derived["sft"]["enabled"]
-            derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
         for section in (engine, derived["mindformers"]):
             if "env" in section:
                 section["env"] = {key: as_text(value) for key, value in section["env"].items()}

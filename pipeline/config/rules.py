@@ -62,6 +62,11 @@ def problems(config: Config) -> Iterator[Problem]:
         rule = f"engine={config.engine.name} starts from the fetched weights"
         remedy = "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
         yield Problem("sft.enabled", True, rule, remedy, "ours: its sft stage is skipped")
+    if config.engine.name == "local" and config.engine.upstream:
+        rule = "has no effect: engine=local renders no file"
+        remedy = "leave it out; only +engine.upstream.train.KEY with engine.sft=mindformers has an effect"
+        source = "ours: engine=local is no outside program"
+        yield Problem("engine.upstream", dict(config.engine.upstream), rule, remedy, source)
 
 
 def _sections(config: Config) -> Iterator[Problem]:
@@ -109,11 +114,9 @@ def _store(store: str) -> Iterator[Problem]:
         remedy = "give store=DIR, or unset GRPOFLOW_STORE"
         yield Problem("store", store, "must name a directory", remedy, source)
     elif "://" in store:
-        rule, remedy = (
-            "is a URL; a store is a directory of this machine",
-            "give store=DIR, and share artifacts",
-        )
-        yield Problem("store", store, rule, f"{remedy} at a URL with remote=URL", source)
+        rule = "is a URL; a store is a directory of this machine"
+        remedy = "give store=DIR, and share artifacts at a URL with remote=URL"
+        yield Problem("store", store, rule, remedy, source)
     elif store.startswith("~"):  # which only shells replace
         remedy = f"use {os.path.expanduser(store)}"
         yield Problem("store", store, "must be a complete path: ~ is not replaced", remedy, source)

@@ -9,10 +9,10 @@ from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.engines.engine import Engine, Window
-from stages.engines.mindformers.checkout import KNOWN
+from stages.engines.programs import VERSIONS, windows
 
 MINDFORMERS_PACKAGES: tuple[Window, ...] = (
-    *KNOWN.packages,
+    *windows(VERSIONS, "mindformers"),
     ("transformers", ">=4.51,<5", "mindformers 1.6.0 wants 4.51.3"),
     ("mindpet", "", "mindformers imports it"),
     ("datasets", "", "mindformers imports it"),

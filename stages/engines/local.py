@@ -69,7 +69,7 @@ class Local(Engine["Sections"]):
             replace(CONVERT, bytes_written=size if run.convert.materialize else None),
             TOKENIZE,
             STRATEGY,
-            replace(SPLIT, bytes_written=sum(ranks[role] for role in run.split.roles)),
+            replace(SPLIT, bytes_written=sum(ranks[role] for role in run.split.chosen_roles)),
             replace(
                 SFT,
                 computes=True,
@@ -113,10 +113,11 @@ class Local(Engine["Sections"]):
         source = "ours: stages/weights/tensors.py"
         yield from equal("split.format", job.split.format, "safetensors", reads, source)
         needed = {"train", *(["reference"] if not job.sft.enabled and job.train.beta > 0 else [])}
-        if missing := [role for role in ROLES if role in needed - set(job.split.roles)]:
+        roles = job.split.chosen_roles
+        if missing := [role for role in ROLES if role in needed - set(roles)]:
             reader = "sft" if job.sft.enabled else "grpo"
             rule = f"is missing {', '.join(missing)}, which {reader} reads"
-            yield Problem("split.roles", list(job.split.roles), rule, "set it to null", "ours: stages/grpo")
+            yield Problem("split.roles", list(roles), rule, "set it to null", "ours: stages/grpo")
         rows = job.dataset.train_rows  # null: as many as the files have
         if rows is not None:
             yield from prompt_problems(job.train, rows)

@@ -7,7 +7,7 @@ from packaging.version import InvalidVersion, Version
 
 from stages.base.errors import ConfigError, Problem
 from stages.engines.declaration import Known
-from stages.engines.engine import Window
+from stages.engines.engine import Environment, Window
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
 
@@ -18,6 +18,11 @@ def windows(file: Path, *groups: str) -> tuple[Window, ...]:
 
     listed = yaml.safe_load(file.read_text(encoding="utf-8"))
     return tuple((name, *window) for group in groups for name, window in listed[group].items())
+
+
+def known_versions(packages: str, machine: str, file: Path = VERSIONS) -> Environment:
+    """Return the versions in a group of packages, and those of CANN and driver in another."""
+    return Environment(windows(file, packages), *windows(file, machine))
 
 
 def known(packages: str, machine: str, file: Path = VERSIONS) -> Known:

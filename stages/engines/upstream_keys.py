@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,14 @@ def rendered_problems(path: str, added: Mapping[str, Any], rendered: Rendered) -
         below = next((key for key in rendered if key.startswith(f"{name}.")), None)
         if found := above or below:
             yield Problem(f"{path}.{name}", value, *_refusal(found, rendered[found]))
+
+
+def group_problems(path: str, added: Mapping[str, Any], groups: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each added key that is in no group, so that no rendered file has it."""
+    for name, value in leaves(added):
+        starts = (f"{group}." for group in groups)
+        if not any(f"{name}.".startswith(start) or start.startswith(f"{name}.") for start in starts):
+            yield Problem(f"{path}.{name}", value, "is in no file", f"begin it with {' or '.join(groups)}")
 
 
 def _refusal(key: str, reason: str) -> tuple[str, str]:

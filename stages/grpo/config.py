@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -31,6 +32,8 @@ class LocalEngine:
     """Program of the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
     mindformers, before everything else (section mindformers). What it trains is grpo's input, with an
     identity of its own."""
+    upstream: Annotated[Mapping[str, Any], AbsentWhen({})]
+    """With sft=mindformers: train.KEY, keys of mindformers' file that grpoflow does not model."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def run(context: Context) -> None:
     tensors, dtype = converted(context.inputs["convert"], context.inputs["fetch"], model)
     strategies = {
         context.output / role: read_strategy(context.inputs["strategy"] / f"{role}_strategy")
-        for role in config.roles
+        for role in config.chosen_roles
     }
     split(tensors, strategies, None, dtype, config.format, progress=context.progress_in_bytes("split"))
 

@@ -189,7 +189,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
     """Return version and digest of the files that each outside engine reads."""
     from pipeline.config.load import load
     from stages.engines.mindformers import job as mindformers
-    from stages.engines.mindformers.finetune_yaml import finetune
+    from stages.engines.mindformers.files import finetune
     from stages.engines.mindrlhf.files import all_configs
     from stages.engines.mindrlhf_one_stage.stage import files as one_stage_files
     from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config

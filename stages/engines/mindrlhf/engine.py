@@ -139,7 +139,7 @@ RUN.include(SPLIT, lambda run: run.split if _splits(run) else None)
 @RUN.row("split.roles", "ours: stages/engines/mindrlhf")
 def _split_roles(run: Sections) -> Broken:
     """Require the roles that mindrlhf loads."""
-    missing = [role for role in ROLES if role not in run.split.roles]
+    missing = [role for role in ROLES if role not in run.split.chosen_roles]
     if not missing or not _splits(run):
         return None
     return f"lacks {', '.join(missing)}, which mindrlhf loads", "set it to null"

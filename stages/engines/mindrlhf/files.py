@@ -11,13 +11,12 @@ from typing import Any
 
 from stages.base.layout import Role
 from stages.engines.mindformers.checkpoints import checkpoints_to_keep
-from stages.engines.mindformers.finetune_yaml import FIELDS as MINDFORMERS_FIELDS
-from stages.engines.mindformers.model_sections import (
+from stages.engines.mindformers.files import (
+    network_inputs,
     parallel_config,
     predicting,
     recompute_config,
     sampling,
-    sections,
     training,
 )
 from stages.engines.mindrlhf.job import Job, Paths
@@ -28,6 +27,7 @@ from stages.models.families import family_of, network_of
 
 Values = dict[str, Any]
 FIELDS = Path(__file__).with_name("fields")
+MINDFORMERS_FIELDS = FIELDS.parents[1] / "mindformers" / "fields"
 TEMPLATE = FIELDS / "grpo_config.yaml"
 CONFIG, RESUME_CONFIG = "grpo_config.yaml", "grpo_config_resume.yaml"
 FILES: dict[Role, str] = {
@@ -120,8 +120,9 @@ def _model_file(job: Job, role: Role, paths: Paths) -> Values:
             "recompute_config": recompute_config(job.model, layout),
             "processor": _processor(job, paths),
         }
-    keys = sections(job.model, layout, job.seq_length)
-    moe_config = keys["experts"] | keys["experts_predicting" if generates else "experts_training"]
+    experts, inputs = network.experts, network_inputs(job.model, layout, job.seq_length)
+    assert experts is not None
+    moe_config = experts.predicting(inputs) if generates else experts.training(inputs)
     content = {"model": model, "moe_config": moe_config}
     if not generates:
         return {"run_mode": "train", **content}

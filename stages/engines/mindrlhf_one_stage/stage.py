@@ -13,7 +13,7 @@ from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines import outside
 from stages.engines.job import load_job
-from stages.engines.mindformers.model_sections import (
+from stages.engines.mindformers.files import (
     parallel_config,
     predicting,
     recompute_config,

@@ -8,7 +8,7 @@ import pytest
 from pipeline.config.load import load
 from stages.engines.mindformers import job as mindformers
 from stages.engines.mindformers import rules as mindformers_rules
-from stages.engines.mindformers.finetune_yaml import finetune
+from stages.engines.mindformers.files import finetune
 from stages.engines.mindformers.rehearsal.shim import shrink as shrink_mindformers
 from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.files import CONFIG, all_configs
@@ -106,7 +106,7 @@ def test_only_rendered_sizes_of_mindformers_change():
     plain, files = load(SUPERVISED).plain(), []
     for values in (plain, shrink_mindformers(plain, *SMALL)):
         job = mindformers.Job.from_config(values)
-        assert mindformers_rules.RULES.check(job) == []
+        assert list(mindformers_rules.problems(job)) == []
         files.append(dict(leaves(finetune(job, SFT_PATHS, resume=False))))
     changed = different(*files)
     assert "model.model_config.hidden_size" in changed and changed <= {*SFT_SIZES, "callbacks"}

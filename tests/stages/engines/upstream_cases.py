@@ -17,8 +17,6 @@ from pipeline.config.compose import flat
 from pipeline.config.load import load
 from stages.base.errors import ConfigError
 from stages.base.rules import Rules
-from stages.engines.mindformers.finetune_yaml import finetune
-from stages.engines.mindformers.job import Paths as MindformersPaths
 from stages.engines.mindrlhf.files import FILES, all_configs
 from stages.engines.mindrlhf.stage import paths_of as mindrlhf_paths
 from stages.engines.mindspeed_rl.job import paths_of as mindspeed_rl_paths
@@ -28,7 +26,6 @@ from stages.engines.upstream import Upstream, leaves
 SECTIONS = ("model", "layout", "tokenize", "rollout", "reward", "train", "seed")
 """Sections that are rendered, besides the engine's."""
 DECLARING = {
-    "mindformers": "finetune_yaml",
     "mindrlhf": "files",
     "mindspeed_rl": "train_yaml",
 }
@@ -62,7 +59,7 @@ class Case:
     @property
     def section(self) -> str:
         """Section with the engine's settings."""
-        return "mindformers" if self.engine == "mindformers" else "engine"
+        return "engine"
 
     @property
     def table(self) -> Path:
@@ -120,15 +117,6 @@ def _mindrlhf(name: str, *overrides: str) -> Case:
     return Case(f"mindrlhf {name}", "mindrlhf", "stage", overrides, files, _mindrlhf_values)
 
 
-def _mindformers(name: str, *overrides: str) -> Case:
-    paths = MindformersPaths(RUN, Path("/data"), Path("/start"))
-    overrides = ("engine=mindrlhf", "engine.sft=mindformers", "model=qwen2_5_7b", *overrides)
-    files = {"train": "finetune.yaml"}
-    return Case(
-        name, "mindformers", "stage", overrides, files, lambda job: {"train": finetune(job, paths, False)}
-    )
-
-
 def _mindspeed_rl(name: str, *overrides: str) -> Case:
     overrides = ("engine=mindspeed_rl", "layout=dp2_mp2_pp2", *overrides)
     files = {"": "configs/train.yaml"}
@@ -140,8 +128,6 @@ CASES = (
     _mindrlhf("e8a8fc1", *QWEN),
     _mindrlhf("0cd087455", *QWEN, "engine.contract=0cd087455"),
     _mindrlhf("DeepSeek-V3", "experiment=mindrlhf_deepseek_v3"),
-    _mindformers("mindformers", "layout=dp2_mp2_pp2"),
-    _mindformers("mindformers without a pipeline", "layout=dp4_mp2_pp1"),
     _mindspeed_rl("05a90d7", "model=qwen2_5_7b"),
     _mindspeed_rl("experts", "model=qwen3_30b_a3b", "train.schedule=linear", "train.final_share=0.1"),
     _mindspeed_rl("separate", "model=qwen3_8b", "engine.use_integrated_worker=false"),
