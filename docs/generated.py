@@ -26,8 +26,6 @@ from stages.engines.mindformers.finetune_yaml import fields as mindformers_field
 from stages.engines.mindformers.job import Job as MindformersJob
 from stages.engines.mindrlhf.files import fields as mindrlhf_fields
 from stages.engines.mindrlhf.job import Job as MindrlhfJob
-from stages.engines.mindspeed_rl.job import Job as MindspeedRlJob
-from stages.engines.mindspeed_rl.train_yaml import fields as mindspeed_rl_fields
 from stages.engines.upstream import Field, Upstream
 
 ENGINES = {
@@ -97,11 +95,10 @@ def troubles(language: str) -> str:
 
 def upstream(language: str) -> str:
     """Return how many fields of each program's configuration grpoflow's keys and engine.upstream reach."""
-    external = [load([f"engine={name}", *ENGINES[name]]) for name in ("mindrlhf", "mindspeed_rl")]
+    external = load(["engine=mindrlhf", *ENGINES["mindrlhf"]])
     supervised = load(["engine=mindrlhf", "engine.sft=mindformers", *ENGINES["mindrlhf"]])
     programs = {
-        "mindrlhf": mindrlhf_fields(MindrlhfJob.from_run(external[0])),
-        "MindSpeed-RL": mindspeed_rl_fields(MindspeedRlJob.from_run(external[1])),
+        "mindrlhf": mindrlhf_fields(MindrlhfJob.from_run(external)),
         "mindformers": mindformers_fields(MindformersJob.from_run(supervised)),
     }
     chinese = language == "zh_CN"

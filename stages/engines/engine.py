@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from stages.base.errors import Problem
 from stages.base.graph import Program, RequiredFiles, Stage
 from stages.engines import upstream_keys
-from stages.engines.upstream_keys import Rendered
+from stages.engines.upstream_keys import Rendered, Schema
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -138,6 +138,10 @@ class Engine(ABC, Generic[J]):
     def environment(self, settings: Any) -> Environment:
         """Return the versions that work with these settings."""
         return Environment()
+
+    def schema(self, job: J) -> Schema | None:
+        """Return the keys of the checkout's own configuration classes; None without a checkout."""
+        return None
 
     def leftover(self, settings: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
         """Return what its decoder leaves of a stop token in rewarded text; `settings` are plain values."""

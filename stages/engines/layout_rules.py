@@ -1,8 +1,10 @@
 """Rules for layouts: of every engine, and of the engines that use mindformers' networks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from stages.base.checks import equal
+from stages.base.errors import Problem
 from stages.base.layout import RoleLayout
 from stages.base.rules import Broken, Rules, divide
 from stages.models.config import ModelConfig
@@ -25,6 +27,20 @@ class Laid:
         if family.section is not None and self.model.extras is None:
             return 0  # stages.models.families.RULES reports it
         return family.experts(self.model).count
+
+
+def layout_problems(model: ModelConfig, layouts: Mapping[str, RoleLayout]) -> Iterator[Problem]:
+    """Yield a problem for each role that divides the experts of a model without experts."""
+    if Laid(model, layouts).experts():
+        return
+    for role, layout in layouts.items():
+        yield from equal(
+            f"layout.{role}.expert_parallel",
+            layout.expert_parallel,
+            1,
+            f"{family_of(model).title} has no experts",
+            "ours: stages/models",
+        )
 
 
 RULES = Rules[Laid]("engine_layouts")

@@ -23,7 +23,7 @@ from launch.nodes.start import Start
 from stages.base.errors import InputError
 from stages.base.follow import Follower
 from stages.engines.config import OutsideProgram
-from stages.engines.upstream import comment, merged
+from stages.engines.upstream_keys import comment, merged
 from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:

@@ -21,8 +21,6 @@ from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Paths as MindformersPaths
 from stages.engines.mindrlhf.files import FILES, all_configs
 from stages.engines.mindrlhf.stage import paths_of as mindrlhf_paths
-from stages.engines.mindspeed_rl.job import paths_of as mindspeed_rl_paths
-from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.upstream import Upstream, leaves
 from stages.engines.verl.job import RECIPE
 from stages.engines.verl.job import Paths as VerlPaths
@@ -33,7 +31,6 @@ SECTIONS = ("model", "layout", "tokenize", "rollout", "reward", "train", "seed")
 DECLARING = {
     "mindformers": "finetune_yaml",
     "mindrlhf": "files",
-    "mindspeed_rl": "train_yaml",
     "verl": "upstream",
 }
 """Engine -> its module with the fields of its files."""
@@ -113,12 +110,6 @@ def _mindrlhf_values(job: Any) -> Values:
     return {path: files[name] for path, name in MINDRLHF_FILES.items()}
 
 
-def _mindspeed_rl_values(job: Any) -> Values:
-    values = train_config(job, mindspeed_rl_paths(RUN), resume=False)
-    (shape,) = values.pop("model").values()  # every Megatron section takes the keys of the model's shape
-    return {"": values | {"megatron_training": {**shape, **values["megatron_training"]}}}
-
-
 def _mindrlhf(name: str, *overrides: str) -> Case:
     files = {path: f"configs/{file}" for path, file in MINDRLHF_FILES.items()}
     return Case(f"mindrlhf {name}", "mindrlhf", "stage", overrides, files, _mindrlhf_values)
@@ -131,12 +122,6 @@ def _mindformers(name: str, *overrides: str) -> Case:
     return Case(
         name, "mindformers", "stage", overrides, files, lambda job: {"train": finetune(job, paths, False)}
     )
-
-
-def _mindspeed_rl(name: str, *overrides: str) -> Case:
-    overrides = ("engine=mindspeed_rl", "layout=dp2_mp2_pp2", *overrides)
-    files = {"": "configs/train.yaml"}
-    return Case(f"mindspeed_rl {name}", "mindspeed_rl", "train", overrides, files, _mindspeed_rl_values)
 
 
 def _verl(name: str, *overrides: str) -> Case:
@@ -152,10 +137,6 @@ CASES = (
     _mindrlhf("DeepSeek-V3", "experiment=mindrlhf_deepseek_v3"),
     _mindformers("mindformers", "layout=dp2_mp2_pp2"),
     _mindformers("mindformers without a pipeline", "layout=dp4_mp2_pp1"),
-    _mindspeed_rl("05a90d7", "model=qwen2_5_7b"),
-    _mindspeed_rl("experts", "model=qwen3_30b_a3b", "train.schedule=linear", "train.final_share=0.1"),
-    _mindspeed_rl("separate", "model=qwen3_8b", "engine.use_integrated_worker=false"),
-    _mindspeed_rl("667a547", "model=qwen2_5_7b", "engine.contract=667a547"),
     _verl("FSDP2"),
     _verl("Megatron", "engine.strategy=megatron"),
 )
