@@ -24,7 +24,7 @@ from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
 from stages.engines.mindrlhf_one_stage.config import CONTRACT as ONE_STAGE
 from stages.engines.mindspeed_rl import engine as mindspeed_rl
 from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
-from stages.engines.mindspeed_rl.train_yaml import runtime_env
+from stages.engines.mindspeed_rl.files import runtime_env
 from stages.fetch.builtin import write_config
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
@@ -268,9 +268,11 @@ def test_the_page_install_has_every_contract_of_every_engine():
 @pytest.mark.parametrize("contract", MINDSPEED_RL)
 def test_mindspeed_rl_gets_the_versions_that_doctor_checks(contract):
     pins = columns()[contract]
-    requested = {name: expected for name, expected, _ in mindspeed_rl.ENGINE.known[contract].packages}
+    job = job_of(*SEVEN, f"engine.contract={contract}")
+    packages = mindspeed_rl.ENGINE.environment(job.engine).packages
+    requested = {name: expected for name, expected, _ in packages}
     assert [name for name in PINNED if pins[name] not in SpecifierSet(requested[name])] == []
-    variables = runtime_env(job_of(*SEVEN, f"engine.contract={contract}"))["env_vars"]
+    variables = runtime_env(job)["env_vars"]
     assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]
 
 

@@ -192,7 +192,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
     from stages.engines.mindformers.files import finetune
     from stages.engines.mindrlhf.files import all_configs
     from stages.engines.mindrlhf_one_stage.stage import files as one_stage_files
-    from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
+    from stages.engines.mindspeed_rl.files import runtime_env, train_config
     from stages.engines.verl import export
     from stages.engines.verl.files import configuration
     from stages.engines.verl.job import Job, Paths

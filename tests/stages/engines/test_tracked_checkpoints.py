@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config.load import load
 from stages.base.errors import InputError
-from stages.engines.mindspeed_rl import checkpoints as megatron
+from stages.engines.mindspeed_rl import results as megatron
 from stages.engines.tracked_checkpoints import TrackedCheckpoints
 from stages.engines.verl import results as verl
 from stages.engines.verl.job import Job
@@ -34,7 +34,7 @@ class Program:
 
 PROGRAMS = {
     "mindspeed_rl": Program(
-        lambda root: megatron.of_run(root, LAYOUT),
+        lambda root: megatron.checkpoints_of_run(root, LAYOUT),
         tuple(f"{rank}/{name}" for name in ("model_optim_rng.pt", "distrib_optim.pt") for rank in RANKS),
         "mp_rank_02_000/model_optim_rng.pt",
     ),

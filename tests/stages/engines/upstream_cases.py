@@ -19,15 +19,12 @@ from stages.base.errors import ConfigError
 from stages.base.rules import Rules
 from stages.engines.mindrlhf.files import FILES, all_configs
 from stages.engines.mindrlhf.stage import paths_of as mindrlhf_paths
-from stages.engines.mindspeed_rl.job import paths_of as mindspeed_rl_paths
-from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.upstream import Upstream, leaves
 
 SECTIONS = ("model", "layout", "tokenize", "rollout", "reward", "train", "seed")
 """Sections that are rendered, besides the engine's."""
 DECLARING = {
     "mindrlhf": "files",
-    "mindspeed_rl": "train_yaml",
 }
 """Engine -> its module with the fields of its files."""
 RUN = Path("/run")
@@ -106,21 +103,9 @@ def _mindrlhf_values(job: Any) -> Values:
     return {path: files[name] for path, name in MINDRLHF_FILES.items()}
 
 
-def _mindspeed_rl_values(job: Any) -> Values:
-    values = train_config(job, mindspeed_rl_paths(RUN), resume=False)
-    (shape,) = values.pop("model").values()  # every Megatron section takes the keys of the model's shape
-    return {"": values | {"megatron_training": {**shape, **values["megatron_training"]}}}
-
-
 def _mindrlhf(name: str, *overrides: str) -> Case:
     files = {path: f"configs/{file}" for path, file in MINDRLHF_FILES.items()}
     return Case(f"mindrlhf {name}", "mindrlhf", "stage", overrides, files, _mindrlhf_values)
-
-
-def _mindspeed_rl(name: str, *overrides: str) -> Case:
-    overrides = ("engine=mindspeed_rl", "layout=dp2_mp2_pp2", *overrides)
-    files = {"": "configs/train.yaml"}
-    return Case(f"mindspeed_rl {name}", "mindspeed_rl", "train", overrides, files, _mindspeed_rl_values)
 
 
 QWEN = ("engine=mindrlhf", "model=qwen2_5_7b", "layout=dp2_mp2_pp2")
@@ -128,10 +113,6 @@ CASES = (
     _mindrlhf("e8a8fc1", *QWEN),
     _mindrlhf("0cd087455", *QWEN, "engine.contract=0cd087455"),
     _mindrlhf("DeepSeek-V3", "experiment=mindrlhf_deepseek_v3"),
-    _mindspeed_rl("05a90d7", "model=qwen2_5_7b"),
-    _mindspeed_rl("experts", "model=qwen3_30b_a3b", "train.schedule=linear", "train.final_share=0.1"),
-    _mindspeed_rl("separate", "model=qwen3_8b", "engine.use_integrated_worker=false"),
-    _mindspeed_rl("667a547", "model=qwen2_5_7b", "engine.contract=667a547"),
 )
 CHOICES = (
     "off", "mindformers", "constant", "linear", "cosine", "hf_safetensors", "ms_safetensors", "ckpt", "file",
