@@ -78,8 +78,8 @@ def unused_texts(config: TokenizeConfig, examples: SftDataConfig) -> Iterator[Pr
 LATEX = frozenset({
     "nabla", "natural", "ncong", "ne", "nearrow", "neg", "neq", "newline", "nexists", "ngeq", "ngtr", "ni",
     "nleq", "nless", "nmid", "noindent", "not", "notin", "nparallel", "nu", "num", "nwarrow",
-    "tag", "tan", "tanh", "tau", "tbinom", "text", "textbf", "textit", "textrm", "tfrac", "therefore", "theta",
-    "tilde", "times", "to", "top", "triangle",
+    "tag", "tan", "tanh", "tau", "tbinom", "text", "textbf", "textit", "textrm", "tfrac", "therefore",
+    "theta", "tilde", "times", "to", "top", "triangle",
 })  # fmt: skip
 """Commands of LaTeX that begin like the escapes \\n and \\t."""
 
