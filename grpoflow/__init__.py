@@ -19,9 +19,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from pipeline.errors import ConfigError, Exit, StoreError
-from pipeline.store import history
-from stages.base.files import parse_json
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import pipeline  # noqa: F401 - from there on no module of the user's replaces grpoflow's
+
+del sys.path[0]
+from pipeline.errors import ConfigError, Exit, StoreError  # noqa: E402
+from pipeline.store import history  # noqa: E402
+from stages.base.files import parse_json  # noqa: E402
+from stages.own_packages import START  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas
@@ -247,7 +252,7 @@ def _options(until: str | None, only: str | Sequence[str], force: str | Sequence
 
 def _grpoflow(*arguments: str, stderr: int | None) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, because it installs signal handlers and may end its process."""
-    command = [sys.executable, "-m", "pipeline.cli", *arguments]
+    command = [sys.executable, START, "pipeline.cli", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         output, errors = process.communicate()

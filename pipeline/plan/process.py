@@ -11,6 +11,7 @@ from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
 from stages.base.files import shown_bytes
 from stages.catalog import STAGES
+from stages.own_packages import START
 
 ROOM = "free space, or choose another store with store=DIR"
 SPEC, PROGRESS = "spec.json", "progress.jsonl"
@@ -41,7 +42,8 @@ def command_line(spec: StageSpec, store: Store) -> list[str]:
         from pipeline.engines import program as outside  # here: not needed with engine=local
 
         return outside.command(spec, store)
-    return [sys.executable, *stage_command(entry_of(spec), store.log_dir(spec.key))]
+    # started by stages/start.py, which does the same whatever the working directory contains
+    return [sys.executable, "-m", "stages", entry_of(spec), str(store.log_dir(spec.key) / SPEC)]
 
 
 def write_spec(
@@ -67,4 +69,4 @@ def write_spec(
 
 def stage_command(entry: str, logs: Path) -> list[str]:
     """Return the interpreter's arguments for a stage's process."""
-    return ["-m", "stages", entry, str(logs / SPEC)]
+    return [START, "stages", entry, str(logs / SPEC)]
