@@ -114,7 +114,7 @@ def number(completion: str, solution: str) -> float:
 @functools.lru_cache(maxsize=4096)
 def true_number(solution: str) -> Fraction | None:
     """Return the number at a ground truth's last marker, else its only number; None if there is none."""
-    text = solution.translate(PLAIN_CHARACTERS)
+    text = _plain_characters(solution)
     marked = _at_last_marker(text)
     return marked[0] if marked else _only_number(text)
 
@@ -122,9 +122,13 @@ def true_number(solution: str) -> Fraction | None:
 def final_number(completion: str) -> Fraction | None:
     """Return a completion's final answer; None if it is not a single number."""
     after = completion.rpartition(THOUGHT_END)[2]
-    text = (after if after.strip() else completion).translate(PLAIN_CHARACTERS)
+    text = _plain_characters(after if after.strip() else completion)
     marked = _at_last_marker(text)
     return marked[0] if marked else _last_number(text)
+
+
+def _plain_characters(text: str) -> str:
+    return text if text.isascii() else text.translate(PLAIN_CHARACTERS)
 
 
 def _at_last_marker(text: str) -> tuple[Fraction | None] | None:
@@ -310,10 +314,13 @@ CURRENCY_CODE = re.compile(r"\b(?:USD|EUR|GBP|CNY|RMB|JPY|INR|CAD|AUD|US|Rs|RM)\
 
 def clean(text: str) -> str:
     """Return a text without LaTeX and Markdown around its numbers."""
-    text = text.replace("+/-", "±")
-    text = VULGAR.sub(lambda match: match[1] + " " * bool(match[1]) + VULGAR_FRACTIONS[match[2]], text)
-    text = RAISED.sub(lambda match: "^" + match[0].translate(SUPERSCRIPTS), text)
-    for pattern, replacement in LATEX if "\\" in text or "{" in text else ():
-        text = pattern.sub(replacement, text)
-    text = DEGREES.sub("°", INDEX.sub(r"\1\2", text)).replace("{", " ").replace("}", " ")
-    return CURRENCY_CODE.sub("", ITALIC.sub(r"\1", EMPHASIS.sub("", text)))
+    if not text.isascii():
+        text = VULGAR.sub(lambda found: found[1] + " " * bool(found[1]) + VULGAR_FRACTIONS[found[2]], text)
+        text = RAISED.sub(lambda found: "^" + found[0].translate(SUPERSCRIPTS), text)
+    if "\\" in text or "{" in text:
+        for pattern, replacement in LATEX:
+            text = pattern.sub(replacement, text)
+        text = DEGREES.sub("°", INDEX.sub(r"\1\2", text)).replace("{", " ").replace("}", " ")
+    if "*" in text or "_" in text or "`" in text:
+        text = ITALIC.sub(r"\1", EMPHASIS.sub("", text))
+    return CURRENCY_CODE.sub("", text).replace("+/-", "±")
