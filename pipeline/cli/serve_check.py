@@ -47,9 +47,9 @@ def serve(options: Namespace) -> int:
         raise ConfigError([Problem("--program", options.program, "is not installed", remedy)])
     from stages.grpo import serve_check  # takes 0.1 s to import
 
-    missing = defaults().plain()  # keys that did not exist when the run was recorded
+    current = defaults().plain()  # keys that did not exist when the run was recorded
     sections = ("rollout", "reward", "dataset", "tokenize")
-    config = {name: {**missing[name], **record.section(name)} for name in sections}
+    config = {name: {**current[name], **record.section(name)} for name in sections}
     dataset, tokenize = read(DatasetConfig, config["dataset"]), read(TokenizeConfig, config["tokenize"])
     result = json.loads((inputs["evaluate"] / "result.json").read_text(encoding="utf-8"))
     rows = serve_check.held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from launch.config import LOOPBACK
 from pipeline import engines
@@ -90,6 +91,18 @@ def _address_of_slurm(config: Config) -> Broken:
     if config.launcher.name != "slurm" or config.launcher.master_addr in LOOPBACK:
         return None
     return "has no effect with launcher=slurm: Slurm names the address of the first node", "leave it out"
+
+
+@RULES.row("remote.url", "ours", unless=("store",))
+def _remote_store(config: Config) -> Broken:
+    """Require a directory outside the store for a remote on this machine."""
+    address = urlsplit(config.remote.url or "")
+    if address.scheme not in ("file", "local"):
+        return None
+    store, directory = (os.path.realpath(path) for path in (config.store, unquote(address.path)))
+    if os.path.commonpath([store, directory]) != store:
+        return None
+    return "is the store itself, or inside it", "name another directory, or remote=none"
 
 
 @RULES.row("remote.stages[{}]", "ours", each=indices("remote.stages"))
