@@ -7,6 +7,7 @@ checkpoint then.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ from stages.grpo.rules import check_resumed
 
 STAGE, ENGINE = "grpo", "local"
 MOST_DIFFERENCES = 3
+MOST_ATTEMPTS = 200
+"""Attempts that are examined, the latest ones."""
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
 """Paths that neither Hydra nor a shell needs quotes for."""
 ROLE_INPUTS = ("strategy", "weights")
@@ -43,8 +46,6 @@ class Checkpoint:
     step: int
     attempt: str
     """STAGE-DIGITS of the attempt."""
-    written: int
-    """Time of writing, nanoseconds."""
 
     @property
     def override(self) -> str:
@@ -63,10 +64,9 @@ def notes(plan: Plan, store: Store) -> list[str]:
         return [f"grpo resumes after step {own.step} of its interrupted attempt"]
     if plan.config.train.resume_from is not None:
         return []
-    usable = list(_usable(plan, spec, store))
-    if not usable:
+    best, different = next(_usable(plan, spec, store), (None, []))
+    if best is None:
         return []
-    best, different = max(usable, key=lambda pair: (pair[0].written, pair[0].step))
     differing = ", ".join(different[:MOST_DIFFERENCES]) or "only in files, for example of a reward function"
     differing += f" and {len(different) - MOST_DIFFERENCES} more" if len(different) > MOST_DIFFERENCES else ""
     name = f"checkpoint {best.path.name} of attempt {best.attempt}"
@@ -94,34 +94,49 @@ def after_failure(store: Store, spec: StageSpec) -> str | None:
 
 
 def _usable(plan: Plan, spec: StageSpec, store: Store) -> Iterator[tuple[Checkpoint, list[str]]]:
-    """Yield checkpoints of other runs with the same model and data, with the keys that differ."""
+    """Yield checkpoints of other runs with the same model and data and the keys that differ, newest first."""
     roots = [*store.root.glob(f".work/{STAGE}-*/{CHECKPOINTS}"), *store.root.glob(f".work/{STAGE}-*/{FINAL}")]
     roots = [root for root in roots if not is_held(root.parent)]
-    for directory in [*roots, *store.root.glob(f"{KEPT}/{STAGE}-*")]:
-        attempt = directory.name if directory.parent.name == KEPT else directory.parent.name
-        try:
-            made = read_object(store.root / ".logs" / attempt / SPEC)
+    newest_first = sorted([*roots, *store.root.glob(f"{KEPT}/{STAGE}-*")], key=_changed, reverse=True)
+    for directory in newest_first[:MOST_ATTEMPTS]:
+        with contextlib.suppress(InputError, AttributeError, LookupError, TypeError, ValueError, OSError):
+            # its log or the checkpoint may have been removed
+            made = read_object(store.root / ".logs" / _attempt_of(directory) / SPEC)
             different = _differences(spec, made)
-        except (InputError, AttributeError, KeyError, TypeError):  # its log was removed
-            continue
-        inputs = {name: "/".join(Path(path).parts[-2:]) for name, path in made.get("inputs", {}).items()}
-        free = ROLE_INPUTS if any(name.startswith("layout") for name in different) else ()
-        if any(inputs.get(name) != str(key) for name, key in spec.inputs.items() if name not in free):
-            continue
-        if any(name.startswith(("model.", "seed ")) for name in different):
-            continue
-        for checkpoint in _checkpoints(directory):
-            if not list(check_resumed(plan.config.train, read_state(checkpoint.path))):
-                yield checkpoint, different
+            if not _has_same_data(spec, made, different):
+                continue
+            for checkpoint in sorted(_checkpoints(directory), key=lambda each: each.step, reverse=True):
+                if not list(check_resumed(plan.config.train, read_state(checkpoint.path))):
+                    yield checkpoint, different
+
+
+def _changed(directory: Path) -> float:
+    """Return the time of the last change of a directory's entries; 0 if it was removed."""
+    try:
+        return directory.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _has_same_data(spec: StageSpec, made: dict[str, Any], different: list[str]) -> bool:
+    """Return True if an attempt has the model, seed and inputs of a stage, perhaps in another layout."""
+    inputs = {name: "/".join(Path(path).parts[-2:]) for name, path in made["inputs"].items()}
+    free = ROLE_INPUTS if any(name.startswith("layout") for name in different) else ()
+    is_same = all(inputs.get(name) == str(key) for name, key in spec.inputs.items() if name not in free)
+    return is_same and not any(name.startswith(("model.", "seed ")) for name in different)
+
+
+def _attempt_of(directory: Path) -> str:
+    """Return STAGE-DIGITS, perhaps with the suffix of a slot, for a directory of checkpoints."""
+    return directory.name if directory.parent.name == KEPT else directory.parent.name
 
 
 def _checkpoints(directory: Path) -> Iterator[Checkpoint]:
     """Yield the complete checkpoints in a directory whose files have the right sizes."""
     for state in directory.glob(f"step_*/{STATE}"):
         path = state.parent
-        attempt = directory.name if directory.parent.name == KEPT else directory.parent.name
         if path.name[5:].isdecimal() and flaw(path, deep=False) is None:
-            yield Checkpoint(path, int(path.name[5:]), attempt, state.stat().st_mtime_ns)
+            yield Checkpoint(path, int(path.name[5:]), _attempt_of(directory))
 
 
 def _differences(spec: StageSpec, made: dict[str, Any]) -> list[str]:

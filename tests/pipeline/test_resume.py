@@ -105,5 +105,5 @@ def test_the_final_checkpoint_is_verified_and_collected_with_its_artifact(interr
 
 def test_quotes_are_only_added_to_paths_that_need_them():
     for path in ("/a/b-c/step_000001", "/a b/it's/step_000001"):
-        override = resume.Checkpoint(Path(path), 1, "grpo-0", 0).override
+        override = resume.Checkpoint(Path(path), 1, "grpo-0").override
         assert (override == f"train.resume_from={path}") is (" " not in path)
