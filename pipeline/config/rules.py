@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from launch.config import LOOPBACK
 from pipeline import engines
@@ -85,7 +86,8 @@ def _sections(config: Config) -> Iterator[Problem]:
 def _places(config: Config) -> Iterator[Problem]:
     """Yield problems of store, remote and launcher."""
     store, launcher = config.store, config.launcher
-    yield from _store(store)
+    broken = list(_store(store))
+    yield from broken or _remote_store(store, config.remote.url or "")
     for index, name in enumerate(config.remote.stages):
         if name not in STAGES:
             remedy = f"known: {', '.join(STAGES)}"
@@ -127,6 +129,16 @@ def _store(store: str) -> Iterator[Problem]:
     elif longest > MOST_NAME_BYTES:
         rule = f"has a name of {longest} bytes, must be at most {MOST_NAME_BYTES}"
         yield Problem("store", store, rule, "shorten it", source)
+
+
+def _remote_store(store: str, url: str) -> Iterator[Problem]:
+    """Yield a problem if a remote on this machine is the store or a directory in it."""
+    address = urlsplit(url)
+    if address.scheme in ("file", "local"):
+        root, directory = (os.path.realpath(path) for path in (store, unquote(address.path)))
+        if os.path.commonpath([root, directory]) == root:
+            rule, remedy = "is the store itself, or inside it", "name another directory, or remote=none"
+            yield Problem("remote.url", url, rule, remedy, "ours: pipeline/store/remote")
 
 
 def _heads(config: Config) -> Iterator[Problem]:

@@ -101,9 +101,13 @@ def explain(
 
 
 def as_json(
-    plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = (), memory: Sequence[RoleMemory] = ()
+    plan: Plan,
+    rows: Sequence[Row],
+    warnings: Sequence[str] = (),
+    memory: Sequence[RoleMemory] = (),
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the plan as JSON data."""
+    """Return the plan as JSON data; `notes` come after those of the engine."""
     stages = [asdict(row) for row in rows]
     skipped = {} if plan.target.is_part else plan.skipped
     stages += [{"stage": name, "state": "SKIPPED", "reason": why} for name, why in skipped.items()]
@@ -116,7 +120,7 @@ def as_json(
         "stages": stages,
         "memory": [role.to_json() for role in memory],
         "warnings": list(warnings),
-        "notes": engines.notes(plan.config),
+        "notes": [*engines.notes(plan.config), *notes],
     }
 
 
@@ -126,8 +130,9 @@ def show(
     console: Console,
     warnings: Sequence[str] = (),
     memory: Sequence[RoleMemory] = (),
+    notes: Sequence[str] = (),
 ) -> None:
-    """Print the plan as a table."""
+    """Print the plan as a table, with `notes` after those of the engine."""
     config = plan.config
     table = Table(
         title=f"{config.model.name} · {config.dataset.name} · {config.engine.name} · "
@@ -150,8 +155,8 @@ def show(
         console.print(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
     for warning in warnings:
         console.print(f"warning: {warning}", markup=False)
-    for note in engines.notes(config):
-        console.print(f"note: {note}")
+    for note in (*engines.notes(config), *notes):
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:

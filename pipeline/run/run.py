@@ -15,7 +15,7 @@ from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
 from pipeline.errors import REPORTED, RemoteError, StoreError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checks
+from pipeline.plan import checks, resume
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
@@ -122,7 +122,7 @@ class Run:
 
     def _warn(self, to_build: Sequence[StageSpec]) -> None:
         """Print the plan's notes and warnings."""
-        for note in engines.notes(self.plan.config):
+        for note in (*engines.notes(self.plan.config), *resume.notes(self.plan, self.store)):
             print(f"note: {note}", file=sys.stderr, flush=True)
         shortages = filter(None, (disk_shortage(spec, self.store) for spec in to_build))
         for warning in (*checks.warnings(self.plan, self.store), *shortages):
@@ -165,7 +165,8 @@ class Run:
         try:
             self._pull_or_build(stage)
         except REPORTED as error:
-            self._report_failure(stage, str(error))
+            kept = resume.after_failure(self.store, self.plan.spec(stage))
+            self._report_failure(stage, "\n".join(filter(None, [str(error), kept])))
             raise
         except KeyboardInterrupt:
             message = "interrupted; finished stages and checkpoints are kept: repeat the command to resume"

@@ -150,7 +150,8 @@ class TrainConfig(OptimizerConfig):
     checkpoint_every: NonNegative
     """Steps between checkpoints; 0: none."""
     keep_checkpoints: Positive
-    """Complete checkpoints that stay; older ones are removed."""
+    """Complete checkpoints that stay during training; older ones are removed. With engine=local and
+    checkpoint_every above 0 that of the last step stays afterwards, for runs with more steps."""
     resume_from: Annotated[str | None, NotInIdentity()]
     """A checkpoint of another run of the same model (…/checkpoints/step_000020), of any layout: training goes
     on after its step as if it were this run's own; null: from the start."""

@@ -17,6 +17,7 @@ from stages.base.errors import ConfigError, InputError, Problem, StageError
 from stages.base.layout import LayoutConfig
 from stages.grpo import state
 from stages.grpo.checkpoint import Checkpoints, read_set
+from stages.grpo.checkpoint_files import CHECKPOINTS, FINAL
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.metrics import StepLog, peak_memory_gib, read_rows
@@ -46,14 +47,16 @@ def run(context: Context, rank: int, world: int) -> None:
     if held_out is not None and rank == 0:
         warn_of_words(context, job.reward, held_out.solutions)
     trainer = Trainer(job, rank, world, training, vocabulary, held_out)
-    checkpoints = Checkpoints(
-        context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
-        context.warn, trainer.minimum,
-    )  # fmt: skip
+    checkpoints, final = (
+        Checkpoints(context.work / name, rank, world, keep, job.strategies, context.warn, trainer.minimum)
+        for name, keep in ((CHECKPOINTS, job.train.keep_checkpoints), (FINAL, 1))
+    )
     resumed, saved = state.restore(trainer, checkpoints)
     best = Best(**saved.get("best", {}))
     logs = RunLogs(context, resumed, job.train) if rank == 0 else None
     last = train(trainer, checkpoints, context.work, resumed, best, logs)
+    if job.train.checkpoint_every:
+        state.save(trainer, final, last, vars(best))
     chosen = best.step if job.train.keep_best else None
     if chosen is not None and chosen != last:
         trainer.barrier()  # worker 0 has completed the best step's checkpoint

@@ -36,6 +36,8 @@ CASES = [  # base, refused key, part of the source, breaking and passing overrid
      "engine.upstream={}"),
     (LOCAL, "reward.files", "", "reward.files=[data.json]",
      "reward.files=[data.json] reward.functions=[my.module:function] reward.weights=[1.0]"),
+    (LOCAL, "remote.url", "ours: pipeline/store/remote", "store=/x/y remote.url='file:///x/y/z'",
+     "store=/x/y remote.url='file:///x/y.z'"),
     (LOCAL, "launcher.sbatch[0]", "ours: launch/nodes/slurm.py",
      "launcher.sbatch=['--job-name=x']", "launcher.sbatch=['--nodelist=x']"),
     (LOCAL, "engine.upstream", "engine=local is no outside program", "+engine.upstream.train.seed=1",
