@@ -13,11 +13,13 @@ from pipeline.plan import checkouts
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages import plan_checks
+from stages.engines.declaration import Engine
 from stages.fetch.config import source_warnings
+from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory
-from stages.rewards.config import BUILTIN, uses
+from stages.rewards.config import BUILTIN, RewardConfig, uses
 from stages.tokenize import counts
-from stages.tokenize.config import unused_texts
+from stages.tokenize.config import TokenizeConfig, unused_texts
 from stages.weights.index import unused_index
 
 LOCAL = ("local", "local")
@@ -77,6 +79,9 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
         tokenized = counts.read_result(store.path(plan.spec("tokenize").key))
         lines += counts.warnings(tokenized.get("files", {}))
     lines += reward_warnings(plan, store)
+    fetched = plan.spec("fetch").key
+    artifact = store.path(fetched) if store.problem(fetched) is None else None
+    lines += tag_warnings(config.model, config.tokenize, config.reward, engine, artifact)
     return [*lines, *engine.shortage(config, roles, memory_bytes())]
 
 
@@ -97,6 +102,30 @@ def reward_warnings(plan: Plan, store: Store) -> list[str]:
     rule = f"was not probed against the prompts: the dataset from {config.dataset.source} is not fetched yet"
     remedy = "plan again once it is, or give files you have with dataset.source=local dataset.path"
     return [str(Problem("reward.functions", ",".join(reward.functions), rule, remedy))]
+
+
+def tag_warnings(
+    model: ModelConfig,
+    tokenize: TokenizeConfig,
+    reward: RewardConfig,
+    engine: Engine,
+    fetched: Path | None = None,
+) -> list[str]:
+    """Return warnings about tags that reward functions read, if the model's tokenizer is here.
+
+    `fetched`: the artifact of fetch, if it is complete.
+    """
+    path = model.tokenizer_path or (model.path if model.source == "local" else None)
+    directory = fetched or (Path(path) if path else None)
+    if directory is None or not directory.is_dir() or engine.reward_problems is not None:
+        return []
+    from stages.tokenize.ending import tag_problems  # here: not needed without a model
+
+    try:
+        problems = tag_problems(directory, tokenize, reward, engine.name, engine.keeps_tags)
+        return [str(problem) for problem in problems]
+    except (StageError, ValueError):  # the checks of fetch and tokenize report it
+        return []
 
 
 def _probe(plan: Plan, store: Store) -> list[str] | None:

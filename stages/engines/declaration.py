@@ -110,6 +110,8 @@ class Engine:
     """Return the work by which layouts are ranked, given this machine's memory in bytes."""
     leftover: Callable[[Mapping[str, Any], ModelConfig], Leftover | None] = lambda settings, model: None
     """Return what its decoder leaves of a stop token in rewarded text, from its section's plain values."""
+    keeps_tags: bool = False
+    """True if rewards read tags that are special tokens of the tokenizer, and a tag that the prompt opens."""
     reward_problems: Callable[[Any], Iterable[Problem]] | None = None
     """Return problems of the engine's own prompts and rewards; None if it uses the run's."""
 

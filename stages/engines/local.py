@@ -186,6 +186,7 @@ RUN.must(
 
 ENGINE = Engine(
     name="local",
+    keeps_tags=True,
     trains=trains,
     stages=stages,
     rules=RUN,

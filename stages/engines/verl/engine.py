@@ -85,6 +85,7 @@ def optional_packages(settings: Any) -> tuple[Window, ...]:
 
 ENGINE = Engine(
     name="verl",
+    keeps_tags=True,
     trains=lambda family: family.name in FAMILIES,
     stages=stages,
     rules=rules.RULES,
