@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from stages.base import files
 from stages.base.errors import InputError
+from stages.base.tags import tags_of
 from stages.models.config import ModelConfig
 
 ENDOFTEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 ADDED_TOKENS = "added tokens with an id, content and flags each"
 SPECIAL_TOKENS = (ENDOFTEXT, IM_START, IM_END)
-TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
-FRAMES = ("s",)
-"""Names of pairs that frame a text and are no tags in it: <s> and </s>."""
 
 # transformers uses this split for Qwen2 whatever tokenizer.json says.
 # Source: huggingface/transformers, models/qwen2/tokenization_qwen2.py, PRETOKENIZE_REGEX.
@@ -158,14 +155,6 @@ def load(directory: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
-
-
-def tags_of(tokens: Iterable[str]) -> set[str]:
-    """Return the tokens <NAME> and </NAME> of which both exist."""
-    listed = set(tokens)
-    names = {match[1] for token in listed if (match := TAG.fullmatch(token)) and match[1] not in FRAMES}
-    pairs = [{f"<{name}>", f"</{name}>"} for name in names]
-    return {token for pair in pairs if pair <= listed for token in pair}
 
 
 def keep_tags(tokenizer: Tokenizer) -> Tokenizer:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from launch.errors import LaunchError
 from launch.machine import environment
@@ -13,11 +14,13 @@ from pipeline.plan import checkouts, program_keys
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages import plan_checks
+from stages.engines.engine import Engine
 from stages.fetch.config import source_warnings
+from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory
-from stages.rewards.config import BUILTIN, uses
+from stages.rewards.config import BUILTIN, RewardConfig, uses
 from stages.tokenize import counts
-from stages.tokenize.config import escapes, unused_texts
+from stages.tokenize.config import TokenizeConfig, escapes, unused_texts
 from stages.weights.index import unused_index
 
 LOCAL = ("local", "local")
@@ -80,6 +83,9 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
         lines += counts.warnings(tokenized.get("files", {}))
     lines += reward_warnings(plan, store)
     lines += [note for chosen in engines.chosen(config) for note in program_keys.notes(chosen, config)]
+    fetched = plan.spec("fetch").key
+    artifact = store.path(fetched) if store.problem(fetched) is None else None
+    lines += tag_warnings(config.model, config.tokenize, config.reward, engine, artifact)
     return [*lines, *engine.shortage(job, roles, memory_bytes())]
 
 
@@ -90,8 +96,8 @@ def reward_warnings(plan: Plan, store: Store) -> list[str]:
     """
     config, reward = plan.config, plan.config.reward
     engine = engines.get(config.engine.name)
-    if (own := engine.reward_problems(config.engine)) is not None:
-        return [str(problem) for problem in own]
+    if engine.own_rewards:
+        return [str(problem) for problem in engine.reward_problems(config.engine)]
     if uses(reward, "maths") or any(name not in BUILTIN for name in reward.functions):
         return []
     problems = _probe(plan, store)
@@ -100,6 +106,30 @@ def reward_warnings(plan: Plan, store: Store) -> list[str]:
     rule = f"was not probed against the prompts: the dataset from {config.dataset.source} is not fetched yet"
     remedy = "plan again once it is, or give files you have with dataset.source=local dataset.path"
     return [str(Problem("reward.functions", ",".join(reward.functions), rule, remedy))]
+
+
+def tag_warnings(
+    model: ModelConfig,
+    tokenize: TokenizeConfig,
+    reward: RewardConfig,
+    engine: Engine[Any],
+    fetched: Path | None = None,
+) -> list[str]:
+    """Return warnings about tags that reward functions read, if the model's tokenizer is here.
+
+    `fetched`: the artifact of fetch, if it is complete.
+    """
+    path = model.tokenizer_path or (model.path if model.source == "local" else None)
+    directory = fetched or (Path(path) if path else None)
+    if directory is None or not directory.is_dir() or engine.own_rewards:
+        return []
+    from stages.tokenize.ending import tag_problems  # here: not needed without a model
+
+    try:
+        problems = tag_problems(directory, tokenize, reward, engine.name, engine.keeps_tags)
+        return [str(problem) for problem in problems]
+    except (StageError, ValueError):  # the checks of fetch and tokenize report it
+        return []
 
 
 def _probe(plan: Plan, store: Store) -> list[str] | None:

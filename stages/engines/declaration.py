@@ -70,8 +70,8 @@ class Declaration:
     """Return the work by which layouts are ranked, given this machine's memory in bytes."""
     leftover: Callable[[Mapping[str, Any], ModelConfig], Leftover | None] = lambda settings, model: None
     """Return what its decoder leaves of a stop token in rewarded text, from its section's plain values."""
-    reward_problems: Callable[[Any], Iterable[Problem]] | None = None
-    """Return problems of the engine's own prompts and rewards; None if it uses the run's."""
+    keeps_tags: bool = False
+    """True if rewards read tags that are special tokens of the tokenizer, and a tag that the prompt opens."""
 
 
 class Declared(Engine[Any]):
@@ -151,7 +151,3 @@ class Declared(Engine[Any]):
     def leftover(self, settings: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
         """See Engine."""
         return self.declared.leftover(settings, model)
-
-    def reward_problems(self, settings: Any) -> Iterable[Problem] | None:
-        """See Engine."""
-        return None if self.declared.reward_problems is None else self.declared.reward_problems(settings)

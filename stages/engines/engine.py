@@ -96,6 +96,10 @@ class Engine(ABC, Generic[J]):
     """Why it cannot be rehearsed."""
     required_files: ClassVar[Mapping[str, RequiredFiles]] = {}
     """Stage -> files that its artifacts contain, where they differ from the stage's own declaration."""
+    keeps_tags: ClassVar[bool] = False
+    """True if rewards read tags that are special tokens of the tokenizer, and a tag that the prompt opens."""
+    own_rewards: ClassVar[bool] = False
+    """True if it trains on prompts and rewards of its own, not on the run's."""
     rendered: ClassVar[Rendered] = {}
     """Keys of the program that `upstream` must not set, because grpoflow renders them (upstream_keys.py)."""
 
@@ -151,9 +155,9 @@ class Engine(ABC, Generic[J]):
         """Return what its decoder leaves of a stop token in rewarded text; `settings` are plain values."""
         return None
 
-    def reward_problems(self, settings: Any) -> Iterable[Problem] | None:
-        """Return problems of the engine's own prompts and rewards; None if it uses the run's."""
-        return None
+    def reward_problems(self, settings: Any) -> Iterable[Problem]:
+        """Return problems of the engine's own prompts and rewards."""
+        return ()
 
     def settings(self, run: Sections) -> Any:
         """Return the section that configures the engine."""

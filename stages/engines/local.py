@@ -51,6 +51,7 @@ class Local(Engine["Sections"]):
     """The embedded MindSpore trainer; its job is the run itself."""
 
     name = "local"
+    keeps_tags = True
     unrehearsed = "engine=local runs on a CPU itself: `grpoflow run` with a small model is its rehearsal"
 
     def trains(self, family: Family) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from stages.base.tags import continued
 from stages.models.config import ModelConfig
-from stages.rewards.tags import continued
 from stages.tokenize.records import read_columns
 from stages.tokenizer import SpecialIds, keep_tags, load, special_ids
 

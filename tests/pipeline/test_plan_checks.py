@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from pipeline import engines
 from pipeline.cli import main
+from pipeline.config.load import load
 from pipeline.errors import ConfigError
+from pipeline.plan.checks import tag_warnings
 from pipeline.plan.target import Target
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
@@ -262,3 +265,43 @@ def test_only_stages_that_run_need_checkouts(tmp_path):
         Run(planned, store, overrides)
     commit_spec(store, planned.spec("grpo"), {})
     assert [spec.name for spec in Run(planned, store, overrides).missing()] == ["report"]
+
+
+OPENS = "{{ messages[-1]['content'] }}\n<think>\n"
+CLOSES = OPENS + "\n</think>\n\n"
+FORM = [
+    "reward=think",
+    "tokenize.chat_template=true",
+    "tokenize.prompt_suffix='<think></think><answer></answer>'",
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "special", "engine", "warning"),
+    [
+        (OPENS, True, "local", None),
+        (OPENS, False, "mindrlhf", "the prompt ends with <think>, and engine=mindrlhf reads what follows"),
+        (CLOSES, False, "local", "the chat template ends the prompt with a closed </think>"),
+        (
+            OPENS.partition("<think>")[0],
+            True,
+            "mindrlhf",
+            "</answer> is a special token, which engine=mindrlhf",
+        ),
+        (OPENS.partition("<think>")[0], False, "mindrlhf", None),
+    ],
+)
+def test_tags_that_no_reward_can_see_are_warned_of(template, special, engine, warning, model, shown):
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    added = settings["added_tokens_decoder"]
+    flags = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
+    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
+        added[str(max(map(int, added)) + 1)] = {"content": tag, "special": special, **flags}
+    edit(model / "tokenizer_config.json", chat_template=template, added_tokens_decoder=added)
+    typed = [*FORM, f"model.path={model}", "layout=dp1_mp1_pp1", "sft.enabled=false"]
+    config = load(typed)
+    lines = tag_warnings(config.model, config.tokenize, config.reward, engines.get(engine))
+    assert len(lines) == (warning is not None) and all(warning in line for line in lines)
+    if engine == "local":
+        problems = json.loads(shown("probe", *typed).out)["problems"]
+        assert [line for line in problems if "</think>" in line] == lines

@@ -62,6 +62,7 @@ class MindspeedRl(Engine[Job]):
     )
     assumed_contract = VERSIONS[0]
     imports = ("ray", "hydra-core", "transformers")
+    own_rewards = True
     rehearsal = "pipeline.rehearsal.mindspeed_rl"
     required_files: ClassVar = {"grpo": lambda config: (catalog.RESULT, "mcore/*")}
     rendered = RENDERED

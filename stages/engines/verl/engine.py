@@ -38,6 +38,7 @@ class Verl(Engine[Job]):
         Program("verl_export", "stages.engines.verl.export", version=2),
     )
     imports = ("verl", "ray")
+    keeps_tags = True
     rehearsal = "pipeline.rehearsal.verl"
     rendered = RENDERED
     required_files: ClassVar[Mapping[str, RequiredFiles]] = {

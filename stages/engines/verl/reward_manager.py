@@ -12,6 +12,7 @@ import numpy as np
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from stages.base.reader import read
+from stages.base.tags import continued, tags_of
 from stages.rewards.config import RewardConfig
 from stages.rewards.score import ANSWER_LIMIT_S, Columns, score_each, weighted
 
@@ -29,13 +30,16 @@ def make_manager(values, report):
             super().__init__(config, tokenizer, compute_score)
             self._config = read(RewardConfig, values, "reward")
             score_each(self._config, [], [], [])  # imports the functions; verl ignores later errors
+            added = tokenizer.added_tokens_decoder
+            tags = tags_of(token.content for token in added.values())
+            self._left_out = {i for i, token in added.items() if token.special and token.content not in tags}
 
         async def run_single(self, data):
             """Return the reward of a completion, of the last turn if it has several."""
             item = data[-1]
             responses = item.batch["responses"]
             tokens = int(item.batch["attention_mask"][-len(responses) :].sum())
-            text = self.tokenizer.decode(responses[:tokens], skip_special_tokens=True)
+            text = continued(self._read(item.batch["prompts"]), self._read(responses[:tokens]))
             truth = item.non_tensor_batch["reward_model"]["ground_truth"]
             columns = await self._score(text, truth, tokens)
             if faults := {name: columns.messages[name] for name, count in columns.faults.items() if count}:
@@ -44,6 +48,11 @@ def make_manager(values, report):
                     file.write(json.dumps({"step": step, "faults": faults}) + "\n")
             parts = {name: np.array(column, np.float32) for name, column in columns.parts.items()}
             return {"reward_score": float(weighted(self._config, parts)[0]), "reward_extra_info": {}}
+
+        def _read(self, ids):
+            """Return the text of ids without special tokens except for tags, which rewards read."""
+            kept = [i for i in ids.tolist() if i not in self._left_out]
+            return self.tokenizer.decode(kept, skip_special_tokens=False)
 
         async def _score(self, text, truth, tokens):
             work = asyncio.to_thread(score_each, self._config, [text], [truth], [tokens])

@@ -2,8 +2,8 @@
 
 import pytest
 
+from stages.base.tags import continued, opened
 from stages.rewards.functions import think_block, think_format
-from stages.rewards.tags import continued, opened
 
 THOUGHT = "\n12 + 30\n</think>\n<answer>42</answer>"
 

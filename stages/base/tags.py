@@ -1,9 +1,21 @@
-"""Tags such as <think> that the end of a prompt opens for its completion."""
+"""Tags such as <think> around parts of a completion, as reward functions read them."""
 
 import re
+from collections.abc import Iterable
 
+TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
+FRAMES = ("s",)
+"""Names of pairs that frame a text and are no tags in it: <s> and </s>."""
 OPENED = re.compile(r"<(think|thinking|thought|reasoning|answer)>\s*\Z")
 """A tag that the end of a prompt opens, as the chat templates of models that always think do."""
+
+
+def tags_of(tokens: Iterable[str]) -> set[str]:
+    """Return the tokens <NAME> and </NAME> of which both exist."""
+    listed = set(tokens)
+    names = {match[1] for token in listed if (match := TAG.fullmatch(token)) and match[1] not in FRAMES}
+    pairs = [{f"<{name}>", f"</{name}>"} for name in names]
+    return {token for pair in pairs if pair <= listed for token in pair}
 
 
 def opened(prompt: str) -> str:
