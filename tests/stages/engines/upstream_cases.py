@@ -17,8 +17,6 @@ from pipeline.config.compose import flat
 from pipeline.config.load import load
 from stages.base.errors import ConfigError
 from stages.base.rules import Rules
-from stages.engines.mindrlhf.files import FILES, all_configs
-from stages.engines.mindrlhf.stage import paths_of as mindrlhf_paths
 from stages.engines.mindspeed_rl.job import paths_of as mindspeed_rl_paths
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.upstream import Upstream, leaves
@@ -29,16 +27,11 @@ from stages.engines.verl.recipe import recipe
 SECTIONS = ("model", "layout", "tokenize", "rollout", "reward", "train", "seed")
 """Sections that are rendered, besides the engine's."""
 DECLARING = {
-    "mindrlhf": "files",
     "mindspeed_rl": "train_yaml",
     "verl": "upstream",
 }
 """Engine -> its module with the fields of its files."""
 RUN = Path("/run")
-MINDRLHF_FILES = {
-    "grpo_config": "grpo_config.yaml",
-    **{f"model.{role}": file for role, file in FILES.items()},
-}
 Values = Mapping[str, Any]
 
 
@@ -105,20 +98,10 @@ def _by_path(files: Values) -> dict[str, Any]:
     return {key: value for path, values in files.items() for key, value in leaves(values, path)}
 
 
-def _mindrlhf_values(job: Any) -> Values:
-    files = all_configs(job, mindrlhf_paths(job, RUN, Path("/data")), resume=False)
-    return {path: files[name] for path, name in MINDRLHF_FILES.items()}
-
-
 def _mindspeed_rl_values(job: Any) -> Values:
     values = train_config(job, mindspeed_rl_paths(RUN), resume=False)
     (shape,) = values.pop("model").values()  # every Megatron section takes the keys of the model's shape
     return {"": values | {"megatron_training": {**shape, **values["megatron_training"]}}}
-
-
-def _mindrlhf(name: str, *overrides: str) -> Case:
-    files = {path: f"configs/{file}" for path, file in MINDRLHF_FILES.items()}
-    return Case(f"mindrlhf {name}", "mindrlhf", "stage", overrides, files, _mindrlhf_values)
 
 
 def _mindspeed_rl(name: str, *overrides: str) -> Case:
@@ -133,11 +116,7 @@ def _verl(name: str, *overrides: str) -> Case:
     return Case(f"verl {name}", "verl", "train", overrides, files, lambda job: {"": recipe(job, paths)})
 
 
-QWEN = ("engine=mindrlhf", "model=qwen2_5_7b", "layout=dp2_mp2_pp2")
 CASES = (
-    _mindrlhf("e8a8fc1", *QWEN),
-    _mindrlhf("0cd087455", *QWEN, "engine.contract=0cd087455"),
-    _mindrlhf("DeepSeek-V3", "experiment=mindrlhf_deepseek_v3"),
     _mindspeed_rl("05a90d7", "model=qwen2_5_7b"),
     _mindspeed_rl("experts", "model=qwen3_30b_a3b", "train.schedule=linear", "train.final_share=0.1"),
     _mindspeed_rl("separate", "model=qwen3_8b", "engine.use_integrated_worker=false"),
