@@ -18,7 +18,6 @@ from pipeline.errors import ConfigError
 from stages.base.identity import Checkout, marked
 from stages.base.layout import ROLES, Role, card_count, layout_name
 from stages.base.reader import as_text, read
-from stages.engines.declaration import Declared
 from stages.fetch.sources import choose_source
 
 
@@ -94,13 +93,7 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
         for section in (engine, derived["mindformers"]):
             if "env" in section:
                 section["env"] = {key: as_text(value) for key, value in section["env"].items()}
-        _derive_declared(engine["name"], derived)
     return derived
-
-
-def _derive_declared(name: str, values: dict[str, Any]) -> None:
-    if isinstance(engine := engines.get(name), Declared):
-        engine.declared.derive(values)
 
 
 def _derive_layout(values: dict[str, Any]) -> None:

@@ -14,14 +14,13 @@ from pipeline.errors import Problem
 from stages.base.checks import at_most, divides, multiple_of
 from stages.base.layout import ROLES
 from stages.catalog import STAGES
-from stages.fetch.config import DATASET, MODEL
-from stages.fetch.sources import FETCH
+from stages.fetch.config import dataset_problems, model_problems
+from stages.fetch.sources import fetch_problems
 from stages.grpo.rules import evaluate_problems, training_problems
 from stages.models import layouts
 from stages.models.config import id_problems, shape_problems
-from stages.models.families import RULES as FAMILY
-from stages.models.families import Trained, family_of
-from stages.rewards.config import RULES as REWARD
+from stages.models.families import family_of, family_problems
+from stages.rewards.config import problems as reward_problems
 from stages.tokenize.config import problems as tokenize_problems
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ SET_BY_LAUNCHER = re.compile(
 def check(config: Config) -> list[Problem]:
     """Return the problems of all rules that `config` breaks."""
     engine = engines.get(config.engine.name)
-    family = FAMILY.check(Trained(config.model, engine.name, engine.trains, engines.training))
+    family = list(family_problems(config.model, engine.name, engine.trains, engines.training))
     engine_problems = [
         problem
         for engine in engines.chosen(config)
@@ -73,14 +72,14 @@ def problems(config: Config) -> Iterator[Problem]:
 def _sections(config: Config) -> Iterator[Problem]:
     """Yield the problems of single sections."""
     yield from training_problems(config)
-    yield from REWARD.check(config.reward)
+    yield from reward_problems(config.reward)
     yield from evaluate_problems(config.evaluate)
     yield from tokenize_problems(config.tokenize)
-    yield from MODEL.check(config.model)
+    yield from model_problems(config.model)
     yield from id_problems(config.model)
     yield from shape_problems(config.model)
-    yield from DATASET.check(config.dataset)
-    yield from FETCH.check(config.fetch)
+    yield from dataset_problems(config.dataset)
+    yield from fetch_problems(config.fetch)
 
 
 def _places(config: Config) -> Iterator[Problem]:
@@ -190,7 +189,7 @@ def _layouts(config: Config) -> Iterator[Problem]:
         if not found and (fault := layouts.offset_fault(model, layout)):
             source = "mindformers models/utils.py, LayerSetting"
             found.append(Problem(f"layout.{role}.offset", list(layout.offset), *fault, source))
-        # families.RULES says if the family's own section is missing
+        # family_problems says if the family's own section is missing
         is_complete = model.extras is not None or family_of(model).section is None
         if not found and is_complete and (fault := layouts.shape_fault(model, layout)):
             found.append(Problem(path, degree, *fault, "mindformers' shard calls"))

@@ -1,7 +1,7 @@
 """Exceptions that stages raise on purpose, with path, value, rule and remedy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stages.base.redact import redacted
 
@@ -21,8 +21,6 @@ class Problem:
     remedy: str = ""
     source: str = ""
     """File of the program, or paper, that the rule follows from; "ours: FILE" names a file of grpoflow."""
-    id: str = field(default="", compare=False)
-    """Id of the broken rule (stages/base/rules.py); not shown."""
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"={self.value}"

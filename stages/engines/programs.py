@@ -6,7 +6,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from stages.base.errors import ConfigError, Problem
-from stages.engines.declaration import Known
 from stages.engines.engine import Environment, Window
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
@@ -23,11 +22,6 @@ def windows(file: Path, *groups: str) -> tuple[Window, ...]:
 def known_versions(packages: str, machine: str, file: Path = VERSIONS) -> Environment:
     """Return the versions in a group of packages, and those of CANN and driver in another."""
     return Environment(windows(file, packages), *windows(file, machine))
-
-
-def known(packages: str, machine: str, file: Path = VERSIONS) -> Known:
-    """Return the versions in a group of packages, and those of CANN and driver in another."""
-    return Known(windows(file, packages), *windows(file, machine))
 
 
 def fits(version: str, window: str) -> bool:

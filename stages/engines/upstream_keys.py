@@ -91,11 +91,12 @@ def rendered_problems(path: str, added: Mapping[str, Any], rendered: Rendered) -
 
 
 def group_problems(path: str, added: Mapping[str, Any], groups: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for each added key that is in no group, so that no rendered file has it."""
+    """Yield a problem for each added key that is in none of `groups`, and would have no effect."""
     for name, value in leaves(added):
-        starts = (f"{group}." for group in groups)
+        starts = [f"{group}." for group in groups]
         if not any(f"{name}.".startswith(start) or start.startswith(f"{name}.") for start in starts):
-            yield Problem(f"{path}.{name}", value, "is in no file", f"begin it with {' or '.join(groups)}")
+            rule = "is in no group of keys that may be added"
+            yield Problem(f"{path}.{name}", value, rule, f"begin it with one of: {', '.join(groups)}")
 
 
 def _refusal(key: str, reason: str) -> tuple[str, str]:

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stages.base.checks import demand
 from stages.base.context import Context, Progress
 from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
-from stages.fetch.config import DATASET, DatasetConfig, remote_files
+from stages.fetch.config import DatasetConfig, dataset_problems, remote_files
 from stages.fetch.download import Downloaded, adopt, link
 from stages.fetch.listing import Listed, matching
 from stages.fetch.records import BadLine, data_suffix, read_lines, row_position
@@ -37,7 +38,7 @@ def run(context: Context) -> None:
             refuses, delivers other bytes than it lists, or stays unreachable.
     """
     dataset = context.section(DatasetConfig, "dataset")
-    DATASET.demand(dataset)
+    demand(dataset_problems(dataset))
     downloads = list[Downloaded]()
     put: Callable[[Path, Path], None] = partial(adopt, scratch=context.work)
     if dataset.source == "builtin":

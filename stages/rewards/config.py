@@ -3,12 +3,13 @@
 import difflib
 import importlib.util
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from stages.base.bounds import NonNegative
+from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
-from stages.base.rules import Broken, Rules, given, hold, indices, once
 from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
@@ -58,71 +59,42 @@ def judge_of(config: RewardConfig | None) -> str:
     return next((name for name in JUDGES if uses(config, name)), mindrlhf)
 
 
-RULES = Rules[RewardConfig]("reward", "ours: stages/rewards")
-"""Rules that import no user function."""
-RULES.must("reward.functions", given("must name at least one function", "set it to [number]"))
+def problems(config: RewardConfig) -> Iterator[Problem]:
+    """Yield problems of the section reward; imports no user function."""
+    source, names = "ours: stages/rewards", config.functions
+    if not names:
+        rule = "must name at least one function"
+        yield Problem("reward.functions", [], rule, "set it to [number]", source)
+    if len(config.weights) != len(names):
+        rule = f"must have one weight for each of the {len(names)} functions"
+        remedy = f"set it to {[1.0] * len(names)}"
+        yield Problem("reward.weights", list(config.weights), rule, remedy, source)
+    for index in range(len(names)):
+        yield from _function_problems(config, index)
+    if config.files and all(name in BUILTIN for name in names):
+        rule = "has no effect without a module:function in reward.functions"
+        yield Problem("reward.files", list(config.files), rule, "set it to []", source)
+    if uses(config, "maths") and importlib.util.find_spec("math_verify") is None:
+        rule = "maths needs the package math-verify"
+        yield Problem("reward.functions", list(names), rule, "pip install math-verify", source)
+    if config.length is not None:
+        for key, ends in (("correct", config.length.correct), ("wrong", config.length.wrong)):
+            if len(ends) != 2:
+                rule = "must be two numbers: for no length, and for max_tokens"
+                yield Problem(f"reward.length.{key}", list(ends), rule, "give both, as in [1.0,0.5]", source)
 
 
-@RULES.row("reward.weights")
-def _weights(config: RewardConfig) -> Broken:
-    """Require one weight for each reward function."""
-    count = len(config.functions)
-    if len(config.weights) == count:
-        return None
-    return f"must have one weight for each of the {count} functions", f"set it to {[1.0] * count}"
-
-
-@RULES.row("reward.functions[{}]", each=indices("reward.functions"))
-def _known(config: RewardConfig, index: int) -> Broken:
-    """Require a built-in reward function, or module:function."""
-    name = config.functions[index]
-    if name in BUILTIN or DOTTED.fullmatch(name):
-        return None
-    near = difflib.get_close_matches(name, BUILTIN, 1) or ["number"]
-    return f"must be one of {', '.join(BUILTIN)}, or module:function", f"use {near[0]}"
-
-
-RULES.must(
-    "reward.files",
-    hold(
-        lambda config: not config.files or any(name not in BUILTIN for name in config.functions),
-        "has no effect without a module:function in reward.functions",
-        "set it to []",
-    ),
-)
-RULES.must(
-    "reward.functions",
-    hold(
-        lambda config: not uses(config, "maths") or importlib.util.find_spec("math_verify") is not None,
-        "maths needs the package math-verify",
-        "pip install math-verify",
-    ),
-    name="maths",
-)
-
-
-@RULES.row("reward.length", each=lambda config: config.functions)
-def _length(config: RewardConfig, name: str) -> Broken:
-    """Require the section for reward functions that depend on the length."""
-    if name not in LENGTH_REWARDS or config.length is not None:
-        return None
-    example = "dapo" if name == "soft_overlong" else "cosine"
-    return f"is required for {name}", f"see conf/reward/{example}.yaml"
-
-
-RULES.must(
-    "reward.functions[{}]",
-    once("reward.functions", "add up the weights"),
-    name="once",
-    each=indices("reward.functions"),
-)
-RULES.must(
-    "reward.length.{}",
-    hold(
-        lambda config, key: config.length is None or len(getattr(config.length, key)) == 2,
-        "must be two numbers: for no length, and for max_tokens",
-        "give both, as in [1.0,0.5]",
-    ),
-    name="two_numbers",
-    each=("correct", "wrong"),
-)
+def _function_problems(config: RewardConfig, index: int) -> Iterator[Problem]:
+    """Yield problems of one function of the reward."""
+    name, source = config.functions[index], "ours: stages/rewards"
+    path = f"reward.functions[{index}]"
+    if name not in BUILTIN and not DOTTED.fullmatch(name):
+        near = difflib.get_close_matches(name, BUILTIN, 1) or ["number"]
+        rule = f"must be one of {', '.join(BUILTIN)}, or module:function"
+        yield Problem(path, name, rule, f"use {near[0]}", source)
+    if name in config.functions[:index]:
+        yield Problem(path, name, "is named twice", "add up the weights", source)
+    if name in LENGTH_REWARDS and config.length is None:
+        example = "dapo" if name == "soft_overlong" else "cosine"
+        rule, remedy = f"is required for {name}", f"see conf/reward/{example}.yaml"
+        yield Problem("reward.length", None, rule, remedy, source)

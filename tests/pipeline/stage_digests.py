@@ -191,7 +191,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
     from stages.engines.mindformers import job as mindformers
     from stages.engines.mindformers.files import finetune
     from stages.engines.mindrlhf.files import all_configs
-    from stages.engines.mindrlhf_one_stage.stage import files as one_stage_files
+    from stages.engines.mindrlhf_one_stage import files as one_stage_files
     from stages.engines.mindspeed_rl.files import runtime_env, train_config
     from stages.engines.verl import export
     from stages.engines.verl.files import configuration
@@ -205,13 +205,17 @@ def of_engines() -> dict[str, dict[str, Any]]:
     supervised = load(["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen", *seven])
     second = mindformers.Job.from_run(supervised)
     paths = mindformers.Paths(Path("/run"), Path("/records/sft.mindrecord"), Path("/run/weights"))
-    third = one_stage_files(one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2"), one_stage.PATHS)
+    third = one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2")
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
     verl = load(["experiment=verl_7b", "model.path=/models/qwen"])
     inputs_of_engines = {
         "mindrlhf": all_configs(first, mindrlhf.paths(first), resume=False),
         "mindformers": finetune(second, paths, resume=False),
-        "mindrlhf_one_stage": [third[name] for name in ("finetune", "predict", "grpo_config")],
+        "mindrlhf_one_stage": [
+            one_stage_files.finetune(third),
+            one_stage_files.predict(third),
+            one_stage_files.grpo_config(third),
+        ],
         "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.paths(), False), runtime_env(fourth)],
         "verl_grpo": configuration(Job.from_run(verl), Paths(Path("/run"), Path("/data"))),
         "verl_export": list(export.render(verl.plain(), {"grpo": Path("/grpo")}, Path("/run")).start.program),

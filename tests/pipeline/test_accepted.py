@@ -30,7 +30,7 @@ from stages.base.reader import read
 from stages.catalog import STAGES
 from stages.engines.mindformers import rules as mindformers
 from stages.engines.mindrlhf import rules as mindrlhf
-from stages.engines.mindrlhf_one_stage import variant as one_stage
+from stages.engines.mindrlhf_one_stage import rules as one_stage
 from stages.engines.mindspeed_rl import rules as mindspeed_rl
 from stages.grpo.batch import Batch
 from stages.grpo.config import SftConfig
@@ -140,7 +140,7 @@ def stage_problems(engine, config):
     if module is None:
         return []
     job = module.Job.from_config(config)
-    return list(module.problems(job)) if hasattr(module, "problems") else module.RULES.check(job)
+    return list(module.problems(job))
 
 
 def try_changes(base, attempt, least):

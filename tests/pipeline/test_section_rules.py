@@ -265,6 +265,7 @@ def test_each_rule_refuses_one_configuration_and_accepts_another(base, key, sour
     with pytest.raises(ConfigError) as refused:
         load([*base, *breaking.split()])
     problems = [problem for problem in refused.value.problems if problem.path == key]
+    assert problems, refused.value.problems
     (problem, *_) = [problem for problem in problems if source in problem.source]
     assert problem.rule and problem.remedy
     load([*base, *passing.split()])

@@ -80,7 +80,7 @@ def network_keys(home: str, network: Network, section: str) -> dict[str, Any] | 
     return None
 
 
-def parse(home: str, file: str) -> ast.Module | None:
+def parse(home: str, file: str | Path) -> ast.Module | None:
     """Return the syntax tree of a checkout's file; None if it cannot be read, so that nothing is known."""
     try:
         return ast.parse((Path(home) / file).read_text(encoding="utf-8"))

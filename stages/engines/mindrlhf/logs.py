@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stages.base.follow import Follower
-from stages.engines.mindrlhf.files import FIELDS
 from stages.engines.mindrlhf.job import Job
 from stages.engines.outside import NUMBER, Report, Row, StepWatcher
 
@@ -29,8 +26,16 @@ UPDATE = re.compile(
 _SAVED = re.compile(r"Saved data to (\S.*prompt_completions_step_\S+\.json)")
 _SPEED = re.compile(rf"step processed tokens ({NUMBER}), tokens/s/p ({NUMBER})")
 _FIRST = re.compile(NUMBER)
-NAMES = yaml.safe_load((FIELDS / "metrics.yaml").read_text(encoding="utf-8"))
-"""mindrlhf's metric -> grpoflow's."""
+NAMES = {
+    "reward_mean": "reward",
+    "reward_max": "reward_max",
+    "reward_min": "reward_min",
+    "response_length_mean": "completion_length",
+    "response_length_max": "completion_length_max",
+    "response_length_clip_ratio": "completion_cut_share",
+    "prompt_length_mean": "prompt_length",
+}
+"""mindrlhf's metric -> grpoflow's (stages/grpo/metrics.py)."""
 
 
 @dataclass

@@ -37,7 +37,7 @@ def converter(config: Mapping[str, Any], target: Literal["mg", "hf"], paths: Map
     engine, model = engine_of(config), read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
     family, older, back = family_of(model).converter, engine.contract == "667a547", target == "hf"
-    assert family is not None  # stages.models.families.RULES
+    assert family is not None  # stages.models.families.family_problems
     model_type = {
         "model-type": "GPT",
         "model-type-hf": family.model_type,

@@ -145,7 +145,7 @@ RENDERED: Rendered = {
 def train_config(job: Job, paths: Paths, resume: bool) -> Values:
     """Return all sections of the training YAML, without `upstream`."""
     megatron = family_of(job.model).megatron
-    assert megatron is not None  # stages.models.families.RULES
+    assert megatron is not None  # stages.models.families.family_problems
     values: Values = {
         "model": {job.model.name: megatron(job.model)},
         "megatron_training": _megatron_training(job, paths),

@@ -31,7 +31,7 @@ from stages.models.shape import DeepseekV3Config, ModelFields, Shape
 
 
 def _extras(shape: Shape) -> DeepseekV3Config:
-    assert shape.deepseek_v3 is not None  # stages.models.families.RULES
+    assert shape.deepseek_v3 is not None  # stages.models.families.family_problems
     return shape.deepseek_v3
 
 

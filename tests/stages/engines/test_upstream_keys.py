@@ -17,7 +17,7 @@ from stages.engines.upstream_keys import Rendered, Schema, leaves, rendered_prob
 from stages.engines.verl import files as verl
 from stages.engines.verl.job import Job as VerlJob
 from stages.engines.verl.job import Paths as VerlPaths
-from tests.stages.engines.upstream_cases import SECTIONS, dependencies
+from tests.stages.engines.dependencies import SECTIONS, dependencies
 
 SCHEMA = Schema(
     {"rl.steps": 3, "rl.rate": 0.5, "rl.name": "a", "rl.quick": False, "rl.items": [1], "rl.group": {},

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stages.base.errors import InputError
 from stages.fetch.config import source_warnings
 from stages.fetch.listing import Listed, check_paths, matching, model_files
-from stages.fetch.sources import FETCH
+from stages.fetch.sources import fetch_problems
 from tests.stages.fetch.settings import dataset, fetch, model
 
 TOKENIZER = ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
@@ -73,7 +73,7 @@ FILES = {"train": {"name": "data/*.jsonl", "sha256": None}, "test": None}
     "url", ["https://user:hunter2@h/x", "https://hunter2@h/x", "https://h/x?a=1&X-Amz-Signature=hunter2"]
 )
 def test_addresses_with_secrets_are_refused_without_telling_them(url):
-    (problem,) = FETCH.check(fetch(endpoint=url))
+    (problem,) = fetch_problems(fetch(endpoint=url))
     assert "hunter2" not in str(problem)
 
 

@@ -11,7 +11,7 @@ from stages.engines.mindformers.files import RENDERED, finetune
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.stage import render
 from stages.engines.upstream_keys import leaves, rendered_problems
-from tests.stages.engines.upstream_cases import SECTIONS, dependencies, put
+from tests.stages.engines.dependencies import SECTIONS, dependencies, put
 
 BASE = ("engine=mindrlhf", "engine.sft=mindformers", "model=qwen2_5_7b", "model.path=/models/qwen")
 LAYOUTS = ("layout=dp2_mp2_pp2", "layout=dp4_mp2_pp1")

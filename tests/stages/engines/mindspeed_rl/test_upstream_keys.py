@@ -14,8 +14,8 @@ from stages.engines.mindspeed_rl.engine import ENGINE
 from stages.engines.mindspeed_rl.files import RENDERED, train_config
 from stages.engines.mindspeed_rl.job import Job
 from stages.engines.upstream_keys import leaves, rendered_problems
+from tests.stages.engines.dependencies import SECTIONS, dependencies
 from tests.stages.engines.mindspeed_rl.jobs import WINDOWS, paths
-from tests.stages.engines.upstream_cases import SECTIONS, dependencies
 
 BASE = ("engine=mindspeed_rl", "model.path=/models/qwen", "layout=dp2_mp2_pp2")
 CASES = {
