@@ -17,7 +17,7 @@ from stages.rewards.user_code import directory_of
 
 STAGES = Path(__file__).parents[2]
 MODULES = {
-    "base": "__init__ bounds errors identity reader redact rules tags",
+    "base": "__init__ bounds errors identity reader redact tags",
     "rewards": "__init__ config functions knights length limit maths number score",
 }
 """The copied modules of each package."""
