@@ -123,7 +123,7 @@ def test_a_reference_that_follows_at_once_is_the_policy_that_sampled(plain, tmp_
     for rows in runs:
         assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
         for row in rows:
-            assert always <= row.keys() and {"reward/number", "reward_std/answer_format"} <= row.keys()
+            assert always <= row.keys() and {"reward/accuracy", "reward_std/answer_format"} <= row.keys()
             assert row["entropy_stderr"] > 0
     assert runs[0][1]["kl"] > 1e-5 and abs(runs[1][1]["kl"]) < 1e-6
 
