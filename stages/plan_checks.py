@@ -110,7 +110,8 @@ def _check_model(planned: Planned, directory: Path) -> None:
         file = directory / "config.json"
         local.check_config(read_object(file), model, file)
     if model.tokenizer_path is None:
-        require_files(directory)
+        if any(directory.glob("*.model")):  # a plan may be made before the other files are there
+            require_files(directory)
         if (directory / "tokenizer_config.json").is_file():
             special_ids(directory, model)
             _check_template(planned, directory)

@@ -71,6 +71,13 @@ def test_a_directory_without_safetensors_is_refused(tmp_path, first, name):
         fetch(tmp_path, source="local", path=str(first))
 
 
+def test_a_directory_without_a_tokenizer_is_named(tmp_path, first):
+    for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+        (first / name).unlink()
+    with pytest.raises(InputError, match=rf"{first}: holds no tokenizer"):
+        fetch(tmp_path, source="local", path=str(first))
+
+
 def test_external_files_are_those_that_the_stages_read(tmp_path):
     assert external_files(dataset()) == external_files(model()) == ()
     assert external_files(dataset(path=str(FIXTURE))) == (FIXTURE / "train.jsonl", FIXTURE / "test.jsonl")
