@@ -122,7 +122,9 @@ def _attributes(constructor: ast.FunctionDef) -> dict[str, Any]:
         lookups = [call for call in calls if ast.unparse(call).startswith("config_dict.get(")]
         if is_read and not lookups:
             continue
-        value = lookups[0].args[-1] if lookups else item.value
+        value = item.value
+        if lookups:
+            value = lookups[0].args[1] if len(lookups[0].args) > 1 else ast.Constant(None)
         name = item.targets[0].attr
         if isinstance(value, ast.Attribute):  # self.a = self.b
             defaults.setdefault(name, defaults.get(value.attr))

@@ -163,6 +163,7 @@ class {name}:
         self.same = self.tokens
         self.computed = len("abc")
         self.looked_up = config_dict.get("looked_up", 5)
+        self.without = config_dict.get("without")
         self.update(config_dict)
         self.replaced = 1
         self.later = int(config_dict.get("later", 0.5))
@@ -175,5 +176,6 @@ class {name}:
     start = "rl_config."
     read = {key[len(start) :]: value for key, value in schema.defaults.items() if key.startswith(start)}
     assert read == {
-        "tokens": 2 * 1024**2, "same": 2 * 1024**2, "computed": None, "looked_up": 5, "later": 0.5
+        "tokens": 2 * 1024**2, "same": 2 * 1024**2, "computed": None, "looked_up": 5,
+        "without": None, "later": 0.5,
     }  # fmt: skip
