@@ -23,7 +23,7 @@ from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
 from stages.engines.mindrlhf_one_stage.config import CONTRACT as ONE_STAGE
 from stages.engines.mindspeed_rl import engine as mindspeed_rl
-from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
+from stages.engines.mindspeed_rl.config import CONTRACT as MINDSPEED_RL
 from stages.engines.mindspeed_rl.files import runtime_env
 from stages.fetch.builtin import write_config
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
@@ -259,16 +259,14 @@ def columns():
 def test_the_page_install_has_every_contract_of_every_engine():
     assert [row[0] for row in rows("mindrlhf")[1:]] == list(MINDRLHF)
     assert [row[0] for row in rows("mindrlhf_one_stage")[1:]] == [ONE_STAGE]
-    assert list(columns()) == list(MINDSPEED_RL)
+    assert list(columns()) == [MINDSPEED_RL]
     assert all(
         row[2].startswith(row[0]) for name in ("mindrlhf", "mindrlhf_one_stage") for row in rows(name)[1:]
     )
 
 
-@pytest.mark.parametrize("contract", MINDSPEED_RL)
-def test_mindspeed_rl_gets_the_versions_that_doctor_checks(contract):
-    pins = columns()[contract]
-    job = job_of(*SEVEN, f"engine.contract={contract}")
+def test_mindspeed_rl_gets_the_versions_that_doctor_checks():
+    pins, job = columns()[MINDSPEED_RL], job_of(*SEVEN)
     packages = mindspeed_rl.ENGINE.environment(job.engine).packages
     requested = {name: expected for name, expected, _ in packages}
     assert [name for name in PINNED if pins[name] not in SpecifierSet(requested[name])] == []

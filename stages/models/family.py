@@ -183,8 +183,6 @@ class Converter:
     model_type: str
     """--model-type-hf."""
     options: tuple[str, ...]
-    contracts: tuple[str, ...] = ()
-    """Versions of MindSpeed-RL whose converter knows it; empty: all known ones."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""engine=mindspeed_rl around stand-in checkouts (tests/data/mindspeed_rl_standin): real Ray, two NPUs."""
+"""engine=mindspeed_rl around a mock checkout (tests/data/mindspeed_rl_standin): real Ray, two NPUs."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from tests.processes import living
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one: pip install 'grpoflow[test]'")
 
-HOME = DATA / "mindspeed_rl_standin"
+HOME = DATA / "mindspeed_rl_standin" / "checkout"
 STEPS = 4
 BASE = [
-    *outside.BASE, "engine=mindspeed_rl", f"engine.mindspeed_rl_home={HOME / 'head'}",
-    f"engine.mindspeed_llm_home={HOME / 'llm'}", "engine.workers=1", "engine.micro_batch_size=1",
+    *outside.BASE, "engine=mindspeed_rl", f"engine.mindspeed_rl_home={HOME}", "engine.workers=1",
+    "engine.micro_batch_size=1",
     "engine.cpus_per_npu=1", "engine.ray_options=['--num-cpus=6','--object-store-memory=80000000']",
     "tokenize.max_prompt_length=128", f"train.steps={STEPS}", "train.prompts_per_step=4",
     "train.checkpoint_every=2",
@@ -37,14 +37,13 @@ def test_its_result_is_exported_and_evaluated_and_it_runs_in_its_container(tmp_p
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("window", "layout"), [("window", "dp1_mp2_pp1"), ("head", "dp1_mp2_pp2")])
-def test_both_windows_and_a_pipeline_come_home_after_a_failed_run(tmp_path, window, layout):
+@pytest.mark.parametrize("layout", ["layout=dp1_mp2_pp1", "layout=dp1_mp2_pp2"])
+def test_weights_come_home_after_a_failed_run(tmp_path, layout):
     store = tmp_path / "store"
-    home = [f"engine.mindspeed_rl_home={HOME / window}", f"layout={layout}"]
-    failed = run_plain(store, *BASE, *home, standin("die@3:1"), code=1)
+    failed = run_plain(store, *BASE, layout, standin("die@3:1"), code=1)
     assert "out of memory, said worker 1" in failed.stderr
     assert not living(store) and not list(store.glob("grpo/*/manifest.json"))
-    run_plain(store, *BASE, *home, code=0)
+    run_plain(store, *BASE, layout, code=0)
     assert weights_moved(store, bits=True) == {STEPS}
 
 

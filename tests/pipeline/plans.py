@@ -27,7 +27,7 @@ FOREIGN = {
     "store", "url", "path", "test_path", "tokenizer_path", "hub", "files", "endpoint", "cache_dir",
     "resume_from", "home", "python", "container", "env_scripts", "env", "hosts", "ssh",
     "sbatch", "master_addr", "mindrlhf_home", "mindformers_home", "msadapter_home", "mindspeed_rl_home",
-    "mindspeed_llm_home", "convert_python", "megatron_home", "mindspeed_home", "ray_address", "upstream",
+    "convert_python", "megatron_home", "mindspeed_home", "ray_address", "upstream",
 }  # fmt: skip
 """Keys that name files, machines and addresses, which other tests cover."""
 MINDSPEED_RL = (

@@ -59,6 +59,7 @@ OUTSIDE = {
     "mindspeed_rl": (
         "engine=mindspeed_rl", "layout=dp1_mp2_pp1", "engine.micro_batch_size=1", "rollout.max_tokens=64",
         "train.warmup_steps=0",  # its schedule counts completions against a horizon of prompts
+        "train.checkpoint_every=2",  # it saves nothing at the end
     ),
 }  # fmt: skip
 STAGE_RULES = {

@@ -10,7 +10,7 @@ from pipeline.errors import ConfigError
 from tests.pipeline.plans import MINDSPEED_RL, planned
 
 AFTER_TRAINING = {"grpo", "evaluate", "export", "report"}
-STANDIN = Path(__file__).parents[1] / "data/mindspeed_rl_standin/head"
+STANDIN = Path(__file__).parents[1] / "data/mindspeed_rl_standin/checkout"
 MINDRLHF = ("engine=mindrlhf", "model.path=/models/qwen", "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
 

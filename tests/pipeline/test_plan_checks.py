@@ -225,14 +225,12 @@ FEW_QUESTIONS = ("dataset.arith.max_addends=2", "dataset.test_rows=16")
         # another program, or another version than that of the contract
         (SEVEN, "engine.mindrlhf_home={home}", "must be a checkout of mindspore-ai/mindrlhf"),
         (RL, "engine.mindspeed_rl_home={home}", "must be a checkout of Ascend/MindSpeed-RL"),
-        (RL, "engine.mindspeed_llm_home={home}", "must be a checkout of Ascend/MindSpeed-LLM"),
         (SEVEN, "engine.mindformers_home={home}", "must be a checkout of mindformers"),
         (SFT, "mindformers.home={home}", "must be a checkout of mindformers"),
         (SEVEN, "engine.contract=0cd087455 engine.mindrlhf_home={rlhf}/e8a8fc1", "contradicts"),
         (SEVEN, "engine.mindrlhf_home={rlhf}/0cd087455 engine.contract=e8a8fc1", "check out e8a8fc1"),
         (SEVEN, "engine.mindrlhf_home={rlhf}/0cd087455 engine.contract=0cd087455", None),
-        (RL, "engine.contract=667a547 engine.mindspeed_rl_home={rl}/head", "contradicts"),
-        (RL, "engine.mindspeed_rl_home={rl}/head engine.contract=05a90d7", None),
+        (RL, "engine.mindspeed_rl_home={rl}/checkout engine.contract=667a547", None),
         # an interpreter without the engine's packages
         (SEVEN, "engine.python={python}", "has no mindspore"),
         (ONE_STAGE, "engine.python={python}", "has no mindspore"),

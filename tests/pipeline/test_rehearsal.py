@@ -1,8 +1,8 @@
 """grpoflow rehearse: the command, and the small configurations and the proof of engine=mindspeed_rl."""
 
+import copy
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -55,7 +55,9 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
 def engine(tmp_path, monkeypatch):
     """Make this module the rehearsal of engine=local."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(local, "ENGINE", replace(LOCAL, rehearsal=__name__, unrehearsed=""))
+    rehearsable = copy.copy(LOCAL)
+    vars(rehearsable).update(rehearsal=__name__, unrehearsed="")
+    monkeypatch.setattr(local, "ENGINE", rehearsable)
     monkeypatch.setattr(signals, "install", lambda: None)  # of this process
     problems.clear()
 
@@ -142,7 +144,7 @@ RECIPES = (
     ["model=qwen2_5_7b", "layout=dp1_mp4_pp3", "layout.train.offset=[1,0,0]"],
     ["model=qwen2_5_32b", "layout=dp1_mp4_pp4", "layout.train.offset=[0,1,0,-1]"],
     ["model=qwen2_5_0_5b", "layout=dp2_mp2_pp1", "engine.use_integrated_worker=false"],
-    ["model=qwen2_5_7b", "layout=dp2_mp2_pp2_cp2", "+engine.env.PYTHONPATH=/own"],
+    ["model=qwen2_5_7b", "layout=dp4_mp2_pp2", "+engine.env.PYTHONPATH=/own"],
 )
 
 

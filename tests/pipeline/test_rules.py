@@ -91,16 +91,15 @@ def test_a_machine_without_slurm_is_refused(monkeypatch):
         assert [problem.path for problem in machine_problems(*NODES, "launcher=slurm")] == paths
 
 
-def test_mindspeed_rl_needs_checkout_converter_and_machines(monkeypatch):
+def test_mindspeed_rl_needs_checkout_and_machines(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: name)  # of Slurm
     standin = DATA / "mindspeed_rl_standin"
-    homes = (f"engine.mindspeed_rl_home={standin / 'head'}", f"engine.mindspeed_llm_home={standin / 'llm'}")
+    homes = (f"engine.mindspeed_rl_home={standin / 'checkout'}",)
     apart = ("engine.use_integrated_worker=false", "train.prompts_per_step=64", "launcher.cards_per_node=8")
     inside = ("launcher=slurm", "engine.container=[docker,exec,rl]")  # nothing would run in the container
     for overrides, missing in (
-        ((), ["engine.mindspeed_rl_home", "engine.mindspeed_llm_home"]),
+        ((), ["engine.mindspeed_rl_home"]),
         (homes, []),
-        ((f"engine.mindspeed_rl_home={standin / 'window'}",), []),
         ((*homes, *apart), ["cards"]),
         ((*homes, *inside), ["engine.container"]),
     ):

@@ -41,12 +41,6 @@ SOURCES = {
     "mindrlhf-e8a8fc1": ("e8a8fc1ca5bf27c47287525c007f2c37adefcea2", MINDRLHF),
     "mindrlhf-0cd087455": ("0cd0874559d5658e5987ba11718a920384691c59", MINDRLHF),
     "mindformers-051d65f": ("051d65f2ec7656d2d801428d84edab8ff58577ed", MINDFORMERS),
-    # the newer version of MindSpeed-RL
-    "mindspeed-rl-05a90d7": ("05a90d77cb6cfad8999e2aee21068284db959579", RL),
-    "mindspeed-llm-a2c0733b": ("a2c0733b9c8674e240a0a7607ed3f973115cc6b7", LLM),
-    "mindspeed-ac9f0e74": ("ac9f0e74061f968fdb285aa6a0df68a980fb0412", MINDSPEED),
-    "megatron-core_v0.12.1": ("a845aa7e12b3a117e24c2352b9e3e60bad2e3a17", MEGATRON),
-    # the older version
     "mindspeed-rl-c21465a": ("c21465aca84fd0fc151707327dcbc81a1dc4a162", RL),
     "mindspeed-llm-9930a505": ("9930a5057acdd1976bce10f49d87b34b8d52c036", LLM),
     "mindspeed-ca70c133": ("ca70c1338f1b3d1ce46a0ea426e5779ae1312e2e", MINDSPEED),

@@ -9,10 +9,9 @@ from stages.base.identity import Checkout, NotInIdentity
 from stages.engines.config import UpstreamKeys
 from stages.engines.ray import RayEngine
 
-Version = Literal["667a547", "05a90d7"]
-VERSIONS: tuple[Version, ...] = ("05a90d7", "667a547")
-"""Commits of Ascend/MindSpeed-RL whose contract is known: each stands for its window. The first is assumed
-without a checkout."""
+Contract = Literal["667a547"]
+CONTRACT: Contract = "667a547"
+"""Commit of Ascend/MindSpeed-RL that stands for all from it to c21465a, the commit before 749829d."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +22,14 @@ class MindspeedRlEngine(RayEngine):
     """mindspeed_rl: the user's checkout of Ascend/MindSpeed-RL."""
     mindspeed_rl_home: Annotated[str | None, Checkout()]
     """The checkout, with megatron, mindspeed and mindspeed_llm copied in as its guide says; null: plan and
-    run --render assume contract 05a90d7, run refuses."""
-    mindspeed_llm_home: Annotated[str | None, Checkout(every_node=False)]
-    """Checkout of Ascend/MindSpeed-LLM whose convert_ckpt.py converts weights; contract 667a547 brings its
-    own converter and needs none."""
+    run --render do without it, run refuses."""
     convert_python: Annotated[str | None, NotInIdentity()]
-    """Interpreter of the converter: upstream wants an environment of its own for it; null: engine.python."""
+    """Interpreter of the checkout's converter, if it needs an environment of its own; null: engine.python."""
     convert_env: Annotated[Mapping[str, str], NotInIdentity()]
     """Variables added to engine.env for the converter."""
-    contract: Literal["auto", "667a547", "05a90d7"]
-    """Version of arguments and YAML keys; auto: recognised from the checkout's own files."""
+    contract: Literal["auto", "667a547"]
+    """Version of arguments and YAML keys, of which one is known; auto: the same, once the checkout's own
+    files agree."""
     prompt_type: str
     """Template of configs/model/templates.json that questions are put into; its verifiers look for the answer
     form that qwen_r1 asks for."""
@@ -60,14 +57,10 @@ class MindspeedRlEngine(RayEngine):
     """Tokens of one vLLM step; null: 8192 (shipped YAML of 7B), or max_model_len if that is more."""
     device_memory_gib: Annotated[Positive, NotInIdentity()]
     """Memory of a card (A2 and one die of A3: 64, of which the driver keeps some)."""
-    use_remove_padding: bool
-    """Train without padding (shipped YAML of 32B); contract 05a90d7 only."""
     guarantee_order: bool
     """Keep the order of samples from generation to training: repeatable, and slower (shipped YAML: false)."""
     runtime_env: Annotated[Mapping[str, str], NotInIdentity()]
     """Variables of every Ray worker, besides configs/envs/runtime_env.yaml's: HCCL_SOCKET_IFNAME, for one."""
-    cards_per_node: Annotated[Positive, NotInIdentity()]
-    """Cards of one machine: launcher.cards_per_node."""
     cpus_per_npu: Annotated[Positive, NotInIdentity()]
     """CPUs that Ray reserves beside each card; a run waits for ever on a machine with fewer (default 8)."""
     upstream: UpstreamKeys

@@ -1,31 +1,27 @@
-"""The two known versions of MindSpeed-RL: recognition of a checkout's version, and what its files say.
+"""The known version of MindSpeed-RL: recognition of a checkout, and what its files say.
 
-Two spans of its history have the MindSpore back end: from 667a547 to the commit before 749829d, with weight
-converters of its own, and 05a90d7, without. A checkout is recognised by its files, not by git, because users
-copy and patch it.
-Source: Ascend/MindSpeed-RL at 667a547, at 749829d's parent and at 05a90d7: mindspeed_rl/config_cls.
+From 667a547 to c21465a, the commit before 749829d, it has the MindSpore back end and converters of its own,
+and starts as it is. Later ones, such as 05a90d7, have no converter, and their launcher must be patched: it
+ends in NameError (launcher_ms.py:158). A checkout is recognised by its files, not by git, because users copy
+and patch it.
+Source: Ascend/MindSpeed-RL at 667a547, c21465a and 05a90d7: mindspeed_rl/config_cls, workers/scheduler, cli.
 """
 
 import ast
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, Problem
 from stages.engines import programs
-from stages.engines.mindspeed_rl.config import VERSIONS, Version
+from stages.engines.mindspeed_rl.config import CONTRACT, Contract
 from stages.engines.upstream_keys import Schema, leaves
 
 TRAIN = Path("cli/train_grpo.py")
 PREPROCESS = Path("cli/preprocess_data.py")
 CONVERT = Path("cli/convert_ckpt.py")
-"""Only in the earlier version."""
-LLM_CONVERT = Path("convert_ckpt.py")
-"""Converter in a checkout of MindSpeed-LLM."""
 TEMPLATES = Path("configs/model/templates.json")
 VERIFIERS = Path("mindspeed_rl/models/rule_verifier.py")
-LAUNCHER = Path("mindspeed_rl/workers/scheduler/launcher_ms.py")
 MEGATRON_CONFIG = Path("mindspeed_rl/config_cls/megatron_config.py")
 RL_CONFIG = Path("mindspeed_rl/config_cls/rl_config.py")
 CLASSES = {
@@ -47,57 +43,29 @@ SECTIONS = {
     "msprobe_config": "MsprobeConfig",
 }
 """Section of the training YAML -> the class that reads it (cli/train_grpo.py, parse_training_config)."""
-_BROKEN_PORT = re.compile(r"@staticmethod\s+def _get_free_port\(\):(?:(?!\bdef )[\s\S])*?(?=\bself\.)")
-_REMEDY = f"check out {VERSIONS[0]}, or a commit from 667a547 to 749829d^"
-_LLM_REMEDY = "check out a2c0733b9, which MindSpeed-RL's guide names"
+_REMEDY = f"check out c21465a, or another commit from {CONTRACT} on to the one before 749829d"
 
 
-def version_of_checkout(home: str | None) -> Version:
-    """Return the version of a checkout, or the newest without one; raises ConfigError if it is not known."""
+def version_of_checkout(home: str | None) -> Contract:
+    """Return the contract; raises ConfigError if a checkout has another, or an unknown one."""
     if home is None:
-        return VERSIONS[0]
+        return CONTRACT
     files = (TRAIN, PREPROCESS, TEMPLATES, MEGATRON_CONFIG, RL_CONFIG)
     if missing := [str(file) for file in files if not (Path(home) / file).is_file()]:
         rule = f"must be a checkout of Ascend/MindSpeed-RL: it has no {' and no '.join(missing)}"
         raise _refused(home, rule, "clone it and give its directory")
     if "ai_framework" not in read(home, MEGATRON_CONFIG):
         raise _refused(home, f"has no MindSpore back end: no ai_framework in {MEGATRON_CONFIG}")
-    if (Path(home) / CONVERT).is_file():
-        return "667a547"
-    if "use_remove_padding" not in read(home, RL_CONFIG):
-        rule = f"is no known version: it has neither {CONVERT} nor use_remove_padding in {RL_CONFIG}"
-        raise _refused(home, rule)
-    return "05a90d7"
+    if not (Path(home) / CONVERT).is_file():
+        raise _refused(home, f"has no converter of its own: no {CONVERT}")
+    return CONTRACT
 
 
-def check(home: str) -> Version:
-    """Return the version of a checkout; raises ConfigError also for broken templates or a broken launcher."""
-    version = version_of_checkout(home)
+def check(home: str) -> Contract:
+    """Return the contract of a checkout; raises ConfigError also if its templates cannot be read."""
+    contract = version_of_checkout(home)
     templates(home)
-    if defect := broken_port(home):
-        raise _refused(home, *defect)
-    return version
-
-
-def check_converter(home: str) -> str:
-    """Raise ConfigError if a directory is no checkout of MindSpeed-LLM with its converter."""
-    if (Path(home) / LLM_CONVERT).is_file():
-        return f"has {LLM_CONVERT}"
-    rule = f"must be a checkout of Ascend/MindSpeed-LLM: it has no {LLM_CONVERT}, removed on 2026-08-03"
-    raise ConfigError([Problem("engine.mindspeed_llm_home", home, rule, _LLM_REMEDY)])
-
-
-def broken_port(home: str) -> tuple[str, str] | None:
-    """Return defect and remedy if the launcher uses `self` in a static method, as 05a90d7 does; or None.
-
-    It raises NameError as soon as the workers are placed.
-    """
-    text = read(home, LAUNCHER)
-    if (match := _BROKEN_PORT.search(text)) is None:
-        return None
-    line = text.count("\n", 0, match.end()) + 1
-    defect = f"{LAUNCHER}:{line} uses `self` in a static method: its MindSpore back end ends in NameError"
-    return defect, 'bind to "" instead, as 749829d^ does'
+    return contract
 
 
 def templates(home: str) -> dict[str, dict[str, Any]]:
@@ -154,7 +122,9 @@ def _attributes(constructor: ast.FunctionDef) -> dict[str, Any]:
         lookups = [call for call in calls if ast.unparse(call).startswith("config_dict.get(")]
         if is_read and not lookups:
             continue
-        value = lookups[0].args[-1] if lookups else item.value
+        value = item.value
+        if lookups:
+            value = lookups[0].args[1] if len(lookups[0].args) > 1 else ast.Constant(None)
         name = item.targets[0].attr
         if isinstance(value, ast.Attribute):  # self.a = self.b
             defaults.setdefault(name, defaults.get(value.attr))

@@ -10,7 +10,7 @@ from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.layout import LayoutConfig
 from stages.base.reader import read
-from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT
+from stages.engines.mindspeed_rl.contract import CONVERT
 from stages.engines.mindspeed_rl.job import engine_of, home_of, layer_list
 from stages.engines.mindspeed_rl.results import converted, import_weights
 from stages.engines.model_directory import copy_model
@@ -29,14 +29,13 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
 
 
 def converter(config: Mapping[str, Any], target: Literal["mg", "hf"], paths: Mapping[str, Path]) -> Start:
-    """Return how to start the converter in its checkout, where it reads configs/checkpoint/model_cfg.json.
+    """Return how to start the converter in the checkout, where it reads configs/checkpoint/model_cfg.json.
 
-    On the way back to Hugging Face's format, 05a90d7's converter ends with unexpected keys if uneven pipeline
-    stages are not given, and 667a547's raises ValueError if they are.
+    On the way back to Hugging Face's format it raises ValueError if uneven pipeline stages are given.
     """
     engine, model = engine_of(config), read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
-    family, older, back = family_of(model).converter, engine.contract == "667a547", target == "hf"
+    family, back = family_of(model).converter, target == "hf"
     assert family is not None  # stages.models.families.family_problems
     model_type = {
         "model-type": "GPT",
@@ -48,13 +47,13 @@ def converter(config: Mapping[str, Any], target: Literal["mg", "hf"], paths: Map
     }
     more: dict[str, object] = {**paths, "params-dtype": _DTYPES[model.torch_dtype]}
     layers = layer_list(model, layout)
-    if layers and not (back and older):
+    if layers and not back:
         more["num-layer-list"] = layers
     arguments = ("--use-mcore-models", *options(model_type), *family.options, *options(more))
-    home = home_of(engine) if older else engine.mindspeed_llm_home or "/path/to/MindSpeed-LLM"
+    home = home_of(engine)
     environment = {**engine.env, "CUDA_DEVICE_MAX_CONNECTIONS": "1", **engine.convert_env}
     settings = replace(engine, python=engine.convert_python or engine.python, env=environment)
-    program = Path(home) / (CONVERT if older else LLM_CONVERT)
+    program = Path(home) / CONVERT
     return replace(
         make_start(settings, (program, *arguments), Path(home), {}, [home], workers=0), directory=home
     )

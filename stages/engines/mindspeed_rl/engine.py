@@ -1,6 +1,6 @@
 """engine=mindspeed_rl: GRPO by Ascend/MindSpeed-RL on Ray, with its own converter and data format.
 
-Read in this order: config.py (settings), contract.py (versions of the checkout), job.py, files.py (what is
+Read in this order: config.py (settings), contract.py (the checkout), job.py, files.py (what is
 rendered), rules.py and verifiers.py (what is refused), memory.py, convert.py, tokenize.py, train.py (start
 and end of a run), results.py (metrics and checkpoints), export.py.
 """
@@ -19,7 +19,7 @@ from stages.base.layout import ROLES
 from stages.engines import programs
 from stages.engines.engine import Checkout, Engine, Environment, Load, Window
 from stages.engines.mindspeed_rl import contract, memory, rules, verifiers
-from stages.engines.mindspeed_rl.config import VERSIONS, MindspeedRlEngine
+from stages.engines.mindspeed_rl.config import CONTRACT, MindspeedRlEngine
 from stages.engines.mindspeed_rl.files import RENDERED
 from stages.engines.mindspeed_rl.job import Job
 from stages.engines.upstream_keys import Schema
@@ -48,19 +48,11 @@ class MindspeedRl(Engine[Job]):
             "mindspeed_rl",
             "engine.mindspeed_rl_home",
             contract.check,
-            "a checkout of Ascend/MindSpeed-RL from 667a547 to before 749829d (with MindSpore and"
-            " converters), or 05a90d7",
+            "a checkout of Ascend/MindSpeed-RL from 667a547 to c21465a (with MindSpore and converters)",
             recognise=contract.version_of_checkout,
         ),
-        Checkout(
-            "mindspeed_llm",
-            "engine.mindspeed_llm_home",
-            contract.check_converter,
-            "a checkout of Ascend/MindSpeed-LLM at a2c0733b9; contract 05a90d7 has no converter of its own",
-            needed_by=("05a90d7",),
-        ),
     )
-    assumed_contract = VERSIONS[0]
+    assumed_contract = CONTRACT
     imports = ("ray", "hydra-core", "transformers")
     own_rewards = True
     rehearsal = "pipeline.rehearsal.mindspeed_rl"
@@ -172,8 +164,8 @@ class MindspeedRl(Engine[Job]):
 
     def environment(self, settings: Any) -> Environment:
         """Return the versions that the contract works with."""
-        cann, driver = windows(f"machine_{settings.contract}")
-        return Environment(windows(settings.contract), cann, driver)
+        cann, driver = windows("machine")
+        return Environment(windows("packages"), cann, driver)
 
     def reward_problems(self, settings: Any) -> Iterator[Problem]:
         """Yield problems of its verifiers with its prompts."""

@@ -32,8 +32,8 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
 def prepare(context: Context) -> None:
     """Lay out the trained weights, and a copy of the original model, below which the result appears.
 
-    It must not be a link: 05a90d7's converter changes the modes of all files there, through links, too
-    (MindSpeed-LLM a2c0733b, tasks/checkpoint/saver.py:537, training/training.py:82).
+    It must not be a link: converters of MindSpeed-LLM change the modes of all files there, through links,
+    too (a2c0733b, tasks/checkpoint/saver.py:537, training/training.py:82).
     """
     directory = context.work / "hf"
     copy_model(context.inputs["fetch"], directory, linked=())

@@ -2,14 +2,14 @@
 
 The training YAML has no defaults list and holds the model's shape: no file of the checkout's configs is read.
 Values are those of the shipped configs/grpo_qwen25_*.yaml; a comment explains each that differs.
-Source: Ascend/MindSpeed-RL at 667a547 and 05a90d7, configs/grpo_qwen25_*.yaml, configs/model/,
+Source: Ascend/MindSpeed-RL at 667a547, configs/grpo_qwen25_*.yaml, configs/model/,
 configs/datasets/deepscaler.yaml, configs/envs/runtime_env.yaml and mindspeed_rl/config_cls.
 """
 
 from pathlib import Path
 from typing import Any
 
-from stages.engines.mindspeed_rl.config import MindspeedRlEngine, Version
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job, Paths, layer_list
 from stages.engines.upstream_keys import Rendered
 from stages.models.families import family_of
@@ -44,11 +44,9 @@ _MEGATRON: Rendered = {
     "padded_vocab_size": "model.vocab_size",
     "untie_embeddings_and_output_weights": "model.tie_word_embeddings",
     "norm_epsilon": "model.rms_norm_eps",
-    "num_experts": "model.qwen3_moe.num_experts",
-    "moe_router_topk": "model.qwen3_moe.num_experts_per_tok",
-    "moe_ffn_hidden_size": "model.qwen3_moe.moe_intermediate_size",
-    "norm_topk_prob": "model.qwen3_moe.norm_topk_prob",
-    "kv_channels": "model.head_dim",
+    "num_experts": FAMILY,
+    "kv_channels": FAMILY,
+    "qk_layernorm": FAMILY,
     "use_mcore_models": FAMILY,
     "make_vocab_size_divisible_by": FAMILY,
     "add_qkv_bias": FAMILY,
@@ -57,18 +55,16 @@ _MEGATRON: Rendered = {
     "position_embedding_type": FAMILY,
     "normalization": FAMILY,
     "swiglu": FAMILY,
-    "qk_layernorm": FAMILY,
     # layout
     "tensor_model_parallel_size": "layout.train.model_parallel",
     "pipeline_model_parallel_size": "layout.train.pipeline_stage",
-    "context_parallel_size": "layout.train.context_parallel",
     "num_layer_list": "layout.train.offset",
     "sequence_parallel": "layout.train.use_seq_parallel",
     "use_distributed_optimizer": "layout.train.enable_parallel_optimizer",
-    "swap_optimizer": "layout.train.opt_offload",
     "recompute_granularity": "layout.train.recompute",
     "recompute_method": "layout.train.recompute",
     "recompute_num_layers": "layout.train.recompute",
+    "context_parallel_size": "=it changes how many replicas the cards hold",
     "expert_model_parallel_size": CHECKPOINTS,
     "num_layers_per_virtual_pipeline_stage": CHECKPOINTS,
     "lora_target_modules": CHECKPOINTS,
@@ -76,8 +72,6 @@ _MEGATRON: Rendered = {
     "global_batch_size": "train.prompts_per_step",
     "micro_batch_size": "engine.micro_batch_size",
     "seq_length": "engine.seq_length",
-    "reset_attention_mask": "engine.use_remove_padding",
-    "no_pad_to_seq_lengths": "engine.use_remove_padding",
     "pad_to_multiple_of": COMPUTED,
     # optimizer
     "train_iters": "train.steps",
@@ -121,7 +115,6 @@ RENDERED: Rendered = {
     "rl_config.reference_resource": "engine.reference_npus",
     "rl_config.reward_resource": "engine.reward_npus",
     "rl_config.num_cpus_for_placement_group": "engine.cpus_per_npu",
-    "rl_config.use_remove_padding": "engine.use_remove_padding",
     "rl_config.integrated_mode_config": RESUMING,
     "generate_config.infer_tensor_parallel_size": "layout.generate.model_parallel",
     "generate_config.infer_pipeline_parallel_size": "=MindSpeed-RL refuses every other value",
@@ -205,11 +198,6 @@ def _megatron_training(job: Job, paths: Paths) -> Values:
         }
     elif layout.select_recompute:
         values["recompute_granularity"] = "selective"
-    if layout.opt_offload:
-        values["swap_optimizer"] = True
-    if job.engine.use_remove_padding:
-        # the second key is required with a pipeline (validate_config.py)
-        values |= {"reset_attention_mask": True, "no_pad_to_seq_lengths": True}
     return values
 
 
@@ -222,8 +210,6 @@ def _sharding(job: Job) -> Values:
         "tensor_model_parallel_size": layout.model_parallel,
         "pipeline_model_parallel_size": layout.pipeline_stage,
     }
-    if layout.context_parallel > 1:
-        values["context_parallel_size"] = layout.context_parallel
     if layers := layer_list(job.model, layout):
         values["num_layer_list"] = layers
     return values
@@ -294,10 +280,6 @@ def _rl_config(job: Job, paths: Paths, resume: bool) -> Values:
     }
     if engine.cpus_per_npu != _CPUS:
         values["num_cpus_for_placement_group"] = engine.cpus_per_npu
-    if engine.contract == "05a90d7":
-        values["log_max_throughput"] = False
-    if engine.use_remove_padding:
-        values["use_remove_padding"] = True
     if job.reference_npus:
         values["reference_resource"] = {"num_npus": job.reference_npus}
     if job.reward_npus:
@@ -310,16 +292,12 @@ def _rl_config(job: Job, paths: Paths, resume: bool) -> Values:
 def _generate_config(job: Job) -> Values:
     """Return the section of vLLM."""
     engine, rollout = job.engine, job.rollout
-    values: Values = {
+    return {
         "trust_remote_code": False,  # Qwen2.5 needs none; the shipped YAML says true
         "offload_train_optimizer": True,
         "offload_train_grad": True,
         "offload_train_param": True,
-    }
-    if engine.contract == "667a547":
-        values["enforce_eager"] = True
-    return {
-        **values,
+        "enforce_eager": True,
         "infer_tensor_parallel_size": job.layout.generate.model_parallel,
         "infer_pipeline_parallel_size": 1,
         "infer_expert_parallel_size": 1,
@@ -359,40 +337,24 @@ _OF_EVERY_WORKER = {
     "HCCL_IF_BASE_PORT": "48000",
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "HYDRA_FULL_ERROR": "1",
-    "VLLM_DP_SIZE": "1",  # more only for models with experts
+    "VLLM_DP_SIZE": "1",
     "HCCL_BUFFSIZE": "256",
     "VLLM_USE_V1": "1",
     "VLLM_VERSION": "0.9.0",
     # Read by workers/scheduler/scheduler_ms.py:38 in the scheduler's actor, for which upstream does not set
     # it (:167); workers get their own ranks (launcher_ms.py:126).
     "RANK": "0",
+    "VLLM_ENABLE_GRAPH_MODE": "0",
+    "VLLM_ENABLE_MC2": "0",
+    "HCCL_OP_EXPANSION_MODE": "AIV",
+    "VLLM_ENABLE_TOPK_OPTIMZE": "1",  # upstream's spelling
 }
-_OF_CONTRACT: dict[Version, dict[str, str]] = {
-    "05a90d7": {
-        "HCCL_IF_BASE_PORT": "12345",
-        "VLLM_VERSION": "0.11.0",
-        "USING_LCCL_COM": "0",
-        "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE": "1",
-        "VLLM_ASCEND_ACL_OP_INIT_MODE": "0",
-        "VLLM_ASCEND_ENABLE_NZ": "0",
-        "TASK_QUEUE_ENABLE": "2",
-        "CPU_AFFINITY_CONF": "1",
-        "LCAL_COMM_ID": "127.0.0.1:27001",
-    },
-    "667a547": {
-        "VLLM_ENABLE_GRAPH_MODE": "0",
-        "VLLM_ENABLE_MC2": "0",
-        "HCCL_OP_EXPANSION_MODE": "AIV",
-        "VLLM_ENABLE_TOPK_OPTIMZE": "1",  # upstream's spelling
-    },
-}
+"""Variables of its configs/envs/runtime_env.yaml, and RANK."""
 
 
 def runtime_env(job: Job) -> Values:
-    """Return the variables of every Ray worker: upstream's runtime_env.yaml and RANK, then the user's."""
-    contract = job.engine.contract
-    assert contract != "auto"  # derived from the checkout
-    return {"env_vars": {**_OF_EVERY_WORKER, **_OF_CONTRACT[contract], **job.engine.runtime_env}}
+    """Return the variables of every Ray worker; the user's replace upstream's."""
+    return {"env_vars": {**_OF_EVERY_WORKER, **job.engine.runtime_env}}
 
 
 def dataset_config(engine: MindspeedRlEngine, fetched: Path, work: Path, prefix: Path) -> Values:

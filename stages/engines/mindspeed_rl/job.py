@@ -11,7 +11,6 @@ from stages.engines.job import RunPaths, padded_row_length
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.ray import RayJob
 from stages.models.config import ModelConfig
-from stages.models.families import family_of
 
 CONFIG_NAME = "train"
 """Name of the rendered YAML file, of the dataset and of the run, as it is passed to Hydra."""
@@ -26,19 +25,8 @@ class Job(RayJob):
 
     @property
     def cards_per_model(self) -> int:
-        """Tensor x pipeline x context parallelism."""
-        train = self.layout.train
-        return train.model_parallel * train.pipeline_stage * train.context_parallel
-
-    @property
-    def has_experts(self) -> bool:
-        """True if a layer has several feed-forward networks."""
-        return family_of(self.model).experts is not None
-
-    @property
-    def sequence_parts(self) -> int:
-        """Parts into which training cuts a sequence."""
-        return self.layout.train.context_parallel * self.layout.train.model_parallel
+        """Tensor x pipeline parallelism."""
+        return self.layout.train.model_parallel * self.layout.train.pipeline_stage
 
     @property
     def samples_per_replica(self) -> int:
@@ -61,11 +49,6 @@ class Job(RayJob):
     def npus(self) -> int:
         """All cards of the Ray cluster."""
         return self.layout.train.cards + self.reference_npus + self.reward_npus
-
-    @property
-    def nodes(self) -> int:
-        """Machines of the Ray cluster."""
-        return -(-self.npus // self.engine.cards_per_node)
 
     @property
     def warmup_fraction(self) -> float:

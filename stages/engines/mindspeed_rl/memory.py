@@ -3,7 +3,7 @@
 Roles take turns: what a role does not use of weights, gradients and optimizer is on the host
 (generate_config.offload_train_*).
 
-Source: Ascend/MindSpeed-RL 05a90d7, workers/integrated_worker.py and resharding/megatron_off_loader.py;
+Source: Ascend/MindSpeed-RL 667a547, workers/integrated_worker.py and resharding/megatron_off_loader.py;
 NVIDIA/Megatron-LM core_v0.12.1, megatron/core/optimizer/distrib_optimizer.py (bfloat16 weights, float32
 gradients, float32 master weights and moments).
 """
@@ -23,10 +23,9 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
     return (_train(job), _generate(job), _reference(job))
 
 
-def _plain(job: Job, layout: RoleLayout) -> RoleLayout:
-    """Return a layout with complete weights, each of whose experts is sharded, as in Megatron and vLLM."""
-    experts = layout.model_parallel if job.has_experts else layout.expert_parallel
-    return replace(layout, enable_parallel_optimizer=False, expert_parallel=experts)
+def _plain(layout: RoleLayout) -> RoleLayout:
+    """Return a layout with complete weights on each replica, as Megatron and vLLM have them."""
+    return replace(layout, enable_parallel_optimizer=False)
 
 
 def _per_stage(job: Job) -> list[tuple[int, int]]:
@@ -35,7 +34,7 @@ def _per_stage(job: Job) -> list[tuple[int, int]]:
     Megatron keeps tied embeddings on the first and, as output layer, on the last stage
     (megatron/core/models/common/language_module/language_module.py, setup_embeddings_and_output_layer).
     """
-    model, layout = job.model, _plain(job, job.layout.train)
+    model, layout = job.model, _plain(job.layout.train)
     sizes = [(element.held, element.layers) for element in memory.elements(model, layout, "layout.train")]
     if model.tie_word_embeddings and layout.pipeline_stage > 1:
         held, layers = sizes[-1]
@@ -46,9 +45,9 @@ def _per_stage(job: Job) -> list[tuple[int, int]]:
 def _train(job: Job) -> RoleMemory:
     model, layout = job.model, job.layout.train
     micro = job.engine.micro_batch_size
-    tokens = micro * job.seq_length // layout.context_parallel
+    tokens = micro * job.seq_length
     batches = max(1, job.mini_batch_size * job.rollout.num_generations // (layout.data_parallel * micro))
-    shares = layout.data_parallel * layout.context_parallel if layout.enable_parallel_optimizer else 1
+    shares = layout.data_parallel if layout.enable_parallel_optimizer else 1
     stages = []
     for stage, (held, layers) in enumerate(_per_stage(job)):
         state, in_flight = 12 * held // shares, min(batches, layout.pipeline_stage - stage)
@@ -59,7 +58,6 @@ def _train(job: Job) -> RoleMemory:
                 "optimizer",
                 state,
                 f"float32 weights and 2 moments: {held:,} elements x 12 / {shares} replicas",
-                "host" if layout.opt_offload else "card",
             ),
             memory.activations(model, layout, tokens, layers, in_flight),
         ]
@@ -71,12 +69,12 @@ def _train(job: Job) -> RoleMemory:
 
 def _reference(job: Job) -> RoleMemory:
     model, layout = job.model, job.layout.train
-    tokens = job.forward_micro_batch_size * job.seq_length // layout.context_parallel
+    tokens = job.forward_micro_batch_size * job.seq_length
     return memory.scoring(model, layout, tokens, (held for held, _ in _per_stage(job)), _DTYPE)
 
 
 def _generate(job: Job) -> RoleMemory:
-    model, layout, engine = job.model, _plain(job, job.layout.generate), job.engine
+    model, layout, engine = job.model, _plain(job.layout.generate), job.engine
     weights = memory.weights(memory.elements(model, layout, "layout.generate")[0].gathered, _DTYPE)
     working = memory.working_set(model, layout, job.max_num_batched_tokens)
     per_token = memory.cache_bytes_per_token(model, layout, _DTYPE)

@@ -6,7 +6,7 @@ begins with `>>>>>>>>>>`, between lines of equal signs; each may have several li
 Checkpoints: latest_checkpointed_iteration.txt (the tracker), written last, and
 iter_0000010/mp_rank_TT[_PPP]/ with model_optim_rng.pt and, with the distributed optimizer, distrib_optim.pt.
 A converter writes the weights alone, as iteration 1.
-Source: Ascend/MindSpeed-RL at 667a547 and 05a90d7: mindspeed_rl/utils/loggers.py,
+Source: Ascend/MindSpeed-RL at 667a547 and c21465a: mindspeed_rl/utils/loggers.py,
 trainer/grpo_trainer_hybrid.py, trainer/utils/compute_utils.py, models/rule_verifier.py
 (compute_verifier_score); docs/zh/features/log_metrics.md. NVIDIA/Megatron-LM core_v0.12.1,
 megatron/training/checkpointing.py; Ascend/MindSpeed-LLM a2c0733b, tasks/checkpoint/models.py:1030.
@@ -25,7 +25,7 @@ from stages.engines.outside import NUMBER, Report, Row, StepWatcher, link_or_cop
 from stages.engines.tracked_checkpoints import TRACKER, TrackedCheckpoints
 
 NAMES = {
-    "grpo/rewards/mean": "reward",  # 667a547, and a reward model's
+    "grpo/rewards/mean": "reward",
     "grpo/rewards/max": "reward_max",
     "grpo/rewards/min": "reward_min",
     "response_length/mean": "completion_length",
@@ -35,10 +35,8 @@ NAMES = {
     "actor/kl_loss": "kl",
     "actor/entropy": "entropy",
     "actor/pg_clipfrac": "clip_fraction",
-    "actor/grad_norm": "grad_norm",
-    "grad_norm": "grad_norm",  # 667a547
-    "actor/lr": "lr",
-    "grpo/lr": "lr",  # 667a547
+    "grad_norm": "grad_norm",
+    "grpo/lr": "lr",
     "timing/rollout": "rollout_s",
     "timing/rule_reward": "reward_s",
     "timing/reference_model": "reference_s",
@@ -46,12 +44,6 @@ NAMES = {
     "timing/all": "step_s",
 }
 """Upstream's metric -> grpoflow's (stages/grpo/metrics.py)."""
-SCORES = {
-    "grpo/score/mean": "reward",
-    "grpo/score/max": "reward_max",
-    "grpo/score/min": "reward_min",
-}
-"""The sum of the weighted verifiers, which is all that 05a90d7 logs of rewards."""
 RATES = {
     "e2e_tps": "tokens_per_s",
     "vllm_tps": "rollout_tokens_per_s",
@@ -64,7 +56,7 @@ _ITERATION = re.compile(r"\biteration: (\d+) / (\d+) \|(.*)")
 _PAIR = re.compile(rf"([\w./-]+) : ({NUMBER})(?=\s|\||$)")
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 """Colours of a worker's name in Ray's output."""
-_VERIFIER = re.compile(r"(?:grpo/)?(\w+)_rewards/mean")  # with grpo/ in 667a547 (rule_verifier.py:169)
+_VERIFIER = re.compile(r"grpo/(\w+)_rewards/mean")  # rule_verifier.py:169
 _PROCESS = re.compile(r"\(\w+ (pid=\d+[^)]*)\) ?(.*)")
 _MESSAGE = re.compile(r".*?\[\d{4}-\d\d-\d\d [^\]]*\] INFO (.*)")
 _MARK = ">" * 10
@@ -82,8 +74,7 @@ def read_line(line: str, cards: int) -> tuple[Row, int] | None:
         return None
     values = {name: float(value) for name, value in _PAIR.findall(match[3])}
     row: Row = {"step": float(match[1])}
-    for names in (SCORES, NAMES):  # training uses rewards; they replace scores if both are logged
-        row.update({metric: values[name] for name, metric in names.items() if name in values})
+    row.update({metric: values[name] for name, metric in NAMES.items() if name in values})
     row.update({metric: values[name] * cards for name, metric in RATES.items() if name in values})
     for name, value in values.items():
         if verifier := _VERIFIER.fullmatch(name):

@@ -1,6 +1,6 @@
 """What MindSpeed-RL checks after taking the cards, ignores silently, or cannot do; notes for its users.
 
-Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same unless the rule says otherwise.
+Each source is a place in Ascend/MindSpeed-RL at c21465a, in MindSpeed, Megatron-LM or vLLM.
 Rules of all engines, such as heads and equal card counts, are in pipeline/config/rules.py.
 """
 
@@ -9,12 +9,10 @@ from collections.abc import Iterator
 
 from stages.base.checks import at_least, at_most, divides, equal, multiple_of
 from stages.base.errors import Problem
-from stages.base.layout import ROLES
 from stages.engines.layout_rules import layout_problems
 from stages.engines.mindspeed_rl import contract, verifiers
 from stages.engines.mindspeed_rl.files import SEPARATE
 from stages.engines.mindspeed_rl.job import Job
-from stages.models.families import family_of
 from stages.rewards.config import RewardConfig
 
 _REWARDS: tuple[tuple[str, ...], ...] = (("number",), ("qwen_accuracy",))
@@ -47,8 +45,8 @@ def evaluation_problems(reward: RewardConfig) -> Iterator[Problem]:
 
 
 def _model(job: Job) -> Iterator[Problem]:
-    """Yield problems of the model and its converter."""
-    model, family = job.model, family_of(job.model)
+    """Yield problems of the model."""
+    model = job.model
     if not float(model.rope_theta).is_integer():
         source = "megatron/training/arguments.py: --rotary-base"
         yield Problem(
@@ -69,39 +67,21 @@ def _model(job: Job) -> Iterator[Problem]:
         "",
         "megatron/core/tensor_parallel/layers.py",
     )
-    known = family.converter.contracts if family.converter is not None else ()
-    if known and job.engine.contract not in known:
-        needed = " or ".join(known)
-        rule = f"must be {needed} for {family.title}: other converters do not know it"
-        remedy = f"set engine.contract={needed}"
-        source = "configs/checkpoint/model_cfg.json"
-        yield Problem("engine.contract", job.engine.contract, rule, remedy, source)
 
 
 def _layout(job: Job) -> Iterator[Problem]:
-    """Yield problems of sharding and of what Megatron keeps on the host."""
+    """Yield problems of sharding."""
     train, generate = job.layout.train, job.layout.generate
-    if job.engine.contract == "667a547":
-        source = "config_cls: megatron_config.py, rl_config.py"
-        for path, value, without, name in (
-            ("engine.use_remove_padding", job.engine.use_remove_padding, False, "remove_padding"),
-            ("layout.train.opt_offload", train.opt_offload, False, "swap_optimizer"),
-            ("layout.train.context_parallel", train.context_parallel, 1, "context_parallel_algo"),
-        ):
-            why = f"contract 667a547 has no {name}, 05a90d7 does"
-            yield from equal(path, value, without, why, source)
-    elif train.context_parallel > 1:
-        yield from _ulysses(job)
-    if job.has_experts:
-        for role in ROLES:
-            yield from equal(
-                f"layout.{role}.expert_parallel",
-                job.layout.role(role).expert_parallel,
-                1,
-                "it changes the names of Megatron's checkpoints, which export does not read",
-                "megatron/training/checkpointing.py, get_checkpoint_name",
-                "raise model_parallel instead",
-            )
+    source = "config_cls: megatron_config.py"
+    yield from equal("layout.train.opt_offload", train.opt_offload, False, "it has no swap_optimizer", source)
+    yield from equal(
+        "layout.train.context_parallel",
+        train.context_parallel,
+        1,
+        "it has no context_parallel_algo",
+        source,
+        "set it to 1 and raise model_parallel or data_parallel",
+    )
     yield from layout_problems(job.model, {"train": train, "generate": generate})
     for key, degree in (
         ("pipeline_stage", generate.pipeline_stage),
@@ -122,31 +102,6 @@ def _layout(job: Job) -> Iterator[Problem]:
         "Megatron always splits the vocabulary",
         "megatron/core/tensor_parallel/layers.py",
     )
-    if train.opt_offload:
-        yield from equal(
-            "layout.train.enable_parallel_optimizer",
-            train.enable_parallel_optimizer,
-            True,
-            "layout.train.opt_offload needs it",
-            "docs/zh/features/swap_optimizer.md",
-        )
-
-
-def _ulysses(job: Job) -> Iterator[Problem]:
-    """Yield a problem unless model_parallel x context_parallel divides the number of attention heads.
-
-    Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange by default (a2c0733b9,
-    features_manager/context_parallel/ulysses_context_parallel.py; training/arguments.py).
-    """
-    heads, train = job.model.num_attention_heads, job.layout.train
-    if heads % job.sequence_parts != 0:
-        rule = (
-            f"model_parallel x context_parallel = {job.sequence_parts} must divide "
-            f"num_attention_heads={heads}"
-        )
-        remedy = f"use {math.gcd(heads // train.model_parallel, train.context_parallel)}"
-        source = "MindSpeed's ulysses_context_parallel.py, validate_args"
-        yield Problem("layout.train.context_parallel", train.context_parallel, rule, remedy, source)
 
 
 def _roles(job: Job) -> Iterator[Problem]:
@@ -163,7 +118,7 @@ def _roles(job: Job) -> Iterator[Problem]:
                 f"engine.{key}",
                 npus,
                 job.cards_per_model,
-                "layout.train's model_parallel x pipeline_stage x context_parallel",
+                "layout.train's model_parallel x pipeline_stage",
                 "",
                 "validate_config.py, _validate_resource",
             )
@@ -192,15 +147,6 @@ def _replicas(job: Job) -> list[tuple[str, int]]:
 def _batches(job: Job) -> Iterator[Problem]:
     """Yield problems of the prompts and completions of a step, of an update and of a pass."""
     engine, prompts, replicas = job.engine, job.train.prompts_per_step, _replicas(job)
-    if engine.contract == "05a90d7" and not job.reward_npus:
-        yield from multiple_of(
-            "train.prompts_per_step",
-            prompts,
-            job.nodes,
-            "machines, each with a process that scores,",
-            "",
-            "validate_config.py: global_batch_size",
-        )
     for name, count in (*replicas, ("layout.generate.data_parallel", job.layout.generate.data_parallel)):
         yield from multiple_of(
             "train.prompts_per_step", prompts, count, name, "", "validate_config.py: global_batch_size"
@@ -247,10 +193,10 @@ def _lengths(job: Job) -> Iterator[Problem]:
     yield from multiple_of(
         "engine.seq_length",
         job.seq_length,
-        job.sequence_parts,
-        "",
-        "layout.train splits a sequence into that many parts",
-        "MindSpeed's ulysses_context_parallel.py; megatron/core/tensor_parallel/mappings.py",
+        job.layout.train.model_parallel,
+        "layout.train.model_parallel",
+        "sequence parallelism splits a sequence into that many parts",
+        "megatron/core/tensor_parallel/mappings.py",
         "leave it null",
     )
     yield from at_least(
@@ -371,8 +317,8 @@ def _schedule(job: Job) -> Iterator[Problem]:
         "grpo_trainer_hybrid.py, save_interval",
         "set it to the steps between checkpoints",
     )
-    if job.engine.contract == "667a547" and every >= 1 and train.steps % every != 0:
-        rule = f"must divide train.steps={train.steps} with contract 667a547, which saves nothing at the end"
+    if every >= 1 and train.steps % every != 0:
+        rule = f"must divide train.steps={train.steps}: MindSpeed-RL saves nothing at the end"
         remedy = f"use {math.gcd(every, train.steps)}"
         yield Problem("train.checkpoint_every", every, rule, remedy, "grpo_trainer_hybrid.py, fit")
     yield from equal(
@@ -431,12 +377,11 @@ def _verifiers(job: Job) -> Iterator[Problem]:
     """Yield problems of the rewards that it trains on, and of the template that asks for them."""
     engine = job.engine
     source = "rule_verifier.py, verifier"
-    known = verifiers.known_verifiers(engine)
     for index, name in enumerate(engine.verifier_function):
         if not verifiers.has_verifier(engine, name):
-            rule = f"must be one of {', '.join(known)}: an unknown one is ignored and earns nothing"
-            remedy = "use math_verify_reward" if "math_verify_reward" in known else "use acc"
-            yield Problem(f"engine.verifier_function[{index}]", name, rule, remedy, source)
+            known = ", ".join(sorted(verifiers.NEEDS))
+            rule = f"must be one of {known}: an unknown one is ignored and earns nothing"
+            yield Problem(f"engine.verifier_function[{index}]", name, rule, "use acc", source)
     if not engine.verifier_function:
         rule = "must name at least one verifier: without it every reward is 0"
         yield Problem("engine.verifier_function", [], rule, "set it to [acc]", source)
@@ -453,10 +398,8 @@ def _verifiers(job: Job) -> Iterator[Problem]:
 
 
 def notes(job: Job) -> Iterator[str]:
-    """Yield notes about the checkout, the layout of the reference, the loss and the learning rate."""
+    """Yield notes about the layout of the reference, the loss and the learning rate."""
     engine, train = job.engine, job.train
-    if engine.mindspeed_rl_home is not None and (defect := contract.broken_port(engine.mindspeed_rl_home)):
-        yield f"engine.mindspeed_rl_home: {'; '.join(defect)}"
     if engine.use_integrated_worker:
         yield "integrated worker: the reference runs in layout.train, layout.reference changes nothing"
     micro_batches = job.layout.train.micro_batch_num

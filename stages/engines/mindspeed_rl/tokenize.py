@@ -4,7 +4,7 @@ preprocess_data.py reads rows {"problem", "answer"} with the bare ground truth a
 compare with all of it), without held-out rows. Unusable rows (no ground truth, or a prompt longer than
 tokenize.max_prompt_length) are left out and count against dataset.max_bad_share.
 test.mindrecord holds prompts of the same template, so that evaluate and training ask alike.
-Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datasets/data_handler.py
+Source: Ascend/MindSpeed-RL 667a547, cli/preprocess_data.py, mindspeed_rl/datasets/data_handler.py
 (R1AlpacaStyleInstructionHandler), templates.py and indexed_dataset.py.
 """
 
@@ -38,9 +38,6 @@ from stages.tokenizer import special_tokens
 
 PREFIX = "data"
 COLUMNS = ("input_ids", "attention_mask", "labels")
-REASONING = "ReasoningTemplate"
-"""template_class of qwen3; R1AlpacaStyleInstructionHandler leaves its enable_thinking at false."""
-_EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = struct.Struct("<QBQQ")
 """Version, dtype code, rows, documents."""
@@ -182,14 +179,12 @@ def jinja(template: Mapping[str, Any]) -> str:
     """Return a template of templates.json as a chat template of one question: prefix, system turn, user turn.
 
     Slots that are not text stand for tokens that Qwen2.5's templates do not use.
-    Source: mindspeed_rl/datasets/templates.py: Template._encode; ReasoningTemplate.encode_multiturn, which
-    ends a prompt with an empty thought, because no rendered file has enable_thinking.
+    Source: mindspeed_rl/datasets/templates.py: Template._encode.
     """
     system = "".join(template.get("default_system") or "")
     text = _slots(template, "format_prefix", "")
     text += _slots(template, "format_system", system) if system else ""
     before, _, after = _slots(template, "format_user", "{{content}}").partition("{{content}}")
-    after += _EMPTY_THOUGHT if template.get("template_class") == REASONING else ""
     return f"{{{{ {json.dumps(text + before)} }}}}{{{{ messages[-1].content }}}}{{{{ {json.dumps(after)} }}}}"
 
 

@@ -2,8 +2,7 @@
 
 A model seldom answers in a form that the prompt does not request; then all completions of a group get the
 same reward, and nothing is learnt.
-Source: Ascend/MindSpeed-RL at 05a90d7 and 667a547, models/rule_verifier.py, models/math_dapo.py,
-configs/model/templates.json.
+Source: Ascend/MindSpeed-RL at 667a547, models/rule_verifier.py and configs/model/templates.json.
 """
 
 import json
@@ -20,17 +19,10 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "step": (),  # "Step 1:", numbered lists, First, Next: common without a request
     "strict_format": (*_BOX, *_TAGS),
     "base_acc": (*_BOX, *_TAGS),
-    "acc_for_ppo": _BOX,
-    "math_17k_acc": _BOX,
-    "retool_reward": _BOX,
-    "acc_for_dapo": ("Answer:",),  # is_correct_minerva: the text after the last one
-    "math_verify_reward": (*_BOX, *_TAGS),
 }
 """Verifier -> what a completion must contain to earn it."""
 _FORM_ONLY = ("format", "strict_format", "step")
 """Verifiers that ignore the ground truth."""
-_OLDER = ("acc", "format", "step", "strict_format", "base_acc")
-"""Verifiers of 667a547."""
 _REQUESTS = {
     "qwen_r1": " ".join((*_BOX, *_TAGS)),
     "qwen_math_r1": " ".join(_BOX),
@@ -41,17 +33,10 @@ _REQUESTS = {
 """Shipped prompt template -> the form that it requests."""
 
 
-def known_verifiers(engine: MindspeedRlEngine) -> list[str]:
-    """Return the verifiers of the engine's version, sorted."""
-    return sorted(_OLDER if engine.contract == "667a547" else NEEDS)
-
-
 def has_verifier(engine: MindspeedRlEngine, name: str) -> bool:
-    """Return True if a verifier belongs to the version or to the user's checkout, which may add some."""
+    """Return True if a verifier is upstream's, or in the user's checkout, which may add some."""
     home = engine.mindspeed_rl_home
-    return name in known_verifiers(engine) or (
-        home is not None and f'"{name}":' in contract.read(home, contract.VERIFIERS)
-    )
+    return name in NEEDS or (home is not None and f'"{name}":' in contract.read(home, contract.VERIFIERS))
 
 
 def prompt_types(home: str | None) -> list[str]:
@@ -79,8 +64,8 @@ def warnings(engine: MindspeedRlEngine) -> Iterator[Problem]:
                 f"can't be earned: it reads {', '.join(missing)} (rule_verifier.py), which "
                 f"engine.prompt_type={engine.prompt_type} does not request ({contract.TEMPLATES})"
             )
-            remedy = "use acc or math_17k_acc with engine.prompt_type=qwen_r1 or qwen_math_r1"
+            remedy = "use acc with engine.prompt_type=qwen_r1 or qwen_math_r1"
             yield Problem("engine.verifier_function", name, rule, remedy)
     if names and all(name in _FORM_ONLY for name in names):
         rule = "gives wrong and right answers the same reward: it reads only the form (rule_verifier.py)"
-        yield Problem("engine.verifier_function", ", ".join(names), rule, "add math_17k_acc or base_acc")
+        yield Problem("engine.verifier_function", ", ".join(names), rule, "add acc or base_acc")

@@ -1,7 +1,7 @@
 """Qwen2 and Qwen2.5.
 
 Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, research/qwen2_5;
-Ascend/MindSpeed-RL 05a90d7, configs/model.
+Ascend/MindSpeed-RL 667a547, configs/model.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Qwen3's models with experts: Qwen3's attention, and in every layer experts instead of one wide network.
 
-mindformers 1.6.0 has its network for inference alone, and mindrlhf starts none; MindSpeed-RL takes it. The
-weight tools use mindformers' names with a layer's experts behind each other, as its DeepSeek-V3 has them.
+mindformers 1.6.0 has its network for inference alone, and mindrlhf starts none; verl takes it. The weight
+tools use mindformers' names with a layer's experts behind each other, as its DeepSeek-V3 has them.
 
-Source: transformers 4.57, models/qwen3_moe; mindformers 1.6.0, models/qwen3_moe/utils.py;
-Ascend/MindSpeed-RL 05a90d7, configs/model/qwen3_30b_a3b.yaml and qwen3_235b_a22b.yaml; MindSpeed-LLM
-a2c0733b9, examples/mcore/qwen3_moe and configs/checkpoint/model_cfg.json.
+Source: transformers 4.57, models/qwen3_moe; mindformers 1.6.0, models/qwen3_moe/utils.py.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from typing import Any
 
 from stages.models.decoder import MCORE, weights
 from stages.models.families.qwen2 import IDS, WINDOW_KEYS
-from stages.models.families.qwen3 import LAYER_SPEC, attention_config, normed_heads, unbiased_attention
-from stages.models.family import Converter, Experts, Family, Values
-from stages.models.shape import ModelFields, Qwen3MoeConfig, Shape
+from stages.models.families.qwen3 import attention_config, unbiased_attention
+from stages.models.family import Experts, Family, Values
+from stages.models.shape import Qwen3MoeConfig, Shape
 
 NAMES = replace(
     MCORE,
@@ -34,7 +32,7 @@ NAMES = replace(
 
 
 _AUX_LOSS_COEFFICIENT = 0.001
-"""Weight of the loss that balances the router; MindSpeed-RL's files name it."""
+"""Weight of the loss that balances the router: the default of transformers' config."""
 _EXPERTS_ONLY: Values = {"mlp_only_layers": [], "decoder_sparse_step": 1}
 
 
@@ -76,21 +74,6 @@ def _window(config: Mapping[str, Any]) -> Any:
     return config.get("sliding_window", 4096) if config.get("use_sliding_window") else None
 
 
-def _megatron(model: ModelFields) -> Values:
-    extras = _extras(model)
-    return normed_heads(model) | {
-        "num_experts": extras.num_experts,
-        "moe_router_topk": extras.num_experts_per_tok,
-        "moe_ffn_hidden_size": extras.moe_intermediate_size,
-        "norm_topk_prob": extras.norm_topk_prob,
-        "moe_grouped_gemm": True,
-        "moe_permutation_async_comm": True,
-        "moe_token_dispatcher_type": "alltoall_seq",
-        "moe_router_load_balancing_type": "aux_loss",
-        "moe_aux_loss_coeff": _AUX_LOSS_COEFFICIENT,
-    }
-
-
 FAMILY = Family(
     name="qwen3_moe",
     title="Qwen3-MoE",
@@ -108,6 +91,4 @@ FAMILY = Family(
     window=_window,
     hf_config=lambda model: attention_config(model) | asdict(_extras(model)) | _EXPERTS_ONLY,
     fuses=False,
-    megatron=_megatron,
-    converter=Converter("qwen3-moe", ("--moe-grouped-gemm", *LAYER_SPEC), ("05a90d7",)),
 )

@@ -19,11 +19,6 @@ def require(condition, rule):
         raise ValueError(rule)
 
 
-def is_newer(home):
-    """Return True for 05a90d7, which has no converter."""
-    return not (home / "cli" / "convert_ckpt.py").is_file()
-
-
 def verifiers(home):
     return runpy.run_path(str(home / "mindspeed_rl/models/rule_verifier.py"))["rule_verifier_function"]
 

@@ -1,4 +1,4 @@
-"""convert_ckpt.py of both checkouts: between Hugging Face and Megatron."""
+"""cli/convert_ckpt.py: between Hugging Face and Megatron."""
 
 import argparse
 import json
@@ -8,8 +8,7 @@ from pathlib import Path
 from standin_weights import MODEL, TRACKER, Parts, latest, read, write
 
 
-def main(newer):
-    """newer: MindSpeed-LLM's of 05a90d7; else the one inside the earlier window."""
+def main():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--load-model-type", choices=["hf", "mg"], required=True)
     for name in ("load-dir", "save-dir"):
@@ -18,15 +17,14 @@ def main(newer):
         parser.add_argument(f"--target-{name}-parallel-size", dest=name, type=int, default=1)
     parser.add_argument("--num-layer-list")
     arguments, _ = parser.parse_known_args()  # the network's form is the real converters' business
-    (forth if arguments.load_model_type == "hf" else back)(arguments, newer)
-    if newer:  # as MindSpeed-LLM's update_save_checkpoint_chmod, through links, too
-        for directory, _, names in os.walk(arguments.save_dir):
-            for name in names:
-                os.chmod(os.path.join(directory, name), 0o640)
+    (forth if arguments.load_model_type == "hf" else back)(arguments)
+    for directory, _, names in os.walk(arguments.save_dir):  # as MindSpeed-LLM's, through links, too
+        for name in names:
+            os.chmod(os.path.join(directory, name), 0o640)
     print("INFO:root:Done!", flush=True)
 
 
-def forth(arguments, newer):
+def forth(arguments):
     config = json.loads((arguments.load_dir / "config.json").read_text())
     parts = Parts(config["num_hidden_layers"], arguments.tensor, arguments.pipeline, arguments.num_layer_list)
     for part, held in parts.deal(read(*arguments.load_dir.glob("*.safetensors"))).items():
@@ -34,11 +32,11 @@ def forth(arguments, newer):
     (arguments.save_dir / TRACKER).write_text("1")
 
 
-def back(arguments, newer):
+def back(arguments):
     if (arguments.tensor, arguments.pipeline) != (1, 1):
         raise ValueError("to Hugging Face only TP1 PP1")
     config = (arguments.save_dir / "config.json").read_text()  # --save-dir is the original model
-    if not newer and arguments.num_layer_list:
+    if arguments.num_layer_list:
         raise ValueError("num_layer_list: the checkpoint says it")
     tensors = read(*latest(arguments.load_dir)[0].glob(f"mp_rank_*/{MODEL}"))
     target = arguments.save_dir / "mg2hf"

@@ -1,4 +1,4 @@
-"""cli/preprocess_data.py of both checkouts: a JSON list to indexed files, without the prompt's template."""
+"""cli/preprocess_data.py of the checkout: a JSON list to indexed files, without the prompt's template."""
 
 import json
 import struct

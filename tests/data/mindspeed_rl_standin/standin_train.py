@@ -1,4 +1,4 @@
-"""cli/train_grpo.py of both checkouts: real Ray, an actor for each NPU, no mathematics."""
+"""cli/train_grpo.py: real Ray, an actor for each NPU, no mathematics."""
 
 import datetime
 import os
@@ -11,7 +11,7 @@ import numpy as np
 import ray
 import yaml
 from omegaconf import OmegaConf
-from standin_config import is_newer, require, sections, verifiers
+from standin_config import require, sections, verifiers
 from standin_weights import MODEL, OPTIMIZER, TRACKER, Parts, latest, read, write
 
 
@@ -31,7 +31,7 @@ def drive(config, home):
     variables = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
     environment["env_vars"] |= {**variables, "PYTHONPATH": str(home.parent)}
     ray.init(runtime_env=environment)
-    ray.get(ray.remote(train).remote(*sections(config, home), verifiers(home), is_newer(home)))
+    ray.get(ray.remote(train).remote(*sections(config, home), verifiers(home)))
 
 
 def say(text, iteration=None, steps=None):
@@ -40,7 +40,7 @@ def say(text, iteration=None, steps=None):
     print(f"{stamp},000 - INFO - [{stamp}] {middle}{text}", file=sys.stderr, flush=True)
 
 
-def train(actor, options, verifiers, newer):
+def train(actor, options, verifiers):
     require(Path(actor.tokenizer_name_or_path, "tokenizer_config.json").is_file(), "there is no tokenizer")
     for key in ("input_ids", "attention_mask", *actor.dataset_additional_keys):
         require(Path(f"{actor.data_path}_packed_{key}_document.idx").is_file(), f"no column {key}")
@@ -52,25 +52,23 @@ def train(actor, options, verifiers, newer):
     while iteration < actor.train_iters:
         divergence = ray.get([worker.step.remote(iteration + 1) for worker in workers])
         iteration += 1
-        say(figures(iteration, divergence, options, verifiers, newer), iteration, actor.train_iters)
-        if iteration % actor.save_interval == 0 or (newer and iteration == actor.train_iters):
+        say(figures(iteration, divergence, options, verifiers), iteration, actor.train_iters)
+        if iteration % actor.save_interval == 0:
             ray.get([worker.save.remote(iteration) for worker in workers])
             (Path(actor.save) / TRACKER).write_text(str(iteration))
     say("after grpo training is done")
 
 
-def figures(iteration, divergence, options, verifiers, newer):
+def figures(iteration, divergence, options, verifiers):
     reward = iteration / 8
     values = {"timing/all": 1.0, "timing/update": 0.25, "timing/rollout": 0.5, "actor/entropy": 1.0}
     values |= {"actor/kl_loss": float(np.mean(divergence)) / 1000, "actor/pg_loss": 1 / iteration}
-    scores, role = ("", "actor/") if newer else ("grpo/", "")
     for name in options.verifier_function:
         if name in verifiers:  # an unknown one is passed over without a word
-            values[f"{scores}{name}_rewards/mean"] = reward
-    values |= {f"{role}grad_norm": 0.5, "actor/lr" if newer else "grpo/lr": 1e-6}
+            values[f"grpo/{name}_rewards/mean"] = reward
+    values |= {"grad_norm": 0.5, "grpo/lr": 1e-6}
     values |= {"grpo/score/mean": reward, "grpo/score/max": 1.0, "grpo/score/min": 0.0}
-    if not newer:
-        values |= {f"grpo/rewards/{key}": values[f"grpo/score/{key}"] for key in ("mean", "max", "min")}
+    values |= {f"grpo/rewards/{key}": values[f"grpo/score/{key}"] for key in ("mean", "max", "min")}
     values |= {"response_length/mean": 20.5, "response_length/max": 28.0, "response_length/min": 3.0}
     values |= {"prompt_length/mean": 12.0, "prompt_length/max": 14.0, "prompt_length/min": 10.0}
     values |= {"e2e_tps": 250.0, "update_tps": 900.0, "vllm_tps": 500.0}

@@ -78,20 +78,19 @@ VARIANTS = {
         layout=dp4_mp2_pp1 engine.contract=667a547
         layout=dp4_mp4_pp1 engine.micro_batch_size=1 launcher.cards_per_node=16
         layout=dp1_mp4_pp4 layout.train.offset=[0,1,0,-1] launcher.cards_per_node=16
-        layout=dp2_mp2_pp2 engine.verifier_function=[math_17k_acc]
+        layout=dp2_mp2_pp2 engine.verifier_function=[strict_format,step] engine.verifier_weight=[1.0,0.5]
         layout=dp2_mp2_pp2 engine.verifier_function=[acc] engine.contract=667a547
-        layout=dp1_mp2_pp2_cp2 train.beta=0.05
-        layout=dp2_mp2_pp2 layout.train.recompute=true layout.train.opt_offload=true
-        layout=dp2_mp2_pp2 model=qwen3_8b train.schedule=linear train.final_share=0.1
+        layout=dp4_mp2_pp2 train.beta=0.05 +engine.runtime_env.HCCL_SOCKET_IFNAME=eth0
+        layout=dp2_mp2_pp2 layout.train.recompute=true
+        layout=dp2_mp2_pp2 layout.train.select_recompute=true train.schedule=linear train.final_share=0.1
         layout=dp2_mp2_pp2 train.num_iterations=2 engine.mini_batch_size=4 train.prompts_per_step=8
         layout=dp2_mp2_pp2 rollout.top_p=0.9 rollout.top_k=20 rollout.temperature=0.7
         layout=dp2_mp2_pp2 engine.ray_address=10.0.0.1:6379 engine.ray_options=["--num-cpus=64"]
         layout=dp2_mp2_pp2 engine.gpu_memory_utilization=0.6 engine.max_num_seqs=64
-        layout=dp2_mp2_pp2 train.checkpoint_every=3 train.warmup_steps=4
-        layout=dp2_mp4_pp1 model=qwen3_30b_a3b
+        layout=dp2_mp2_pp2 train.checkpoint_every=4 train.warmup_steps=4
+        layout=dp2_mp2_pp2 engine.use_integrated_worker=false engine.reward_npus=4 engine.reward_load=/rm
         layout=dp2_mp2_pp2 +engine.upstream.rl_config.shuffle_mini_batch=true
-        layout=dp2_mp2_pp2 engine.use_remove_padding=true seed=5
-        layout=dp2_mp2_pp2 engine.verifier_function=[math_verify_reward]
+        layout=dp2_mp2_pp2 engine.cpus_per_npu=4 seed=5
         layout=dp2_mp2_pp2 dataset=deepscaler model.variant=base
     """,
     ("engine=verl", *SEVEN, "layout=dp8_mp1_pp1", "layout.generate.model_parallel=2"): """

@@ -38,14 +38,7 @@ CASES = {
     ),
     "mindrlhf_one_stage_7b_8cards": (one_stage, ("engine=mindrlhf_one_stage", *SEVEN)),
     "mindspeed_rl_7b_a3": (
-        mindspeed_rl,
-        (*SHIPPED, "model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1",
-         "engine.verifier_function=[math_17k_acc]"),
-    ),
-    "mindspeed_rl_7b_a3_667a547": (
-        mindspeed_rl,
-        (*SHIPPED, "model=qwen2_5_7b", "layout=dp4_mp4_pp1", "engine.contract=667a547",
-         "engine.micro_batch_size=1"),
+        mindspeed_rl, (*SHIPPED, "model=qwen2_5_7b", "layout=dp4_mp4_pp1", "engine.micro_batch_size=1")
     ),
     "mindspeed_rl_32b_a3": (
         mindspeed_rl,
@@ -53,8 +46,7 @@ CASES = {
          "layout.generate.model_parallel=2", "train.prompts_per_step=64", "rollout.num_generations=16",
          "tokenize.max_prompt_length=1024", "engine.micro_batch_size=2", "engine.max_num_seqs=64",
          "engine.forward_micro_batch_size=16", "engine.gpu_memory_utilization=0.6",
-         "engine.use_remove_padding=true", "engine.verifier_function=[math_verify_reward]",
-         "train.checkpoint_every=200"),
+         "engine.verifier_function=[acc]", "train.checkpoint_every=100"),
     ),
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ FAMILY_OF = {
     "qwen2": PUBLISHED["qwen2_5_7b"], "qwen3": PUBLISHED["qwen3_8b"], "qwen3_moe": PUBLISHED["qwen3_30b_a3b"],
     "llama3": PUBLISHED["llama3_2_1b"], "deepseek_v3": PUBLISHED["deepseek_v3"],
 }  # fmt: skip
-ENGINES = {"qwen3_30b_a3b": ("engine=mindspeed_rl",), "deepseek_v3": ("engine=mindrlhf",)}
+ENGINES = {"qwen3_30b_a3b": ("engine=verl",), "deepseek_v3": ("engine=mindrlhf",)}
 
 
 def write(directory, config):

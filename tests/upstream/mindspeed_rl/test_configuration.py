@@ -10,7 +10,6 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import yaml
 
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
@@ -19,7 +18,7 @@ from stages.engines.mindspeed_rl.files import train_config
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 from stages.engines.mindspeed_rl.rehearsal.cpu import validate
 from stages.engines.outside import dump
-from tests.stages.engines.mindspeed_rl.jobs import SEVEN, WINDOWS
+from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN
 
 pytestmark = pytest.mark.upstream
 SIZES = ("0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b")
@@ -29,7 +28,7 @@ VARIED = "14b"
 VARIANTS = (  # one for each number of cards
     ("layout.train.recompute=true", "engine.micro_batch_size=1"),
     ("layout.train.select_recompute=true", "layout.train.enable_parallel_optimizer=false"),
-    ("engine.use_remove_padding=true", "layout.train.opt_offload=true"),
+    ("train.num_iterations=2",),
     ("engine.use_integrated_worker=false", "train.schedule=cosine", "train.warmup_steps=10"),
     ("layout.train.use_seq_parallel=false", "engine.mini_batch_size=96", "train.max_grad_norm=null"),
 )
@@ -40,18 +39,12 @@ WITHOUT_PATCHES = {
 """Options by which MindSpeed chooses no patches: configurations that differ in them can share a process."""
 
 
-DEGREES = ("tensor_model", "pipeline_model", "context")
-NOT_RENDERED = {
-    "attention_bias",  # its default
-    "use_rotary_position_embeddings",  # follows from position_embedding_type
-    "no_gradient_accumulation_fusion", "use_fused_moe_token_permute_and_unpermute", "spec",  # which kernels
-}  # fmt: skip
-"""Keys of upstream's model files that grpoflow does not render."""
+DEGREES = ("tensor_model", "pipeline_model")
 
 
-def jobs(version, *overrides):
+def jobs(*overrides):
     """Return the jobs of every layout that the engine accepts; `grpoflow layouts` lists the same."""
-    fixed = ["engine=mindspeed_rl", "model.path=/models/qwen", f"engine.contract={version}"]
+    fixed = ["engine=mindspeed_rl", "model.path=/models/qwen"]
     batch = ["train.prompts_per_step=384", "launcher.cards_per_node=64"]
     try:
         choices, _ = find([*fixed, *batch, *overrides])
@@ -96,7 +89,7 @@ def assert_accepted(answer, values):
     assert {role: answer["roles"][role] for role in expected(values)} == expected(values), actor
 
 
-def validate_all(window, rendered):
+def validate_all(upstream, rendered):
     """Return upstream's verdict on many files: directory -> answer, two processes at a time."""
     groups = defaultdict(list)
     for directory, values in rendered.items():
@@ -105,13 +98,15 @@ def validate_all(window, rendered):
         set_options = {name for name, value in options.items() if value not in (None, False)}
         groups[frozenset(set_options - WITHOUT_PATCHES)].append(directory)
     with ThreadPoolExecutor(2) as pool:
-        answers = pool.map(lambda group: validate(window.python, window.home, group, 1, {}), groups.values())
+        answers = pool.map(
+            lambda group: validate(upstream.python, upstream.home, group, 1, {}), groups.values()
+        )
         return dict(zip(itertools.chain(*groups.values()), itertools.chain(*answers), strict=True))
 
 
 @pytest.mark.core
-def test_it_accepts_a_shipped_size_and_refuses_faults(window, tmp_path):
-    (job,) = jobs(window.version, *SEVEN)
+def test_it_accepts_a_shipped_size_and_refuses_faults(upstream, tmp_path):
+    (job,) = jobs(*SEVEN)
     faults = {
         "no_such_key": ("rl_config", "no_such_key", 1),
         "must be divisible by": ("actor_config", "tensor_model_parallel_size", 3),
@@ -124,56 +119,40 @@ def test_it_accepts_a_shipped_size_and_refuses_faults(window, tmp_path):
         values = write(directories[-1], job, tmp_path, resume=False)
         values[section][key] = value
         (directories[-1] / "train.yaml").write_text(dump(values))
-    accepted, *refused = validate(window.python, window.home, directories, 1, {})
+    accepted, *refused = validate(upstream.python, upstream.home, directories, 1, {})
     assert_accepted(accepted, right)
     for message, answer in zip(faults, refused, strict=True):
         assert message in answer["error"]
 
 
 @pytest.mark.core
-def test_the_mock_has_the_keys_of_upstreams_classes(window):
-    assert contract.schema(str(WINDOWS[window.version])) == contract.schema(str(window.home))
+def test_the_mock_has_the_keys_of_upstreams_classes(upstream):
+    assert contract.schema(str(HOME)) == contract.schema(str(upstream.home))
 
 
 @pytest.mark.core
-def test_it_reads_and_checks_keys_of_engine_upstream(newest, tmp_path):
-    keys = ("rl_config.entropy_coeff=0.01", "actor_config.num_workers=3", "rl_config.share_backbone=true")
+def test_it_reads_and_checks_keys_of_engine_upstream(upstream, tmp_path):
+    keys = ("rl_config.entropy_coeff=0.01", "actor_config.num_workers=3", "rl_config.no_such_key=1")
     for number, key in enumerate(keys):
-        (job,) = jobs(newest.version, *SEVEN, f"+engine.upstream.{key}")
+        (job,) = jobs(*SEVEN, f"+engine.upstream.{key}")
         values = write(tmp_path / str(number), job, tmp_path, resume=False)
     directories = [tmp_path / str(number) for number in range(len(keys))]
-    *accepted, refused = validate(newest.python, newest.home, directories, 1, {})
+    *accepted, refused = validate(upstream.python, upstream.home, directories, 1, {})
     for answer in accepted:
         assert_accepted(answer, values)
-    assert "The shared backbone can only be used with LoRA" in refused["error"]
-
-
-@pytest.mark.parametrize("size", ["8b", "32b", "30b_a3b", "235b_a22b"])
-def test_it_accepts_qwen3_with_the_keys_of_its_model_files(newest, size, tmp_path):
-    (job,) = jobs(newest.version, f"model=qwen3_{size}", "layout=dp4_mp2_pp2")
-    values = write(tmp_path / "right", job, tmp_path, resume=False)
-    (answer,) = validate(newest.python, newest.home, [tmp_path / "right"], 1, {})
-    assert_accepted(answer, values)
-    file = newest.home / f"configs/model/qwen3_{size}.yaml"
-    (reference,) = yaml.safe_load(file.read_text(encoding="utf-8")).values()
-    actual = values["model"][f"qwen3_{size}"]
-    without = {*NOT_RENDERED, "ffn_hidden_size"} if "num_experts" in reference else NOT_RENDERED
-    compared = reference.keys() - without
-    if "norm_epsilon" in reference:
-        reference["norm_epsilon"] = float(reference["norm_epsilon"])  # YAML reads 1e-6 as text
-    assert {key: reference[key] for key in compared} == {key: actual.get(key) for key in compared}
+    assert "unknown keys, which this version skips with a warning: rl_config.no_such_key" in refused["error"]
 
 
 @pytest.mark.timeout(1500)
-def test_it_accepts_every_size_and_layout_that_the_engine_accepts(window, tmp_path):
+def test_it_accepts_every_size_and_layout_that_the_engine_accepts(upstream, tmp_path):
     accepted_jobs = []
     for size, (cards, variant) in itertools.product(SIZES, zip(CARDS, VARIANTS, strict=True)):
         options = variant if size == VARIED else ()
-        accepted_jobs += jobs(window.version, f"model=qwen2_5_{size}", f"cards={cards}", *options)
+        accepted_jobs += jobs(f"model=qwen2_5_{size}", f"cards={cards}", *options)
     assert len(accepted_jobs) > 100
     rendered = {
         tmp_path / str(number): write(tmp_path / str(number), job, tmp_path, resume=number % 2 == 1)
         for number, job in enumerate(accepted_jobs)
     }
-    for directory, answer in validate_all(window, rendered).items():
+    for directory, answer in validate_all(upstream, rendered).items():
         assert_accepted(answer, rendered[directory])

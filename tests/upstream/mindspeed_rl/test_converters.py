@@ -1,4 +1,4 @@
-"""Both windows' own converters inside our convert and export stages: there and back, bit for bit."""
+"""Upstream's own converter inside our convert and export stages: there and back, bit for bit."""
 
 import json
 from dataclasses import replace
@@ -17,13 +17,6 @@ pytestmark = pytest.mark.upstream
 SHAPE = [
     "model=qwen2_5_7b", "model.hidden_size=64", "model.num_hidden_layers=4", "model.num_attention_heads=4",
     "model.num_key_value_heads=2", "model.intermediate_size=96", "model.vocab_size=512",
-]  # fmt: skip
-QWEN3 = [override.replace("qwen2_5_7b", "qwen3_8b") for override in SHAPE]
-"""Heads of 128, more than hidden_size / heads; of the newer window alone."""
-QWEN3_MOE = [
-    *[override.replace("qwen2_5_7b", "qwen3_30b_a3b") for override in SHAPE],
-    "model.qwen3_moe.num_experts=4", "model.qwen3_moe.num_experts_per_tok=2",
-    "model.qwen3_moe.moe_intermediate_size=48",
 ]  # fmt: skip
 LAYOUTS = {
     "tp1pp1": ["layout=dp1_mp1_pp1"],
@@ -77,25 +70,15 @@ def dtypes(directory):
     return {name: stored.dtype for name, stored in open_directory(directory).items()}
 
 
-def recipe(window, shape, layout):
-    return load([*window.overrides, *shape, "model.path=/models/qwen", *LAYOUTS[layout]])
+def recipe(upstream, layout):
+    return load([*upstream.overrides, *SHAPE, "model.path=/models/qwen", *LAYOUTS[layout]])
 
 
 @pytest.mark.core
-def test_there_and_back_with_uneven_stages(newest, tmp_path):
-    there_and_back(recipe(newest, SHAPE, "uneven_tied"), tmp_path, dtype="dtype")
+def test_there_and_back_with_uneven_stages(upstream, tmp_path):
+    there_and_back(recipe(upstream, "uneven_tied"), tmp_path, dtype="dtype")
 
 
 @pytest.mark.parametrize("layout", ["tp1pp1", "tp2pp2"])
-@pytest.mark.parametrize("shape", [QWEN3, QWEN3_MOE], ids=["dense", "experts"])
-def test_qwen3_there_and_back(newest, shape, layout, tmp_path):
-    there_and_back(recipe(newest, shape, layout), tmp_path)
-
-
-@pytest.mark.parametrize("layout", ["tp1pp1", "tp2pp2"])
-def test_there_and_back(window, layout, tmp_path):
-    there_and_back(recipe(window, SHAPE, layout), tmp_path)
-
-
-def test_there_and_back_with_uneven_stages_in_the_older_window(older, tmp_path):
-    there_and_back(recipe(older, SHAPE, "uneven_tied"), tmp_path)
+def test_there_and_back(upstream, layout, tmp_path):
+    there_and_back(recipe(upstream, layout), tmp_path)

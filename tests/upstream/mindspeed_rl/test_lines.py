@@ -1,4 +1,4 @@
-"""Single functions of upstream that grpoflow must agree with, run by themselves, in both versions."""
+"""Single functions of upstream that grpoflow must agree with, run by themselves."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, tokenize, verifiers
 from stages.engines.mindspeed_rl.files import train_config
 from stages.engines.mindspeed_rl.rehearsal.cpu import environment
-from stages.engines.mindspeed_rl.results import NAMES, RATES, SCORES, read_line
+from stages.engines.mindspeed_rl.results import NAMES, RATES, read_line
 from stages.engines.mindspeed_rl.rules import notes
 from stages.fetch.records import Row
 from stages.fetch.stage import run as fetch
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of, paths, write_index
-from tests.upstream.mindspeed_rl.conftest import Window
+from tests.upstream.mindspeed_rl.conftest import Upstream
 from tests.upstream.programs import ask
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
@@ -28,14 +28,10 @@ PROGRAM = Path(__file__).with_name("lines.py")
 LONGEST, LENGTHS = 5, (4, 5, 6, 5)
 QUESTIONS = ["What is 1 + 1?", "  spaces  and\nlines \n", "{{content}} {{ x }} <think>"]
 BASE = ["engine=mindspeed_rl", "model.max_position_embeddings=8192"]
-METRICS = SCORES | NAMES | RATES
-"""Metrics of both versions, and grpoflow's."""
+METRICS = NAMES | RATES
+"""Upstream's metrics, and grpoflow's."""
 PEAK = 1e-5
-SCHEDULERS = {
-    "05a90d7": ("megatron-core_v0.12.1", "core/optimizer_param_scheduler.py"),
-    "667a547": ("megatron-core_v0.8.0", "training/optimizer_param_scheduler.py"),
-}
-"""Version of MindSpeed-RL -> its Megatron and the scheduler's file."""
+SCHEDULER = Path("megatron/training/optimizer_param_scheduler.py")
 WARM = {
     f"{iterations} {size}": (f"train.num_iterations={iterations}", f"engine.mini_batch_size={size}")
     for iterations in (1, 2)
@@ -47,10 +43,10 @@ FALLING = {
 }
 
 
-def scheduled(version, *overrides):
+def scheduled(*overrides):
     """Return the job of a run of 60 steps."""
     return job_of(
-        "model=qwen2_5_7b", "layout=dp1_mp4_pp1", f"engine.contract={version}", "train.steps=60",
+        "model=qwen2_5_7b", "layout=dp1_mp4_pp1", "train.steps=60",
         "train.checkpoint_every=60", "train.prompts_per_step=32", "rollout.num_generations=4",
         f"train.learning_rate={PEAK}", *overrides,
     )  # fmt: skip
@@ -60,47 +56,37 @@ def scheduled(version, *overrides):
 class Answers:
     """Answers of one version's functions."""
 
-    window: Window
+    upstream: Upstream
     fetched: Path
     by_name: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def answers(window, checkout, tmp_path_factory):
+def answers(upstream, tmp_path_factory):
     root = tmp_path_factory.mktemp("lines")
-    contract_of = f"engine.contract={window.version}"
     fetched = root / "fetched"
     fetched.mkdir()
     fetch(Context("fetch", load(BASE).plain(), {}, fetched, root, root / "progress"))
     for column in tokenize.COLUMNS:
         write_index(root / f"data_packed_{column}_document", [[1] * length for length in LENGTHS])
-    job = job_of(*SEVEN, contract_of, f"tokenize.max_prompt_length={LONGEST}")
-    megatron, file = SCHEDULERS[window.version]
+    job = job_of(*SEVEN, f"tokenize.max_prompt_length={LONGEST}")
     warm = {name: (*overrides, "train.warmup_steps=6") for name, overrides in WARM.items()}
     request = {
-        "scheduler": str(checkout(megatron) / "megatron" / file),
+        "scheduler": str(upstream.home / SCHEDULER),
         "rates": {
-            name: train_config(scheduled(window.version, *overrides), paths(), resume=False)
+            name: train_config(scheduled(*overrides), paths(), resume=False)
             for name, overrides in (warm | FALLING).items()
         },
         "kept": {
             "prefix": str(root / "data"),
             "limit": train_config(job, paths(), resume=False)["rl_config"]["max_prompt_length"],
         },
-        "templates": sorted(verifiers.prompt_types(str(window.home))),
+        "templates": sorted(verifiers.prompt_types(str(upstream.home))),
         "encode": {"tokenizer": str(fetched), "questions": QUESTIONS},
         "line": {"values": dict.fromkeys(METRICS, 0.5), "iteration": 3, "steps": 500},
     }
-    by_name = ask(window.python, PROGRAM, request, window.home, env=environment({}))
-    return Answers(window, fetched, by_name)
-
-
-def test_the_newest_launcher_has_the_defect_that_doctor_reports(window):
-    defect = contract.broken_port(str(window.home))
-    if window.version == "667a547":
-        assert defect is None
-    else:
-        assert defect is not None and defect[0].startswith(f"{contract.LAUNCHER}:158 ")
+    by_name = ask(upstream.python, PROGRAM, request, upstream.home, env=environment({}))
+    return Answers(upstream, fetched, by_name)
 
 
 def test_prompts_up_to_the_longest_length_are_retained(answers):
@@ -118,7 +104,7 @@ def test_the_rate_rises_over_warmup_steps_updates(answers, name):
 
 @pytest.mark.parametrize("style", FALLING)
 def test_a_falling_rate_ends_at_the_value_in_the_note(answers, style):
-    job, rates = scheduled(answers.window.version, *FALLING[style]), answers.by_name["rates"][style]
+    job, rates = scheduled(*FALLING[style]), answers.by_name["rates"][style]
     last = next(update for update, rate in enumerate(rates) if rate <= PEAK * 0.1 * (1 + 1e-9))
     assert last / 2 == pytest.approx(job.decay_steps, abs=0.5)
     assert f"about {job.decay_steps:g} of 60 steps" in " ".join(notes(job))
@@ -126,10 +112,9 @@ def test_a_falling_rate_ends_at_the_value_in_the_note(answers, style):
 
 
 def test_every_template_of_the_checkout_equals_evaluates_prompt(answers, tmp_path):
-    config = load([*BASE, f"engine.mindspeed_rl_home={answers.window.home}"])
+    config = load([*BASE, f"engine.mindspeed_rl_home={answers.upstream.home}"])
     known, refused = Tokenizer.from_file(str(answers.fetched / "tokenizer.json")).get_vocab_size(), set()
     rows = [Row(number, question, "#### 4") for number, question in enumerate(QUESTIONS)]
-    assert ("qwen3" in answers.by_name["prompts"]) is (answers.window.version == "05a90d7")
     for name, reference in answers.by_name["prompts"].items():
         values = {**config.plain(), "engine": {**config.plain()["engine"], "prompt_type": name}}
         context = Context(
@@ -152,7 +137,6 @@ def test_an_iterations_line_is_read(answers):
     assert steps == 500 and row == {"step": 3, **dict.fromkeys(METRICS.values(), 0.5), **rates}
 
 
-def test_the_version_has_every_verifier_that_rules_know(window):
-    source = (window.home / contract.VERIFIERS).read_text(encoding="utf-8")
-    names = verifiers.known_verifiers(job_of(*SEVEN, f"engine.contract={window.version}").engine)
-    assert [name for name in names if f'"{name}":' not in source] == []
+def test_it_has_every_verifier_that_rules_know(upstream):
+    source = (upstream.home / contract.VERIFIERS).read_text(encoding="utf-8")
+    assert [name for name in verifiers.NEEDS if f'"{name}":' not in source] == []

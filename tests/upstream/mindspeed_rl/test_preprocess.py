@@ -1,4 +1,4 @@
-"""Both windows' own preprocess_data.py inside our tokenize stage: its ids are ours."""
+"""Upstream's own preprocess_data.py inside our tokenize stage: its ids are ours."""
 
 import json
 import struct
@@ -21,8 +21,6 @@ RECIPE = [
     f"dataset.train_rows={ROWS}", f"dataset.test_rows={HELD_OUT}", "engine.workers=1",
     "tokenize.max_prompt_length=1500", "model.max_position_embeddings=4096",
 ]  # fmt: skip
-TEMPLATES = {"05a90d7": "qwen3", "667a547": "qwen_r1"}
-"""Those whose code differs; test_lines.py has them all."""
 
 
 def read_rows(stem):
@@ -59,9 +57,8 @@ def make_inputs(config, root):
     return inputs
 
 
-def test_prompts_have_our_ids_and_labels_are_the_answers(window, tmp_path):
-    recipe = [*window.overrides, *RECIPE, f"engine.prompt_type={TEMPLATES[window.version]}"]
-    config = load(recipe)
+def test_prompts_have_our_ids_and_labels_are_the_answers(upstream, tmp_path):
+    config = load([*upstream.overrides, *RECIPE])
     inputs = make_inputs(config, tmp_path)
     output = alone.run(tokenize, config, inputs, tmp_path / "theirs")
     files = [file.name for file in data_files(Path(PREFIX))]

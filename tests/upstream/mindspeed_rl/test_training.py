@@ -1,7 +1,6 @@
 """train_grpo.py through `grpoflow run` on real Ray, as far as it comes without MSAdapter and an NPU."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from pipeline.rehearsal.mindspeed_rl import STOP
 from stages.base.context import Context
 from stages.fetch.stage import run as fetch
 from tests.e2e.conftest import run_plain
-from tests.upstream.mindspeed_rl.conftest import lay_out
 
 pytestmark = pytest.mark.upstream
 RECIPE = [
@@ -23,17 +21,6 @@ RECIPE = [
     "engine.micro_batch_size=1", "engine.workers=1", "engine.cpus_per_npu=1",
     "engine.ray_options=['--num-cpus=6','--object-store-memory=80000000','--include-dashboard=false']",
 ]  # fmt: skip
-LAUNCHER = Path("mindspeed_rl/workers/scheduler/launcher_ms.py")
-
-
-def mended(window, root):
-    """The checkout with launcher_ms.py's static method as 749829d^ has it."""
-    package = window.home / "mindspeed_rl"
-    home = lay_out(root / "mended", [part for part in window.home.iterdir() if part != package])
-    shutil.copytree(package, home / "mindspeed_rl")
-    text = (home / LAUNCHER).read_text()
-    (home / LAUNCHER).write_text(text.replace("(self._get_current_node_ip(), 0)", '("", 0)'))
-    return home
 
 
 def assert_stopped_at(stop, logs):
@@ -44,22 +31,21 @@ def assert_stopped_at(stop, logs):
 
 
 @pytest.mark.timeout(900)
-def test_training_stops_at_the_import_of_msadapter_with_a_diagnosis(newest, tmp_path):
-    home = mended(newest, tmp_path)
-    done = run_plain(tmp_path / "store", *newest.overrides, f"engine.mindspeed_rl_home={home}", *RECIPE)
+def test_training_stops_at_the_import_of_msadapter_with_a_diagnosis(upstream, tmp_path):
+    done = run_plain(tmp_path / "store", *upstream.overrides, *RECIPE)
     assert done.exit_code == 1
     (failure,) = (known for known in failures() if known.name == STOP)
     assert f"diagnosis: {failure.cause}" in done.stderr and f"do: {failure.remedy}" in done.stderr
-    assert_stopped_at('mindspore/core/tensor_parallel/mappings.py", line 19', tmp_path / "store")
+    assert_stopped_at('transformer/moe/moe_layer_overlap_all2all.py", line 18', tmp_path / "store")
     assert not list((tmp_path / "store").glob("grpo/*/manifest.json"))
 
 
 @pytest.mark.timeout(900)
-def test_a_rehearsal_passes_and_reports_that_training_was_not_rehearsed(older, tmp_path, capsys):
+def test_a_rehearsal_passes_and_reports_that_training_was_not_rehearsed(upstream, tmp_path, capsys):
     model = tmp_path / "model"
     model.mkdir()
     fetch(Context("fetch", load(RECIPE[:2]).plain(), {}, model, tmp_path, tmp_path / "progress"))
-    recipe = [*older.overrides, *RECIPE, "model.source=local", f"model.path={model}"]
+    recipe = [*upstream.overrides, *RECIPE, "model.source=local", f"model.path={model}"]
     recipe.append(f"store={tmp_path / 'store'}")
     assert main(["rehearse", *recipe]) == 0
     *_, last = capsys.readouterr().out.splitlines()

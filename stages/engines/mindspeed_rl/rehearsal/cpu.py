@@ -63,8 +63,8 @@ def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
 def _smallest_shape(model: Mapping[str, Any], train: Mapping[str, Any]) -> dict[str, Any]:
     """Return the smallest shape that the layout shards like the run's: heads per part, layers per stage."""
     heads, groups = model["num_attention_heads"], model["num_key_value_heads"]
-    parts = train["model_parallel"] * train["context_parallel"]
-    kv_heads = math.lcm(train["model_parallel"], 2) if groups > 1 else 1
+    parts = train["model_parallel"]
+    kv_heads = math.lcm(parts, 2) if groups > 1 else 1
     few = math.lcm(kv_heads, parts) * (2 if groups < heads else 1)
     offsets = tuple(train["offset"]) or (0,)
     layers_per_stage = max(2, 1 - min(offsets))

@@ -11,9 +11,8 @@ from pipeline.config.load import load
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 
 DATA = Path(__file__).parents[3] / "data"
-HOME = DATA / "mindspeed_rl_standin"
-WINDOWS = {"05a90d7": HOME / "head", "667a547": HOME / "window"}
-sys.path.append(str(HOME))
+HOME = DATA / "mindspeed_rl_standin" / "checkout"
+sys.path.append(str(HOME.parent))
 import standin_data  # noqa: E402
 
 write_index = standin_data.write_indexed

@@ -10,59 +10,44 @@ import yaml
 from pipeline.config.load import load
 from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, train, verifiers
-from stages.engines.mindspeed_rl.engine import ENGINE
-from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of
+from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, job_of
 
 RECIPE = ("engine=mindspeed_rl", "model.path=/models/qwen", *SEVEN)
 
 
-def copy_of(version, target):
-    return Path(shutil.copytree(WINDOWS[version], target / "home"))
+@pytest.fixture
+def home(tmp_path):
+    """Return a copy of the mock checkout."""
+    return Path(shutil.copytree(HOME, tmp_path / "home"))
 
 
 @pytest.mark.parametrize(
-    ("version", "file", "message"),
+    ("file", "message"),
     [
-        ("667a547", contract.MEGATRON_CONFIG, "no MindSpore back end"),
-        ("05a90d7", contract.RL_CONFIG, "use_remove_padding"),  # between the versions
+        (contract.TRAIN, "it has no cli/train_grpo.py"),
+        (contract.MEGATRON_CONFIG, "no MindSpore back end"),
+        (contract.CONVERT, "no converter of its own"),
     ],
 )
-def test_a_checkout_of_no_known_version_is_refused(tmp_path, version, file, message):
-    home = copy_of(version, tmp_path)
-    assert contract.version_of_checkout(str(home)) == version
-    (home / file).write_text("")
+def test_a_checkout_of_no_known_version_is_refused(home, file, message):
+    assert contract.check(str(home)) == "667a547"
+    if file == contract.MEGATRON_CONFIG:
+        (home / file).write_text("")
+    else:
+        (home / file).unlink()
     with pytest.raises(ConfigError, match=message):
-        contract.version_of_checkout(str(home))
+        contract.check(str(home))
+    with pytest.raises(ConfigError, match=message):
+        load([*RECIPE, f"engine.mindspeed_rl_home={home}"])
 
 
-def test_a_verifier_of_the_users_checkout_is_known(tmp_path):
-    home = copy_of("667a547", tmp_path)
+def test_a_verifier_of_the_users_checkout_is_known(home):
     recipe = [*SEVEN, f"engine.mindspeed_rl_home={home}", "engine.verifier_function=[mine]"]
     with pytest.raises(ConfigError, match=r"engine\.verifier_function\[0\]=mine: must be one of"):
         job_of(*recipe)
     file = home / contract.VERIFIERS
     file.write_text(file.read_text().replace('"base_acc":', '"mine": None, "base_acc":', 1))
     assert job_of(*recipe).engine.verifier_function == ("mine",)
-
-
-def test_a_missing_converter_is_reported_before_anything_runs(tmp_path):
-    def missing(version, *overrides):
-        config = load([*RECIPE, f"engine.mindspeed_rl_home={WINDOWS[version]}", *overrides])
-        return [str(problem) for problem in ENGINE.missing(config)]
-
-    assert "contract 05a90d7 has no converter" in missing("05a90d7")[0]
-    assert missing("05a90d7", f"engine.mindspeed_llm_home={HOME / 'llm'}") == []
-    assert missing("667a547", "train.checkpoint_every=100") == []
-    assert contract.check_converter(str(HOME / "llm")) == "has convert_ckpt.py"
-    with pytest.raises(ConfigError, match=r"it has no convert_ckpt\.py"):
-        contract.check_converter(str(tmp_path))
-
-
-def test_the_earlier_version_scores_on_a_single_machine():
-    cards = "launcher.cards_per_node=6"  # three machines, for 16 cards
-    assert job_of(*SEVEN, cards, "engine.contract=667a547").nodes == 3
-    with pytest.raises(ConfigError, match="must be a multiple of machines"):
-        job_of(*SEVEN, cards)
 
 
 def test_training_gets_every_card_and_the_users_environment():
@@ -82,8 +67,8 @@ def test_training_gets_every_card_and_the_users_environment():
 
 
 EARNED = {
-    "qwen_r1": set(verifiers.NEEDS) - {"acc_for_dapo"},
-    "qwen_math_r1": {"acc", "acc_for_ppo", "math_17k_acc", "retool_reward", "step"},
+    "qwen_r1": set(verifiers.NEEDS),
+    "qwen_math_r1": {"acc", "step"},
     "qwen": {"step"},
     "default": {"step"},
     "empty": {"step"},
@@ -111,11 +96,12 @@ def test_rewards_that_ignore_the_answer_are_reported():
     assert warnings() == []
     assert len(warnings("format", "step")) == 1
     assert warnings("format", "base_acc") == []
-    assert warnings("base_acc", "acc_for_dapo", verifier_weight=(1.0, 0.0)) == []
+    unearned = {"prompt_type": "qwen_math_r1"}
+    assert len(warnings("acc", "base_acc", **unearned)) == 1
+    assert warnings("acc", "base_acc", verifier_weight=(1.0, 0.0), **unearned) == []
 
 
 def test_the_template_of_a_checkout_is_read():
-    """The stand-ins' qwen_r1 asks for a box and not, like upstream's, for tags, too."""
-    for home in WINDOWS.values():
-        settings = {"mindspeed_rl_home": str(home), "prompt_type": "qwen_r1"}
-        assert warnings("acc", **settings) == [] and len(warnings("base_acc", **settings)) == 1
+    """The stand-in's qwen_r1 asks for a box and not, like upstream's, for tags, too."""
+    settings = {"mindspeed_rl_home": str(HOME), "prompt_type": "qwen_r1"}
+    assert warnings("acc", **settings) == [] and len(warnings("base_acc", **settings)) == 1

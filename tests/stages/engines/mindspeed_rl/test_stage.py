@@ -17,7 +17,7 @@ from stages.engines.mindspeed_rl import convert, export, tokenize, train
 from stages.engines.outside import START_FILE, Rendered, write_start
 from stages.fetch.stage import run as fetch
 from tests.pipeline.stage_digests import WEIGHTS, check
-from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
+from tests.stages.engines.mindspeed_rl.jobs import HOME, save_checkpoint, write_index
 from tests.stages.engines.mindspeed_rl.test_logs import iteration_line, sample_lines
 
 RANKS = ("mp_rank_00", "mp_rank_01")
@@ -26,8 +26,7 @@ RANKS = ("mp_rank_00", "mp_rank_01")
 @pytest.fixture(scope="module")
 def config():
     overrides = [
-        "engine=mindspeed_rl", f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}",
-        f"engine.mindspeed_llm_home={HOME / 'llm'}", "layout=dp1_mp2_pp1", "train.steps=4",
+        "engine=mindspeed_rl", f"engine.mindspeed_rl_home={HOME}", "layout=dp1_mp2_pp1", "train.steps=4",
         "train.checkpoint_every=2", "train.prompts_per_step=4", "train.keep_checkpoints=1",
         "rollout.max_tokens=16", "tokenize.max_prompt_length=200", "tokenize.sft_length=400",
         "model.max_position_embeddings=1024", "dataset.train_rows=24", "dataset.test_rows=8",

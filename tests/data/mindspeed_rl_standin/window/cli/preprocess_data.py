@@ -1,9 +1,0 @@
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).absolute().parents[2]))
-
-from standin_data import start
-
-if __name__ == "__main__":
-    start(Path(__file__).absolute().parents[1], sys.argv.pop(1))

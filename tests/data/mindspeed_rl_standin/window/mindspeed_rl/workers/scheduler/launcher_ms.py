@@ -1,1 +1,0 @@
-"""Its being here says that this checkout has the MindSpore back end."""
