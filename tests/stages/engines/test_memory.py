@@ -142,7 +142,7 @@ def test_the_roles_of_engine_local_share_the_machines_memory():
     config = load([])
     roles = local.ENGINE.memory(config)
     assert [role.role for role in roles] == ["train", "generate", "reference"]
-    assert [role.role for role in local.memory(load(["train.beta=0"]))] == ["train", "generate"]
+    assert [role.role for role in local.ENGINE.memory(load(["train.beta=0"]))] == ["train", "generate"]
     assert local.ENGINE.shortage(config, roles, 64 * GIB) == []
     [warning] = local.ENGINE.shortage(config, roles, GIB // 8)
     assert warning.startswith("memory: 2 processes with ") and "do not fit" in warning
