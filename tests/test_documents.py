@@ -17,12 +17,12 @@ from pipeline.cli import main, make_parsers
 from pipeline.config.compose import flat
 from pipeline.config.load import load
 from pipeline.store import history
-from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
 from stages.engines.mindrlhf_one_stage.config import CONTRACT as ONE_STAGE
 from stages.engines.mindspeed_rl import engine as mindspeed_rl
 from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
 from stages.engines.mindspeed_rl.train_yaml import runtime_env
+from stages.engines.programs import known_versions
 from stages.fetch.builtin import write_config
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
@@ -251,6 +251,6 @@ def test_mindspeed_rl_gets_the_versions_that_doctor_checks(contract):
 
 
 def test_mindrlhf_gets_the_versions_that_doctor_checks():
-    for name, expected, _ in mindrlhf.KNOWN.packages:
+    for name, expected, _ in known_versions("mindrlhf", "machine").packages:
         assert f"{name}{expected}" in INSTALL["mindrlhf"]
     assert "vllm-0.8.4.dev0" in INSTALL["mindrlhf"] and "vllm_mindspore-0.3.0" in INSTALL["mindrlhf"]

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pipeline.config.load import derived_values, load
+from pipeline.config.load import load, unchecked
 from pipeline.errors import ConfigError
 from pipeline.run.origin import published
 from stages.fetch.builtin import write_config
@@ -49,7 +49,7 @@ CASES = [
 
 @pytest.mark.parametrize(("typed", "key", "value"), CASES)
 def test_a_default_follows_from_further_keys(typed, key, value):
-    assert functools.reduce(dict.__getitem__, key.split("."), derived_values(typed.split())) == value
+    assert functools.reduce(dict.__getitem__, key.split("."), unchecked(typed.split()).plain()) == value
 
 
 @pytest.mark.parametrize(
