@@ -19,12 +19,12 @@ from pipeline.config.compose import BUILT_IN, flat
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.store import history
-from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
 from stages.engines.mindrlhf_one_stage.config import CONTRACT as ONE_STAGE
 from stages.engines.mindspeed_rl import engine as mindspeed_rl
 from stages.engines.mindspeed_rl.config import CONTRACT as MINDSPEED_RL
 from stages.engines.mindspeed_rl.files import runtime_env
+from stages.engines.programs import known_versions
 from stages.fetch.builtin import write_config
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
@@ -275,6 +275,6 @@ def test_mindspeed_rl_gets_the_versions_that_doctor_checks():
 
 
 def test_mindrlhf_gets_the_versions_that_doctor_checks():
-    for name, expected, _ in mindrlhf.KNOWN.packages:
+    for name, expected, _ in known_versions("mindrlhf", "machine").packages:
         assert f"{name}{expected}" in INSTALL["mindrlhf"]
     assert "vllm-0.8.4.dev0" in INSTALL["mindrlhf"] and "vllm_mindspore-0.3.0" in INSTALL["mindrlhf"]

@@ -10,7 +10,7 @@ import pytest
 
 import grpoflow
 from pipeline.cli import main
-from pipeline.config.load import derived_values, load
+from pipeline.config.load import load, unchecked
 from pipeline.config.rules import MOST_STORE_BYTES
 from pipeline.errors import ConfigError
 from pipeline.run.origin import published
@@ -58,7 +58,7 @@ CASES = [
 
 @pytest.mark.parametrize(("typed", "key", "value"), CASES)
 def test_a_default_follows_from_further_keys(typed, key, value):
-    assert functools.reduce(dict.__getitem__, key.split("."), derived_values(typed.split())) == value
+    assert functools.reduce(dict.__getitem__, key.split("."), unchecked(typed.split()).plain()) == value
 
 
 @pytest.mark.parametrize(

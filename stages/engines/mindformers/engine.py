@@ -14,8 +14,8 @@ from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
 from stages.engines import upstream_keys
 from stages.engines.engine import Engine, Environment, R
-from stages.engines.mindformers import rules, schema
-from stages.engines.mindformers.checkout import checkout
+from stages.engines.mindformers import rules
+from stages.engines.mindformers.checkout import checkout, finetune_schema, under
 from stages.engines.mindformers.files import RENDERED
 from stages.engines.mindformers.job import Job
 from stages.engines.programs import known_versions
@@ -100,8 +100,8 @@ class Mindformers(Engine[Job]):
     def schema(self, job: Job) -> Schema | None:
         """Return the keys of finetune.yaml that the checkout's classes have; None without a checkout."""
         home = job.mindformers.home
-        found = None if home is None else schema.finetune_schema(home, network_of(job.model))
-        return None if found is None else schema.under(GROUP, found)
+        found = None if home is None else finetune_schema(home, network_of(job.model))
+        return None if found is None else under(GROUP, found)
 
 
 ENGINE = Mindformers()

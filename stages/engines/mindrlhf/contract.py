@@ -16,8 +16,7 @@ from typing import Any
 from stages.base.errors import ConfigError, Problem
 from stages.base.layout import ROLES
 from stages.engines import programs
-from stages.engines.mindformers import schema as mindformers
-from stages.engines.mindformers.checkout import ARGUMENT
+from stages.engines.mindformers import checkout as mindformers
 from stages.engines.mindrlhf.config import VERSIONS, Version
 from stages.engines.upstream_keys import Schema, leaves
 from stages.models.families import network_of
@@ -40,7 +39,7 @@ def recognise(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
     """Return the version whose arguments main.py takes (without one the newest), or raise ConfigError."""
     if home is None:
         return VERSIONS[0]
-    declared, problems = frozenset(ARGUMENT.findall(read(home, tutorial.main))), []
+    declared, problems = frozenset(mindformers.ARGUMENT.findall(read(home, tutorial.main))), []
     versions = [version for version in VERSIONS if version in (tutorial.contracts or VERSIONS)]
     for version in versions:
         missing = sorted(set(f"{_ARGUMENTS} {_NAME_ARGUMENTS[version]}".split()) - declared)

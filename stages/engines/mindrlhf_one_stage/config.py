@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stages.base.bounds import Positive
+from stages.engines.config import UpstreamKeys
 from stages.engines.mindrlhf.config import MindrlhfSettings
 
 CONTRACT: Literal["2d0e84d"] = "2d0e84d"
@@ -20,6 +21,8 @@ class OneStageEngine(MindrlhfSettings):
     """Version of arguments and behaviour; auto: 2d0e84d, which a checkout must have."""
     num_blocks: Positive
     """Blocks of the generation's cache (shipped YAML: 1024)."""
+    upstream: UpstreamKeys
+    """train.KEY with sft=mindformers: more keys of mindformers' YAML; none of the script's own files."""
 
 
 SETTINGS = OneStageEngine

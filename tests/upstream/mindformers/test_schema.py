@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.load import load
-from stages.engines.mindformers import schema
+from stages.engines.mindformers.checkout import model_file_schema
 from stages.engines.mindformers.engine import ENGINE
 from stages.engines.mindformers.files import finetune
 from stages.engines.mindformers.job import Paths
@@ -31,6 +31,6 @@ def test_every_rendered_key_is_known_with_its_type(checkout):
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES.values() if family.network is not None])
 def test_each_network_and_its_experts_are_found(family, checkout):
-    known = schema.model_file_schema(str(checkout("mindformers-051d65f")), family.network)
+    known = model_file_schema(str(checkout("mindformers-051d65f")), family.network)
     assert known.open == () and "model.model_config.seq_length" in known.defaults
     assert ("moe_config.expert_num" in known.defaults) is (family.experts is not None)
