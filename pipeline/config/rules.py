@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from launch.config import LOOPBACK
-from pipeline import engines
 from pipeline.errors import Problem
+from stages import engines
 from stages.base.checks import at_most, divides, multiple_of
 from stages.base.layout import ROLES
 from stages.catalog import STAGES

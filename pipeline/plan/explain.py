@@ -12,9 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
-from pipeline import engines
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
+from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import command_line, disk_shortage
 from pipeline.store.store import NEVER_RUN, Key, Manifest, Store
@@ -116,7 +116,7 @@ def as_json(
         "stages": stages,
         "memory": [role.to_json() for role in memory],
         "warnings": list(warnings),
-        "notes": engines.notes(plan.config),
+        "notes": checks.notes(plan.config),
     }
 
 
@@ -150,7 +150,7 @@ def show(
         console.print(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
     for warning in warnings:
         console.print(f"warning: {warning}", markup=False)
-    for note in engines.notes(config):
+    for note in checks.notes(config):
         console.print(f"note: {note}")
 
 
