@@ -14,15 +14,15 @@ from typing import Any
 import yaml
 
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
-from pipeline import engines
 from pipeline.cli import COMMANDS, make_parsers
 from pipeline.cli.command import OVERRIDES
 from pipeline.config.load import load
 from pipeline.config.sections import Config
-from pipeline.engines import MODULES, NAMES
 from pipeline.plan.keys import Key, explain
+from stages import engines
 from stages.base.errors import as_override
 from stages.base.identity import field_types
+from stages.engines import MODULES, NAMES
 
 ENGINES = {
     **dict.fromkeys(NAMES, ("model=qwen2_5_7b",)),

@@ -14,9 +14,14 @@ from stages import own_packages
 
 del sys.path[0]
 own_packages.install()  # before any other import of grpoflow's packages
+from launch.diagnose import failures  # noqa: E402
 from stages.catalog import STAGES  # noqa: E402
+from stages.engines import failure_tables  # noqa: E402
 
 __all__ = ["RunGRPO", *(stage.task_name for stage in STAGES.values())]
+
+for _table in failure_tables():  # launch, which reads them, does not know the engines
+    failures.add(_table)
 
 
 def __getattr__(name: str) -> Any:

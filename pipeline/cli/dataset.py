@@ -6,12 +6,12 @@ from argparse import Namespace
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pipeline import engines
 from pipeline.cli.command import Commands
 from pipeline.config.load import derived_values
 from pipeline.errors import ConfigError, Exit, Problem, store_errors
 from pipeline.plan.checks import tag_warnings
 from pipeline.terminal import as_json
+from stages import engines
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig

@@ -12,15 +12,15 @@ from launch.machine import checks as look
 from launch.machine.checks import Check
 from launch.machine.environment import RULES, installed
 from launch.nodes.run import missing
-from pipeline import engines
 from pipeline.cli.command import Commands, add_json
 from pipeline.config.load import load
 from pipeline.config.sections import Config
-from pipeline.engines.machines import SLURM, node_paths
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
+from pipeline.plan.machines import SLURM, node_paths
 from pipeline.terminal import as_json
+from stages import engines
 from stages.engines.engine import Engine
 
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}

@@ -3,13 +3,13 @@
 from argparse import Namespace
 
 from launch.machine import environment
-from pipeline import engines
 from pipeline.cli.command import Commands, add_json, add_target, target_of
 from pipeline.errors import Exit
 from pipeline.plan import checks, explain, resume
 from pipeline.run.progress import Display
 from pipeline.run.run import prepare_plan
 from pipeline.terminal import as_json, console
+from stages import engines
 
 
 def register(commands: Commands) -> None:

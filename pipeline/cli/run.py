@@ -2,9 +2,9 @@
 
 from argparse import Namespace
 
-from pipeline import engines
 from pipeline.cli.command import Commands, add_target, bounded, target_of
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem, StoreError, report
+from pipeline.plan import checks
 from pipeline.run.run import begin, prepare_plan
 from pipeline.store.attempt import is_held
 
@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
 
 def render(options: Namespace) -> int:
     """Write an external engine's files and start scripts without starting it."""
-    from pipeline.engines import program
+    from pipeline.run import program
 
     planned, store = prepare_plan(options.overrides, options.config_dir, target=target_of(options))
     outside = [spec for spec in planned.requested if spec.stage.program is not None]
@@ -68,7 +68,7 @@ def render(options: Namespace) -> int:
         if is_held(work):  # start.json records the results that exist before the program starts
             raise StoreError(f"{work}: a run uses these files now, and --render would replace them; wait")
     scripts, ready = program.write_files(planned, store)
-    for note in engines.notes(planned.config):
+    for note in checks.notes(planned.config):
         print(f"note: {note}")
     if not ready:
         print("note: its inputs are not in the store yet; `grpoflow run` makes them before the engine starts")

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose import compose
 from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
+from stages import engines
 from stages.base.identity import Checkout, marked
 from stages.base.layout import ROLES, Role, card_count, layout_name
 from stages.base.reader import as_text, read

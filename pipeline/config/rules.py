@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from launch.config import LOOPBACK
-from pipeline import engines
 from pipeline.errors import Problem
+from stages import engines
 from stages.base.checks import at_most, divides, multiple_of
 from stages.base.layout import ROLES
 from stages.catalog import STAGES

@@ -1,19 +1,19 @@
 """Checks of a plan against existing files and artifacts, and warnings, so that no stage fails hours later."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from launch.errors import LaunchError
 from launch.machine import environment
 from launch.machine.memory import memory_bytes
-from pipeline import engines
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
 from pipeline.plan import checkouts, program_keys
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
-from stages import plan_checks
+from stages import engines, plan_checks
 from stages.engines.engine import Engine
 from stages.fetch.config import source_warnings
 from stages.models.config import ModelConfig
@@ -62,8 +62,29 @@ def check_machine(plan: Plan, to_build: Sequence[StageSpec]) -> None:
     if problems := environment.problems():
         raise LaunchError("\n".join(problems))
     starts_engine = any(spec.stage.program is not None for spec in to_build)
-    if starts_engine and (missing := list(engines.needs(plan.config))):
+    if starts_engine and (missing := list(needs(plan.config))):
         raise ConfigError(missing)
+
+
+def needs(config: Config) -> Iterator[Problem]:
+    """Yield a problem for each missing requirement that only a run has, not plan or run --render."""
+    from pipeline.plan import machines  # here and below: not needed to plan a run on one machine
+
+    for engine in engines.chosen(config):
+        yield from engine.missing(config)
+        if engine.programs:
+            cards = max(stage.workers for stage in engine.stages(config))
+            yield from machines.problems(config, engine, cards)
+
+
+def notes(config: Config) -> list[str]:
+    """Return the notes that are shown below a plan's stages."""
+    lines = [note for engine in engines.chosen(config)[::-1] for note in engine.all_notes(config)]
+    if config.launcher.name == "local":  # nothing to share between nodes
+        return lines
+    from pipeline.plan import machines
+
+    return [*lines, *machines.notes(config)]
 
 
 def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:

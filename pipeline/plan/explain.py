@@ -12,9 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
-from pipeline import engines
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
+from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import command_line, disk_shortage
 from pipeline.store.store import NEVER_RUN, Key, Manifest, Store
@@ -120,7 +120,7 @@ def as_json(
         "stages": stages,
         "memory": [role.to_json() for role in memory],
         "warnings": list(warnings),
-        "notes": [*engines.notes(plan.config), *notes],
+        "notes": [*checks.notes(plan.config), *notes],
     }
 
 
@@ -155,7 +155,7 @@ def show(
         console.print(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
     for warning in warnings:
         console.print(f"warning: {warning}", markup=False)
-    for note in (*engines.notes(config), *notes):
+    for note in (*checks.notes(config), *notes):
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 

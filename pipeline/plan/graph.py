@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import engines
 from pipeline.config.sections import Config
 from pipeline.fingerprint import fingerprint, without
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.store.store import Key, Store
-from stages import catalog
+from stages import catalog, engines
 from stages.base.graph import Stage
 from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 
 from launch.machine.memory import memory_bytes
-from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose import compose
 from pipeline.config.directory import complete
@@ -17,6 +16,7 @@ from pipeline.config.load import derived as fill
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.terminal import Table
+from stages import engines
 from stages.base.layout import card_count
 from stages.base.reader import read
 from stages.models.cost import ASSUMED, Cost, cost

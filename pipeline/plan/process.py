@@ -1,17 +1,23 @@
 """A stage's process: its command line, and the disk space that it needs."""
 
+from __future__ import annotations
+
+import importlib
 import json
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
 from stages.base.files import shown_bytes
 from stages.catalog import STAGES
 from stages.own_packages import START
+
+if TYPE_CHECKING:
+    from stages.engines.outside import Module
 
 ROOM = "free space, or choose another store with store=DIR"
 SPEC, PROGRESS = "spec.json", "progress.jsonl"
@@ -37,13 +43,23 @@ def entry_of(spec: StageSpec) -> str:
 
 
 def command_line(spec: StageSpec, store: Store) -> list[str]:
-    """Return the program of a stage with its arguments; several workers run it under msrun or on Ray."""
+    """Return the program of a stage with its arguments, without msrun or Ray, which start its workers."""
     if spec.stage.program is not None:
-        from pipeline.engines import program as outside  # here: not needed with engine=local
-
-        return outside.command(spec, store)
+        start = module_of(spec).render(spec.config, inputs_of(spec, store), store.work_dir(spec.key)).start
+        return [*start.container, start.python or "python", *start.program]
     # started by stages/start.py, which does the same whatever the working directory contains
     return [sys.executable, "-m", "stages", entry_of(spec), str(store.log_dir(spec.key) / SPEC)]
+
+
+def module_of(spec: StageSpec) -> Module:
+    """Return the module that starts the outside program of a stage and imports its results."""
+    assert spec.stage.program is not None
+    return cast("Module", importlib.import_module(spec.stage.program.module))
+
+
+def inputs_of(spec: StageSpec, store: Store) -> dict[str, Path]:
+    """Return the artifacts that a stage reads, by the names of its inputs."""
+    return {name: store.path(key) for name, key in spec.inputs.items()}
 
 
 def write_spec(

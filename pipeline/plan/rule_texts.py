@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import engines
 from pipeline.config.sections import Config
+from stages import engines
 from stages.base.errors import as_override
 
 MODULES = (

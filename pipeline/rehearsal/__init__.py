@@ -13,11 +13,11 @@ import importlib
 from collections.abc import Iterable, Iterator
 from typing import Protocol, cast
 
-from pipeline import engines
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.scratch import Scratch
+from stages import engines
 from stages.engines.rehearsal import Proof
 
 

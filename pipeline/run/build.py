@@ -14,11 +14,11 @@ from launch.machine.environment import installed
 from launch.process import child, job
 from launch.process.child import Outcome
 from launch.process.tree import end_job
-from pipeline.engines import program
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError, store_errors
 from pipeline.fingerprint import cached_digest
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, entry_of, stage_command, write_spec
+from pipeline.run import program
 from pipeline.run.origin import facts
 from pipeline.run.progress import Display, tail
 from pipeline.store.attempt import Attempt, attempt

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import engines
 from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
 from pipeline.errors import REPORTED, RemoteError, StoreError
@@ -122,7 +121,7 @@ class Run:
 
     def _warn(self, to_build: Sequence[StageSpec]) -> None:
         """Print the plan's notes and warnings."""
-        for note in (*engines.notes(self.plan.config), *resume.notes(self.plan, self.store)):
+        for note in (*checks.notes(self.plan.config), *resume.notes(self.plan, self.store)):
             print(f"note: {note}", file=sys.stderr, flush=True)
         shortages = filter(None, (disk_shortage(spec, self.store) for spec in to_build))
         for warning in (*checks.warnings(self.plan, self.store), *shortages):

@@ -60,7 +60,7 @@ AS_ANOTHER_USER = """
 import os, sys
 from pipeline.cli import main
 import luigi.cmdline, launch.machine.environment, pipeline.run.build, pipeline.tasks
-import pipeline.cli.plan, pipeline.cli.run, pipeline.engines.machines
+import pipeline.cli.plan, pipeline.cli.run, pipeline.plan.machines
 main(["plan", *sys.argv[1:]])  # whatever the interpreter loads lazily, it loads while it may
 os.setgroups([])
 os.setgid(65534)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import pipeline.engines  # noqa: F401 - adds the engines' tables
+import pipeline  # noqa: F401 - adds the engines' tables
 from launch.diagnose.diagnosis import diagnose, logs_of
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from launch.diagnose.log import HEAD_BYTES, TAIL_BYTES

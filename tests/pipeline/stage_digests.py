@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file as tensors_of
 
-from pipeline import engines
 from pipeline.plan.graph import StageSpec
 from pipeline.store.store import MANIFEST
+from stages import engines
 from stages.base.context import Context
 from stages.catalog import STAGES
 

@@ -18,10 +18,10 @@ from pipeline.config import rules
 from pipeline.config.compose import compose
 from pipeline.config.load import derive, derived
 from pipeline.config.sections import Config
-from pipeline.engines import program
 from pipeline.errors import ConfigError
 from pipeline.plan.checks import check
 from pipeline.plan.graph import plan
+from pipeline.run import program
 from pipeline.store.store import Store
 from stages.__main__ import entry
 from stages.base.errors import StageError

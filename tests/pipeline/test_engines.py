@@ -10,12 +10,14 @@ import pytest
 
 from launch.errors import LaunchError
 from launch.nodes.start import Start
-from pipeline import cli, engines
+from pipeline import cli
 from pipeline.config.load import load
-from pipeline.engines import program
-from pipeline.engines.program import next_logs
+from pipeline.plan import checks
+from pipeline.run import program
+from pipeline.run.program import next_logs
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
+from stages import engines
 from stages.base.graph import Program
 from stages.catalog import STAGES
 from stages.engines.outside import Watcher
@@ -87,7 +89,7 @@ RL = "engine=mindspeed_rl model=qwen2_5_7b layout=dp2_mp2_pp2"
     ],
 )  # fmt: skip
 def test_notes_of_a_plan(overrides, note, is_given):
-    assert any(note in text for text in engines.notes(load(overrides.split()))) is is_given
+    assert any(note in text for text in checks.notes(load(overrides.split()))) is is_given
 
 
 @pytest.mark.parametrize(

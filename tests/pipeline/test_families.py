@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import engines
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.plan.graph import plan
+from stages import engines
 from stages.catalog import STAGES
 from stages.models.families import FAMILIES
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from pipeline import engines
 from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
@@ -18,6 +17,7 @@ from pipeline.plan.checks import tag_warnings
 from pipeline.plan.target import Target
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
+from stages import engines
 from stages.base.reader import read
 from stages.fetch import tokenizer_files
 from stages.fetch.builtin import write_model

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import engines
 from pipeline.config.load import load
-from pipeline.engines import machines
+from pipeline.plan import checks, machines
+from stages import engines
 from stages.base.errors import ConfigError
 from tests.launch.launchers import several
 from tests.pipeline.plans import MINDSPEED_RL
@@ -103,5 +103,5 @@ def test_mindspeed_rl_needs_checkout_and_machines(monkeypatch):
         ((*homes, *apart), ["cards"]),
         ((*homes, *inside), ["engine.container"]),
     ):
-        needs = engines.needs(load([*MINDSPEED_RL, *overrides]))
+        needs = checks.needs(load([*MINDSPEED_RL, *overrides]))
         assert [problem.path for problem in needs] == missing, overrides

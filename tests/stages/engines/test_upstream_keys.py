@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import engines
 from pipeline.config.load import load
+from stages import engines
 from stages.base.errors import ConfigError
 from stages.engines.upstream_keys import Rendered, Schema, leaves, rendered_problems
 from stages.engines.verl import files as verl

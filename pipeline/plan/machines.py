@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from launch.config import LOOPBACK, LauncherConfig
 from launch.nodes import run as launch
-from pipeline.engines import chosen
 from pipeline.errors import Problem
 from stages.base.identity import on_every_node
+from stages.engines import chosen
 from stages.engines.engine import Engine
 
 if TYPE_CHECKING:

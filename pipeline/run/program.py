@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from launch.config import LauncherConfig
 from launch.errors import LaunchError
 from launch.nodes import run as nodes
 from launch.nodes.start import Start
 from launch.process.child import Outcome
+from pipeline.plan.process import inputs_of, module_of
 from stages.base.context import Context, append_warning, progress_line
 from stages.base.follow import Silence
-from stages.base.graph import Program
 from stages.base.reader import read
 from stages.engines.outside import START_FILE, Module, Report, Watcher, read_start
 from stages.grpo.metrics import StepLog, read_rows
@@ -32,12 +31,6 @@ SCRIPTS = "launch"
 StageProcess = Callable[[str], Outcome]
 
 
-def command(spec: StageSpec, store: Store) -> list[str]:
-    """Return the program with its arguments, without msrun or Ray, which the start scripts call."""
-    start = _module(spec).render(spec.config, _inputs(spec, store), store.work_dir(spec.key)).start
-    return [*start.container, start.python or "python", *start.program]
-
-
 def run(
     spec: StageSpec, slot: Attempt, launcher: LauncherConfig, stage: StageProcess, on_poll: Callable[[], None]
 ) -> Outcome:
@@ -46,7 +39,8 @@ def run(
     Raises:
         LaunchError: one of these steps failed, or no log grew for the section's silence_timeout_s.
     """
-    module, section = _module(spec), _program(spec).section
+    assert spec.stage.program is not None
+    module, section = module_of(spec), spec.stage.program.section
     work, logs = slot.work, next_logs(slot.logs)
     logs.mkdir()
     _add_unwatched_steps(module, spec, work, logs)
@@ -100,7 +94,7 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
     """
     written, complete = [], True
     for spec in (spec for spec in plan.requested if spec.stage.program is not None):
-        module, work, inputs = _module(spec), store.work_dir(spec.key), _inputs(spec, store)
+        module, work, inputs = module_of(spec), store.work_dir(spec.key), inputs_of(spec, store)
         ready = all(store.problem(key) is None for key in spec.inputs.values())
         work.mkdir(parents=True, exist_ok=True)
         if ready:
@@ -117,24 +111,11 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
     return written, complete
 
 
-def _program(spec: StageSpec) -> Program:
-    assert spec.stage.program is not None
-    return spec.stage.program
-
-
-def _module(spec: StageSpec) -> Module:
-    return cast(Module, importlib.import_module(_program(spec).module))
-
-
 def _watcher(module: Module, spec: StageSpec, logs: Path, work: Path, report: Report) -> Watcher:
     """Return the module's watcher; one that shows the last line if the program reports no steps."""
     if hasattr(module, "watch"):
         return module.watch(spec.config, logs, work, report)
     return Watcher(logs / "start.log", report)
-
-
-def _inputs(spec: StageSpec, store: Store) -> dict[str, Path]:
-    return {name: store.path(key) for name, key in spec.inputs.items()}
 
 
 def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path) -> None:
