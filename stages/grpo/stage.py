@@ -15,7 +15,7 @@ from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem, StageError
 from stages.base.layout import LayoutConfig
-from stages.grpo import state
+from stages.grpo import checkpoint
 from stages.grpo.checkpoint import Checkpoints, read_set
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary, read_prompts
@@ -50,7 +50,7 @@ def run(context: Context, rank: int, world: int) -> None:
         context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
         context.warn, trainer.minimum,
     )  # fmt: skip
-    resumed, saved = state.restore(trainer, checkpoints)
+    resumed, saved = checkpoint.restore(trainer, checkpoints)
     best = Best(**saved.get("best", {}))
     logs = RunLogs(context, resumed, job.train) if rank == 0 else None
     last = train(trainer, checkpoints, context.work, resumed, best, logs)
@@ -119,7 +119,7 @@ def train(
     if best.step is None and config.validate_every:
         best.add_check(step, trainer.validate())
         if config.keep_best:
-            state.save(trainer, checkpoints, step, vars(best))
+            checkpoint.save(trainer, checkpoints, step, vars(best))
     while step < config.steps and not best.should_stop(config.patience):
         step += 1
         result = trainer.step(step)
@@ -144,7 +144,7 @@ def train(
             logs.log(step, metrics, result)
         due = config.checkpoint_every and step % config.checkpoint_every == 0 and step < config.steps
         if due or (better and config.keep_best):
-            state.save(trainer, checkpoints, step, vars(best))
+            checkpoint.save(trainer, checkpoints, step, vars(best))
     return step
 
 

@@ -5,8 +5,7 @@ import pytest
 
 from pipeline.config.load import load as compose
 from stages.grpo import checkpoint
-from stages.grpo.checkpoint import Checkpoints, read_set
-from stages.grpo.checkpoint_files import read_state
+from stages.grpo.checkpoint import Checkpoints, read_set, read_state
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import slices_of
