@@ -145,7 +145,7 @@ def _check_checkpoint(planned: Planned, checkpoint: Path) -> None:
         problems = [*check_resumed(planned.config.train, read_state(checkpoint))]
     for name, entry in listed(checkpoint).items():
         try:
-            is_intact = planned.digest(checkpoint / name) == entry.sha256
+            is_intact = planned.digest(checkpoint / name) == entry["sha256"]
         except ConfigError:
             is_intact = False
         if not is_intact:

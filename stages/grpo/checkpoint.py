@@ -15,12 +15,11 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.base.errors import ConfigError, InputError
-from stages.base.files import file_digest, read_object
+from stages.base.files import difference, digest_entry, is_digest_entry, read_object
 from stages.base.layout import Role
 from stages.grpo.rules import check_resumed
 from stages.weights.index import SINGLE_NAME
@@ -40,14 +39,6 @@ STATE = "state.json"
 REMEDY = "name another checkpoint"
 
 
-@dataclass(frozen=True)
-class Listed:
-    """Entry of a file in state.json."""
-
-    bytes: int
-    sha256: str
-
-
 def read_state(path: Path) -> dict[str, Any]:
     """Return the content of a complete checkpoint's state.json.
 
@@ -57,34 +48,24 @@ def read_state(path: Path) -> dict[str, Any]:
     return read_object(path / STATE, REMEDY)
 
 
-def listed(path: Path) -> dict[str, Listed]:
-    """Return the files that a checkpoint's state.json lists, by relative path.
+def listed(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the entries (files.digest_entry) that a checkpoint's state.json lists, by relative path.
 
     Raises:
         InputError: state.json is missing or damaged, or lists none.
     """
     files = read_state(path).get("files")
-    if not isinstance(files, dict) or not files or not all(map(_is_entry, files, files.values())):
+    if not isinstance(files, dict) or not files or not all(map(is_digest_entry, files, files.values())):
         raise InputError(path / STATE, None, "does not list the checkpoint's files", REMEDY)
-    return {name: Listed(entry["bytes"], entry["sha256"]) for name, entry in files.items()}
-
-
-def _is_entry(name: str, entry: Any) -> bool:
-    """Return True if an entry of state.json has a size and a digest, and its file is in the checkpoint."""
-    is_inside = not Path(name).is_absolute() and ".." not in Path(name).parts and "\0" not in name
-    types = {"bytes": int, "sha256": str}
-    return is_inside and isinstance(entry, dict) and all(type(entry.get(key)) is types[key] for key in types)
+    return files
 
 
 def flaw(path: Path, deep: bool = True) -> str | None:
     """Return what is wrong with a checkpoint's files; None if they are intact. Compare digests if `deep`."""
     try:
-        for name, file in sorted(listed(path).items()):
-            size = (path / name).stat().st_size
-            if size != file.bytes:
-                return f"{name} has {size} bytes, written with {file.bytes}"
-            if deep and (actual := file_digest(path / name)) != file.sha256:
-                return f"{name} has sha256 {actual[:12]}…, written with {file.sha256[:12]}…"
+        for name, entry in sorted(listed(path).items()):
+            if problem := difference(path / name, entry, deep):
+                return f"{name} {problem}"
     except FileNotFoundError as error:
         return f"{Path(error.filename).relative_to(path)} is missing"
     except OSError as error:
@@ -191,8 +172,7 @@ class Checkpoints:
                 shutil.copytree(self.strategies / f"{role}_strategy", unfinished / f"{role}_strategy")
         files = {}
         for path in filter(Path.is_file, unfinished.rglob("*")):
-            entry = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-            files[path.relative_to(unfinished).as_posix()] = entry
+            files[path.relative_to(unfinished).as_posix()] = digest_entry(path)
         # state.json, whose digests identify the checkpoint, is the last file.
         content = {**state, "step": step, "workers": self.world, "files": files}
         (unfinished / STATE).write_text(json.dumps(content, sort_keys=True), encoding="utf-8")

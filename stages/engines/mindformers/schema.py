@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.engines.upstream_keys import Schema, leaves
+from stages.base.keys import leaves
+from stages.engines.upstream_keys import Schema
 from stages.models.family import Network
 
 TEMPLATE = "mindformers/tools/register/template.py"
