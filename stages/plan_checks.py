@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.files import read_object, understood
-from stages.grpo.checkpoint_files import REMEDY, STATE, listed, read_state
+from stages.grpo.checkpoint import REMEDY, STATE, listed, read_state
 from stages.grpo.rules import check_resumed, example_problems, prompt_problems
 from stages.tokenize.counts import count_records
 
@@ -146,7 +146,7 @@ def _check_checkpoint(planned: Planned, checkpoint: Path) -> None:
         problems = [*check_resumed(planned.config.train, read_state(checkpoint))]
     for name, entry in listed(checkpoint).items():
         try:
-            is_intact = planned.digest(checkpoint / name) == entry.sha256
+            is_intact = planned.digest(checkpoint / name) == entry["sha256"]
         except ConfigError:
             is_intact = False
         if not is_intact:

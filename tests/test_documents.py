@@ -15,10 +15,11 @@ from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from pipeline import cli
 from pipeline.cli import main, make_parsers
 from pipeline.config import file as configuration
-from pipeline.config.compose import BUILT_IN, flat
+from pipeline.config.compose import BUILT_IN
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.store import history
+from stages.base.keys import flat
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
 from stages.engines.mindrlhf_one_stage.config import CONTRACT as ONE_STAGE
 from stages.engines.mindspeed_rl import engine as mindspeed_rl

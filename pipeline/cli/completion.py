@@ -9,10 +9,11 @@ from typing import Any
 import argcomplete
 
 from pipeline.cli.command import Commands
-from pipeline.config.compose import VALUE, config_files, flat
+from pipeline.config.compose import VALUE, config_files
 from pipeline.config.load import defaults
 from pipeline.errors import REPORTED, Exit
 from pipeline.plan import keys
+from stages.base.keys import flat
 from stages.catalog import STAGES
 
 

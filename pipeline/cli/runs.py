@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline.cli.command import Commands, add_json, store_of
-from pipeline.config.compose import flat
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.run import summary
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.terminal import Table, as_json, console
+from stages.base.keys import flat
 from stages.report.text import number
 
 NEWEST = 20

@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pipeline.config.resolvers import RESOLVERS
 from pipeline.config.sections import quote_address, remote_problems, secret_problems
 from pipeline.errors import NotComposed, Problem
 from pipeline.fingerprint import file_state
+from stages.base.keys import flat
 from stages.base.redact import redact
 
 VALUE = re.compile(
@@ -165,17 +166,6 @@ def label_problems(overrides: Sequence[str]) -> Iterator[Problem]:
             group, value = key.partition(".")[0], override.partition("=")[2].strip("'\"")
             rule = f"is the label of the chosen {group} and cannot be changed"
             yield Problem(key, value or None, rule, f"use {group}={value or 'CHOICE'}")
-
-
-def flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings into one with dotted keys."""
-    if isinstance(values, Mapping):
-        return {
-            key: leaf
-            for name, value in values.items()
-            for key, leaf in flat(value, f"{prefix}.{name}" if prefix else str(name)).items()
-        }
-    return {prefix: list(values) if isinstance(values, tuple) else values}
 
 
 def _states(files: Iterable[Path]) -> tuple[tuple[str, ...], ...]:

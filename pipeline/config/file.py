@@ -8,11 +8,12 @@ from typing import Any
 
 import yaml
 
-from pipeline.config.compose import LABELS, VALUE, compose, flat
+from pipeline.config.compose import LABELS, VALUE, compose
 from pipeline.config.directory import IMPLYING, complete
 from pipeline.config.grammar import key_of, word
 from pipeline.config.load import unchecked
 from pipeline.errors import ConfigError, Problem
+from stages.base.keys import flat
 from stages.report.text import neutral
 
 MAX_DEPTH = 50

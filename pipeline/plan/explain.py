@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 
-from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec
@@ -20,6 +19,7 @@ from pipeline.plan.process import command_line, disk_shortage
 from pipeline.store.store import NEVER_RUN, Key, Manifest, Store
 from pipeline.terminal import NARROW, Table
 from stages.base.identity import identity
+from stages.base.keys import flat
 from stages.grpo.metrics import read_rows
 from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory, shown

@@ -15,13 +15,13 @@ from typing import Any
 from annotated_types import Ge, Gt, Le, Lt
 
 from pipeline.config import suggestions
-from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import downstream, stages
 from pipeline.plan.rule_texts import rules_about
 from stages import engines
 from stages.base.identity import NotInIdentity, field_types
+from stages.base.keys import flat
 
 UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
 """Suffix of a key's name -> unit."""

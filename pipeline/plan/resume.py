@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.compose import flat
 from pipeline.config.grammar import word
 from pipeline.config.sections import Config
 from pipeline.errors import InputError
@@ -25,7 +24,8 @@ from pipeline.store.attempt import KEPT, find_all, is_held
 from pipeline.store.store import Store
 from stages.base.files import read_object
 from stages.base.identity import identity
-from stages.grpo.checkpoint_files import CHECKPOINTS, FINAL, STATE, flaw, read_state
+from stages.base.keys import flat
+from stages.grpo.checkpoint import CHECKPOINTS, FINAL, STATE, flaw, read_state
 from stages.grpo.rules import check_resumed
 
 STAGE, ENGINE = "grpo", "local"

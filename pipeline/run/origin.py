@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipeline.config.compose import flat
 from pipeline.config.grammar import key_of
 from pipeline.config.load import defaults
 from pipeline.config.sections import Config
@@ -16,6 +15,7 @@ from pipeline.store.attempt import find_log
 from pipeline.store.history import Record
 from pipeline.store.store import Store
 from stages.base.identity import identity
+from stages.base.keys import flat
 
 
 def facts(spec: StageSpec, store: Store, run: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pipeline.errors import store_errors
 from pipeline.store.leases import PATIENCE_S, AlreadyLocked, is_locked, locked
 from pipeline.store.store import DIGITS, Key, Store
-from stages.grpo.checkpoint_files import FINAL
+from stages.grpo.checkpoint import FINAL
 
 KEPT = ".checkpoints"
 """Directory of the store with the final checkpoints of finished attempts, as STAGE-DIGITS/step_N."""

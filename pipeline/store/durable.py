@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import StoreError
-from stages.base.files import file_digest
+from stages.base.files import difference, digest_entry
 
 SMALL_BYTES = 1 << 16  # hashing this much costs less than opening the file
 TRANSIENT_ERRORS = frozenset(
@@ -43,8 +43,10 @@ def settle(
         if path.is_dir() and not path.is_symlink():
             fsync_directory(path)
             continue
-        size, known = path.stat().st_size, digested.get(name, {})
-        files[name] = {"size": size, "sha256": known["sha256"] if known else file_digest(path)}
+        known = digested.get(name)
+        files[name] = (
+            {"size": path.stat().st_size, "sha256": known["sha256"]} if known else digest_entry(path)
+        )
         if path.is_symlink():
             files[name]["link"] = os.readlink(path)
             continue
@@ -87,13 +89,7 @@ def unreadable(error: OSError, where: Path) -> str:
 def damage(root: Path, name: str, entry: Mapping[str, Any], deep: bool) -> str | None:
     """Return how a file differs from its manifest entry, or None; `deep` compares digests of large files."""
     try:
-        size = (root / name).stat().st_size
+        problem = difference(root / name, entry, deep or entry["size"] <= SMALL_BYTES)
     except FileNotFoundError:
         return f"output missing: {name}"
-    if size != entry["size"]:
-        return f"output corrupt: {name} has {size} bytes, committed with {entry['size']}"
-    if deep or size <= SMALL_BYTES:
-        digest = file_digest(root / name)
-        if digest != entry["sha256"]:
-            return f"output corrupt: {name} has sha256 {digest[:12]}…, committed with {entry['sha256'][:12]}…"
-    return None
+    return problem and f"output corrupt: {name} {problem}"

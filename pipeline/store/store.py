@@ -27,7 +27,7 @@ from typing import Any
 from pipeline.errors import ConfigError, NoResult, StoreError, store_errors
 from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
 from pipeline.store.leases import AlreadyLocked, locked
-from stages.base.files import read_json
+from stages.base.files import is_digest_entry, read_json
 from stages.base.reader import read
 from stages.required_files import missing_file
 
@@ -97,10 +97,7 @@ class Manifest:
         if manifest.format != FORMAT or not manifest.files:
             raise ValueError("unknown format or no files")
         for name, entry in manifest.files.items():
-            known = isinstance(entry, dict) and type(entry.get("size")) is int
-            if not known or not isinstance(entry.get("sha256"), str):
-                raise ValueError(f"entry {name}")
-            if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+            if not is_digest_entry(name, entry):
                 raise ValueError(f"entry {name}")
         return manifest
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.errors import StoreError
 from pipeline.store.attempt import KEPT, is_held
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store, manifest_damage
-from stages.grpo.checkpoint_files import CHECKPOINTS, STATE, flaw
+from stages.grpo.checkpoint import CHECKPOINTS, STATE, flaw
 
 ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipeline.config.compose import config_files, flat
+from pipeline.config.compose import config_files
 from pipeline.config.grammar import key_of, parse
 from pipeline.config.sections import Config, quote_address
 from pipeline.errors import ConfigError, Problem
@@ -20,6 +20,7 @@ from pipeline.plan.graph import Plan
 from pipeline.store.store import Key, Store
 from pipeline.terminal import Table, as_json
 from stages.base.identity import identity
+from stages.base.keys import flat
 from stages.base.redact import redact, redacted
 from stages.report.headline import indistinct
 from stages.report.text import duration

@@ -1,4 +1,4 @@
-"""Reading of files that users and other programs provide, and sizes for messages."""
+"""Reading of files that users and other programs provide; lists of files with sizes and digests."""
 
 import contextlib
 import errno
@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -91,6 +91,35 @@ def file_digest(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def digest_entry(path: Path) -> dict[str, Any]:
+    """Return the entry of a file in a list of files: {size (bytes), sha256}."""
+    return {"size": path.stat().st_size, "sha256": file_digest(path)}
+
+
+def is_digest_entry(name: str, entry: Any) -> bool:
+    """Return True if an entry of a list of files has a size and a digest, and a name as in `stays_below`."""
+    types = {"size": int, "sha256": str}
+    is_complete = isinstance(entry, dict) and all(type(entry.get(key)) is types[key] for key in types)
+    return is_complete and stays_below(name)
+
+
+def difference(path: Path, entry: Mapping[str, Any], deep: bool = True) -> str | None:
+    """Return how a file differs from its entry, or None; `deep` compares digests. Raise OSError."""
+    if (size := path.stat().st_size) != entry["size"]:
+        return f"has {size} bytes, written with {entry['size']}"
+    if deep and (digest := file_digest(path)) != entry["sha256"]:
+        return f"has sha256 {digest[:12]}…, written with {entry['sha256'][:12]}…"
+    return None
+
+
+def stays_below(name: str) -> bool:
+    """Return True if a path with slashes, as in a list of files, leads to a file below their directory.
+
+    Absolute paths, `..`, and other spellings of a path (`a//b`, `./a`) are refused. Links are not followed.
+    """
+    return "\0" not in name and {"", ".", ".."}.isdisjoint(name.split("/"))
 
 
 def shown_bytes(count: int) -> str:

@@ -15,7 +15,7 @@ from stages.catalog import CONVERT, EVALUATE, EXPORT, GRPO, SFT, SPLIT, STRATEGY
 from stages.engines.engine import Engine, Load
 from stages.engines.sizes import rank_bytes
 from stages.fetch.config import licence_files
-from stages.grpo import checkpoint_files
+from stages.grpo import checkpoint
 from stages.grpo.config import decay_corrections
 from stages.grpo.rules import example_problems, prompt_problems, sft_problems, trainer_problems
 from stages.weights.config import split_problems
@@ -80,7 +80,7 @@ class Local(Engine["Sections"]):
             replace(
                 GRPO,
                 inputs={**GRPO.inputs, "weights": weights},
-                external=(Path(start) / checkpoint_files.STATE,) if start else (),
+                external=(Path(start) / checkpoint.STATE,) if start else (),
                 corrections=tuple(corrections(run)),
                 workers=run.layout.train.cards,
                 computes=True,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.base.errors import Problem
+from stages.base.keys import leaves
 from stages.base.reader import TYPE_NAMES
 
 Rendered = Mapping[str, str]
@@ -131,16 +132,6 @@ def merged(values: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any
         else:
             result[name] = value
     return result
-
-
-def leaves(values: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted path and value of all keys that are not groups; an empty group counts as a value."""
-    for name, value in values.items():
-        path = f"{start}.{name}".strip(".")
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, path)
-        else:
-            yield path, value
 
 
 def has_type_of(default: Any, value: Any) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.errors import InputError
+from stages.base.files import stays_below
 from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
 from stages.tokenizer import missing_files
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
@@ -32,7 +33,7 @@ class Listed:
 def check_paths(files: Iterable[Listed], origin: str) -> None:
     """Refuse absolute paths and those with `..`, a backslash, a drive or an unprintable character."""
     for file in files:
-        if UNSAFE.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
+        if UNSAFE.search(file.path) or not stays_below(file.path):
             rule = "leads out of the download directory; nothing was written"
             raise InputError(f"{origin}: {file.path!r}", None, rule, "do not trust this repository")
 

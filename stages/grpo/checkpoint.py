@@ -2,9 +2,11 @@
 
 A checkpoint is a directory step_000020 with a directory per set of tensors (weights, adam_m, adam_v, and
 the reference if it moves), each with rank_K/model.safetensors under the names of checkpoints, the strategy
-files of their layout, and state.json, which lists all files with their digests. So any layout can read it,
-and so can `merge` and `reshard`. A checkpoint with a damaged file is not used. All else follows from the seed
-and the state: the order of the data, the draws, the learning rate.
+files of their layout, and state.json, which lists all other files with size and SHA-256. So any layout can
+read it, and so can `merge` and `reshard`. A checkpoint with a damaged file is not used. All else follows from
+the seed and the state: the order of the data, the draws, the learning rate.
+
+The plan and verify read state.json without NumPy and MindSpore, so functions that need them import them.
 """
 
 from __future__ import annotations
@@ -14,24 +16,73 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stages.base.files import file_digest
+from stages.base.errors import ConfigError, InputError
+from stages.base.files import difference, digest_entry, is_digest_entry, read_object
 from stages.base.layout import Role
-from stages.grpo.checkpoint_files import STATE, flaw, read_state
+from stages.grpo.rules import check_resumed
 from stages.weights.index import SINGLE_NAME
-from stages.weights.strategy.files import Strategy
-from stages.weights.tensors import load, merge_ranks, slices_of, write_rank
 
-Arrays = Mapping[str, NDArray[np.float32]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from stages.grpo.learner import Learner
+    from stages.grpo.trainer import Trainer
+    from stages.models.config import ModelConfig
+    from stages.weights.strategy.files import Strategy
+
+    Arrays = Mapping[str, NDArray[Any]]
+
+STATE = "state.json"
+"""File that distinguishes a checkpoint from every other: it has the digests of all others."""
+CHECKPOINTS, FINAL = "checkpoints", "final"
+"""Directories in a stage\'s work directory: checkpoints that it resumes from, and that of its last step, from
+which longer runs can continue."""
+REMEDY = "name another checkpoint"
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return the content of a complete checkpoint's state.json.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    return read_object(path / STATE, REMEDY)
+
+
+def listed(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the entries (files.digest_entry) that a checkpoint's state.json lists, by relative path.
+
+    Raises:
+        InputError: state.json is missing or damaged, or lists none.
+    """
+    files = read_state(path).get("files")
+    if not isinstance(files, dict) or not files or not all(map(is_digest_entry, files, files.values())):
+        raise InputError(path / STATE, None, "does not list the checkpoint's files", REMEDY)
+    return files
+
+
+def flaw(path: Path, deep: bool = True) -> str | None:
+    """Return what is wrong with a checkpoint's files; None if they are intact. Compare digests if `deep`."""
+    try:
+        for name, entry in sorted(listed(path).items()):
+            if problem := difference(path / name, entry, deep):
+                return f"{name} {problem}"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).relative_to(path)} is missing"
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    except InputError as error:
+        return str(error.problem.rule)
+    return None
+
 
 ROLE_OF: dict[str, Role] = {
     "weights": "train", "adam_m": "train", "adam_v": "train", "reference": "reference",
 }  # fmt: skip
 """Set of tensors -> the role whose layout they are cut by."""
+LAST_STEP = 2**31 - 1
 
 
 class Checkpoints:
@@ -69,7 +120,7 @@ class Checkpoints:
         Damaged ones are reported and moved aside, so that their steps can be written again. With `with_best`
         the best checkpoint, which the result will be, must be undamaged too: later ones depend on it.
         """
-        newest = int(np.iinfo(np.int32).max)  # worker 0 has a smaller number
+        newest = LAST_STEP  # worker 0 has a smaller number
         if self.rank == 0:
             steps = self.steps()
             count = len(steps)
@@ -108,6 +159,8 @@ class Checkpoints:
         `sets`: name of ROLE_OF -> this worker's tensors by the names of checkpoints; `best`: step of a
         checkpoint that stays however old.
         """
+        from stages.weights.tensors import write_rank
+
         final = self.path(step)
         unfinished = final.with_name(f".{final.name}")
         for name, arrays in sets.items():
@@ -122,8 +175,7 @@ class Checkpoints:
                 shutil.copytree(self.strategies / f"{role}_strategy", unfinished / f"{role}_strategy")
         files = {}
         for path in filter(Path.is_file, unfinished.rglob("*")):
-            entry = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-            files[path.relative_to(unfinished).as_posix()] = entry
+            files[path.relative_to(unfinished).as_posix()] = digest_entry(path)
         # state.json, whose digests identify the checkpoint, is the last file.
         content = {**state, "step": step, "workers": self.world, "files": files}
         (unfinished / STATE).write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
@@ -152,6 +204,8 @@ def read_set(path: Path, name: str, strategy: Strategy | None, rank: int) -> dic
     Raises:
         InputError: a file is missing or damaged.
     """
+    from stages.weights.tensors import load, merge_ranks, slices_of
+
     written = path / f"{ROLE_OF[name]}_strategy"
     full = merge_ranks(path / name, written) if written.exists() else load(path / name / "rank_0")
     return full if strategy is None else slices_of(full, strategy, rank)
@@ -164,3 +218,88 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
+    """Return weights and both moments on this worker, by the names of checkpoints."""
+    from stages.grpo.parameters import unfuse
+
+    model, optimizer = learner.model, learner.optimizer
+    sets = {"weights": model.trainable_params(), "adam_m": optimizer.m, "adam_v": optimizer.v}
+    return {
+        name: unfuse(
+            shape, {key: parameter.asnumpy() for key, parameter in zip(model.names, parameters, strict=True)}
+        )
+        for name, parameters in sets.items()
+    }
+
+
+def load_checkpoint(
+    shape: ModelConfig, learner: Learner, path: Path, strategy: Strategy | None, rank: int
+) -> dict[str, Any]:
+    """Load weights, moments and the counts of updates from a checkpoint of any layout; return its state.
+
+    Raises:
+        InputError: the checkpoint is damaged.
+    """
+    from mindspore import Tensor
+
+    from stages.grpo.parameters import fuse
+
+    state = read_state(path)
+    learner.model.load(fuse(shape, read_set(path, "weights", strategy, rank)))
+    for name, parameters in (("adam_m", learner.optimizer.m), ("adam_v", learner.optimizer.v)):
+        fused = fuse(shape, read_set(path, name, strategy, rank))
+        for key, moment in zip(learner.model.names, parameters, strict=True):
+            moment.set_data(Tensor(fused[key]))
+    learner.updates = int(state["updates"])
+    learner.schedule_position = int(state["step"]) * learner.config.updates_per_step
+    return state
+
+
+def save(trainer: Trainer, checkpoints: Checkpoints, step: int, best: Mapping[str, Any]) -> None:
+    """Write a checkpoint; all workers call this. `best`: the fields of stages.grpo.stage.Best."""
+    from stages.grpo.parameters import unfuse
+
+    sets = learner_sets(trainer.job.model, trainer.learner)
+    if trainer.reference is not None and trainer.job.train.ref_model_sync_steps:
+        sets["reference"] = unfuse(trainer.job.model, trainer.reference.model.weights())
+    state = {"updates": trainer.learner.updates, "position": trainer.position, "best": dict(best)}
+    checkpoints.save(step, sets, state, best["step"])
+
+
+def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, Any]]:
+    """Restore the newest undamaged checkpoint, else train.resume_from.
+
+    Returns:
+        its step and state; 0 and nothing without one.
+
+    Raises:
+        ConfigError: train.resume_from is not grpo's, or leaves nothing to train.
+        InputError: train.resume_from is damaged, or of another model.
+    """
+    from stages.grpo.parameters import fuse
+
+    step, elsewhere = checkpoints.newest(trainer.job.train.keep_best), trainer.job.train.resume_from
+    if step is None:
+        if elsewhere is None:
+            return 0, {}
+        path = Path(elsewhere)
+        problem = flaw(path) if trainer.rank == 0 else None
+        if not trainer.minimum(int(problem is None)):
+            rule = f"is damaged: {problem or 'see the log of worker 0'}"
+            raise InputError("train.resume_from", elsewhere, rule, REMEDY)
+        if problems := list(check_resumed(trainer.job.train, read_state(path))):
+            raise ConfigError(problems)
+    else:
+        path = checkpoints.path(step)
+    shape, policy, reference, rank = trainer.job.model, trainer.policy, trainer.reference, trainer.rank
+    state = load_checkpoint(shape, trainer.learner, path, policy.strategy, rank)
+    # The checkpoint of a run whose reference did not move has none.
+    moved = trainer.job.train.ref_model_sync_steps > 0 and (path / "reference").exists()
+    if reference is not None and moved:
+        reference.model.load(fuse(shape, read_set(path, "reference", reference.strategy, rank)))
+    trainer.position = int(state["position"])
+    if step is None:
+        state["best"] = {}  # of another run, on other prompts
+    return int(state["step"]), state

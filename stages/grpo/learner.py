@@ -15,12 +15,11 @@ import numpy as np
 from mindspore import ParameterTuple, Tensor, nn, ops
 from numpy.typing import NDArray
 
-from stages.grpo.batch import Batch
+from stages.grpo.batch import MODEL_INPUTS, Batch, compiled
 from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import CausalLM
 from stages.grpo.optimizer import AdamW, learning_rate
-from stages.grpo.packing import MODEL_INPUTS, compiled
 from stages.grpo.parallel import Mesh
 from stages.grpo.worker import give_back_memory
 

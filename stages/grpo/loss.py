@@ -14,7 +14,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from numpy.typing import NDArray
 
-from stages.grpo.algorithm import dapo, dr_grpo, grpo, gspo
+from stages.grpo import algorithm
 from stages.grpo.config import TrainConfig
 from stages.grpo.operators import ordered_sum, row_sums
 from stages.weights.dtypes import Array
@@ -30,11 +30,11 @@ def token_weights(mask: Array, loss_type: str, max_tokens: int) -> NDArray[np.fl
     """
     divisor: Array | int
     if loss_type == "grpo":
-        divisor = grpo.divisor(mask)
+        divisor = algorithm.grpo_divisor(mask)
     elif loss_type == "dapo":
-        divisor = dapo.divisor(mask)
+        divisor = algorithm.dapo_divisor(mask)
     else:
-        divisor = dr_grpo.divisor(len(mask), max_tokens)
+        divisor = algorithm.dr_grpo_divisor(len(mask), max_tokens)
     weights: NDArray[np.float32] = (mask / divisor).astype(np.float32)
     return weights
 
@@ -65,12 +65,12 @@ class PolicyLoss(nn.Cell):
         # logprobs of padding are undefined; the difference there is set to 0, so that exp cannot overflow.
         log_ratio = (logprob_BT - old_logprobs_BT) * mask_BT
         if self.sequence_level:
-            log_ratio = gspo.sequence_log_ratio(log_ratio, mask_BT)
+            log_ratio = algorithm.sequence_log_ratio(log_ratio, mask_BT)
         ratio = ops.exp(log_ratio)
-        loss_BT = -grpo.clipped_surrogate(ratio, advantage_B1, self.low, self.high)
+        loss_BT = -algorithm.clipped_surrogate(ratio, advantage_B1, self.low, self.high)
         kl_BT = ops.zeros_like(logprob_BT)
         if self.beta > 0:
-            kl_BT = grpo.kl_k3(ref_logprobs_BT, logprob_BT, mask_BT)
+            kl_BT = algorithm.kl_k3(ref_logprobs_BT, logprob_BT, mask_BT)
             loss_BT = loss_BT + self.beta * (kl_BT * ratio if self.weigh_kl else kl_BT)
         loss_BT = loss_BT * weight_BT
         too_low = ops.logical_and(ratio < self.low, advantage_B1 < 0).astype(mask_BT.dtype)

@@ -214,7 +214,7 @@ class CausalLM(nn.Cell):
         """Compute log-probabilities and entropies [P*G, T] of the tokens of given completions.
 
         Both are undefined on padding; entropies have no gradient. All arguments but the temperature, which
-        divides the logits, are the results of packing.packed.
+        divides the logits, are the results of batch.packed.
         """
         x, head = self.hidden(ids, position, length, prompt, completion, slot, sent_slots)
         max_rows = token.shape[0] * token.shape[1]

@@ -12,10 +12,9 @@ import numpy as np
 from mindspore import Tensor
 
 from stages.base.layout import RoleLayout
-from stages.grpo.batch import Batch
+from stages.grpo.batch import Batch, compiled
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.model import CausalLM
-from stages.grpo.packing import compiled
 from stages.grpo.parallel import Mesh
 from stages.grpo.parameters import parts
 from stages.models.config import ModelConfig

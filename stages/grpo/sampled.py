@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.grpo.algorithm import dapo
+from stages.grpo.algorithm import informative
 from stages.grpo.data import Prompts
 from stages.grpo.rollout import Completions
 from stages.rewards.score import RewardScores
@@ -82,7 +82,7 @@ class Sampled:
             **{f"reward_std/{name}": float(values.std()) for name, values in rewards.parts.items()},
             **(mean_and_error("accuracy", accuracy) if accuracy is not None else {}),
             "reward_failures": float(sum(rewards.failures.values())),
-            "zero_variance_share": float(1 - dapo.informative(self.grouped_rewards).mean()),
+            "zero_variance_share": float(1 - informative(self.grouped_rewards).mean()),
             "sampled_groups": float(len(self.prompts)),
             **mean_and_error("completion_length", done.lengths),
             "completion_length_max": float(done.lengths.max()),

@@ -24,7 +24,7 @@ from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError
 from stages.base.layout import ROLES
 from stages.grpo.batch import Batch
-from stages.grpo.checkpoint import Checkpoints
+from stages.grpo.checkpoint import Checkpoints, learner_sets, load_checkpoint
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import SftConfig, greedy
 from stages.grpo.data import Examples, Vocabulary, read_examples, read_prompts, true_lengths
@@ -36,7 +36,6 @@ from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rules import example_problems, sft_problems
-from stages.grpo.state import learner_sets, load_checkpoint
 from stages.models.config import ModelConfig
 from stages.weights.tensors import merge_ranks, write_ranks
 

@@ -15,9 +15,8 @@ from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem, StageError
 from stages.base.layout import LayoutConfig
-from stages.grpo import state
-from stages.grpo.checkpoint import Checkpoints, read_set
-from stages.grpo.checkpoint_files import CHECKPOINTS, FINAL
+from stages.grpo import checkpoint
+from stages.grpo.checkpoint import CHECKPOINTS, FINAL, Checkpoints, read_set
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.metrics import StepLog, peak_memory_gib, read_rows
@@ -51,12 +50,12 @@ def run(context: Context, rank: int, world: int) -> None:
         Checkpoints(context.work / name, rank, world, keep, job.strategies, context.warn, trainer.minimum)
         for name, keep in ((CHECKPOINTS, job.train.keep_checkpoints), (FINAL, 1))
     )
-    resumed, saved = state.restore(trainer, checkpoints)
+    resumed, saved = checkpoint.restore(trainer, checkpoints)
     best = Best(**saved.get("best", {}))
     logs = RunLogs(context, resumed, job.train) if rank == 0 else None
     last = train(trainer, checkpoints, context.work, resumed, best, logs)
     if job.train.checkpoint_every:
-        state.save(trainer, final, last, vars(best))
+        checkpoint.save(trainer, final, last, vars(best))
     chosen = best.step if job.train.keep_best else None
     if chosen is not None and chosen != last:
         trainer.barrier()  # worker 0 has completed the best step's checkpoint
@@ -122,7 +121,7 @@ def train(
     if best.step is None and config.validate_every:
         best.add_check(step, trainer.validate())
         if config.keep_best:
-            state.save(trainer, checkpoints, step, vars(best))
+            checkpoint.save(trainer, checkpoints, step, vars(best))
     while step < config.steps and not best.should_stop(config.patience):
         step += 1
         result = trainer.step(step)
@@ -147,7 +146,7 @@ def train(
             logs.log(step, metrics, result)
         due = config.checkpoint_every and step % config.checkpoint_every == 0 and step < config.steps
         if due or (better and config.keep_best):
-            state.save(trainer, checkpoints, step, vars(best))
+            checkpoint.save(trainer, checkpoints, step, vars(best))
     return step
 
 

@@ -7,8 +7,8 @@ Source: Hsu et al. 2024, Liger Kernel, arXiv:2410.10989, section 3.2.
 import numpy as np
 from mindspore import Tensor, nn, ops
 
+from stages.grpo.batch import LEAST
 from stages.grpo.operators import add_rows, plain_product, product, transposed_product
-from stages.grpo.packing import LEAST
 
 PIECE = 2**19  # logits that are computed at a time: 2 MiB, about one core's cache
 
@@ -29,7 +29,7 @@ class TokenLogits(nn.Cell):
             x: [N, H].
             head: [V, H].
             ids: [N], int32.
-            max_rows: N is at most this, and at least this divided by packing.LEAST: no part is empty.
+            max_rows: N is at most this, and at least this divided by batch.LEAST: no part is empty.
 
         Returns:
             log-sums [N, 1]; logits of ids [N, 1]; the logits' mean under their softmax [N, 1], without

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from stages.base.layout import LayoutConfig, Role
-from stages.grpo.algorithm import dapo, grpo
+from stages.grpo import algorithm
 from stages.grpo.batch import Batch
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig, TrainConfig, shard_key
@@ -146,7 +146,7 @@ class Trainer:
         """Take one step of GRPO: P prompts, B completions, train.num_iterations updates."""
         clock, config = Clock(), self.job.train
         sampled = self.sample(step, clock)
-        groups = dapo.choose(sampled.grouped_rewards, config.prompts_per_step)
+        groups = algorithm.choose_groups(sampled.grouped_rewards, config.prompts_per_step)
         chosen = sampled.take(groups)
         learned = self.learn(chosen, clock)
         if config.ref_model_sync_steps and step % config.ref_model_sync_steps == 0:
@@ -187,7 +187,7 @@ class Trainer:
                 solutions = [solution for solution in prompts.solutions for _ in range(G)]
                 scores.append(score_shared(reward, decoded, solutions, done.lengths, self.rank, self.world))
                 check_failures(reward, scores[-1], len(decoded), f"completions of step {step}")
-            informative += int(dapo.informative(scores[-1].total.reshape(size, G)).sum())
+            informative += int(algorithm.informative(scores[-1].total.reshape(size, G)).sum())
             if informative >= size:
                 break
         completions = Completions.from_ids(np.concatenate(ids), self.vocabulary.special.eos)
@@ -198,8 +198,8 @@ class Trainer:
         config, P = self.job.train, len(sampled.prompts)
         mask_BT = sampled.mask
         if config.mask_truncated_completions:
-            mask_BT = dapo.without_cut(mask_BT, sampled.completions.cut)
-        advantages_PG = grpo.group_advantages(sampled.grouped_rewards, config.scale_advantages)
+            mask_BT = algorithm.without_cut(mask_BT, sampled.completions.cut)
+        advantages_PG = algorithm.group_advantages(sampled.grouped_rewards, config.scale_advantages)
         old_BT = reference_BT = np.zeros_like(mask_BT)
         batch = Batch(
             prompt_PS=sampled.prompts.ids,

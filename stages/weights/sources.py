@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.errors import InputError
-from stages.base.files import read_object
+from stages.base.files import read_object, stays_below
 from stages.models.tensor_layout import Box, TensorLayout, full_box, slice_of, slice_shape
 from stages.weights.ckpt import read_ckpt
 from stages.weights.header import StoredTensor, read_header
@@ -125,7 +125,7 @@ def read_weight_map(index: Path) -> dict[str, str]:
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise InputError(index, None, "must map tensor names to file names", "download it again")
     for name, file in files.items():
-        if Path(file).name != file or file in ("", ".", "..") or len(file.encode("utf-8", "replace")) > 255:
+        if "/" in file or not stays_below(file) or len(file.encode("utf-8", "replace")) > 255:
             rule = "must be a file name within the index's own directory"
             raise InputError(f"{index}: {name}", file, rule, "do not use this index")
         if not (index.parent / file).is_file():

@@ -85,7 +85,7 @@ def complete(
 
 def write_checkpoint(path: Path, step: int, content: bytes, *sets: str) -> Path:
     """Write a checkpoint like the trainer's, with this content in each set; return its first file."""
-    entry, files = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}, []
+    entry, files = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}, []
     for name in sets:
         files.append(path / name / "rank_0" / "model.safetensors")
         files[-1].parent.mkdir(parents=True)

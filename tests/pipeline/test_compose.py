@@ -12,11 +12,12 @@ from omegaconf import OmegaConf
 from hydra_plugins.grpoflow.layout_names import DEGREES
 from pipeline.cli import main
 from pipeline.config import compose as module
-from pipeline.config.compose import LABELS, compose, flat
+from pipeline.config.compose import LABELS, compose
 from pipeline.config.load import derived_values, load
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages.base.identity import field_types
+from stages.base.keys import flat
 from tests.pipeline.plans import problem_of
 
 

@@ -26,8 +26,7 @@ from stages.fetch.builtin import write_model
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import count_rows, read_lines
 from stages.fetch.stage import fetch_model
-from stages.grpo.checkpoint import read_set
-from stages.grpo.checkpoint_files import flaw, read_state
+from stages.grpo.checkpoint import flaw, read_set, read_state
 from stages.models.tensor_layout import slice_of
 from stages.tokenize.chat import Turn, load_template
 from stages.tokenize.mindrecord import MindRecordFile

@@ -12,7 +12,7 @@ from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.remote.copies import Copy, find, from_store, missing
 from pipeline.store.remote.remote import Remote
 from pipeline.store.store import MANIFEST, Key, Store
-from stages.base.files import file_digest
+from stages.base.files import difference
 
 OnSize = Callable[[int], object]
 """Called with the size of each file that was copied, in bytes."""
@@ -33,7 +33,7 @@ def push(remote: Remote, store: Store, key: Key) -> int:
     def upload(name: str) -> int:
         file = store.path(key) / name
         with store_errors(file):
-            is_same = file_digest(file) == files[name]["sha256"]
+            is_same = difference(file, files[name]) is None
         if not is_same:
             raise StoreError(f"{file}: not what was committed, so not pushed; see `grpoflow verify --deep`")
         remote.upload(file, f"{copy.path}/{name}")
@@ -102,15 +102,12 @@ def download(
         entry, target, part = copy.manifest.files[name], directory / name, parts / uuid.uuid4().hex
         size = int(entry["size"])
 
-        def is_right(file: Path) -> bool:
-            return file.stat().st_size == size and file_digest(file) == entry["sha256"]
-
-        if target.is_file() and not target.is_symlink() and is_right(target):
+        if target.is_file() and not target.is_symlink() and difference(target, entry) is None:
             return size
         target.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):  # bytes may have been changed on the way
             remote.download(f"{copy.path}/{name}", part, size)
-            if is_right(part):
+            if difference(part, entry) is None:
                 part.replace(target)
                 return size
         raise Refused(f"{remote.url}/{copy.path} is refused: {name} does not have its manifest's digest")

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, Problem
+from stages.base.keys import leaves
 from stages.engines.engine import Checkout
 from stages.engines.programs import fits
-from stages.engines.upstream_keys import Schema, leaves
+from stages.engines.upstream_keys import Schema
 from stages.models.family import Network
 
 VERSIONS = ">=1.6.0,<1.7"

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, Problem
+from stages.base.keys import leaves
 from stages.base.layout import ROLES
 from stages.engines import programs
 from stages.engines.mindformers import checkout as mindformers
 from stages.engines.mindrlhf.config import VERSIONS, Version
-from stages.engines.upstream_keys import Schema, leaves
+from stages.engines.upstream_keys import Schema
 from stages.models.families import network_of
 from stages.models.families.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 from stages.models.family import Mindrlhf

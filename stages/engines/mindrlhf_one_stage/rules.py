@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from stages.base.checks import at_least, equal
 from stages.base.errors import Problem
+from stages.base.keys import leaves
 from stages.engines.mindrlhf.rules import common_problems, layout_notes
 from stages.engines.mindrlhf_one_stage.job import Job
-from stages.engines.upstream_keys import leaves
 
 REWARDS = {"accuracy": 1.0, "format": 1.0}
 """The script's only rewards and their weights (grpo_one_stage.py, main)."""

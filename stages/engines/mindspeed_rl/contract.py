@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, Problem
+from stages.base.keys import leaves
 from stages.engines import programs
 from stages.engines.mindspeed_rl.config import CONTRACT, Contract
-from stages.engines.upstream_keys import Schema, leaves
+from stages.engines.upstream_keys import Schema
 
 TRAIN = Path("cli/train_grpo.py")
 PREPROCESS = Path("cli/preprocess_data.py")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from stages.base.keys import flat
 from stages.grpo.trackers import PROJECT, Tracker, numbers
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -48,15 +49,6 @@ class Mlflow(Tracker):
         for file in self.directory.glob("mlruns/**/meta.yaml"):  # without the directory of this machine
             text = file.read_text(encoding="utf-8").replace(f"{self.directory.as_uri()}/", "")
             file.write_text(text, encoding="utf-8")
-
-
-def flat(values: Mapping[str, Any], start: str = "") -> dict[str, Any]:
-    """Return nested values by dotted key."""
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        inner = flat(value, f"{start}{name}.") if isinstance(value, Mapping) else {f"{start}{name}": value}
-        result |= inner
-    return result
 
 
 TRACKER = Mlflow

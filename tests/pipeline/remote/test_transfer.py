@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "another content": (lambda m: m["files"]["large.bin"].update(sha256="0" * 64), "digest"),
     "a name above": (lambda m: m["files"].update({"../x": ENTRY}), "malformed"),
     "an absolute name": (lambda m: m["files"].update({"/etc/x": ENTRY}), "malformed"),
-    "a name twice": (lambda m: m["files"].update({"many//1": ENTRY}), "not allowed"),
+    "a name twice": (lambda m: m["files"].update({"many//1": ENTRY}), "malformed"),
     "the manifest's name": (lambda m: m["files"].update({"manifest.json": ENTRY}), "not allowed"),
     "a name with control characters": (lambda m: m["files"].update({"a\x1b[2J": ENTRY}), "not allowed"),
     "a file that is a directory": (lambda m: m["files"].update({"many": ENTRY}), "below a name"),

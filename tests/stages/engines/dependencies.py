@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pipeline.config.compose import flat
 from stages.base.errors import ConfigError
+from stages.base.keys import flat
 
 SECTIONS = ("model", "layout", "tokenize", "rollout", "reward", "train", "seed")
 """Sections that are rendered, besides the engine's."""

@@ -13,7 +13,8 @@ import pytest
 from pipeline.config.load import load
 from stages import engines
 from stages.base.errors import ConfigError
-from stages.engines.upstream_keys import Rendered, Schema, leaves, rendered_problems
+from stages.base.keys import leaves
+from stages.engines.upstream_keys import Rendered, Schema, rendered_problems
 from stages.engines.verl import files as verl
 from stages.engines.verl.job import Job as VerlJob
 from stages.engines.verl.job import Paths as VerlPaths

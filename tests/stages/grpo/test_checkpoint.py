@@ -1,12 +1,13 @@
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from pipeline.config.load import load as compose
 from stages.grpo import checkpoint
-from stages.grpo.checkpoint import Checkpoints, read_set
-from stages.grpo.checkpoint_files import read_state
+from stages.grpo.checkpoint import Checkpoints, read_set, read_state
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import slices_of
@@ -129,3 +130,8 @@ def test_a_kill_during_removal_leaves_no_partial_checkpoint(tmp_path, monkeypatc
     again = opened(tmp_path)
     assert again.newest() == 2
     assert [path.name for path in again.directory.iterdir()] == ["step_000002"]
+
+
+def test_the_plan_reads_checkpoints_without_numpy_and_mindspore():
+    program = "import sys, stages.grpo.checkpoint; sys.exit(len({'numpy', 'mindspore'} & {*sys.modules}))"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

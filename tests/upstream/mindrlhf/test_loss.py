@@ -17,7 +17,7 @@ from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindrlhf.files import all_configs
 from stages.engines.mindrlhf.stage import paths_of
 from stages.engines.outside import dump
-from stages.grpo.algorithm.grpo import group_advantages
+from stages.grpo.algorithm import group_advantages
 from tests.stages.engines.mindrlhf.jobs import job_of
 from tests.stages.grpo import small
 from tests.stages.grpo.test_trl import CASES, GOLDEN, model_config

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pipeline.config.load import load
-from stages.engines.upstream_keys import Schema, leaves
+from stages.base.keys import leaves
+from stages.engines.upstream_keys import Schema
 from stages.engines.verl import files, rewards
 from stages.engines.verl.job import PROGRAMS, RECIPE, Job, Paths
 from stages.rewards.score import score

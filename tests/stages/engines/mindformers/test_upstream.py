@@ -6,11 +6,12 @@ import pytest
 import yaml
 
 from pipeline.config.load import load
+from stages.base.keys import leaves
 from stages.engines.mindformers.engine import ENGINE
 from stages.engines.mindformers.files import RENDERED, finetune
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.stage import render
-from stages.engines.upstream_keys import leaves, rendered_problems
+from stages.engines.upstream_keys import rendered_problems
 from tests.stages.engines.dependencies import SECTIONS, dependencies, put
 
 BASE = ("engine=mindrlhf", "engine.sft=mindformers", "model=qwen2_5_7b", "model.path=/models/qwen")

@@ -8,11 +8,12 @@ import pytest
 import yaml
 
 from pipeline.config.load import load
+from stages.base.keys import leaves
 from stages.engines.mindrlhf.engine import ENGINE
 from stages.engines.mindrlhf.files import FILES, RENDERED, RENDERED_WITH_EXPERTS, all_configs
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.stage import paths_of, render
-from stages.engines.upstream_keys import leaves, rendered_problems
+from stages.engines.upstream_keys import rendered_problems
 from tests.stages.engines.dependencies import SECTIONS, dependencies, put
 from tests.stages.engines.mindformers.test_upstream import NETWORK, TEMPLATE
 

@@ -9,11 +9,12 @@ import yaml
 
 from pipeline.config.load import load
 from stages.base.errors import ConfigError
+from stages.base.keys import leaves
 from stages.engines.mindspeed_rl import contract, train
 from stages.engines.mindspeed_rl.engine import ENGINE
 from stages.engines.mindspeed_rl.files import RENDERED, train_config
 from stages.engines.mindspeed_rl.job import Job
-from stages.engines.upstream_keys import leaves, rendered_problems
+from stages.engines.upstream_keys import rendered_problems
 from tests.stages.engines.dependencies import SECTIONS, dependencies
 from tests.stages.engines.mindspeed_rl.jobs import HOME, paths
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stages.grpo.algorithm import dapo, grpo
+from stages.grpo import algorithm
 from stages.grpo.data import Prompts
 from stages.grpo.rollout import Completions
 from stages.grpo.sampled import Sampled, standard_error
@@ -38,19 +38,19 @@ def expected_advantages(rewards, scale):
 def test_advantages_equal_exact_ones_and_are_zero_for_equal_rewards(scale):
     for seed in range(200):
         rewards = random_rewards(seed)
-        advantages = grpo.group_advantages(rewards, scale)
+        advantages = algorithm.group_advantages(rewards, scale)
         assert advantages.dtype == np.float32
         expected = expected_advantages(rewards, scale)
         np.testing.assert_allclose(advantages, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
         differs = np.array([len(set(group.tolist())) > 1 for group in rewards])
         assert (advantages[~differs] == 0).all(), seed
         np.testing.assert_array_equal((advantages != 0).any(1), differs)
-        np.testing.assert_array_equal(dapo.informative(rewards), differs)
+        np.testing.assert_array_equal(algorithm.informative(rewards), differs)
         zero_share = sampled_with(rewards).metrics()["zero_variance_share"]
         assert zero_share == pytest.approx((advantages == 0).all(1).mean())
         size = 1 + seed % len(rewards)
-        chosen = dapo.choose(rewards, size)
-        taught = (grpo.group_advantages(rewards[chosen], scale) != 0).any(1).sum()
+        chosen = algorithm.choose_groups(rewards, size)
+        taught = (algorithm.group_advantages(rewards[chosen], scale) != 0).any(1).sum()
         assert taught == min(size, differs.sum()), "dynamic sampling fills up with groups that teach nothing"
 
 
@@ -80,5 +80,5 @@ def test_standard_error_is_how_far_means_of_groups_spread():
 
 
 def test_a_step_without_a_counted_token_is_divided_by_one():
-    assert dapo.divisor(np.zeros((2, 3), np.float32)) == 1
-    assert dapo.divisor(np.ones((2, 3), np.float32)) == 6
+    assert algorithm.dapo_divisor(np.zeros((2, 3), np.float32)) == 1
+    assert algorithm.dapo_divisor(np.ones((2, 3), np.float32)) == 6
