@@ -118,12 +118,17 @@ def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tupl
 
 
 def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
-    """Add the source files of the user's reward functions to a stage that runs them."""
+    """Add the files of the user's reward functions, and the dataset's columns, to a stage that runs them."""
     if "reward" not in stage.sections or stage.skipped is not None or not stage.computes:
         return stage  # export only writes their names
     from stages.rewards import user_code  # here: needed only for user-defined functions
 
-    return replace(stage, external=(*stage.external, *user_code.files_of(reward)))
+    return replace(
+        stage,
+        sections=tuple(dict.fromkeys((*stage.sections, "dataset", "tokenize"))),
+        inputs={**stage.inputs, "fetch_dataset": "fetch_dataset"},
+        external=(*stage.external, *user_code.files_of(reward)),
+    )
 
 
 def _judged(stage: Stage) -> Stage:

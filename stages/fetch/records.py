@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -52,15 +52,19 @@ class Row:
     """Counted from 1, as editors do; in a JSON array or Parquet file the row."""
     prompt: str
     answer: str
+    columns: Mapping[str, Any] | None = None
+    """All of the row's columns, if they were asked for."""
 
 
-def read_records(path: Path, keys: Sequence[str] = (), required: bool = False) -> Iterator[Record | BadLine]:
+def read_records(
+    path: Path, keys: Sequence[str] = (), required: Sequence[str] = ()
+) -> Iterator[Record | BadLine]:
     """Return an iterator over the rows of `path`; memory grows with the file only for a JSON array.
 
     Args:
         path: .parquet; .json, which may hold an array or JSON lines; anything else is JSON lines.
         keys: columns to read from Parquet; none: all.
-        required: refuse a Parquet file without one of them, because every row would be bad.
+        required: refuse a Parquet file without one of these, because every row would be bad.
     """
     if path.suffix == ".parquet":
         return _read_parquet(path, keys, required)
@@ -70,20 +74,23 @@ def read_records(path: Path, keys: Sequence[str] = (), required: bool = False) -
     return _read_array(path) if is_array else _read_json_lines(path)
 
 
-def read_lines(path: Path, columns: ColumnsConfig) -> Iterator[Row | BadLine]:
+def read_lines(path: Path, columns: ColumnsConfig, with_all: bool = False) -> Iterator[Row | BadLine]:
     """Yield question and answer of every row of `path` in order, like read_records.
+
+    `with_all`: the rows have all of their columns.
 
     Raises:
         InputError: the file is missing or can't be read.
     """
     keys = (columns.prompt, columns.answer)
-    for record in read_records(path, keys, required=True):
+    for record in read_records(path, () if with_all else keys, required=keys):
         if isinstance(record, BadLine):
             yield record
         elif fault := text_fault(record.values, keys[0]) or text_fault(record.values, keys[1]):
             yield BadLine(record.line, fault)
         else:
-            yield Row(record.line, *(record.values[key] for key in keys))
+            prompt, answer = (record.values[key] for key in keys)
+            yield Row(record.line, prompt, answer, record.values if with_all else None)
 
 
 def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:
@@ -136,7 +143,7 @@ def _read_array(path: Path) -> Iterator[Record | BadLine]:
         yield _as_record(number, values)
 
 
-def _read_parquet(path: Path, keys: Sequence[str], required: bool) -> Iterator[Record | BadLine]:
+def _read_parquet(path: Path, keys: Sequence[str], required: Sequence[str]) -> Iterator[Record | BadLine]:
     """Yield every row of `path`, with the columns `keys` only (none: all)."""
     arrow = _import_arrow(path)
     row = 0
@@ -155,13 +162,13 @@ def _read_parquet(path: Path, keys: Sequence[str], required: bool) -> Iterator[R
         raise InputError(f"{path}:{row + 1} (row)", None, f"can't be read: {reason}", remedy) from error
 
 
-def _columns(path: Path, names: Sequence[str], keys: Sequence[str], required: bool) -> list[str]:
+def _columns(path: Path, names: Sequence[str], keys: Sequence[str], required: Sequence[str]) -> list[str]:
     equal = [name for name, count in Counter(names).items() if count > 1]
     if equal:
         raise InputError(path, equal, "columns must have different names", "rename or remove them")
     columns = [name for name in names if name in keys or not keys]
-    missing = [key for key in keys if key not in names]
-    if not columns or (required and missing):
+    missing = [key for key in required if key not in names]
+    if not columns or missing:
         raise InputError(path, missing, f"has no such column (it has: {', '.join(names)})")
     return columns
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.base.context import Context
+from stages.grpo.columns import dataset_columns
 from stages.grpo.config import EvaluateConfig, RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.model import CausalLM
@@ -27,7 +28,7 @@ from stages.grpo.sampling import uniforms
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import are_right, warn_of_words
-from stages.rewards.score import RewardScores, check_failures, score
+from stages.rewards.score import RewardScores, check_failures, prepare, score
 from stages.weights.dtypes import Array
 from stages.weights.names import renamed
 from stages.weights.sources import open_directory
@@ -60,7 +61,10 @@ def run(context: Context) -> None:
     EVALUATE.demand(config)
     rollout, reward = context.section(RolloutConfig, "rollout"), context.section(RewardConfig, "reward")
     vocabulary = Vocabulary.read(context.inputs["fetch"], shape)
-    prompts = read_prompts(context.inputs["tokenize"] / "test.mindrecord", vocabulary)
+    accepted = prepare(reward)
+    records = context.inputs["tokenize"] / "test.mindrecord"
+    prompts = read_prompts(records, vocabulary)
+    prompts = dataclasses.replace(prompts, columns=dataset_columns(context, records, len(prompts), accepted))
     prompts = prompts.take(range(min(len(prompts), config.num_prompts or len(prompts))))
     warn_of_words(context, reward, prompts.solutions)
     S = prompts.ids.shape[1]
@@ -96,7 +100,7 @@ def answer(
 ) -> Answers:  # fmt: skip
     """Complete all prompts greedily and the first ones by sampling, and score the completions."""
     texts, tokens = complete(greedy, prompts, vocabulary, None)
-    scores = score(reward, texts, prompts.solutions, tokens)
+    scores = score(reward, texts, prompts.solutions, tokens, prompts.arguments(1))
     allowed = reward.max_failures
     if allowed is not None:  # the limit is meant for one training step
         reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))

@@ -184,7 +184,10 @@ class Trainer:
                 decoded = self.vocabulary.texts(done.ids, done.lengths)
                 texts += decoded
                 solutions = [solution for solution in prompts.solutions for _ in range(G)]
-                scores.append(score_shared(reward, decoded, solutions, done.lengths, self.rank, self.world))
+                columns = prompts.arguments(G)
+                scores.append(
+                    score_shared(reward, decoded, solutions, done.lengths, self.rank, self.world, columns)
+                )
                 check_failures(reward, scores[-1], len(decoded), f"completions of step {step}")
             informative += int(dapo.informative(scores[-1].total.reshape(size, G)).sum())
             if informative >= size:

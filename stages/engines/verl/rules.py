@@ -14,6 +14,7 @@ from stages.engines.layout_rules import Laid
 from stages.engines.tables import add_rules, plain
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
 from stages.engines.verl.upstream import fields
+from stages.rewards.config import BUILTIN
 
 RULES = Rules[Job]("verl")
 plain(
@@ -82,6 +83,8 @@ def notes(job: Job) -> Iterator[str]:
         yield "verl's warm-up begins with a learning rate of 0: the first step trains nothing"
     if train.weight_decay:
         yield f"train.weight_decay={train.weight_decay}: verl applies it to norms and biases, too"
+    if any(name not in BUILTIN for name in job.reward.functions):
+        yield "verl calls reward functions with one completion at a time, not with all of a step"
     if not job.on_cpu:
         yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"
     yield from engine_upstream.notes("engine", job.engine.upstream)

@@ -36,8 +36,9 @@ NORMED = [*SEVERAL, "model=tiny_qwen3"]
 
 
 def shortness(completions, solutions):
-    """A reward that random weights earn differently from one completion to the next."""
-    return [len(completion) / 20 for completion in completions]
+    """A reward by rank among all completions of a step, which random weights earn differently."""
+    order = sorted(completions, key=len)
+    return [order.index(completion) / len(order) for completion in completions]
 
 
 def run(root, stage, config):
