@@ -78,6 +78,9 @@ def run(context: Context) -> None:
     for number, name in enumerate(("before", "after")):
         model.load(fuse(shape, weights(context.inputs[name], context.inputs.get("strategy"), shape)))
         answers[name] = answer(greedy, sampling, prompts, vocabulary, config, reward, context.seed)
+        for function, message in answers[name].rewards.single.items():
+            rule = "scored one by one, because the call with all answers failed"
+            context.warn(f"reward {function}: {rule}: {message}")
         context.progress(number + 1, 2, f"{name}: accuracy {answers[name].right.mean():.3f}", "models")
     result = summary(answers["before"], answers["after"], config.k)
     context.write_result(result)

@@ -224,7 +224,8 @@ class RunLogs:
         for name, message in scores.messages.items():
             if (name, message) not in self.warned and len(self.warned) < MAX_WARNINGS:
                 count = f"{scores.failures[name]} of {len(result.sampled.texts)} completions of step {step}"
-                self.context.warn(f"reward {name}: no value for {count}, which count 0: {message}")
+                remedy = "; raise reward.timeout_s" if scores.late[name] else ""
+                self.context.warn(f"reward {name}: no value for {count}, which count 0: {message}{remedy}")
             self.warned.add((name, message))
         for name, message in scores.single.items():
             if (name, "") not in self.warned:

@@ -36,6 +36,8 @@ from typing import Any
 from stages.rewards.functions import UnscorableError
 from stages.rewards.messages import LENGTH, MATHS, OURS, WHERE_SIGNAL, Plain
 
+TEXTS = ("completions", "solutions")
+
 
 class Function:
     """An imported reward function, and the arguments that it accepts."""
@@ -63,9 +65,8 @@ class Function:
             named = {name: each for name, each in named.items() if name not in positional[:2]}
         self.taken_first = frozenset() if self.by_name else frozenset(positional[:2])
         self.names = None if takes_all else sorted(named)
-        both = ("completions", "solutions")
         self.required = [
-            name for name, each in named.items() if each.default is each.empty and name not in both
+            name for name, each in named.items() if each.default is each.empty and name not in TEXTS
         ]
 
     def accepts(self, name: str) -> bool:
@@ -79,7 +80,7 @@ class Function:
         named = {name: column for name, column in columns.items() if self.accepts(name)}
         if not self.by_name:
             return (completions, solutions), named
-        both = {"completions": completions, "solutions": solutions}
+        both = dict(zip(TEXTS, (completions, solutions), strict=True))
         return (), named | {name: texts for name, texts in both.items() if self.accepts(name)}
 
 
@@ -138,7 +139,8 @@ class Caller:
                 return {"fatal": "must be a function of (completions, solutions)"}
             self.functions[name] = Function(_of_each(function) if name == MATHS else function)
         function = self.functions[name]
-        return {"is_async": function.is_async, "accepts": function.names, "requires": function.required}
+        names = None if function.names is None else [each for each in function.names if each not in TEXTS]
+        return {"is_async": function.is_async, "accepts": names, "requires": function.required}
 
     def _call(self, name: str, completions: Sequence[str], solutions: Sequence[str], columns: Plain) -> Plain:
         function = self.functions[name]

@@ -131,7 +131,7 @@ class ScoringProcess:
         Raises:
             InputError: a module or function does not exist, or is not callable.
         """
-        with self._lock:
+        with self._lock, self._ended_by_errors():
             self._start()
             wanted = [name for name in names if name not in self._accepted]
             for name in wanted:
@@ -215,7 +215,7 @@ class ScoringProcess:
         if len(working) < len(batch):
             again = self._together([name], batch.take(working), timeout_s)[name]
         if isinstance(again, Failure):
-            return Scored(outcomes, again.message)
+            return Scored(outcomes, again.message + ("; raise reward.timeout_s" if again.is_late else ""))
         for row, outcome in zip(working, again, strict=True):
             outcomes[row] = outcome
         return Scored(outcomes)

@@ -225,3 +225,7 @@ def test_functions_are_imported_before_they_are_called(users):
     with pytest.raises(InputError, match="can't be imported: ModuleNotFoundError"):
         prepare(RewardConfig(("my_rewards:f",), (1.0,), None))
     assert prepare(RewardConfig(("accuracy",), (1.0,), None)) == []
+    parameters = {"f": "completions, solutions", "g": "c, s, prompts, *, level=0", "h": "c, s, **columns"}
+    users("".join(f"def {name}({each}): pass\n" for name, each in parameters.items()))
+    config = RewardConfig(tuple(f"my_rewards:{name}" for name in "fgh"), (1.0,) * 3, None)
+    assert [each.names for each in prepare(config)] == [frozenset(), {"prompts", "level"}, None]
