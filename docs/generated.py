@@ -14,21 +14,15 @@ from typing import Any
 import yaml
 
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
+from pipeline import engines
 from pipeline.cli import COMMANDS, make_parsers
 from pipeline.cli.command import OVERRIDES
 from pipeline.config.load import load
 from pipeline.config.sections import Config
-from pipeline.engines import NAMES
+from pipeline.engines import MODULES, NAMES
 from pipeline.plan.keys import Key, explain
 from stages.base.errors import as_override
 from stages.base.identity import field_types
-from stages.engines.mindformers.finetune_yaml import fields as mindformers_fields
-from stages.engines.mindformers.job import Job as MindformersJob
-from stages.engines.mindrlhf.files import fields as mindrlhf_fields
-from stages.engines.mindrlhf.job import Job as MindrlhfJob
-from stages.engines.mindspeed_rl.job import Job as MindspeedRlJob
-from stages.engines.mindspeed_rl.train_yaml import fields as mindspeed_rl_fields
-from stages.engines.upstream import Field, Upstream
 
 ENGINES = {
     **dict.fromkeys(NAMES, ("model=qwen2_5_7b",)),
@@ -96,37 +90,16 @@ def troubles(language: str) -> str:
 
 
 def upstream(language: str) -> str:
-    """Return how many fields of each program's configuration grpoflow's keys and engine.upstream reach."""
-    external = [load([f"engine={name}", *ENGINES[name]]) for name in ("mindrlhf", "mindspeed_rl")]
-    supervised = load(["engine=mindrlhf", "engine.sft=mindformers", *ENGINES["mindrlhf"]])
-    programs = {
-        "mindrlhf": mindrlhf_fields(MindrlhfJob.from_run(external[0])),
-        "MindSpeed-RL": mindspeed_rl_fields(MindspeedRlJob.from_run(external[1])),
-        "mindformers": mindformers_fields(MindformersJob.from_run(supervised)),
-    }
+    """Return how many keys of each program grpoflow renders; engine.upstream sets all others."""
     chinese = language == "zh_CN"
-    head = ("程序", "类", "字段", "由 grpoflow 的键", "由 grpoflow 自己", "由 upstream")
-    names = ("program", "class", "fields", "by grpoflow's keys", "by grpoflow itself", "by upstream")
-    lines = [_row(head if chinese else names), _row(["---"] * 6)]
-    for program, fields in programs.items():
-        lines += [_row([program, name, *map(str, counts)]) for name, counts in reach(fields).items()]
+    head = ("程序", "由 grpoflow 的键设置", "由 grpoflow 自己设置")
+    names = ("program", "from grpoflow's keys", "by grpoflow itself")
+    lines = [_row(head if chinese else names), _row(["---"] * 3)]
+    for program in MODULES:
+        if reasons := engines.get(program).rendered.values():
+            fixed = sum(reason.startswith("=") for reason in reasons)
+            lines.append(_row([program, str(len(reasons) - fixed), str(fixed)]))
     return "\n".join(lines)
-
-
-def reach(fields: Upstream) -> dict[str, tuple[int, int, int, int]]:
-    """Return for each class its fields, and how many of them keys, grpoflow itself and `upstream` set."""
-    classes: dict[str, dict[str, Field]] = {}
-    for path, field in fields.fields.items():
-        classes.setdefault(field.cls, {})[path.rpartition(".")[2]] = field
-    return {
-        name: (
-            len(known),
-            sum(bool(field.entry.key) for field in known.values()),
-            sum(bool(field.entry.fixed) for field in known.values()),
-            sum(field.entry.is_free for field in known.values()),
-        )
-        for name, known in classes.items()
-    }
 
 
 PAGES = {make.__name__: make for make in (configuration, commands, overrides, troubles, upstream)}

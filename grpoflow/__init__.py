@@ -19,9 +19,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from pipeline.errors import ConfigError, Exit, StoreError
-from pipeline.store import history
-from stages.base.files import parse_json
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import pipeline  # noqa: F401 - from there on no module of the user's replaces grpoflow's
+
+del sys.path[0]
+from pipeline.errors import ConfigError, Exit, StoreError  # noqa: E402
+from pipeline.store import history  # noqa: E402
+from stages.base.files import parse_json  # noqa: E402
+from stages.own_packages import START  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas
@@ -133,7 +138,13 @@ class Store:
     """A store of artifacts and the runs that produced them."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the store at `path`, which may not exist yet."""
+        """Open the store at `path`, which may not exist yet.
+
+        Raises:
+            Error: `path` is a URL.
+        """
+        if "://" in os.fspath(path):
+            raise Error("a store is a directory of this machine, not a URL; see remote=URL")
         self.path = Path(path)
 
     def runs(self) -> list[Run]:
@@ -168,24 +179,30 @@ def open(path: str | os.PathLike[str] | None = None) -> Store:
 
 
 def plan(
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     *,
     until: str | None = None,
-    only: Sequence[str] = (),
-    force: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    force: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what a run would do, like `grpoflow plan --json`.
 
     Args:
-        overrides: Hydra overrides, for example `train.beta=0.02` and `store=DIR`.
+        overrides: Hydra overrides, for example `["train.beta=0.02", "store=DIR"]`; text is one override.
         until: plan the stages up to this one.
-        only: plan these stages and everything upstream of them.
+        only: plan these stages, or this one, and everything upstream of them.
         force: rebuild these stages and everything downstream.
 
     Raises:
         Error: the configuration is invalid; the message lists all problems.
     """
-    done = _grpoflow("plan", "--json", *_options(until, only, force), *overrides, stderr=subprocess.PIPE)
+    done = _grpoflow(
+        "plan",
+        "--json",
+        *_options(until, only, force),
+        *_texts(overrides, "overrides"),
+        stderr=subprocess.PIPE,
+    )
     if done.returncode not in (Exit.DONE, Exit.PENDING):
         raise Error(done.stderr.strip())
     planned: dict[str, Any] = json.loads(done.stdout)
@@ -193,11 +210,11 @@ def plan(
 
 
 def run(
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     *,
     until: str | None = None,
-    only: Sequence[str] = (),
-    force: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    force: str | Sequence[str] = (),
 ) -> Run:
     """Run the stages that are not cached, and return the run; progress appears on stderr.
 
@@ -207,21 +224,35 @@ def run(
         Error: the configuration is invalid or a stage failed; stderr has the reason.
     """
     store = Store(plan(overrides, until=until, only=only, force=force)["store"])
-    done = _grpoflow("run", *_options(until, only, force), *overrides, stderr=None)
+    done = _grpoflow("run", *_options(until, only, force), *_texts(overrides, "overrides"), stderr=None)
     result = re.search(r"^(?:result|done) .*?\brun=([\w-]+)", done.stdout, re.M)
     if done.returncode != Exit.DONE or result is None:
         raise Error(f"grpoflow run ended with exit code {done.returncode}; its messages are on stderr")
     return store.run(result[1])
 
 
-def _options(until: str | None, only: Sequence[str], force: Sequence[str]) -> list[str]:
-    values = {"until": until, "only": ",".join(only), "force": ",".join(force)}
+def _texts(values: str | Sequence[str], argument: str) -> list[str]:
+    """Return an argument's texts; one text alone is a list of one."""
+    texts = [values] if isinstance(values, str) else list(values)
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise Error(f"{argument}: {wrong[0]!r} must be text")
+    if unassigned := [text for text in texts if argument == "overrides" and text.startswith("--")]:
+        raise Error(f"overrides: {unassigned[0]!r} must be KEY=VALUE; options are arguments of this function")
+    return texts
+
+
+def _options(until: str | None, only: str | Sequence[str], force: str | Sequence[str]) -> list[str]:
+    values = {
+        "until": until,
+        "only": ",".join(_texts(only, "only")),
+        "force": ",".join(_texts(force, "force")),
+    }
     return [f"--{option}={stages}" for option, stages in values.items() if stages]
 
 
 def _grpoflow(*arguments: str, stderr: int | None) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, because it installs signal handlers and may end its process."""
-    command = [sys.executable, "-m", "pipeline.cli", *arguments]
+    command = [sys.executable, START, "pipeline.cli", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         output, errors = process.communicate()

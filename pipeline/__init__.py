@@ -6,9 +6,15 @@ start nothing (plan, show, ...) import it without Luigi, since importing Luigi t
 
 import gc
 import sys
+from pathlib import Path
 from typing import Any
 
-from stages.catalog import STAGES
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from stages import own_packages
+
+del sys.path[0]
+own_packages.install()  # before any other import of grpoflow's packages
+from stages.catalog import STAGES  # noqa: E402
 
 __all__ = ["RunGRPO", *(stage.task_name for stage in STAGES.values())]
 

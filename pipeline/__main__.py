@@ -4,8 +4,14 @@
 """
 
 import sys
+from pathlib import Path
 
-from pipeline.cli import main
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.modules.pop("pipeline", None)  # in an editable installation it may be the user's directory
+import pipeline  # noqa: E402, F401
+
+del sys.path[0]
+from pipeline.cli import main  # noqa: E402
 
 SHOW = {"--cfg", "-c", "--info", "-i", "--hydra-help"}
 """Hydra options that only print the configuration."""
@@ -16,7 +22,10 @@ if __name__ == "__main__":
     if SHOW & set(arguments):
         import hydra
 
-        hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(lambda config: None)()
+        from pipeline.config.compose import BUILT_IN
+
+        path = str(BUILT_IN)  # not the package `conf`, which could be a directory of the user's
+        hydra.main(version_base="1.3", config_path=path, config_name="config")(lambda config: None)()
         sys.exit()
     remaining = [argument for argument in arguments if argument not in multirun]
     sys.exit(main(["sweep" if multirun else "run", *remaining]))

@@ -28,9 +28,14 @@ def remember(kind: str, key: str, value: Any) -> None:
     with contextlib.suppress(OSError, TypeError):  # YAML dates are no JSON
         text, directory = json.dumps(value), _directory(kind)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
-            file.write(text)
-        os.replace(file.name, directory / f"{key}.json")
+        descriptor, name = tempfile.mkstemp(dir=directory)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, directory / f"{key}.json")
+        except OSError:  # the disk is full
+            os.unlink(name)
+            raise
         entries = list(directory.glob("*.json"))
         if len(entries) > MOST_ENTRIES:  # half of them at once, because sorting takes long
             for old in sorted(entries, key=lambda path: path.stat().st_mtime)[: MOST_ENTRIES // 2]:

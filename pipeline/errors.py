@@ -81,7 +81,7 @@ class StageFailed(Exception):
 
 
 class Exit(enum.IntEnum):
-    """Exit codes of commands; 130, 141 and 143 stand for SIGINT, SIGPIPE and SIGTERM."""
+    """Exit codes of commands; 129, 130, 141 and 143 stand for SIGHUP, SIGINT, SIGPIPE and SIGTERM."""
 
     DONE = 0
     FAILED = 1

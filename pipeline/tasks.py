@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
-import logging
+import os
 import shlex
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,12 +18,12 @@ import luigi
 from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
 from luigi.execution_summary import LuigiStatusCode
-from luigi.rpc import RPCError
 
+from pipeline import scheduling
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem, check_working_directory, report
 from pipeline.plan.target import Target
 from pipeline.run import signals
-from pipeline.run.run import Run, begin
+from pipeline.run.run import Run, prepare_plan
 from pipeline.store.store import DIGITS
 from pipeline.terminal import install_streams
 from stages.catalog import STAGES
@@ -30,40 +32,10 @@ OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 QUOTING = """for example --overrides 'seed=1 train.beta=0.02' or '["seed=1"]'"""
 ONLY = "run only these stages (separated by commas) and everything upstream of them"
 FORCE = "rebuild these stages (separated by commas) and everything downstream"
-RETURN_CODES = (
-    "already_running", "missing_data", "not_run", "task_failed", "scheduling_error", "unhandled_exception",
-)  # fmt: skip
+PROCESS = f"{socket.gethostname()}:{os.getpid()}-{os.urandom(3).hex()}"
+"""Name of this process, which forks of Luigi share."""
 
-
-def _set_luigi_defaults() -> None:
-    """Set what `luigi --module pipeline RunGRPO` needs without a luigi.cfg, which takes precedence."""
-    defaults: dict[str, dict[str, object]] = {
-        # By default Luigi would try to reach luigid for a minute.
-        "core": {"local_scheduler": "--scheduler-host" not in " ".join(sys.argv), "no_lock": True},
-        # Luigi exits 0 on failure by default.
-        "retcode": dict.fromkeys(RETURN_CODES, int(Exit.FAILED)),  # as text: Python 3.10 writes Exit.FAILED
-        # A stage without an artifact must fail.
-        "worker": {"check_complete_on_run": True},
-    }
-    config = get_config()
-    for section, values in defaults.items():
-        for key, value in values.items():
-            if not config.has_option(section, key):
-                config.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
-    for name in ("luigi", "luigi-interface"):
-        logging.getLogger(name).addFilter(_filter_and_shorten)
-
-
-def _filter_and_shorten(record: logging.LogRecord) -> bool:
-    """Shorten a failure of the scheduler to one line; return True for errors that were not reported yet."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, RPCError):
-        record.msg = f"Luigi's scheduler stopped answering: {error}; type the same command to go on"
-        record.args, record.exc_info = (), None
-    return record.levelno >= logging.ERROR and not isinstance(error, REPORTED)
-
-
-_set_luigi_defaults()
+scheduling.set_defaults()
 
 
 _runs: dict[str, Run] = {}
@@ -75,67 +47,109 @@ def build(runs: Sequence[Run], workers: int, cards: int) -> bool:
     for run in runs:
         _register(run, cards)
     tasks = [RunTask(run_id=run.id) for run in runs]
-    done = luigi.build(tasks, workers=workers, local_scheduler=True, log_level="ERROR", detailed_summary=True)
+    done = luigi.build(
+        tasks,
+        scheduling.OwnScheduling(cards),
+        workers=workers,
+        local_scheduler=True,
+        parallel_scheduling=False,
+        log_level="ERROR",
+        detailed_summary=True,
+    )
     return done.status in (LuigiStatusCode.SUCCESS, LuigiStatusCode.SUCCESS_WITH_RETRY)
 
 
 def _register(run: Run, cards: int) -> None:
     """Make a run known to its tasks, and set the number of cards that tasks may occupy together."""
     _runs[run.id] = run
-    get_config().set("resources", "cards", str(cards))
+    get_config().set("resources", scheduling.CARDS, str(cards))
 
 
-class StageTask(luigi.Task):
-    """Stage of a run; runs that need the same artifact share the task."""
+class Task(luigi.Task):
+    """Task of this process.
 
-    stage: str = luigi.Parameter()
-    fingerprint: str = luigi.Parameter()
-    run_id: str = luigi.Parameter(significant=False)
+    A central scheduler shows the process, and does not take its task for the same one of another process:
+    the store's locks let one of them build an artifact and the others wait for it, also after a kill.
+    """
+
+    run_id: str = luigi.Parameter(default="", significant=False)
+
+    def to_str_params(self, only_significant: bool = False, only_public: bool = False) -> dict[str, str]:
+        """Return the parameters with the process, for the task's identity and for Luigi's pages."""
+        return {**super().to_str_params(only_significant, only_public), "process": PROCESS}
+
+    @property
+    def retry_count(self) -> int | None:
+        """Number of failures after which a worker that stays alive gives up; None: as luigi.cfg says."""
+        is_set = get_config().has_option("scheduler", "retry_count")
+        return 1 if scheduling.stays_alive() and not is_set else None
+
+    @property
+    def of_run(self) -> Run:
+        """Run of this process that the task belongs to."""
+        with _exit_if_invalid():
+            if self.run_id not in _runs:
+                remedy = f"use RunGRPO, or one of {', '.join(stage.task_name for stage in STAGES.values())}"
+                rule = "is a part of a run, and not started by itself"
+                raise ConfigError([Problem("luigi", self.task_family, rule, remedy)])
+        return _runs[self.run_id]
+
+
+class StageTask(Task):
+    """Stage of a run; runs of a process that need the same artifact share the task."""
+
+    stage: str = luigi.Parameter(default="")
+    fingerprint: str = luigi.Parameter(default="")
+    store: str = luigi.Parameter(default="")
 
     @classmethod
-    def of(cls, run_id: str, stage: str) -> StageTask:
+    def of(cls, run: Run, stage: str) -> StageTask:
         """Return the task of a stage of a run."""
-        digits = _runs[run_id].plan.spec(stage).key.fingerprint[:DIGITS]
-        return cls(stage=stage, fingerprint=digits, run_id=run_id)
+        digits = run.plan.spec(stage).key.fingerprint[:DIGITS]
+        return cls(stage=stage, fingerprint=digits, store=str(run.store.root), run_id=run.id)
 
     @property
     def resources(self) -> dict[str, int]:
         """Number of cards that the stage occupies, which the scheduler limits."""
-        stage = _runs[self.run_id].plan.spec(self.stage).stage
-        return {"cards": stage.workers} if stage.computes else {}
+        stage = self.of_run.plan.spec(self.stage).stage
+        return {scheduling.CARDS: stage.workers} if stage.computes else {}
 
     def requires(self) -> list[StageTask]:
         """Return the tasks of the stages whose artifacts this one reads."""
-        inputs = _runs[self.run_id].plan.spec(self.stage).inputs
-        return [self.of(self.run_id, stage) for stage in dict.fromkeys(key.stage for key in inputs.values())]
+        inputs = self.of_run.plan.spec(self.stage).inputs
+        return [self.of(self.of_run, stage) for stage in dict.fromkeys(key.stage for key in inputs.values())]
 
     def complete(self) -> bool:
         """Return True if the artifact is complete."""
-        return _runs[self.run_id].is_complete(self.stage)
+        return self.of_run.is_complete(self.stage)
 
     def run(self) -> None:
         """Build the artifact."""
         try:
             signals.end_with_parent()
-            _runs[self.run_id].build(self.stage)
+            self.of_run.build(self.stage)
         except KeyboardInterrupt as error:
             signals.leave_fork(error)
             raise
 
 
-class RunTask(luigi.Task):
+@StageTask.event_handler(luigi.Event.TIMEOUT)
+def _report_timeout(task: StageTask, message: str) -> None:
+    """Report that Luigi ended a stage, whose fork only knows that it was interrupted."""
+    seconds = luigi.worker.worker().timeout
+    cause = f"ended after {seconds} s: [worker] timeout in luigi.cfg; raise it, or leave it out"
+    task.of_run.report_end(task.stage, cause)
+
+
+class RunTask(Task):
     """Run of this process: its stages, and the report of its result."""
 
-    run_id: str = luigi.Parameter()
+    run_id: str = luigi.Parameter(default="")
     _is_reported = False
-
-    @property
-    def _run(self) -> Run:
-        return _runs[self.run_id]
 
     def requires(self) -> list[StageTask]:
         """Return the tasks of all requested stages, so that a complete report hides no damage upstream."""
-        return [StageTask.of(self._run.id, spec.name) for spec in self._run.plan.requested]
+        return [StageTask.of(self.of_run, spec.name) for spec in self.of_run.plan.requested]
 
     def complete(self) -> bool:
         """Return True once this process has reported the result, which fully cached runs do, too."""
@@ -144,7 +158,7 @@ class RunTask(luigi.Task):
     def run(self) -> None:
         """Report the result; the result line is the last line on stdout."""
         try:
-            self._run.report()
+            self.of_run.report()
         except REPORTED as error:  # Luigi's own message about it is suppressed
             report(error)
             raise
@@ -172,6 +186,9 @@ class OverridesParameter(luigi.Parameter):
         """Return canonical JSON of `text`; end the process if it is malformed."""
         stripped = text.strip()
         with _exit_if_invalid():
+            if not stripped:  # for example an unset variable, which would begin a default run
+                rule = "is empty; leave it out for the defaults"
+                raise ConfigError([Problem("--overrides", None, rule, QUOTING)])
             try:
                 parsed = json.loads(stripped) if stripped.startswith("[") else shlex.split(stripped)
             except ValueError as error:
@@ -207,11 +224,15 @@ class RunGRPO(RunTask):
         super().__init__(*args, **kwargs)
         self.run_id = self._begin()
         parser = CmdlineParser.get_instance()
-        is_root = parser is not None and parser.known_args.root_task == self.task_family
-        if is_root and luigi.interface.core().local_scheduler and not self._run.missing():
+        if parser is None or parser.known_args.root_task != self.task_family:
+            return
+        if luigi.interface.core().local_scheduler and not self.of_run.missing():
             self.run()
             gc.freeze()  # saves a garbage collection at the interpreter's end
             sys.exit(Exit.DONE)  # setting up a Luigi worker would double the time of a fully cached run
+        for note in scheduling.notes():
+            print(f"note: {note}", file=sys.stderr, flush=True)
+        atexit.register(self.of_run.report_unbuilt)  # Luigi itself ends without a message
 
     def _begin(self) -> str:
         """Begin the run of these parameters and return its id; end the process if they are invalid."""
@@ -222,8 +243,13 @@ class RunGRPO(RunTask):
             check_working_directory()
             only, force = ([names] if names else [] for names in (self.only, self.force))
             target = Target.parse(self.until, only, force)
-            directory = Path(self.config_dir) if self.config_dir else None
-            run = begin(json.loads(self.overrides), directory, target)
+            directory, overrides = (
+                Path(self.config_dir) if self.config_dir else None,
+                json.loads(self.overrides),
+            )
+            planned, store = prepare_plan(overrides, directory, target=target)
+            scheduling.check(planned.requested, planned.missing(store))
+            run = Run(planned, store, overrides, config_dir=directory)
         _register(run, run.plan.config.cards)
         return run.id
 

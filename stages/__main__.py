@@ -14,6 +14,7 @@ from typing import NoReturn
 from stages.base.context import Context
 from stages.base.errors import StageError
 from stages.catalog import STAGES
+from stages.rewards import planned_code
 
 # `import mindspore` fails if another package (tensorboardX) has loaded protobuf's compiled implementation.
 os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
@@ -42,6 +43,7 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
     try:
         context = Context.load(Path(arguments[1]))
+        planned_code.require(Path(arguments[1]))
         entry(arguments[0])(context)
         function = "" if arguments[0] in STAGES else f"{arguments[0].partition(':')[2]} "  # prepare, collect
         context.log(f"{function}finished in {time.monotonic() - began:.1f} s")

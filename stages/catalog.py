@@ -113,8 +113,9 @@ SFT = Stage(
     sections=("model", "sft", "engine", "seed"),
     inputs={"split": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Weights after supervised fine-tuning.",
-    version=4,
+    version=5,
     entry="stages.grpo.entry:sft",
+    steps=lambda config: config["sft"]["steps"],
     required_files=_sft_files,
 )
 GRPO = Stage(
@@ -122,8 +123,9 @@ GRPO = Stage(
     sections=("model", "layout", "rollout", "reward", "train", "engine", "seed"),
     inputs={"weights": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Policy weights after GRPO, with metrics and checkpoints.",
-    version=4,
+    version=5,
     entry="stages.grpo.entry:grpo",
+    steps=lambda config: config["train"]["steps"],
     required_files=_grpo_files,
 )
 EVALUATE = Stage(
@@ -131,7 +133,7 @@ EVALUATE = Stage(
     sections=("model", "rollout", "reward", "evaluate", "seed"),
     inputs={"before": "split", "after": "grpo", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Accuracy on held-out prompts before and after GRPO.",
-    version=3,
+    version=4,
     entry="stages.grpo.entry:evaluate",
     required_files=_files(RESULT, "samples.jsonl"),
 )
@@ -140,7 +142,7 @@ EXPORT = Stage(
     sections=EXPORT_SECTIONS,
     inputs={"grpo": "grpo", "evaluate": "evaluate", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Trained model as a Hugging Face directory.",
-    version=2,
+    version=3,
     entry="stages.export.stage",
     required_files=_export_files,
 )
@@ -148,7 +150,7 @@ REPORT = Stage(
     "report",
     sections=("report",),
     summary="Report of the run as one HTML page.",
-    version=4,
+    version=5,
     entry="stages.report.stage",
     required_files=_files(RESULT, "index.html"),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.files import read_object, understood
 from stages.grpo.checkpoint_files import REMEDY, STATE, listed, read_state
-from stages.grpo.rules import EXAMPLES, PROMPTS, ExampleCount, PromptCount, check_resumed
+from stages.grpo.rules import check_resumed, example_problems, prompt_problems
 from stages.tokenize.counts import count_records
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _sft(planned: Planned) -> Iterator[Problem]:
     if config.engine.name == "local" and config.sft.enabled and tokenized:
         held_out = 0 if config.sft_data.path is not None else config.sft.check_prompts
         left = max(0, count_records(tokenized, "sft") - held_out)
-        yield from EXAMPLES.check(ExampleCount(config.sft, left))
+        yield from example_problems(config.sft, left)
 
 
 def _grpo(planned: Planned) -> Iterator[Problem]:
@@ -83,7 +83,7 @@ def _grpo(planned: Planned) -> Iterator[Problem]:
     if config.train.resume_from is not None:
         yield from _raised(lambda: _check_checkpoint(planned, Path(config.train.resume_from or "")))
     if tokenized:
-        yield from PROMPTS.check(PromptCount(config.train, count_records(tokenized, "train")))
+        yield from prompt_problems(config.train, count_records(tokenized, "train"))
 
 
 CHECKS = {"fetch": _fetch, "fetch_dataset": _fetch_dataset, "sft": _sft, "grpo": _grpo}
@@ -101,7 +101,7 @@ def _raised(check: Callable[[], object]) -> Iterator[Problem]:
 
 def _check_model(planned: Planned, directory: Path) -> None:
     from stages.fetch import local
-    from stages.tokenizer import special_ids
+    from stages.tokenizer import require_files, special_ids
 
     model = planned.config.model
     if planned.needs_weights:
@@ -109,16 +109,21 @@ def _check_model(planned: Planned, directory: Path) -> None:
     else:
         file = directory / "config.json"
         local.check_config(read_object(file), model, file)
-    if model.tokenizer_path is None and (directory / "tokenizer_config.json").is_file():
-        special_ids(directory, model)
-        _check_template(planned, directory)
+    if model.tokenizer_path is None:
+        if any(directory.glob("*.model")):  # a plan may be made before the other files are there
+            require_files(directory)
+        if (directory / "tokenizer_config.json").is_file():
+            special_ids(directory, model)
+            _check_template(planned, directory)
 
 
 def _check_tokenizer(planned: Planned, directory: Path) -> None:
     from stages.fetch.tokenizer_files import check_fit
+    from stages.tokenizer import require_files
 
     if not directory.is_dir():
         raise InputError(directory, None, "is not a directory", "set model.tokenizer_path")
+    require_files(directory)
     check_fit(directory, planned.config.model.vocab_size)
     if (directory / "tokenizer_config.json").is_file():  # fetch writes a missing one
         _check_template(planned, directory)

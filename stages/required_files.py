@@ -11,7 +11,7 @@ from typing import Any
 from stages.base.graph import RequiredFiles
 from stages.catalog import RESULT, STAGES
 from stages.engines import packages
-from stages.engines.declaration import Engine
+from stages.engines.engine import Engine
 
 MAY_BE_EMPTY = (".jsonl", ".db")
 """Suffixes of files that may have zero bytes."""
@@ -43,7 +43,7 @@ def _declared(stage: str, config: Mapping[str, Any]) -> RequiredFiles:
     """Return the declaration of the engine that made the artifact, or else the stage's own."""
     name = config["engine"]["name"] if "engine" in config else None
     if name in packages():
-        engine: Engine = importlib.import_module(f"stages.engines.{name}.engine").ENGINE
+        engine: Engine[Any] = importlib.import_module(f"stages.engines.{name}.engine").ENGINE
         if stage in engine.required_files:
             return engine.required_files[stage]
     return STAGES[stage].required_files

@@ -1,6 +1,7 @@
 """Qwen2's byte-level BPE through the Rust `tokenizers` library, from and to Hugging Face's files."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from stages.base import files
 from stages.base.errors import InputError
+from stages.base.tags import tags_of
 from stages.models.config import ModelConfig
 
 ENDOFTEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -87,6 +89,7 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
     paths = [directory / name for name in ("vocab.json", "merges.txt")]
     for path in paths:
         if not path.is_file():
+            require_files(directory)
             raise InputError(path, None, "is missing", "give tokenizer.json, or vocab.json and merges.txt")
     try:
         vocab, merges = models.BPE.read_file(*map(str, paths))
@@ -116,6 +119,26 @@ def _added_token(values: Any) -> AddedToken:
     return AddedToken(values["content"], **{name: bool(values[name]) for name in names})
 
 
+def missing_files(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return rule and remedy if a directory's file names include no tokenizer that can be read."""
+    held = set(names)
+    if "tokenizer.json" in held or {"vocab.json", "merges.txt"} <= held:
+        return None
+    sentencepiece = sorted(name for name in held if name.endswith(".model"))
+    if sentencepiece:
+        rule = f"needs a tokenizer.json: SentencePiece's {sentencepiece[0]} is not read"
+        remedy = "write one there with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
+        return rule, remedy
+    rule = "holds no tokenizer: neither tokenizer.json nor vocab.json and merges.txt"
+    return rule, "add the files, or set model.tokenizer_path to a directory with them"
+
+
+def require_files(directory: Path) -> None:
+    """Raise InputError if a directory holds no tokenizer that can be read."""
+    if missing := missing_files(file.name for file in directory.iterdir()):
+        raise InputError(directory, None, *missing)
+
+
 def load(directory: Path) -> Tokenizer:
     """Load the tokenizer of a directory from tokenizer.json, else as `build` does.
 
@@ -132,6 +155,22 @@ def load(directory: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def keep_tags(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer whose decoding keeps tags such as <think>, also where they are special tokens.
+
+    Reward functions read them. A model's tokenizer may list them with its end and padding tokens, which
+    decoding leaves out.
+    """
+    values = json.loads(tokenizer.to_str())
+    added = values["added_tokens"]
+    tags = tags_of(token["content"] for token in added)
+    if not any(token["special"] and token["content"] in tags for token in added):
+        return tokenizer
+    for token in added:
+        token["special"] = token["special"] and token["content"] not in tags
+    return Tokenizer.from_str(json.dumps(values))
 
 
 def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:

@@ -14,15 +14,17 @@ from docs import generated
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from pipeline import cli
 from pipeline.cli import main, make_parsers
-from pipeline.config.compose import flat
+from pipeline.config import file as configuration
+from pipeline.config.compose import BUILT_IN, flat
 from pipeline.config.load import load
+from pipeline.errors import ConfigError
 from pipeline.store import history
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
 from stages.engines.mindrlhf_one_stage.config import CONTRACT as ONE_STAGE
 from stages.engines.mindspeed_rl import engine as mindspeed_rl
 from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
-from stages.engines.mindspeed_rl.train_yaml import runtime_env
+from stages.engines.mindspeed_rl.files import runtime_env
 from stages.fetch.builtin import write_config
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
@@ -115,6 +117,28 @@ def test_commands_parse_and_have_a_reason_if_they_are_not_run(command):
     if command.text.startswith("grpoflow "):
         _, remaining = make_parsers()[0].parse_known_args(shlex.split(command.text.partition(" > ")[0])[1:])
         assert all("=" in word for word in remaining)
+
+
+OVERRIDES = {
+    tuple(word for word in shlex.split(command.text, comments=True)[1:] if "=" in word and word[0] != "-")
+    for command in COMMANDS
+    if command.text.startswith("grpoflow ")
+}
+"""Overrides of the commands."""
+
+
+def test_the_configuration_of_each_command_and_experiment_can_be_saved_and_read_again(tmp_path):
+    experiments = [(f"experiment={file.stem}",) for file in (BUILT_IN / "experiment").glob("*.yaml")]
+    saved, compared = tmp_path / "saved.yaml", 0
+    for overrides in sorted({*OVERRIDES, *experiments}):
+        try:
+            config = load(overrides)
+        except ConfigError:  # placeholders such as CHECKOUT, sweeps
+            continue
+        saved.write_text(configuration.text(overrides, config.plain()))
+        assert load(configuration.read(saved, [], None)) == config, overrides
+        compared += 1
+    assert compared > 25
 
 
 def test_every_shell_block_has_its_commands_behind_a_prompt():
@@ -244,9 +268,11 @@ def test_the_page_install_has_every_contract_of_every_engine():
 @pytest.mark.parametrize("contract", MINDSPEED_RL)
 def test_mindspeed_rl_gets_the_versions_that_doctor_checks(contract):
     pins = columns()[contract]
-    requested = {name: expected for name, expected, _ in mindspeed_rl.ENGINE.known[contract].packages}
+    job = job_of(*SEVEN, f"engine.contract={contract}")
+    packages = mindspeed_rl.ENGINE.environment(job.engine).packages
+    requested = {name: expected for name, expected, _ in packages}
     assert [name for name in PINNED if pins[name] not in SpecifierSet(requested[name])] == []
-    variables = runtime_env(job_of(*SEVEN, f"engine.contract={contract}"))["env_vars"]
+    variables = runtime_env(job)["env_vars"]
     assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]
 
 

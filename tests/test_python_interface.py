@@ -74,6 +74,18 @@ def test_run_builds_and_returns_the_run(tmp_path):
         grpoflow.run([f"store={tmp_path}"], only=["strateggy"])
 
 
+def test_one_text_is_one_override(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRPOFLOW_STORE", str(tmp_path))
+    assert grpoflow.plan("seed=1", only="split", force="split")["target"] == "--only split"
+    run = grpoflow.run("seed=1", only="fetch")
+    assert run.overrides == ["seed=1"] and run.config["seed"] == 1
+    for wrong in ([1], [["seed=1"]], ["--until=fetch"], ["seed=1 train.beta=0.1"]):
+        with pytest.raises(grpoflow.Error):
+            grpoflow.plan(wrong)
+    with pytest.raises(grpoflow.Error, match="only"):
+        grpoflow.plan([], only=[None])
+
+
 INTERRUPTED = "import sys, grpoflow; grpoflow.run(sys.argv[1:], only=['fetch_dataset'])"
 
 

@@ -86,6 +86,18 @@ def versions(python: str, packages: Sequence[str], python_path: str = "") -> Map
         return None
 
 
+def script_output(python: str, script: Sequence[str], python_path: str, timeout_s: float) -> str | None:
+    """Return what a script prints in another interpreter; None if it fails or exceeds `timeout_s`."""
+    environment = engine_environment(os.environ) | ({"PYTHONPATH": python_path} if python_path else {})
+    try:
+        done = subprocess.run(
+            [python, *script], capture_output=True, text=True, timeout=timeout_s, env=environment, cwd="/"
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
 def packages(windows: Sequence[Window], installed: Callable[[str], str | None], python: str) -> list[Check]:
     """Return one check per distribution."""
     results = []

@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,8 @@ class Node:
         self.saved = self.logs / f"ray_{self.name}"
         self.ray_log = self.saved / "ray_start.txt"
         self.directory = Path(settings["directory"])
+        if not os.access(self.directory.parent, os.W_OK):
+            self.directory = Path(tempfile.gettempdir(), self.directory.name)
         self.owner = self.directory / f"made_by_{self.name.replace('/', '_')}"
         self.ray: subprocess.Popen[bytes] | None = None
 

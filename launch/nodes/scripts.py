@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 
 from launch.nodes.start import Start
+from launch.process.child import SCHEDULER_VARIABLES
 
 MSRUN_PORT = 8118
 """Default port of msrun (mindspore 2.7.0), used for several nodes because a script cannot find a free one."""
@@ -140,6 +141,7 @@ def node_script(
         # the log directory of the artifact, because other runs may share the working directory
         f"marked={quote(f'GRPOFLOW_NODE={logs.parent} {node.rank}')}",
         SUPERVISE,
+        f"unset {' '.join(SCHEDULER_VARIABLES)}",  # of another job
         *[f". {quote(file)}" for file in start.env_scripts],
         "set -eu",
         *[f"export {name}={quote(value)}" for name, value in start.env.items()],

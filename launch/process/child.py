@@ -19,6 +19,12 @@ from launch.diagnose.diagnosis import diagnose
 from launch.errors import LaunchError, ProcessFailed
 from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job, popen, watchdog
 
+SCHEDULER_VARIABLES = (
+    "MS_ROLE", "MS_WORKER_NUM", "MS_SERVER_NUM", "MS_SCHED_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT",
+    "MS_NODE_ID", "MS_NODE_RANK", "MS_SIMULATION_LEVEL", "MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH",
+    "MS_HCCL_CM_INIT", "RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE", "MSRUN_CPU_LIST",
+)  # fmt: skip
+"""Variables by which a process joins a cluster of MindSpore; those of the user's shell are of another job."""
 POLL_S = 0.1
 MEMORY_SAMPLE_S = 0.25
 TAIL_LINES = 20
@@ -53,7 +59,7 @@ def run(
         job: name of the job, unique per artifact, carried by every process of the tree.
         log: file that receives the output; its directory must exist.
         worker_logs: directory with the logs of workers that the child starts; None if it starts none.
-        env: the child's complete environment; None for this process's.
+        env: the child's environment; None for this process's. SCHEDULER_VARIABLES are left out.
         timeout_s: time limit; None for no limit.
         grace_s: seconds between SIGTERM and SIGKILL when the child is stopped.
         on_poll: called ten times a second, for example to show progress.
@@ -63,6 +69,8 @@ def run(
         LaunchError: the program cannot be started, or exceeded the time limit; the tree is ended.
     """
     base = {name: value for name, value in os.environ.items() if name != JOB_VARIABLE}
+    inherited = os.environ if env is None else env
+    passed = {name: value for name, value in inherited.items() if name not in SCHEDULER_VARIABLES}
     started, began = time.time(), time.monotonic()
     child: subprocess.Popen[bytes] | None = None
     peak = next_sample = 0.0
@@ -74,7 +82,7 @@ def run(
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={**(os.environ if env is None else env), JOB_VARIABLE: job, STARTED_VARIABLE: mark},
+                    env={**passed, JOB_VARIABLE: job, STARTED_VARIABLE: mark},
                     start_new_session=True,
                 )
             while child.poll() is None:

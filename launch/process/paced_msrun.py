@@ -8,14 +8,19 @@ all workers have ended.
 Workers on CPUs exchange sums through sockets in a directory that this program creates and removes.
 """
 
+import contextlib
 import os
 import runpy
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 
 PAUSE_S = 0.05
+PLACES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
+"""Directories for sockets if that for temporary files (TMPDIR) does not allow them."""
 
 
 class PacedPopen(subprocess.Popen):  # type: ignore[type-arg]
@@ -51,9 +56,49 @@ class PacedPopen(subprocess.Popen):  # type: ignore[type-arg]
         return super().wait(timeout)
 
 
-if __name__ == "__main__":
+@contextlib.contextmanager
+def socket_directory() -> Iterator[str]:
+    """Create a private directory for sockets, whose paths may have 107 bytes, and remove it at the end.
+
+    Raises:
+        OSError: no directory is writable, has a short path and is on a file system with sockets.
+    """
+    problem = OSError("no directory for temporary files")
+    for place in dict.fromkeys([*_temporary(), *PLACES]):
+        with contextlib.ExitStack() as stack:
+            try:
+                directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="grpoflow-", dir=place))
+                with socket.socket(socket.AF_UNIX) as trial:
+                    trial.bind(f"{directory}/100000")
+                os.unlink(f"{directory}/100000")
+            except OSError as error:
+                problem = error
+                continue
+            yield directory
+            return
+    raise problem
+
+
+def _temporary() -> list[str]:
+    """Return the directory for temporary files; none if no directory is writable."""
+    with contextlib.suppress(OSError):
+        return [tempfile.gettempdir()]
+    return []
+
+
+def main() -> None:
+    """Run msrun with the arguments of the command line."""
     subprocess.Popen = PacedPopen  # type: ignore[misc, assignment]
     sys.argv = sys.argv[1:]
-    with tempfile.TemporaryDirectory(prefix="grpoflow-", dir="/tmp") as directory:  # sockets need short paths
+    with contextlib.ExitStack() as stack:
+        try:
+            directory = stack.enter_context(socket_directory())
+        except OSError as error:
+            rule = f"no place for the sockets of workers ({error.strerror or error})"
+            sys.exit(f"error: TMPDIR: {rule}; set it to a writable directory with a short path")
         os.environ["GRPOFLOW_MEETING_PLACE"] = directory
         runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ import argcomplete
 
 from pipeline.cli.command import Commands
 from pipeline.config.compose import VALUE, config_files, flat
-from pipeline.config.load import load
+from pipeline.config.load import defaults
 from pipeline.errors import REPORTED, Exit
 from pipeline.plan import keys
 from stages.catalog import STAGES
@@ -61,9 +61,9 @@ def _overrides(prefix: str, config_dir: Path | None) -> Iterator[str]:
     files = [Path(name) for name in config_files(config_dir)]
     if not sign:
         yield from dict.fromkeys(f"{file.parent}=" for file in files if file.parent.name)
-        yield from (f"{key}=" for key in flat(load([]).plain()))
+        yield from (f"{key}=" for key in flat(defaults().plain()))
     elif VALUE.match(prefix):
-        choices = keys.explain(name, load([])).type
+        choices = keys.explain(name, defaults()).type
         if choices == "true or false":
             yield from (f"{name}=true", f"{name}=false")
         elif choices.startswith("one of "):

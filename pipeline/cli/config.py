@@ -7,13 +7,14 @@ from dataclasses import asdict
 from pipeline.cli.command import Commands, add_configuration, add_json
 from pipeline.config import file
 from pipeline.config.grammar import key_of
-from pipeline.config.load import load
+from pipeline.config.load import derived_values, load
 from pipeline.config.sections import Config
 from pipeline.errors import Exit
 from pipeline.plan import keys
 from pipeline.plan import layouts as planned
 from pipeline.terminal import Table, as_json, console
 from stages.base.errors import as_override
+from stages.base.reader import read
 
 
 def register(commands: Commands) -> None:
@@ -56,15 +57,22 @@ def config(options: Namespace) -> int:
 
 
 def _explain(options: Namespace, loaded: Config) -> int:
-    key = keys.explain(options.explain, loaded)
     chosen = [override for override in options.overrides if key_of(override) != options.explain]
-    default = keys.explain(options.explain, load(chosen, options.config_dir)).value
+    owners = keys.engines_with(options.explain)
+    if owners and loaded.engine.name not in owners:  # read, but not checked: an engine may need further keys
+        loaded = read(Config, derived_values([f"engine={owners[0]}"]))
+        default = keys.explain(options.explain, loaded).value
+    else:
+        default = keys.explain(options.explain, load(chosen, options.config_dir)).value
+    key = keys.explain(options.explain, loaded)
     if options.json:
-        print(as_json({**asdict(key), "default": default}))
+        print(as_json({**asdict(key), "default": default, "engines": owners}))
         return Exit.DONE
     grid = Table.grid(padding=(0, 2))
     grid.title, grid.title_justify = key.path, "left"
     grid.add_row("meaning", key.meaning)
+    if owners:
+        grid.add_row("engine", ", ".join(owners))
     grid.add_row("type", f"{key.type}{f', in {key.unit}' if key.unit else ''}")
     if not key.fields:
         grid.add_row("default", _shown(default))

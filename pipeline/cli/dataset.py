@@ -10,6 +10,7 @@ from pipeline import engines
 from pipeline.cli.command import Commands
 from pipeline.config.load import derived_values
 from pipeline.errors import ConfigError, Exit, Problem, store_errors
+from pipeline.plan.checks import tag_warnings
 from pipeline.terminal import as_json
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
@@ -28,7 +29,9 @@ def register(commands: Commands) -> None:
         "--input F.jsonl --tokenizer DIR --out DIR dataset=gsm8k",
         "--input F.parquet --tokenizer DIR --out DIR tokenize=conversations",
     )
-    parser.add_argument("--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json or .parquet")
+    parser.add_argument(
+        "--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json (also .gz) or .parquet"
+    )
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--sft", action="store_true", help="also write supervised examples of the questions")
@@ -66,9 +69,10 @@ def probe(options: Namespace) -> int:
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
     reward = read(RewardConfig, values["reward"], "reward")
-    end = engines.get(values["engine"]["name"]).leftover(
-        values["engine"], read(ModelConfig, values["model"], "model")
-    )
+    model, engine = read(ModelConfig, values["model"], "model"), engines.get(values["engine"]["name"])
+    end = engine.leftover(values["engine"], model)
     outcome = rewards.probe(dataset, config, reward, rewards.sample_rows(dataset, config, 0), end)
-    print(as_json(outcome.to_json()))
+    found = outcome.to_json()
+    found["problems"] += tag_warnings(model, config, reward, engine)
+    print(as_json(found))
     return Exit.DONE if outcome.earnable else Exit.FAILED

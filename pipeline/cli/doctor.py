@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.terminal import as_json
-from stages.engines.declaration import Engine, Window
+from stages.engines.engine import Engine
 
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
 
@@ -66,7 +66,7 @@ def constraints(config: Config) -> Iterator[str]:
         if not engine.programs:
             raise ConfigError([Problem("engine", engine.name, "runs in grpoflow's own environment")])
         yield f"# engine={engine.name}"
-        for name, versions, reason in _packages(engine, config):
+        for name, versions, reason in engine.environment(engine.settings(config)).packages:
             yield f"{name}{versions}  # {reason}"
 
 
@@ -98,7 +98,8 @@ def examine(config: Config) -> dict[str, list[Check]]:
     local += look.packages(RULES, installed, sys.executable)
     if config.engine.name == "local":
         workers = config.layout.train.cards
-        local.append(look.memory(workers * sum(role.low for role in engines.get("local").memory(config))))
+        trainer = engines.get("local")
+        local.append(look.memory(workers * sum(role.low for role in trainer.memory(trainer.job(config)))))
     groups = {"machine": machine, "local": local}
     for engine in engines.chosen(config):
         if engine.programs:
@@ -125,14 +126,14 @@ def _host_memory(config: Config) -> Iterator[Check]:
         yield check if check.status == "ok" else replace(check, remedy=why)
 
 
-def _outside(engine: Engine, config: Config) -> Iterator[Check]:
+def _outside(engine: Engine[Any], config: Config) -> Iterator[Check]:
     settings: Any = engine.settings(config)
     on_cpu = getattr(settings, "device", "npu") == "cpu"
     if not on_cpu:
         needed = min(config.cards, config.launcher.cards_per_node)
         yield look.cards(needed)
-    known, checked = engine.works_with(config), engine.needed(config)
-    packages = _packages(engine, config)
+    versions, checked = engine.environment(settings), engine.needed(config)
+    packages = versions.packages
     python = None if settings.container else look.interpreter(settings.python)
     names = [name for name, *_ in packages] + [checkout.package for checkout in checked if checkout.package]
     installed_versions = look.versions(python, names) if python else None
@@ -141,12 +142,12 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
         yield checkouts.check(checkout, getattr(settings, checkout.key), version)
     if settings.container:
         name = settings.container[0]
-        yield look.program(name, f"{engine.settings_section}.container starts with it")
+        yield look.program(name, f"{engine.section}.container starts with it")
         yield Check("python", "unknown", f"runs behind {name}", "run grpoflow doctor in there")
         return
-    if known is not None and not on_cpu:
-        yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
-        yield look.driver(known.driver)
+    if versions.cann is not None and versions.driver is not None and not on_cpu:
+        yield look.cann(versions.cann, home=os.environ.get("ASCEND_HOME_PATH"))
+        yield look.driver(versions.driver)
     if python is None or installed_versions is None:
         state = f"{python or 'no python on PATH but our own'}: does not answer"
         yield Check(
@@ -155,9 +156,3 @@ def _outside(engine: Engine, config: Config) -> Iterator[Check]:
         return
     yield look.python_version(installed_versions["python"] or "")
     yield from look.packages(packages, installed_versions.get, python)
-
-
-def _packages(engine: Engine, config: Config) -> tuple[Window, ...]:
-    """Return the packages that an engine needs with these settings."""
-    known = engine.works_with(config)
-    return (*(known.packages if known else ()), *engine.optional_packages(engine.settings(config)))

@@ -6,7 +6,7 @@ from launch.machine import environment
 from pipeline import engines
 from pipeline.cli.command import Commands, add_json, add_target, target_of
 from pipeline.errors import Exit
-from pipeline.plan import checks, explain
+from pipeline.plan import checks, explain, resume
 from pipeline.run.progress import Display
 from pipeline.run.run import prepare_plan
 from pipeline.terminal import as_json, console
@@ -35,11 +35,13 @@ def plan(options: Namespace) -> int:
         connection = Connection(planned.config.remote, "planned without it")
         remote = Sharing(planned, missing, store, Display(), connection).explained()
     rows = explain.explain(planned, store, environment.problems() if missing else (), remote)
-    roles = engines.get(planned.config.engine.name).memory(planned.config)
+    engine = engines.get(planned.config.engine.name)
+    roles = engine.memory(engine.job(planned.config))
     warnings = checks.warnings(planned, store, roles)
+    notes = resume.notes(planned, store)
     if options.json:
-        print(as_json(explain.as_json(planned, rows, warnings, roles)))
+        print(as_json(explain.as_json(planned, rows, warnings, roles, notes)))
     else:
-        explain.show(planned, rows, console(), warnings, roles)
+        explain.show(planned, rows, console(), warnings, roles, notes)
     done = all(row.state == "CACHED" or (row.state == "REMOTE" and not row.bytes) for row in rows)
     return Exit.DONE if done else Exit.PENDING

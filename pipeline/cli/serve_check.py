@@ -6,7 +6,7 @@ import math
 from argparse import Namespace
 
 from pipeline.cli.command import Commands, add_run, bounded, store_of
-from pipeline.config.load import derived_values
+from pipeline.config.load import defaults
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from stages.base.reader import read
@@ -47,9 +47,9 @@ def serve(options: Namespace) -> int:
         raise ConfigError([Problem("--program", options.program, "is not installed", remedy)])
     from stages.grpo import serve_check  # takes 0.1 s to import
 
-    defaults = derived_values([])  # of keys that did not exist when the run was recorded
+    known = defaults().plain()  # keys that did not exist when the run was recorded
     sections = ("rollout", "reward", "dataset", "tokenize")
-    config = {name: {**defaults[name], **record.section(name)} for name in sections}
+    config = {name: {**known[name], **record.section(name)} for name in sections}
     dataset, tokenize = read(DatasetConfig, config["dataset"]), read(TokenizeConfig, config["tokenize"])
     result = json.loads((inputs["evaluate"] / "result.json").read_text(encoding="utf-8"))
     rows = serve_check.held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)

@@ -6,11 +6,10 @@ Layout names need no file: hydra_plugins/grpoflow/layout_names.py provides them.
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import json
-import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cache import recall, remember
-from pipeline.config import suggestions
+from pipeline.config import experiments, suggestions
+from pipeline.config.dependencies import Dependencies, recorded
 from pipeline.config.grammar import key_of, parse, word
+from pipeline.config.interpolated import convert_interpolated
 from pipeline.config.resolvers import RESOLVERS
-from pipeline.config.sections import quote_address, remote_problems
+from pipeline.config.sections import quote_address, remote_problems, secret_problems
 from pipeline.errors import NotComposed, Problem
 from pipeline.fingerprint import file_state
 from stages.base.redact import redact
@@ -33,6 +34,8 @@ LABELS = ("model.name", "dataset.name", "layout.name", "engine.name", "launcher.
 """Keys with the name of a group's choice, which cannot be overridden; a test checks that none is missing."""
 KIND = "compose"
 BUILT_IN = Path(__file__).parents[2] / "conf"
+MOST_COMPOSED = 64
+"""Upper limit of unresolved configurations that a process keeps."""
 LAYOUTS = "grpoflow://layouts"
 """Layouts by their names (hydra_plugins), last in Hydra's search path."""
 
@@ -40,40 +43,35 @@ LAYOUTS = "grpoflow://layouts"
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
     """Compose conf/config.yaml with Hydra's overrides into plain dicts, lists and scalars.
 
-    Results are cached because importing Hydra takes longer than a run with nothing to do. The cache's key
-    covers everything that composition reads. The groups in `config_dir` add choices to the built-in ones.
+    Results are cached because importing Hydra takes longer than a run with nothing to do. A cached result is
+    used as long as everything that its composition read is unchanged. The groups in `config_dir` add choices
+    to the built-in ones.
 
     Raises:
         NotComposed: an override is malformed, or names a choice or a key that does not exist.
     """
-    roots = [BUILT_IN, *([config_dir] if config_dir else [])]
-    sources = [file for root in roots for file in _files_below(root).values()]
-    files = _states(sources)
+    if config_dir is not None and not config_dir.is_dir():
+        raise NotComposed([Problem("--config-dir", config_dir, "must be a directory")])
+    if config_dir is not None and (problems := list(_unused_files(config_dir))):
+        raise NotComposed(problems)
     content = {
         "overrides": list(overrides),
         "config_dir": str(config_dir.resolve()) if config_dir else None,
-        "files": files,
         "code": _states(_code()),
-        "environment": _environment([*overrides, *(file.read_text(errors="replace") for file in sources)]),
         "python": sys.version,
     }
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     cached = recall(KIND, key)
-    if isinstance(cached, dict):
-        return cached
-    values = _compose([quote_address(override) for override in overrides], config_dir, files)
-    remember(KIND, key, values)
+    if isinstance(cached, dict) and Dependencies(cached["paths"], cached["variables"]).hold():
+        return dict(cached["values"])
+    values, read = _compose([quote_address(override) for override in overrides], config_dir)
+    if not read.changing:
+        remember(KIND, key, {"values": values, "paths": read.paths, "variables": read.variables})
     return values
 
 
-def _environment(texts: Iterable[str]) -> dict[str, str]:
-    """Return the environment variables whose names occur in the texts; all if a text computes names."""
-    text = "\n".join(texts)
-    computes = re.search(r"env:[^,}]*\$|oc\.(?:decode|create)", text) is not None
-    return {name: value for name, value in os.environ.items() if computes or name in text}
-
-
-def _compose(overrides: Sequence[str], config_dir: Path | None, files: object) -> dict[str, Any]:
+def _compose(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[str, Any], Dependencies]:
+    """Return a resolved configuration, and what it depends on."""
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -85,40 +83,57 @@ def _compose(overrides: Sequence[str], config_dir: Path | None, files: object) -
     try:
         parsed = {override: parse(override) for override in overrides}
         if several := next((text for text, item in parsed.items() if item.is_sweep_override()), None):
-            remedy = f"several values are a sweep: grpoflow sweep {several}"
+            remedy = f"several values are a sweep: grpoflow sweep {shlex.quote(several)}"
             raise NotComposed([Problem("overrides", several, "must have one value per key", remedy)])
         choices = tuple(override for override in overrides if not VALUE.match(override))
-        config = copy.deepcopy(_compose_choices(choices, config_dir, files))
+        chosen, read_files = _compose_choices(choices, config_dir)
+        config = copy.deepcopy(chosen)
         _set_values(config, [parsed[override] for override in overrides if VALUE.match(override)])
-        values: Any = OmegaConf.to_container(config, resolve=True)
+        with recorded() as read:
+            convert_interpolated(config)
+            values: Any = OmegaConf.to_container(config, resolve=True)
+        read.add(read_files)
     except RecursionError as error:
         raise NotComposed([Problem("overrides", None, "a value is nested too deeply")]) from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise NotComposed([_explain(str(error), overrides, config_dir)]) from error
-    if problems := list(remote_problems(values.get("remote"))):
+    if problems := [*remote_problems(values.get("remote")), *secret_problems(values)]:
         raise NotComposed(problems)  # here: a secret must not reach the cache
-    return dict(values)
+    return dict(values), read
 
 
-@functools.lru_cache(maxsize=64)
-def _compose_choices(overrides: tuple[str, ...], config_dir: Path | None, files: object) -> Any:
-    """Compose the choices of groups, additions and deletions with Hydra; the result is not resolved.
+_composed: dict[tuple[tuple[str, ...], Path | None], tuple[Any, Dependencies]] = {}
+"""Choices and --config-dir -> unresolved configuration of this process, and what it depends on."""
+
+
+def _compose_choices(choices: tuple[str, ...], config_dir: Path | None) -> tuple[Any, Dependencies]:
+    """Compose the choices of groups, additions and deletions; the result is not resolved.
 
     Values are set afterwards, as in Hydra itself. Points of a sweep with the same choices share the result,
-    because composing takes 200 ms and setting values 20 ms. Changed `files` invalidate cached results.
+    because composing takes 200 ms and setting values 20 ms.
     """
+    known = _composed.get((choices, config_dir))
+    if known is not None and known[1].hold():
+        return known
+    with recorded() as read:
+        config = experiments.compose(choices, lambda overrides: _with_hydra(overrides, config_dir))
+    if len(_composed) >= MOST_COMPOSED:
+        _composed.clear()
+    _composed[choices, config_dir] = config, read
+    return config, read
+
+
+def _with_hydra(overrides: Sequence[str], config_dir: Path | None) -> Any:
+    """Compose overrides with Hydra, whose own settings stay in the section `hydra`."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
 
-    if config_dir is not None and not config_dir.is_dir():
-        raise NotComposed([Problem("--config-dir", config_dir, "must be a directory")])
-    if config_dir is not None and (problems := list(_unused_files(config_dir))):
-        raise NotComposed(problems)
     path = [] if config_dir is None else [f"file://{config_dir.resolve()}", LAYOUTS]
     searched = [f"hydra.searchpath={word(path)}"] if path else []
     GlobalHydra.instance().clear()  # Hydra refuses a second composition inside @hydra.main otherwise
-    with hydra.initialize_config_module("conf", version_base="1.3"):
-        return hydra.compose("config", overrides=[*overrides, *searched])
+    # by path: the module `conf` could be a directory of the user's
+    with hydra.initialize_config_dir(str(BUILT_IN), version_base="1.3"):
+        return hydra.compose("config", overrides=[*overrides, *searched], return_hydra_config=True)
 
 
 def config_files(config_dir: Path | None) -> dict[str, Path]:
@@ -194,7 +209,8 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         key = unknown.group(1)
         value = next((o.partition("=")[2] for o in overrides if key_of(o) == key), None)
         choices = [override for override in overrides if re.fullmatch(r"[a-z_]+=[\w-]+", override)]
-        known = flat(compose([choice for choice in choices if not choice.startswith(f"{key}=")], config_dir))
+        choices = [choice for choice in choices if key_of(choice) not in (key, "remote")]
+        known = flat(compose([*choices, "remote=none"], config_dir))  # $GRPOFLOW_REMOTE may be invalid
         return Problem(key, value, "unknown key", suggestions.for_key(key, known))
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if choice := re.search(r"Could not (?:find|load) '([^'/]+)/([^']+)'", message):

@@ -11,6 +11,10 @@ from stages.fetch.user_files import has_test_file
 from stages.models.config_keys import described, refused
 from stages.models.families import FAMILIES, recognised
 
+IMPLYING = {"model": ("path",), "dataset": ("path", "test_path", "hub", "files")}
+"""Section -> keys from which `complete` derives others."""
+DEFAULT_MODEL = "tiny"
+"""Model of a run that names none."""
 _COPIED_KEYS = ("max_position_embeddings", "initializer_range", "torch_dtype")
 
 
@@ -33,7 +37,9 @@ def complete(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
 
 def _complete_model(model: dict[str, Any], typed: AbstractSet[str]) -> dict[str, Any]:
     """Fill in family and shape from the config.json of model.path if no model is named."""
-    if {"model", "model.source"} & typed or model.get("source") != "builtin" or not model.get("path"):
+    is_default = model.get("source") == "builtin" or model.get("name") == DEFAULT_MODEL
+    is_builtin = "model.source" in typed and model.get("source") == "builtin"
+    if "model" in typed or is_builtin or not is_default or not model.get("path"):
         return model
     derived = section(Path(str(model["path"])), "model.path", "give one, or name the model: model=qwen3_8b")
     derived = {key: value for key, value in derived.items() if f"model.{key}" not in typed}
@@ -45,7 +51,7 @@ def _complete_dataset(dataset: dict[str, Any], typed: AbstractSet[str]) -> dict[
     builtin_requested = any(key in ("dataset", "dataset.source") for key in typed) or any(
         key.startswith("dataset.arith") for key in typed
     )
-    files = {key: dataset.get(key) for key in ("path", "test_path", "hub", "files")}
+    files = {key: dataset.get(key) for key in IMPLYING["dataset"]}
     if dataset.get("source") != "builtin" or builtin_requested or not any(files.values()):
         return dataset
     # sizes and name are those of the built-in problems

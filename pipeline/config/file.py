@@ -1,6 +1,7 @@
 """Configuration files for --config: writing, and reading as overrides that typed overrides replace."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import yaml
 
 from pipeline.config.compose import LABELS, VALUE, compose, flat
+from pipeline.config.directory import IMPLYING, complete
 from pipeline.config.grammar import key_of, word
-from pipeline.config.load import derived_values
+from pipeline.config.load import unchecked
 from pipeline.errors import ConfigError, Problem
 from stages.report.text import neutral
 
@@ -54,9 +56,20 @@ def text(overrides: Sequence[str], values: Mapping[str, Any]) -> str:
     ]
     defaults = [{group: choice} for group, sign, choice in chosen if sign and not group.startswith("~")]
     complete = {**({"defaults": defaults} if defaults else {}), **values}
-    plain = json.loads(json.dumps(complete))  # tuples are lists in YAML
+    plain = _literal(json.loads(json.dumps(complete)))  # tuples are lists in YAML
     text = str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110))
     return text if text == neutral(text) else str(yaml.safe_dump(plain, sort_keys=False, width=110))
+
+
+def _literal(values: Any) -> Any:
+    """Return plain values in which no text is an interpolation, because they are resolved."""
+    if isinstance(values, dict):
+        return {key: _literal(value) for key, value in values.items()}
+    if isinstance(values, list):
+        return [_literal(value) for value in values]
+    if isinstance(values, str):  # OmegaConf halves the backslashes before ${
+        return re.sub(r"(\\*)\$\{", lambda match: f"{match[1] * 2}\\${{", values)
+    return values
 
 
 def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]:
@@ -75,17 +88,28 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
     ):
         raise ConfigError([Problem("--config", str(file), "holds no configuration", FORM)])
     overrides = [f"{group}={choice}" for entry in choices for group, choice in entry.items()]
-    composed = compose(overrides, config_dir)
+    # typed because $GRPOFLOW_REMOTE may be invalid
+    addresses = [override for override in typed if key_of(override) in ("remote", "remote.url")]
+    composed = compose([*overrides, *addresses], config_dir)
     for name, section in values.items():
         if isinstance(composed.get(name), dict) and not isinstance(section, dict):
             raise ConfigError([Problem(f"{file}: {name}", section, "must hold the section's keys", FORM)])
+    paths = _paths(values, composed)
+    try:
+        composed = complete(compose([*overrides, *paths], config_dir), [*overrides, *paths])
+    except ConfigError:  # the file's model is gone; one on the command line replaces it
+        paths = [override for override in typed if key_of(override) in map(key_of, paths)]
+        composed = complete(compose([*overrides, *paths], config_dir), [*overrides, *paths])
+    overrides += paths
     defaults, derived = flat(composed), {}
     for key, value in flat(values).items():
+        if key in map(key_of, paths):
+            continue
         if key in LABELS or defaults.get(key, "") is None:
             derived[key] = value
         elif key not in defaults or value != defaults[key]:
             overrides.append(f"{'' if key in defaults else '++'}{key}={word(value)}")
-    actual = flat(derived_values(overrides, config_dir)) if derived else {}
+    actual = _complete(overrides, config_dir) if derived else {}
     overrides += [f"{key}={word(value)}" for key, value in derived.items() if value != actual.get(key)]
     keys = [key_of(override) for override in typed]
     return [
@@ -93,6 +117,28 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
         for override in overrides
         if not any(f"{key_of(override)}.".startswith(f"{key}.") for key in keys)
     ]
+
+
+def _paths(values: Mapping[str, Any], composed: Mapping[str, Any]) -> list[str]:
+    """Return overrides of the paths in a file from which further values of their sections follow."""
+    return [
+        f"{section}.{name}={word(value)}"
+        for section, names in IMPLYING.items()
+        for name in names
+        if (value := values.get(section, {}).get(name)) is not None and value != composed[section].get(name)
+    ]
+
+
+def _complete(overrides: Sequence[str], config_dir: Path | None) -> dict[str, Any]:
+    """Return the complete configuration by dotted keys; empty if a value has the wrong type.
+
+    That is reported when the overrides are read, unless those on the command line replace the value.
+    """
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(unchecked(overrides, config_dir).plain()))
+    except ConfigError:
+        return {}
+    return flat(plain)
 
 
 def _load(file: Path) -> Any:

@@ -16,18 +16,40 @@ from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages.base.identity import Checkout, marked
-from stages.base.layout import card_count, layout_name
+from stages.base.layout import ROLES, Role, card_count, layout_name
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
 
 
 def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
     """Compose, derive, type and check a configuration; raise ConfigError with all its problems."""
-    values = derived_values(overrides, config_dir)
-    config = _with_absolute_checkouts(read(Config, values))
+    config = _with_absolute_checkouts(unchecked(overrides, config_dir))
     if problems := rules.check(config):
         raise ConfigError(problems)
     return config
+
+
+def unchecked(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
+    """Compose, derive and type a configuration; raise ConfigError if a value has the wrong type."""
+    return derived(read(Config, derived_values(overrides, config_dir)))
+
+
+def derived(config: Config) -> Config:
+    """Return the configuration with the values that follow from its engines' settings."""
+    for engine in engines.chosen(config)[::-1]:
+        config = engine.derive(config)
+    if config.split.roles is None:
+        roles: tuple[Role, ...] = ("train",) if config.sft.enabled else ROLES
+        config = replace(config, split=replace(config.split, roles=roles))
+    return config
+
+
+def defaults() -> Config:
+    """Return the configuration without overrides, and without the store and remote of the environment.
+
+    These may be invalid, which concerns only commands that use them.
+    """
+    return load(["store=store", "remote=none"])
 
 
 def _with_absolute_checkouts(config: Config) -> Config:
@@ -37,7 +59,7 @@ def _with_absolute_checkouts(config: Config) -> Config:
         settings = engine.settings(config)
         homes = {key: getattr(settings, key) for key in marked(type(settings), Checkout)}
         paths = {key: os.path.abspath(home) for key, home in homes.items() if home is not None}
-        sections[engine.settings_section] = replace(settings, **paths)
+        sections[engine.section] = replace(settings, **paths)
     return replace(config, **sections)
 
 
@@ -68,15 +90,9 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
             is_needed = train["keep_best"] or train["patience"]
             train["validate_every"] = train["checkpoint_every"] if is_needed else 0
         engine = derived["engine"]
-        if engine["sft"] == engines.SUPERVISED:
-            engines.get(engines.SUPERVISED).derive(derived)
-        if derived["split"]["roles"] is None:
-            sft = derived["sft"]["enabled"]
-            derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
         for section in (engine, derived["mindformers"]):
             if "env" in section:
                 section["env"] = {key: as_text(value) for key, value in section["env"].items()}
-        engines.get(engine["name"]).derive(derived)
     return derived
 
 

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from launch.config import LOOPBACK
 from pipeline import engines
 from pipeline.errors import Problem
-from stages.base.layout import ROLES, Role
-from stages.base.rules import Broken, Rules, at_most, divide, hold, indices, multiple_of
+from stages.base.checks import at_most, divides, multiple_of
+from stages.base.layout import ROLES
 from stages.catalog import STAGES
-from stages.fetch.config import DATASET, MODEL
-from stages.fetch.sources import FETCH
-from stages.grpo.rules import EVALUATE, TRAIN
+from stages.fetch.config import dataset_problems, model_problems
+from stages.fetch.sources import fetch_problems
+from stages.grpo.rules import evaluate_problems, training_problems
 from stages.models import layouts
-from stages.models.config import IDS, SHAPE
-from stages.models.families import RULES as FAMILY
-from stages.models.families import Trained, family_of
-from stages.rewards.config import RULES as REWARD
-from stages.tokenize.config import RULES as TOKENIZE
+from stages.models.config import id_problems, shape_problems
+from stages.models.families import family_of, family_problems
+from stages.rewards.config import problems as reward_problems
+from stages.tokenize.config import problems as tokenize_problems
 
 if TYPE_CHECKING:
     from pipeline.config.sections import Config
 
-RULES: Rules[Config] = Rules("run")
+MOST_STORE_BYTES = 440
+"""Length of a store's path with which SQLite, which MindRecord uses, opens the index of a dataset: it accepts
+504 bytes, of which up to 64 are the rest of the path (/tokenize/.building-DIGITS+N/train.mindrecord.db)."""
+MOST_NAME_BYTES = 255
+"""Length of a file name that Linux accepts."""
 SET_BY_LAUNCHER = re.compile(
     r"--(?:job-name|nodes|ntasks(?:-per-\w+)?|array|output)(?![\w-]).*|-[JNnao](?!-).*"
 )
@@ -34,193 +39,183 @@ SET_BY_LAUNCHER = re.compile(
 def check(config: Config) -> list[Problem]:
     """Return the problems of all rules that `config` breaks."""
     engine = engines.get(config.engine.name)
-    family = FAMILY.check(Trained(config.model, engine.name, engine.trains, engines.training))
+    family = list(family_problems(config.model, engine.name, engine.trains, engines.training))
     engine_problems = [
         problem
         for engine in engines.chosen(config)
         if not family or engine.name == engines.SUPERVISED
-        for problem in engine.rules.check(engine.subject(config, config.launcher.cards_per_node))
+        for problem in engine.all_problems(config)
     ]
-    return [*family, *RULES.check(config), *engine_problems, *SECTIONS.check(config)]
+    return [*family, *problems(config), *engine_problems, *_sections(config)]
 
 
-@RULES.row("store", "ours")
-def _store(config: Config) -> Broken:
-    """Require a directory whose path does not begin with a tilde, which only shells replace."""
-    if not config.store:
-        return "must name a directory", "give store=DIR, or unset GRPOFLOW_STORE"
-    if not config.store.startswith("~"):
-        return None
-    return "must be a complete path: ~ is not replaced", f"use {os.path.expanduser(config.store)}"
+def problems(config: Config) -> Iterator[Problem]:
+    """Yield the problems between sections, whatever the engine."""
+    yield from _places(config)
+    yield from _heads(config)
+    yield from _layouts(config)
+    yield from _lengths(config)
+    if config.tokenize.kind != "grpo":
+        rule, remedy = "must be grpo in a run", "make files for mindformers with `grpoflow tokenize`"
+        yield Problem("tokenize.kind", config.tokenize.kind, rule, remedy, "ours: stages/grpo/data.py")
+    if config.sft.enabled and engines.get(config.engine.name).programs:
+        rule = f"engine={config.engine.name} starts from the fetched weights"
+        remedy = "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
+        yield Problem("sft.enabled", True, rule, remedy, "ours: its sft stage is skipped")
+    if config.engine.name == "local" and config.engine.upstream:
+        rule = "has no effect: engine=local renders no file"
+        remedy = "leave it out; only +engine.upstream.train.KEY with engine.sft=mindformers has an effect"
+        source = "ours: engine=local is no outside program"
+        yield Problem("engine.upstream", dict(config.engine.upstream), rule, remedy, source)
 
 
-@RULES.row("launcher.sbatch[{}]", "ours: launch/nodes/slurm.py", each=indices("launcher.sbatch"))
-def _sbatch(config: Config, index: int) -> Broken:
-    """Require options other than those that follow from the layout and by which the job is found again."""
-    if SET_BY_LAUNCHER.fullmatch(config.launcher.sbatch[index]) is None:
-        return None
-    return "is set by the launcher", "leave it out; layout and launcher.cards_per_node give the nodes"
+def _sections(config: Config) -> Iterator[Problem]:
+    """Yield the problems of single sections."""
+    yield from training_problems(config)
+    yield from reward_problems(config.reward)
+    yield from evaluate_problems(config.evaluate)
+    yield from tokenize_problems(config.tokenize)
+    yield from model_problems(config.model)
+    yield from id_problems(config.model)
+    yield from shape_problems(config.model)
+    yield from dataset_problems(config.dataset)
+    yield from fetch_problems(config.fetch)
 
 
-RULES.must(
-    "launcher.ssh",
-    hold(lambda config: config.launcher.ssh, "must be the ssh command", "leave it out"),
-    "ours: launch/nodes/fan_out.py",
-)
+def _places(config: Config) -> Iterator[Problem]:
+    """Yield problems of store, remote and launcher."""
+    store, launcher = config.store, config.launcher
+    broken = list(_store(store))
+    yield from broken or _remote_store(store, config.remote.url or "")
+    for index, name in enumerate(config.remote.stages):
+        if name not in STAGES:
+            remedy = f"known: {', '.join(STAGES)}"
+            yield Problem(
+                f"remote.stages[{index}]", name, "is no stage", remedy, "ours: pipeline/store/remote"
+            )
+    slurm = "ours: launch/nodes/slurm.py"
+    for index, option in enumerate(launcher.sbatch):
+        if SET_BY_LAUNCHER.fullmatch(option):  # follows from the layout, or finds the job again
+            remedy = "leave it out; layout and launcher.cards_per_node give the nodes"
+            yield Problem(f"launcher.sbatch[{index}]", option, "is set by the launcher", remedy, slurm)
+    if not launcher.ssh:
+        source = "ours: launch/nodes/fan_out.py"
+        yield Problem("launcher.ssh", [], "must be the ssh command", "leave it out", source)
+    if launcher.name == "slurm" and launcher.master_addr not in LOOPBACK:
+        rule = "has no effect with launcher=slurm: Slurm names the address of the first node"
+        yield Problem("launcher.master_addr", launcher.master_addr, rule, "leave it out", slurm)
 
 
-@RULES.row("launcher.master_addr", "ours: launch/nodes/slurm.py")
-def _address_of_slurm(config: Config) -> Broken:
-    """Require the default with launcher=slurm, whose job connects at the address of its first node."""
-    if config.launcher.name != "slurm" or config.launcher.master_addr in LOOPBACK:
-        return None
-    return "has no effect with launcher=slurm: Slurm names the address of the first node", "leave it out"
+def _store(store: str) -> Iterator[Problem]:
+    """Yield a problem unless the store is a directory whose path SQLite and Linux can open."""
+    source = "ours: pipeline/store"
+    paths = [os.fsencode(find(store)) for find in (os.path.abspath, os.path.realpath)]
+    length, longest = max(map(len, paths)), max(len(name) for name in paths[0].split(b"/"))
+    if not store:
+        remedy = "give store=DIR, or unset GRPOFLOW_STORE"
+        yield Problem("store", store, "must name a directory", remedy, source)
+    elif "://" in store:
+        rule = "is a URL; a store is a directory of this machine"
+        remedy = "give store=DIR, and share artifacts at a URL with remote=URL"
+        yield Problem("store", store, rule, remedy, source)
+    elif store.startswith("~"):  # which only shells replace
+        remedy = f"use {os.path.expanduser(store)}"
+        yield Problem("store", store, "must be a complete path: ~ is not replaced", remedy, source)
+    elif length > MOST_STORE_BYTES:
+        rule = f"is a path of {length} bytes, must be at most {MOST_STORE_BYTES}"
+        remedy = "choose a directory with a shorter path, links followed"
+        yield Problem("store", store, rule, remedy, "SQLite's os_unix.c: MAX_PATHNAME")
+    elif longest > MOST_NAME_BYTES:
+        rule = f"has a name of {longest} bytes, must be at most {MOST_NAME_BYTES}"
+        yield Problem("store", store, rule, "shorten it", source)
 
 
-@RULES.row("remote.stages[{}]", "ours", each=indices("remote.stages"))
-def _remote_stage(config: Config, index: int) -> Broken:
-    """Require names of stages."""
-    if config.remote.stages[index] in STAGES:
-        return None
-    return "is no stage", f"known: {', '.join(STAGES)}"
+def _remote_store(store: str, url: str) -> Iterator[Problem]:
+    """Yield a problem if a remote on this machine is the store or a directory in it."""
+    address = urlsplit(url)
+    if address.scheme in ("file", "local"):
+        root, directory = (os.path.realpath(path) for path in (store, unquote(address.path)))
+        if os.path.commonpath([root, directory]) == root:
+            rule, remedy = "is the store itself, or inside it", "name another directory, or remote=none"
+            yield Problem("remote.url", url, rule, remedy, "ours: pipeline/store/remote")
 
 
-RULES.must(
-    "model.hidden_size",
-    multiple_of("model.num_attention_heads", "num_attention_heads"),
-    "transformers' modeling_qwen2.py: head_dim",
-    when=lambda config: config.model.head_dim is None,
-)
-
-
-@RULES.row("model.hidden_size", "ours: rotary pairs", unless=("hidden_size",))
-def _even_heads(config: Config) -> Broken:
-    """Require an even head size."""
+def _heads(config: Config) -> Iterator[Problem]:
+    """Yield problems of the sizes of attention heads."""
     model = config.model
-    if model.head_size % 2 == 0:
-        return None
-    wider = f"use {(model.head_size + 1) * model.num_attention_heads}"
-    return (
-        f"head size {model.head_size} must be even",
-        wider if model.head_dim is None else "change model.head_dim",
-    )
+    heads = model.num_attention_heads
+    if model.head_dim is None and model.hidden_size % heads:
+        source = "transformers' modeling_qwen2.py: head_dim"
+        yield from multiple_of(
+            "model.hidden_size", model.hidden_size, heads, "num_attention_heads", "", source
+        )
+    elif model.head_size % 2:
+        rule = f"head size {model.head_size} must be even"
+        wider = f"use {(model.head_size + 1) * heads}"
+        remedy = wider if model.head_dim is None else "change model.head_dim"
+        yield Problem("model.hidden_size", model.hidden_size, rule, remedy, "ours: rotary pairs")
+    groups, source = model.num_key_value_heads, "grouped-query attention: arXiv:2305.13245"
+    yield from divides("model.num_key_value_heads", groups, heads, "num_attention_heads", "", source)
 
 
-RULES.must(
-    "model.num_key_value_heads",
-    divide("model.num_attention_heads", "num_attention_heads"),
-    "grouped-query attention: arXiv:2305.13245",
-)
+def _layouts(config: Config) -> Iterator[Problem]:
+    """Yield problems of the roles' layouts: cards, heads, layers and sizes of weights."""
+    model = config.model
+    for role in ROLES:
+        layout = config.layout.role(role)
+        if layout.cards != config.cards:
+            rule = f"occupies {layout.cards} cards (dp*mp*pp*cp), must be cards={config.cards}"
+            another = f"choose another layout, or cards={layout.cards}"
+            remedy = another if role == "train" else "leave its degrees null"
+            source = "ours: the roles take turns on the same cards"
+            yield Problem(f"layout.{role}", layout.name, rule, remedy, source)
+        found: list[Problem] = []
+        path, degree = f"layout.{role}.model_parallel", layout.model_parallel
+        for name, heads in (
+            ("num_attention_heads", model.num_attention_heads),
+            ("num_key_value_heads", model.num_key_value_heads),
+        ):
+            source = "mindformers llama_transformer.py:187, Megatron-LM transformer_config.py"
+            found += divides(path, degree, heads, name, "", source)
+        found += at_most(
+            f"layout.{role}.pipeline_stage",
+            layout.pipeline_stage,
+            model.num_hidden_layers,
+            "num_hidden_layers",
+            "",
+            "mindformers models/utils.py, LayerSetting",
+            "use fewer, and raise data_parallel instead",
+        )
+        if not found and (fault := layouts.offset_fault(model, layout)):
+            source = "mindformers models/utils.py, LayerSetting"
+            found.append(Problem(f"layout.{role}.offset", list(layout.offset), *fault, source))
+        # family_problems says if the family's own section is missing
+        is_complete = model.extras is not None or family_of(model).section is None
+        if not found and is_complete and (fault := layouts.shape_fault(model, layout)):
+            found.append(Problem(path, degree, *fault, "mindformers' shard calls"))
+        yield from found
 
 
-@RULES.row("layout.{}", "ours: the roles take turns on the same cards", each=ROLES)
-def _occupied(config: Config, role: Role) -> Broken:
-    """Require that each role occupies all cards."""
-    layout = config.layout.role(role)
-    if layout.cards == config.cards:
-        return None
-    rule = f"occupies {layout.cards} cards (dp*mp*pp*cp), must be cards={config.cards}"
-    remedy = f"choose another layout, or cards={layout.cards}"
-    return rule, remedy if role == "train" else "leave its degrees null", layout.name
-
-
-for _name in ("num_attention_heads", "num_key_value_heads"):
-    RULES.must(
-        "layout.{}.model_parallel",
-        divide(lambda config, role, name=_name: getattr(config.model, name), _name),
-        "mindformers llama_transformer.py:187, Megatron-LM transformer_config.py",
-        name=_name.removeprefix("num_"),
-        each=ROLES,
-    )
-RULES.must(
-    "layout.{}.pipeline_stage",
-    at_most(
-        lambda config, role: config.model.num_hidden_layers,
-        "num_hidden_layers",
-        remedy="use fewer, and raise data_parallel instead",
-    ),
-    "mindformers models/utils.py, LayerSetting",
-    each=ROLES,
-)
-_HEADS = ("attention_heads", "key_value_heads", "pipeline_stage")
-
-
-@RULES.row("layout.{}.offset", "mindformers models/utils.py, LayerSetting", each=ROLES, unless=_HEADS)
-def _offset(config: Config, role: Role) -> Broken:
-    """Require offsets that fit the pipeline stages and add up to all layers."""
-    return layouts.offset_fault(config.model, config.layout.role(role))
-
-
-@RULES.row("layout.{}.model_parallel", "mindformers' shard calls", each=ROLES, unless=(*_HEADS, "offset"))
-def _divisible(config: Config, role: Role) -> Broken:
-    """Require that model_parallel divides the sizes of the model's weights."""
-    if config.model.extras is None and family_of(config.model).section is not None:
-        return None  # FAMILY says what is missing
-    return layouts.shape_fault(config.model, config.layout.role(role))
-
-
-def _too_long(config: Config, key: str, max_tokens: int) -> Broken:
-    """Require that the longest prompt and `max_tokens` further tokens fit into the model's positions."""
-    prompt, most = config.tokenize.max_prompt_length, config.model.max_position_embeddings
-    if prompt + max_tokens <= most:
-        return None
-    rule = f"tokenize.max_prompt_length + {key} = {prompt + max_tokens} must be at most "
-    rule += f"model.max_position_embeddings={most}"
-    return rule, f"use at most {most - prompt}" if most > prompt else "lower tokenize.max_prompt_length"
-
-
-@RULES.row("rollout.max_tokens", "ours: config.json says what it was trained for")
-def _longest(config: Config) -> Broken:
-    """Require that prompt and completion fit into model.max_position_embeddings."""
-    return _too_long(config, "rollout.max_tokens", config.rollout.max_tokens)
-
-
-@RULES.row("sft.max_tokens", "ours: config.json says what it was trained for", unless=("longest",))
-def _longest_example(config: Config) -> Broken:
-    """Require that prompt and answer of supervised training fit into model.max_position_embeddings."""
-    return _too_long(config, "sft.max_tokens", config.sft.max_tokens) if config.sft.enabled else None
-
-
-@RULES.row("model.sliding_window", "ours: no engine computes a window")
-def _window(config: Config) -> Broken:
-    """Require a window of at least the longest sequence."""
-    window, prompt = config.model.sliding_window, config.tokenize.max_prompt_length
-    longest = prompt + max(config.rollout.max_tokens, config.sft.max_tokens if config.sft.enabled else 0)
-    if config.sft.enabled:
+def _lengths(config: Config) -> Iterator[Problem]:
+    """Yield problems of sequences that are longer than the model's positions or attention window."""
+    model, prompt, trained = config.model, config.tokenize.max_prompt_length, config.sft
+    source = "ours: config.json says what it was trained for"
+    lengths = {"rollout.max_tokens": config.rollout.max_tokens}
+    if trained.enabled:
+        lengths["sft.max_tokens"] = trained.max_tokens
+    for key, max_tokens in lengths.items():
+        most = model.max_position_embeddings
+        if prompt + max_tokens > most:
+            rule = f"tokenize.max_prompt_length + {key} = {prompt + max_tokens} must be at most "
+            rule += f"model.max_position_embeddings={most}"
+            remedy = f"use at most {most - prompt}" if most > prompt else "lower tokenize.max_prompt_length"
+            yield Problem(key, max_tokens, rule, remedy, source)
+            break
+    longest = prompt + max(lengths.values())
+    if trained.enabled:
         longest = max(longest, config.tokenize.sft_length)
-    if window is None or window >= longest:
-        return None
-    rule = f"must be at least the longest sequence, {longest} tokens: longer ones need windowed attention"
-    return rule, "shorten tokenize.max_prompt_length, tokenize.sft_length or rollout.max_tokens"
-
-
-RULES.must(
-    "tokenize.kind",
-    hold(
-        lambda config: config.tokenize.kind == "grpo",
-        "must be grpo in a run",
-        "make files for mindformers with `grpoflow tokenize`",
-    ),
-    "ours: stages/grpo/data.py",
-)
-
-
-@RULES.row("sft.enabled", "ours: its sft stage is skipped")
-def _weights_of_sft(config: Config) -> Broken:
-    """Refuse the supervised stage with engines that start from the fetched weights."""
-    if not config.sft.enabled or not engines.get(config.engine.name).programs:
-        return None
-    rule = f"engine={config.engine.name} starts from the fetched weights"
-    return rule, "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
-
-
-SECTIONS: Rules[Config] = Rules("sections")
-SECTIONS.include(TRAIN, lambda config: config)
-SECTIONS.include(REWARD, lambda config: config.reward)
-SECTIONS.include(EVALUATE, lambda config: config.evaluate)
-SECTIONS.include(TOKENIZE, lambda config: config.tokenize)
-SECTIONS.include(MODEL, lambda config: config.model)
-SECTIONS.include(IDS, lambda config: config.model)
-SECTIONS.include(SHAPE, lambda config: config.model)
-SECTIONS.include(DATASET, lambda config: config.dataset)
-SECTIONS.include(FETCH, lambda config: config.fetch)
+    if model.sliding_window is not None and model.sliding_window < longest:
+        rule = f"must be at least the longest sequence, {longest} tokens: longer ones need windowed attention"
+        remedy = "shorten tokenize.max_prompt_length, tokenize.sft_length or rollout.max_tokens"
+        source = "ours: no engine computes a window"
+        yield Problem("model.sliding_window", model.sliding_window, rule, remedy, source)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from textwrap import shorten
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -13,12 +14,13 @@ from pipeline.config.grammar import word
 from pipeline.errors import Problem
 from stages.base.bounds import Positive, PositiveFloat
 from stages.base.identity import NotInIdentity
-from stages.base.redact import redact
+from stages.base.redact import redact, secret_in
 from stages.sections import Sections
 
 FORM = "must be a URL: file:///DIR, s3://BUCKET/PREFIX, sftp://[USER@]HOST/DIR"
 SECRET = "holds a password or a query, which histories would show"  # noqa: S105
 REMEDY = "put credentials into the environment or the cloud's own files"
+OUTSIDE = "put it into the environment or ~/.netrc"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,25 @@ def quote_address(override: str) -> str:
         return override
     address = word(url.strip("'\""))
     return f"{key}={address}"
+
+
+def secret_problems(values: Any, path: str = "") -> Iterator[Problem]:
+    """Yield a problem for each text of a composed configuration that holds a secret, without showing it.
+
+    Configurations are recorded in histories, manifests and model cards. The addresses of section `remote`
+    have a rule of their own.
+    """
+    if isinstance(values, dict):
+        for key, value in values.items():
+            inner = f"{path}.{key}" if path else str(key)
+            if inner not in ("remote.url", "remote.endpoint"):
+                yield from secret_problems(value, inner)
+    elif isinstance(values, (list, tuple)):
+        for index, value in enumerate(values):
+            yield from secret_problems(value, f"{path}[{index}]")
+    elif isinstance(values, str) and (held := secret_in(values)):
+        shown = shorten(redact(values), 80)
+        yield Problem(path, shown, f"must not hold {held}, because configurations are recorded", OUTSIDE)
 
 
 def remote_problems(section: Any) -> Iterator[Problem]:

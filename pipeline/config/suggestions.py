@@ -1,10 +1,13 @@
 """Remedies for mistyped keys and choices, and for the names that other frameworks use."""
 
 import difflib
+import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from stages.base.identity import by_name, field_types
 from stages.rewards.config import BUILTIN
+from stages.sections import EngineConfig
 
 SYNONYMS = {
     "lr": "learning_rate",
@@ -52,6 +55,8 @@ def for_key(key: str, known: Iterable[str]) -> str:
     if key.startswith(("engine.upstream.", "mindformers.upstream.")):
         return f"a key of the engine's program needs a plus sign: +{key}=VALUE"
     section, _, name = key.rpartition(".")
+    if section == "engine" and (owners := engines_with(name)):
+        return f"choose an engine that has it: {', '.join(f'engine={owner}' for owner in owners)}"
     name = SYNONYMS.get(name, name)
     same_name = [path for path in keys if path.rpartition(".")[2] == name]
     for prefix in (section, *_SECTIONS):
@@ -60,6 +65,12 @@ def for_key(key: str, known: Iterable[str]) -> str:
                 return f"did you mean {path}?"
     near = same_name[:1] or difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else "see `grpoflow config`"
+
+
+def engines_with(name: str) -> tuple[str, ...]:
+    """Return the engines whose settings have a key."""
+    settings = by_name(typing.get_args(EngineConfig))
+    return tuple(engine for engine, section in settings.items() if name in field_types(section))
 
 
 def for_choice(group: str, value: str, choices: Sequence[str]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launch.diagnose import failures
 from pipeline.errors import Problem
 from stages.engines import failure_tables, packages
-from stages.engines.declaration import Engine
+from stages.engines.engine import Engine
 from stages.sections import Sections
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ for _table in failure_tables():
     failures.add(_table)
 
 
-def get(name: str) -> Engine:
+def get(name: str) -> Engine[Any]:
     """Return an engine by name; imports only the module of this engine."""
-    engine: Engine = importlib.import_module(MODULES[name]).ENGINE
+    engine: Engine[Any] = importlib.import_module(MODULES[name]).ENGINE
     return engine
 
 
@@ -37,12 +37,12 @@ def training(family: Family) -> list[str]:
     return [name for name in NAMES if get(name).trains(family)]
 
 
-def chosen(run: Sections) -> tuple[Engine, ...]:
+def chosen(run: Sections) -> tuple[Engine[Any], ...]:
     """Return the engines of a run: engine.name, and mindformers if it does the supervised training."""
     return tuple(map(get, (run.engine.name, *((SUPERVISED,) if run.engine.sft == SUPERVISED else ()))))
 
 
-def computing(run: Sections) -> tuple[Engine, ...]:
+def computing(run: Sections) -> tuple[Engine[Any], ...]:
     """Return the engines that compute in a run, in order; engine=local only if there is no other."""
     engines = chosen(run)[::-1]
     return tuple(engine for engine in engines if engine.programs) or engines

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launch.config import LOOPBACK, LauncherConfig
 from launch.nodes import run as launch
 from pipeline.engines import chosen
 from pipeline.errors import Problem
 from stages.base.identity import on_every_node
-from stages.engines.declaration import Engine
+from stages.engines.engine import Engine
 
 if TYPE_CHECKING:
     from pipeline.config.sections import Config
@@ -21,12 +21,12 @@ SLURM = ("sbatch", "squeue", "scancel", "scontrol")
 """Programs of Slurm that a run starts on this machine (launch/nodes/slurm.py)."""
 
 
-def problems(config: Config, engine: Engine, workers: int) -> Iterator[Problem]:
+def problems(config: Config, engine: Engine[Any], workers: int) -> Iterator[Problem]:
     """Yield a problem for each missing node, and for each file that a node is missing.
 
     `engine`, one of the run's, starts its programs on `workers` cards.
     """
-    settings, section, launcher = engine.settings(config), engine.settings_section, config.launcher
+    settings, section, launcher = engine.settings(config), engine.section, config.launcher
     joins_cluster = getattr(settings, "ray_address", None) is not None  # only its first node gets a script
     nodes = 1 if joins_cluster else len(launch.nodes_of(workers, launcher))
     if launcher.name == "local":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import shutil
@@ -14,7 +15,7 @@ from launch.errors import LaunchError
 from launch.nodes import run as nodes
 from launch.nodes.start import Start
 from launch.process.child import Outcome
-from stages.base.context import Context, progress_line
+from stages.base.context import Context, append_warning, progress_line
 from stages.base.follow import Silence
 from stages.base.graph import Program
 from stages.base.reader import read
@@ -55,8 +56,13 @@ def run(
     watch = _watcher(module, spec, logs, work, _progress(slot.logs / "progress.jsonl"))
     silence, limit_s = Silence(logs), spec.config[section]["silence_timeout_s"]
 
-    def poll() -> None:
+    def read_logs(ended: bool = False) -> None:
         watch.poll()
+        for warning in watch.take_warnings(ended):
+            append_warning(slot.logs, warning)
+
+    def poll() -> None:
+        read_logs()
         on_poll()
         if limit_s is not None and silence.seconds() > limit_s:
             hung = f"hung: no worker wrote a line for {limit_s:.0f} s, logs {logs}"
@@ -71,8 +77,11 @@ def run(
             launcher=launcher,
             on_poll=poll,
         )
-    finally:
-        watch.poll()
+    except BaseException:
+        with contextlib.suppress(Exception):  # the run's own error matters more than one of its logs
+            read_logs(ended=True)
+        raise
+    read_logs(ended=True)
     collected = stage(f"{module.__name__}:collect")
     peak = max(outcome.peak_memory_gib for outcome in (prepared, program, collected))
     return Outcome(prepared.started, collected.ended, peak)

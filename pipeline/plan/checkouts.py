@@ -4,13 +4,14 @@ import functools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from launch.machine import checks
 from launch.machine.checks import Check
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from stages.base import identity
-from stages.engines.declaration import Checkout, Engine
+from stages.engines.engine import Checkout, Engine
 from stages.engines.programs import fits
 
 
@@ -33,7 +34,7 @@ def check(checkout: Checkout, home: str | None, have: str | None = None) -> Chec
         return Check(checkout.name, "problem", f"{home}: {rules}", remedy)
 
 
-def problems(engine: Engine, config: Config) -> Iterator[Problem]:
+def problems(engine: Engine[Any], config: Config) -> Iterator[Problem]:
     """Yield the problems of an engine's checkouts, interpreters and scripts.
 
     Only this machine's files are checked; with another launcher or a container they are elsewhere.
@@ -43,7 +44,7 @@ def problems(engine: Engine, config: Config) -> Iterator[Problem]:
         yield from _files(engine, config)
 
 
-def _contracts(engine: Engine, config: Config) -> Iterator[Problem]:
+def _contracts(engine: Engine[Any], config: Config) -> Iterator[Problem]:
     """Yield a problem for each checkout of another program, or of another version than the contract."""
     contract = engine.contract(config)
     for number, checkout in enumerate(engine.needed(config)):
@@ -55,12 +56,12 @@ def _contracts(engine: Engine, config: Config) -> Iterator[Problem]:
             yield from result.problems
         elif number == 0 and contract is not None and result != contract:
             rule = f"contradicts {checkout.setting}={home}, which is a checkout of contract {result}"
-            yield Problem(f"{engine.settings_section}.contract", contract, rule, "leave it auto")
+            yield Problem(f"{engine.section}.contract", contract, rule, "leave it auto")
 
 
-def _files(engine: Engine, config: Config) -> Iterator[Problem]:
+def _files(engine: Engine[Any], config: Config) -> Iterator[Problem]:
     """Yield a problem for each missing directory, interpreter and script, and for missing packages."""
-    settings, section = engine.settings(config), engine.settings_section
+    settings, section = engine.settings(config), engine.section
     for key in identity.marked(type(settings), identity.Checkout):
         home = getattr(settings, key)
         if home is not None and not Path(home).is_dir():

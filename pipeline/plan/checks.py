@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from launch.errors import LaunchError
 from launch.machine import environment
@@ -9,15 +10,17 @@ from launch.machine.memory import memory_bytes
 from pipeline import engines
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checkouts
+from pipeline.plan import checkouts, program_keys
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages import plan_checks
+from stages.engines.engine import Engine
 from stages.fetch.config import source_warnings
+from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory
-from stages.rewards.config import BUILTIN, uses
+from stages.rewards.config import BUILTIN, RewardConfig, uses
 from stages.tokenize import counts
-from stages.tokenize.config import unused_texts
+from stages.tokenize.config import TokenizeConfig, escapes, unused_texts
 from stages.weights.index import unused_index
 
 LOCAL = ("local", "local")
@@ -49,6 +52,7 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
         for engine in engines.chosen(plan.config):
             if engine.programs:
                 problems += checkouts.problems(engine, plan.config)
+                problems += program_keys.problems(engine, plan.config)
     if problems:
         raise ConfigError(problems)
 
@@ -66,9 +70,10 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     """Return warnings about sources, weight files, data, rewards and memory."""
     config = plan.config
     engine = engines.get(config.engine.name)
-    roles = engine.memory(config) if roles is None else roles
+    job = engine.job(config)
+    roles = engine.memory(job) if roles is None else roles
     problems = source_warnings(config.model, config.dataset)
-    problems += unused_texts(config.tokenize, config.sft_data)
+    problems += [*unused_texts(config.tokenize, config.sft_data), *escapes(config.tokenize)]
     lines = [str(problem) for problem in problems]
     directory = config.model.path if config.model.source == "local" else None
     if directory is not None and (text := unused_index(Path(directory))):
@@ -77,7 +82,11 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
         tokenized = counts.read_result(store.path(plan.spec("tokenize").key))
         lines += counts.warnings(tokenized.get("files", {}))
     lines += reward_warnings(plan, store)
-    return [*lines, *engine.shortage(config, roles, memory_bytes())]
+    lines += [note for chosen in engines.chosen(config) for note in program_keys.notes(chosen, config)]
+    fetched = plan.spec("fetch").key
+    artifact = store.path(fetched) if store.problem(fetched) is None else None
+    lines += tag_warnings(config.model, config.tokenize, config.reward, engine, artifact)
+    return [*lines, *engine.shortage(job, roles, memory_bytes())]
 
 
 def reward_warnings(plan: Plan, store: Store) -> list[str]:
@@ -87,7 +96,7 @@ def reward_warnings(plan: Plan, store: Store) -> list[str]:
     """
     config, reward = plan.config, plan.config.reward
     engine = engines.get(config.engine.name)
-    if engine.reward_problems is not None:
+    if engine.own_rewards:
         return [str(problem) for problem in engine.reward_problems(config.engine)]
     if uses(reward, "maths") or any(name not in BUILTIN for name in reward.functions):
         return []
@@ -97,6 +106,30 @@ def reward_warnings(plan: Plan, store: Store) -> list[str]:
     rule = f"was not probed against the prompts: the dataset from {config.dataset.source} is not fetched yet"
     remedy = "plan again once it is, or give files you have with dataset.source=local dataset.path"
     return [str(Problem("reward.functions", ",".join(reward.functions), rule, remedy))]
+
+
+def tag_warnings(
+    model: ModelConfig,
+    tokenize: TokenizeConfig,
+    reward: RewardConfig,
+    engine: Engine[Any],
+    fetched: Path | None = None,
+) -> list[str]:
+    """Return warnings about tags that reward functions read, if the model's tokenizer is here.
+
+    `fetched`: the artifact of fetch, if it is complete.
+    """
+    path = model.tokenizer_path or (model.path if model.source == "local" else None)
+    directory = fetched or (Path(path) if path else None)
+    if directory is None or not directory.is_dir() or engine.own_rewards:
+        return []
+    from stages.tokenize.ending import tag_problems  # here: not needed without a model
+
+    try:
+        problems = tag_problems(directory, tokenize, reward, engine.name, engine.keeps_tags)
+        return [str(problem) for problem in problems]
+    except (StageError, ValueError):  # the checks of fetch and tokenize report it
+        return []
 
 
 def _probe(plan: Plan, store: Store) -> list[str] | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -14,12 +17,13 @@ from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import command_line, disk_shortage
-from pipeline.store.store import NEVER_RUN, Manifest, Store
+from pipeline.store.store import NEVER_RUN, Key, Manifest, Store
 from pipeline.terminal import NARROW, Table
 from stages.base.identity import identity
+from stages.grpo.metrics import read_rows
 from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory, shown
-from stages.report.text import duration
+from stages.report.text import duration, number
 
 REBUILT = "rebuilt (--force)"
 MODEL_SIZE = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
@@ -45,6 +49,8 @@ class Row:
     """Bytes that it writes to disk; None: unknown and small."""
     last_duration_s: float | None
     """Duration of the most similar earlier artifact with a model of this size."""
+    expected_s: float | None
+    """The same, for this stage's number of steps."""
 
 
 def explain(
@@ -64,6 +70,7 @@ def explain(
     for spec in plan.requested:
         problem = REBUILT if spec.name in plan.rebuilt else store.problem(spec.key)
         manifests, written = store.manifests(spec.name), spec.stage.bytes_written
+        similar = _most_similar(spec, manifests, plan.config.model)
         if problem is None:
             state, reason = "CACHED", ""
         elif spec.name in remote:
@@ -86,16 +93,21 @@ def explain(
                 cards=spec.stage.workers,
                 command=command_line(spec, store),
                 bytes=written,
-                last_duration_s=_last_duration(spec, manifests, plan.config.model),
+                last_duration_s=None if similar is None else similar.ended - similar.started,
+                expected_s=None if similar is None else _expected_s(spec, similar, store),
             )
         )
     return rows
 
 
 def as_json(
-    plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = (), memory: Sequence[RoleMemory] = ()
+    plan: Plan,
+    rows: Sequence[Row],
+    warnings: Sequence[str] = (),
+    memory: Sequence[RoleMemory] = (),
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the plan as JSON data."""
+    """Return the plan as JSON data; `notes` come after those of the engine."""
     stages = [asdict(row) for row in rows]
     skipped = {} if plan.target.is_part else plan.skipped
     stages += [{"stage": name, "state": "SKIPPED", "reason": why} for name, why in skipped.items()]
@@ -108,7 +120,7 @@ def as_json(
         "stages": stages,
         "memory": [role.to_json() for role in memory],
         "warnings": list(warnings),
-        "notes": engines.notes(plan.config),
+        "notes": [*engines.notes(plan.config), *notes],
     }
 
 
@@ -118,8 +130,9 @@ def show(
     console: Console,
     warnings: Sequence[str] = (),
     memory: Sequence[RoleMemory] = (),
+    notes: Sequence[str] = (),
 ) -> None:
-    """Print the plan as a table."""
+    """Print the plan as a table, with `notes` after those of the engine."""
     config = plan.config
     table = Table(
         title=f"{config.model.name} · {config.dataset.name} · {config.engine.name} · "
@@ -142,8 +155,8 @@ def show(
         console.print(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
     for warning in warnings:
         console.print(f"warning: {warning}", markup=False)
-    for note in engines.notes(config):
-        console.print(f"note: {note}")
+    for note in (*engines.notes(config), *notes):
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:
@@ -153,11 +166,48 @@ def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked
     return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
 
 
-def _last_duration(spec: StageSpec, manifests: Sequence[Manifest], model: ModelConfig) -> float | None:
+def pace_of(spec: StageSpec, model: ModelConfig) -> tuple[object, ...]:
+    """Return what determines a stage's expected duration: equal values have equal durations."""
+    return spec.name, steps_of(spec, spec.config), *(getattr(model, key) for key in MODEL_SIZE)
+
+
+def steps_of(spec: StageSpec, config: Mapping[str, Any]) -> int | None:
+    """Return the number of steps of a stage that read `config`; None if it has none or they are unknown."""
+    if spec.stage.steps is None:
+        return None
+    with contextlib.suppress(KeyError, TypeError):
+        steps = spec.stage.steps(config)
+        return steps if isinstance(steps, int) and steps > 0 else None
+    return None
+
+
+def _most_similar(spec: StageSpec, manifests: Sequence[Manifest], model: ModelConfig) -> Manifest | None:
     size = {key: getattr(model, key) for key in MODEL_SIZE}
     comparable = [made for made in manifests if size.items() <= made.config.get("model", size).items()]
-    nearest = _nearest(spec, comparable)
-    return None if nearest is None else nearest.ended - nearest.started
+    return _nearest(spec, comparable)
+
+
+def _expected_s(spec: StageSpec, similar: Manifest, store: Store) -> float:
+    """Return the duration of an earlier artifact, with as many steps more or less as this stage takes.
+
+    Each further step takes the median time of the recorded ones. If the earlier stage ended before its last
+    step, because it was good enough, this one is expected to end at the same step.
+    """
+    took_s = similar.ended - similar.started
+    steps, earlier = steps_of(spec, spec.config), steps_of(spec, similar.config)
+    if steps is None or earlier is None or steps == earlier:
+        return took_s
+    rows = read_rows(store.path(Key(similar.stage, similar.fingerprint)) / "metrics.jsonl")
+    known = [(row["step"], when) for row in rows if (when := number(row.get("time_s"))) is not None]
+    paces = [
+        (t2 - t1) / (s2 - s1) for (s1, t1), (s2, t2) in itertools.pairwise(known) if s2 > s1 and t2 >= t1
+    ]
+    if not paces:
+        return took_s * steps / earlier
+    trained: int = known[-1][0]
+    expected = min(trained, steps) if trained < earlier else steps
+    pace_s = float(statistics.median(paces))
+    return max(0.0, took_s + (expected - trained) * pace_s)
 
 
 def _nearest(spec: StageSpec, manifests: Sequence[Manifest]) -> Manifest | None:
@@ -191,6 +241,12 @@ def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
     ]
     if sorted(manifest.external.values()) != sorted(spec.external.values()):
         changes.append("external file changed")
+    packages = spec.stage.user_code.packages if spec.stage.user_code is not None else {}
+    changes += [
+        f"package {name} {manifest.versions.get(name, 'unset')} → {version}"
+        for name, version in packages.items()
+        if manifest.versions.get(name) != version
+    ]
     for name, key in spec.inputs.items():
         if manifest.inputs.get(name) != key.fingerprint:
             changes.append(f"input changed: {name}")

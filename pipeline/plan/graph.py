@@ -20,7 +20,7 @@ from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES
 from stages.fetch.user_files import external_files
 from stages.report.artifacts import READS
-from stages.rewards.config import BUILTIN, NUMBERS, RewardConfig, judge_of
+from stages.rewards.config import BUILTIN, RewardConfig, uses
 
 Digest = Callable[[Path], str]
 
@@ -43,6 +43,12 @@ class StageSpec:
     def name(self) -> str:
         """Name of the stage."""
         return self.key.stage
+
+    @property
+    def code(self) -> dict[str, tuple[str, str]]:
+        """User's module that the stage imports -> its file and the file's SHA-256."""
+        modules = {} if self.stage.user_code is None else self.stage.user_code.modules
+        return {name: (str(file), self.external[str(file)]) for name, file in modules.items()}
 
 
 @dataclass(frozen=True)
@@ -97,10 +103,8 @@ def stages(config: Config) -> tuple[Stage, ...]:
             else stage
             for stage in body
         )
-    if not all(name in BUILTIN for name in config.reward.functions):
+    if uses(config.reward, "maths") or not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
-    if judge_of(config.reward) != NUMBERS:
-        body = tuple(_judged(stage) if stage.name == "evaluate" else stage for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, replace(catalog.REPORT, inputs={name: name for name in running}, reads=READS))
 
@@ -118,22 +122,26 @@ def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tupl
 
 
 def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
-    """Add the files of the user's reward functions, and the dataset's columns, to a stage that runs them."""
+    """Add the user's reward functions, and the packages of reward functions, to a stage that runs them.
+
+    The user's functions may also ask for columns of the dataset.
+    """
     if "reward" not in stage.sections or stage.skipped is not None or not stage.computes:
         return stage  # export only writes their names
-    from stages.rewards import user_code  # here: needed only for user-defined functions
+    from stages.rewards.user_code import user_code  # here: needed only for code outside this project
 
-    return replace(
-        stage,
-        sections=tuple(dict.fromkeys((*stage.sections, "dataset", "tokenize"))),
-        inputs={**stage.inputs, "fetch_dataset": "fetch_dataset"},
-        external=(*stage.external, *user_code.files_of(reward)),
-    )
-
-
-def _judged(stage: Stage) -> Stage:
-    """Mark evaluate for a reward whose ground truths it earlier compared as numbers."""
-    return replace(stage, corrections=(*stage.corrections, "accuracy of numbers alone"))
+    if any(name not in BUILTIN for name in reward.functions):
+        stage = replace(
+            stage,
+            sections=tuple(dict.fromkeys((*stage.sections, "dataset", "tokenize"))),
+            inputs={**stage.inputs, "fetch_dataset": "fetch_dataset"},
+        )
+    code = user_code(reward)
+    if code is None:
+        return stage
+    if stage.program is not None:  # the packages are those of the program's interpreter
+        code = replace(code, packages={})
+    return replace(stage, external=(*stage.external, *code.external), user_code=code)
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:
@@ -178,13 +186,15 @@ def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
         part = {section: values[section] for section in stage.sections}
         external = {str(path): digest(path) for path in stage.external}
         sections = {name: identities[name] for name in stage.sections if name in identities}
-        corrections = {"corrections": list(stage.corrections)} if stage.corrections else {}
+        further: dict[str, Any] = {"corrections": list(stage.corrections)} if stage.corrections else {}
+        if stage.user_code is not None and stage.user_code.packages:
+            further["packages"] = dict(stage.user_code.packages)
         inputs = {name: specs[source].key for name, source in stage.inputs.items()}
         version = stage.version if stage.program is None else stage.program.version
         digits = fingerprint(
             stage.name,
             version,
-            without(sections, stage.unread) | corrections,
+            without(sections, stage.unread) | further,
             {name: key.fingerprint for name, key in inputs.items()},
             # without directories; the numbers distinguish equal names
             {f"{index}:{path.name}": external[str(path)] for index, path in enumerate(stage.external)},

@@ -1,7 +1,6 @@
 """Descriptions of configuration keys, derived from their fields, the graph and the rules."""
 
 import ast
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -16,14 +15,13 @@ from typing import Any
 from annotated_types import Ge, Gt, Le, Lt
 
 from pipeline import engines
-from pipeline.config import rules, suggestions
+from pipeline.config import suggestions
 from pipeline.config.compose import flat
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import downstream, stages
+from pipeline.plan.rule_texts import rules_about
 from stages.base.identity import NotInIdentity, field_types
-from stages.base.rules import Row, Rules
-from stages.models.families import RULES as FAMILY
 
 UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
 """Suffix of a key's name -> unit."""
@@ -67,9 +65,6 @@ def explain(path: str, config: Config) -> Key:
         stage.name for stage in graph if section in stage.sections and (section, name) not in stage.unread
     ]
     rerun = downstream(read_by, graph) if fingerprinted else frozenset()
-    tables: list[Rules[Any]] = [FAMILY, rules.RULES, rules.SECTIONS]
-    tables += [engine.rules for engine in engines.chosen(config)]
-    rows = (row for table in tables for row in table.rows())
     inner = _dataclass(hint, value)
     meaning = _docs(owner).get(name) or (inspect.cleandoc(inner.__doc__ or "") if inner else "")
     units = (unit for end, unit in UNITS.items() if path.endswith(end))
@@ -86,8 +81,15 @@ def explain(path: str, config: Config) -> Key:
         fields,
         tuple(read_by),
         tuple(stage.name for stage in graph if stage.name in rerun),
-        tuple(f"{row.text} ({row.source})" for row in rows if path in _paths(row, config)),
+        rules_about(path, config),
     )
+
+
+def engines_with(path: str) -> tuple[str, ...]:
+    """Return the engines that have a key of the section `engine`; empty if all have it, or none."""
+    section, _, name = path.partition(".")
+    owners = suggestions.engines_with(name.partition(".")[0]) if section == "engine" else ()
+    return owners if len(owners) < len(engines.NAMES) else ()
 
 
 def type_text(hint: Any) -> str:
@@ -153,14 +155,3 @@ def _docs(cls: Any) -> Mapping[str, str]:
                 docstring = expression.value if isinstance(expression, ast.Constant) else None
                 texts[field.target.id] = inspect.cleandoc(docstring) if isinstance(docstring, str) else ""
     return texts
-
-
-def _paths(row: Row, config: Config) -> set[str]:
-    """Return the keys that a rule checks, as far as the complete configuration determines them."""
-    path = row.path.partition("[")[0]
-    if row.each is None or "{}" not in path:
-        return {path}
-    # Some tables check a part of the configuration, whose items cannot be listed here.
-    with contextlib.suppress(AttributeError, KeyError, TypeError):
-        return {path.format(item) for item in row.each(config)}
-    return set()

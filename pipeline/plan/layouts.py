@@ -13,6 +13,7 @@ from pipeline.config import rules
 from pipeline.config.compose import compose
 from pipeline.config.directory import complete
 from pipeline.config.load import derive
+from pipeline.config.load import derived as fill
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.terminal import Table
@@ -77,23 +78,25 @@ def find(
     if values["cards"] is None:
         values["cards"] = card_count(values["layout"]["train"]) if single else CARDS
     derived = derive(values)
-    default = read(Config, derived)
+    default = fill(read(Config, derived))
     engine = engines.get(default.engine.name)
-    if engine.load is None:
-        rule, remedy = "has no cost estimate, so its layouts cannot be ranked", "check one with grpoflow plan"
-        raise ConfigError([Problem("engine", engine.name, rule, remedy)])
     choices: list[Choice] = []
     refused: list[tuple[Config, list[Problem]]] = []
     known = derived | {"layout": values["layout"]}  # values that do not depend on the layout are derived once
     for candidate in [known] if single else _candidates(known, default.cards):
-        config = read(Config, derive(candidate))
+        config = fill(read(Config, derive(candidate)))
         problems = rules.check(config)
         if problems:
             refused.append((config, problems))
         else:
-            load = engine.load(config, memory_bytes())
+            job = engine.job(config)
+            load = engine.load(job, memory_bytes())
+            if load is None:
+                rule = "has no cost estimate, so its layouts cannot be ranked"
+                remedy = "check one with grpoflow plan"
+                raise ConfigError([Problem("engine", engine.name, rule, remedy)])
             estimate = cost(config.model, config.layout.train, load.tokens, load.updates)
-            choices.append(Choice(config, engine.memory(config), estimate, load.available))
+            choices.append(Choice(config, engine.memory(job), estimate, load.available))
     if not choices:
         raise ConfigError(min(refused, key=_distance)[1])
     choices.sort(key=lambda choice: (_ORDER[choice.fits], choice.cost.seconds, -choice.headroom))

@@ -11,6 +11,7 @@ from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
 from stages.base.files import shown_bytes
 from stages.catalog import STAGES
+from stages.own_packages import START
 
 ROOM = "free space, or choose another store with store=DIR"
 SPEC, PROGRESS = "spec.json", "progress.jsonl"
@@ -41,7 +42,8 @@ def command_line(spec: StageSpec, store: Store) -> list[str]:
         from pipeline.engines import program as outside  # here: not needed with engine=local
 
         return outside.command(spec, store)
-    return [sys.executable, *stage_command(entry_of(spec), store.log_dir(spec.key))]
+    # started by stages/start.py, which does the same whatever the working directory contains
+    return [sys.executable, "-m", "stages", entry_of(spec), str(store.log_dir(spec.key) / SPEC)]
 
 
 def write_spec(
@@ -51,18 +53,20 @@ def write_spec(
     inputs: Mapping[str, Path],
     output: Path | None = None,
     work: Path | None = None,
+    code: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[str]:
     """Write spec.json for a stage, or a function outside the graph; return the interpreter's arguments.
 
-    Checkpoints are written to `work` and the artifact to `output`; both are `directory` by default.
+    Checkpoints are written to `work` and the artifact to `output`; both are `directory` by default. `code`:
+    user's module -> its file and digest.
     """
     values = {"stage": entry, "config": config, "inputs": {name: str(path) for name, path in inputs.items()}}
     values |= {"output": str(output or directory), "work": str(work or directory)}
-    values |= {"progress_file": str(directory / PROGRESS)}
+    values |= {"progress_file": str(directory / PROGRESS), "code": code or {}}
     (directory / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
     return stage_command(entry, directory)
 
 
 def stage_command(entry: str, logs: Path) -> list[str]:
     """Return the interpreter's arguments for a stage's process."""
-    return ["-m", "stages", entry, str(logs / SPEC)]
+    return [START, "stages", entry, str(logs / SPEC)]

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from launch.machine import checks
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
-from stages.engines.declaration import Engine, Window
-from stages.engines.mindformers.checkout import KNOWN
+from stages.engines.engine import Engine, Window
+from stages.engines.programs import VERSIONS, windows
 
 MINDFORMERS_PACKAGES: tuple[Window, ...] = (
-    *KNOWN.packages,
+    *windows(VERSIONS, "mindformers"),
     ("transformers", ">=4.51,<5", "mindformers 1.6.0 wants 4.51.3"),
     ("mindpet", "", "mindformers imports it"),
     ("datasets", "", "mindformers imports it"),
@@ -25,7 +26,7 @@ MINDFORMERS_INSTALL = (
 rehearsals import the checkout, because only that contains research/."""
 
 
-def missing_inputs(plan: Plan, engine: Engine) -> Iterator[Problem]:
+def missing_inputs(plan: Plan, engine: Engine[Any]) -> Iterator[Problem]:
     """Yield a problem for each missing checkout, and for a missing tokenizer."""
     for checkout in engine.needed(plan.config):
         if getattr(engine.settings(plan.config), checkout.key) is None:
@@ -52,10 +53,10 @@ def missing_packages(
         yield Problem(setting, chosen, f"lacks packages: {', '.join(problems)}", remedy)
 
 
-def missing_for_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
+def missing_for_mindformers(plan: Plan, engine: Engine[Any]) -> Iterator[Problem]:
     """Yield a problem for each missing requirement of mindformers, or of an engine that builds on it."""
     yield from missing_inputs(plan, engine)
-    settings, section = engine.settings(plan.config), engine.settings_section
+    settings, section = engine.settings(plan.config), engine.section
     if settings.container:
         rule = f"a rehearsal starts {engine.name} on this machine, where its replacements are"
         yield Problem(

@@ -14,10 +14,10 @@ from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_inputs, missing_packages, tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindspeed_rl.engine import ENGINE
+from stages.engines.mindspeed_rl.files import train_config
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 from stages.engines.mindspeed_rl.rehearsal import cpu
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
-from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
 from stages.engines.rehearsal import Proof
 from stages.weights.tensors import load

@@ -15,14 +15,12 @@ from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_inputs, missing_packages
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.rehearsal import STEPS, Proof, positive, proof, resumed
-from stages.engines.verl import checkpoints, recipe, shrink
+from stages.engines.verl import files, results, shrink
 from stages.engines.verl.config import VerlEngine
-from stages.engines.verl.engine import ENGINE, windows
-from stages.engines.verl.job import RECIPE, TRAIN_DATA, Job, Paths
+from stages.engines.verl.engine import ENGINE, packages
+from stages.engines.verl.job import PROGRAMS, RECIPE, TRAIN_DATA, Job, Paths
 from stages.grpo.metrics import read_rows
 
-PROGRAMS = Path(shrink.__file__).with_name("programs")
-"""Directory of programs for verl's interpreter."""
 TIMEOUT_S = 600.0
 INSTALL = "grpoflow doctor engine=verl engine.device=cpu --constraints > FILE; pip install --requirement FILE"
 CLOSE = 1e-3
@@ -45,7 +43,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     engine = plan.config.engine
     assert isinstance(engine, VerlEngine)
     yield from missing_inputs(plan, ENGINE)
-    yield from missing_packages("engine.python", engine.python, windows("all", "cpu"), INSTALL)
+    yield from missing_packages("engine.python", engine.python, packages("cpu", engine.rollout), INSTALL)
 
 
 def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
@@ -86,7 +84,7 @@ def _validated(plan: Plan, scratch: Path) -> Proof:
     run = Job.from_run(plan.config)
     paths, configs = Paths(scratch / "full", scratch / TRAIN_DATA), scratch / "configs"
     configs.mkdir()
-    (configs / f"{RECIPE}.yaml").write_text(recipe.text(run, paths), encoding="utf-8")
+    (configs / f"{RECIPE}.yaml").write_text(files.text(run, paths), encoding="utf-8")
     claim = "configuration accepted by verl"
     _, failure = _run(run, "validate.py", configs, RECIPE)
     if failure:
@@ -108,7 +106,7 @@ def _run(run: Job, program: str, *arguments: object) -> tuple[str, str]:
 def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
     """Compare the exported model's logits with those of the shards, computed without verl."""
     claim = "shards merged by verl.model_merger"
-    output, failure = _run(run, "logits.py", grpo / checkpoints.ACTOR, exported)
+    output, failure = _run(run, "logits.py", grpo / results.ACTOR, exported)
     if failure:
         return Proof(claim, "failed", failure)
     measured = json.loads(output.splitlines()[-1])
@@ -122,7 +120,7 @@ def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
 
 def _checkpoint(work: Path, run: Job) -> int | None:
     """Return the step of a complete checkpoint whose metrics verl has written, too."""
-    step = checkpoints.of_run(work / "checkpoints", run).tracked()
+    step = results.checkpoints(work / "checkpoints", run).tracked()
     return step if step is not None and len(read_rows(work / "metrics.jsonl")) >= step else None
 
 

@@ -3,7 +3,7 @@
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launch.config import LauncherConfig
@@ -24,6 +24,7 @@ from pipeline.run.progress import Display, tail
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.store import Manifest, Store
 from stages.base.context import WARNINGS
+from stages.rewards.planned_code import REMEDY, RULE
 
 RECORDED = (
     "grpoflow", "mindspore", "numpy", "safetensors", "tokenizers", "luigi", "hydra-core", "modelscope-hub",
@@ -68,10 +69,9 @@ def build(
             inputs = {name: downloaded.get(key.stage, store.path(key)) for name, key in spec.inputs.items()}
             config = {**spec.config, **facts(spec, store, run)}
             with store_errors(store.root):  # the disk is full, or the attempt's directory was removed
-                write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work)
+                write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work, spec.code)
                 outcome = _run(spec, store, slot, launcher, display)
-            if not spec.stage.computes:  # training reads the user's files only at its start
-                _check_external(spec, store)
+            _check_external(spec, store, ended=True)
             try:
                 store.commit(slot.staging, _manifest(spec, outcome), replaces)
             except NoResult as error:
@@ -97,17 +97,31 @@ def _check_inputs(spec: StageSpec, store: Store, downloaded: Mapping[str, Path])
             raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
 
 
-def _check_external(spec: StageSpec, store: Store) -> None:
-    """Raise StageFailed if the user's files do not have the digests in the fingerprint any more."""
-    for path, planned in spec.external.items():
-        try:
-            is_same = cached_digest(Path(path)) == planned
-        except ConfigError:
-            is_same = False
-        if not is_same:
-            cause = f"{path} has been changed, or is gone, since this run was planned"
-            remedy = "repeat the command to plan with the current file"
-            raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
+def _check_external(spec: StageSpec, store: Store, ended: bool = False) -> None:
+    """Raise StageFailed if the user's files and packages are not those in the fingerprint any more.
+
+    Of a training that has ended, only the files of reward functions count: others it reads at its start.
+    """
+    code = spec.stage.user_code
+    paths: Iterable[str] = spec.external
+    if ended and spec.stage.computes:
+        paths = map(str, code.external if code is not None else ())
+    causes = [f"{path} {RULE}" for path in paths if not _has_digest(Path(path), spec.external[path])]
+    for package, version in (code.packages if code is not None else {}).items():
+        if (current := installed(package)) != version:
+            causes.append(f"{package}: version {current} is installed, must be {version}, as planned")
+    if causes:
+        remedy = REMEDY
+        if ended and spec.stage.computes:
+            remedy = f"restore it to continue from the last checkpoint, or {REMEDY}"
+        raise StageFailed(spec.name, f"{causes[0]}; {remedy}", store.log_dir(spec.key), [])
+
+
+def _has_digest(file: Path, digest: str) -> bool:
+    try:
+        return cached_digest(file) == digest
+    except ConfigError:
+        return False
 
 
 def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig, display: Display) -> Outcome:
@@ -159,6 +173,7 @@ def diagnosis(logs: Path) -> list[str]:
 def _manifest(spec: StageSpec, outcome: Outcome) -> Manifest:
     """Return the artifact's manifest, without its files."""
     versions = {package: version for package in RECORDED if (version := installed(package)) is not None}
+    versions |= spec.stage.user_code.packages if spec.stage.user_code is not None else {}
     return Manifest(
         stage=spec.name,
         fingerprint=spec.key.fingerprint,

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from pipeline.config.compose import flat
 from pipeline.config.grammar import key_of
-from pipeline.config.load import load
+from pipeline.config.load import defaults
 from pipeline.config.sections import Config
 from pipeline.plan.graph import StageSpec
 from pipeline.store import history
@@ -27,7 +27,7 @@ def facts(spec: StageSpec, store: Store, run: str) -> dict[str, Any]:
         return {"command": published(record.overrides, record.config)}
     # the report shows its run, deviations from the defaults, and which stages were cached
     shown = origin(store.root, record, store.path(spec.key))
-    return {"defaults": load([]).plain(), "run_started": record.started, "origin": shown}
+    return {"defaults": defaults().plain(), "run_started": record.started, "origin": shown}
 
 
 def published(overrides: list[str], config: Mapping[str, Any]) -> list[str]:

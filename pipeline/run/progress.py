@@ -57,9 +57,14 @@ class Display:
 
     def finish(self, stage: str, state: str) -> None:
         """Report the end of a stage: done, cached (another process built it), pulled or failed."""
-        started = self._started.get(stage)
-        duration = "" if started is None else f" after {time.monotonic() - started:.1f} s"
+        elapsed_s = self.elapsed_s(stage)
+        duration = "" if elapsed_s is None else f" after {elapsed_s:.1f} s"
         self.print_line(f"{stage}: {state}{duration}")
+
+    def elapsed_s(self, stage: str) -> float | None:
+        """Return the seconds since a stage was started in this process; None if it was not."""
+        started = self._started.get(stage)
+        return None if started is None else time.monotonic() - started
 
     def print_line(self, text: str) -> None:
         """Print a line, prefixed with the run's label, in place of the status line."""

@@ -6,6 +6,7 @@ import os
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from launch.errors import LaunchError, ProcessFailed
@@ -50,19 +51,25 @@ def try_rewards(plan: Plan, store: Store) -> None:
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     warnings = recall(KIND, key)
     if not isinstance(warnings, list):
-        warnings = _score_samples(
-            plan.config.reward, values, {"fetch_dataset": store.path(dataset)} if fetched else {}
-        )
+        inputs = {"fetch_dataset": store.path(dataset)} if fetched else {}
+        modules = {name: file for spec in running for name, file in spec.code.items()}
+        warnings = _score_samples(plan.config.reward, values, inputs, modules)
         remember(KIND, key, warnings)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
-def _score_samples(reward: RewardConfig, values: dict[str, object], inputs: dict[str, Path]) -> list[str]:
+def _score_samples(
+    reward: RewardConfig,
+    values: dict[str, object],
+    inputs: dict[str, Path],
+    code: Mapping[str, tuple[str, str]],
+) -> list[str]:
     """Score a few completions in a child process; return its warnings."""
     with tempfile.TemporaryDirectory(prefix="reward-trial-") as scratch:
         directory = Path(scratch)
-        program = [sys.executable, *write_spec(directory, "stages.rewards.trial", values, inputs)]
+        arguments = write_spec(directory, "stages.rewards.trial", values, inputs, code=code)
+        program = [sys.executable, *arguments]
         limit_s = LIMIT_S + CALLS * reward.timeout_s * len(reward.functions)
         try:
             child.run(program, job=scratch, log=directory / "log", timeout_s=limit_s)

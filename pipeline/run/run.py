@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
 from pipeline.errors import REPORTED, RemoteError, StoreError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checks
+from pipeline.plan import checks, resume
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
@@ -21,6 +23,7 @@ from pipeline.run import notify, summary
 from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
+from pipeline.store.attempt import last_written, newest_attempt
 from pipeline.store.store import Key, Store
 from pipeline.terminal import console
 from stages.base.redact import redact
@@ -90,6 +93,7 @@ class Run:
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
         self.id = history.new_run_id()
+        self._began = time.time()
         self.display = Display(label)
         missing = self.missing()
         self._cached = {spec.name for spec in plan.requested if spec not in missing}
@@ -118,7 +122,7 @@ class Run:
 
     def _warn(self, to_build: Sequence[StageSpec]) -> None:
         """Print the plan's notes and warnings."""
-        for note in engines.notes(self.plan.config):
+        for note in (*engines.notes(self.plan.config), *resume.notes(self.plan, self.store)):
             print(f"note: {note}", file=sys.stderr, flush=True)
         shortages = filter(None, (disk_shortage(spec, self.store) for spec in to_build))
         for warning in (*checks.warnings(self.plan, self.store), *shortages):
@@ -161,7 +165,8 @@ class Run:
         try:
             self._pull_or_build(stage)
         except REPORTED as error:
-            self._report_failure(stage, str(error))
+            kept = resume.after_failure(self.store, self.plan.spec(stage))
+            self._report_failure(stage, "\n".join(filter(None, [str(error), kept])))
             raise
         except KeyboardInterrupt:
             message = "interrupted; finished stages and checkpoints are kept: repeat the command to resume"
@@ -207,22 +212,53 @@ class Run:
         """Record the run as failed if stages are missing although no end is recorded, also by a fork."""
         missing = self.missing()
         known = history.runs(self.store.root).get(self.id)
-        if missing and known is not None and known.state == "running":
+        if not missing or known is None or known.state != "running":
+            return
+        log = newest_attempt(self.store.root, str(missing[0].key))
+        if log is not None and last_written(log) / 1e9 >= known.started:
             cause = "its process ended without a message, perhaps killed for lack of memory; see its log"
-            self._report_failure(missing[0].name, f"{missing[0].name} was not built: {cause}")
+        else:
+            cause = "Luigi ended without starting it; type the same command to go on"
+        self._report_failure(missing[0].name, f"{missing[0].name} was not built: {cause}")
+
+    def report_end(self, stage: str, cause: str) -> None:
+        """Record and print why a stage was ended from outside, after its own process has reported that."""
+        history.record(self.store.root, self.id, "failed", stage=stage, message=cause)
+        print(f"error: {stage}: {cause}", file=sys.stderr, flush=True)
 
     def _report_failure(self, stage: str, message: str, state: str = "failed") -> None:
         message = redact(message)
         self.display.finish(stage, state)
         summary_line = message.splitlines()[0]
         try:
-            history.record(self.store.root, self.id, state, stage=stage, message=summary_line)
+            took = self._took(stage)
+            history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **took)
         except StoreError as error:  # for example a full disk; the failure itself is still reported below
             print(f"warning: {error}", file=sys.stderr, flush=True)
         if self.sharing is not None and state != "interrupted":
             self.sharing.end(self.id)
         self._notify(state, stage=stage, message=summary_line)
         print(f"error: {message}", file=sys.stderr, flush=True)
+
+    def _took(self, failed: str | None = None) -> dict[str, float]:
+        """Return how long the stages of a sweep's point ran; {} for a run of its own, which waits for none.
+
+        Stages that the point shares with others count for each of them. The last attempt of the stage that
+        `failed` counts if it was made in this process.
+        """
+        if not self.display.label:
+            return {}
+        from stages.report.timeline import covered_s  # imported late: other runs do not need it
+
+        intervals = []
+        for spec in self.plan.requested:
+            with contextlib.suppress(StoreError):
+                manifest = self.store.manifest(spec.key)
+                if manifest.ended >= self._began:
+                    intervals.append((manifest.started, manifest.ended))
+        if failed is not None and (elapsed_s := self.display.elapsed_s(failed)) is not None:
+            intervals.append((time.time() - elapsed_s, time.time()))
+        return {"took_s": round(covered_s(intervals), 3)}
 
     def _notify(self, state: str, **more: Any) -> None:
         if not self.display.label:  # a sweep sends one notification for all its points
@@ -234,7 +270,7 @@ class Run:
         if not self.display.label:  # a sweep prints one table for all its points
             states = {spec.name: self._state(spec) for spec in self.plan.requested}
             summary.show(self.plan, self.store, states, result, console())
-        history.record(self.store.root, self.id, "finished", result=result)
+        history.record(self.store.root, self.id, "finished", result=result, **self._took())
         if self.sharing is not None:
             self.sharing.end(self.id)
         self._notify("finished", result=result)

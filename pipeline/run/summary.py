@@ -10,6 +10,7 @@ from rich.console import Console
 from pipeline.plan.graph import Plan, downstream
 from pipeline.store.store import Store
 from pipeline.terminal import Table
+from stages.report.headline import NOISE, gain_margin
 from stages.report.text import duration
 from stages.tokenize import counts
 
@@ -44,10 +45,12 @@ def show(
     accuracy = Table()
     for column in ("before grpo" if "sft" in plan.skipped else "after sft", "after grpo", "gain"):
         accuracy.add_column(column, justify="right")
-    accuracy.add_row(
-        f"{values['accuracy_sft']:.3f}", f"{values['accuracy_grpo']:.3f}", f"{values['gain']:+.3f}"
-    )
+    half = gain_margin(values)
+    gain = f"{values['gain']:+.3f}" + ("" if half is None else f" ± {half:.3f}")
+    accuracy.add_row(f"{values['accuracy_sft']:.3f}", f"{values['accuracy_grpo']:.3f}", gain)
     console.print(accuracy)
+    if half is not None and abs(values["gain"]) <= half:
+        console.print(f"the gain is {NOISE} (95 % interval)")
 
 
 def print_data(tokenized: Path, console: Console) -> None:

@@ -17,6 +17,10 @@ from pathlib import Path
 from pipeline.errors import store_errors
 from pipeline.store.leases import PATIENCE_S, AlreadyLocked, is_locked, locked
 from pipeline.store.store import DIGITS, Key, Store
+from stages.grpo.checkpoint_files import FINAL
+
+KEPT = ".checkpoints"
+"""Directory of the store with the final checkpoints of finished attempts, as STAGE-DIGITS/step_N."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,14 @@ class Attempt:
         return str(self.work)
 
     def done(self) -> None:
-        """Remove the work directory; call this once the artifact is committed."""
+        """Remove the work directory except the final checkpoint; call this once the artifact is committed."""
+        final, name = self.work / FINAL, self.work.name.partition("+")[0]
+        if final.is_dir():
+            kept = self.work.parents[1] / KEPT / name
+            with contextlib.suppress(OSError):  # the artifact is complete without it
+                kept.parent.mkdir(exist_ok=True)
+                shutil.rmtree(kept, ignore_errors=True)
+                final.rename(kept)
         shutil.rmtree(self.work, ignore_errors=True)
 
 

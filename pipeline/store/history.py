@@ -4,24 +4,28 @@ Lines are only appended, so a crash loses at most the line that was being writte
 """
 
 import contextlib
+import copy
 import errno
 import json
 import os
 import re
 import shlex
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pipeline.errors import ConfigError, Problem, StoreError, store_errors
 from pipeline.store.leases import is_leased
-from stages.base.files import read_bytes
+from stages.base.files import open_regular, read_bytes
 from stages.base.redact import redacted
-from stages.report.text import duration
+from stages.report.text import duration, number
 
 FILE = "runs.jsonl"
+CHECKED_BYTES = 256
+"""Bytes by which a reader recognises the part of a history that it has parsed."""
 MAX_TIME_S = 1e11
 """Upper limit of valid times: Unix time, seconds (the year 5138)."""
 STAGE, ARTIFACT, RUN = (re.compile(form) for form in (r"\w+", r"\w+/[0-9a-f]+", r"[\w-]+"))
@@ -46,6 +50,8 @@ class Record:
     failed_stage: str | None = None
     """Stage that failed, or that was being built when the run was interrupted."""
     message: str | None = None
+    took_s: float | None = None
+    """Seconds that it took, without a sweep point's waiting for other points; None without a recorded end."""
     result: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     pinned: bool = False
@@ -79,7 +85,7 @@ class Record:
     @property
     def duration(self) -> str:
         """Human-readable duration; empty if no end was recorded."""
-        return "" if self.ended is None else duration(self.ended - self.started)
+        return "" if self.took_s is None else duration(self.took_s)
 
     def artifact(self, stage: str) -> str:
         """Return STAGE/FIRST-16-DIGITS of a stage; raise ConfigError if the run does not have it."""
@@ -175,12 +181,58 @@ def runs(store: Path) -> dict[str, Record]:
     Raises:
         StoreError: the history exists but cannot be read.
     """
-    records = parse(read_lines(store))
+    with _lock:
+        records = _readers.setdefault(store.absolute(), _Reader()).read(store / FILE)
     unfinished = [run for run in records.values() if run.state == "died"]
     leased = {lease: is_leased(store, lease) for lease in {run.lease for run in unfinished}}
     for run in unfinished:
         run.state = "running" if leased[run.lease] else "died"
     return records
+
+
+class _Reader:
+    """Reader of a history that parses only what was appended since its last call."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._records: dict[str, Record] = {}
+        self._position = 0
+        """Bytes that were parsed: all complete lines."""
+        self._identity: tuple[int, bytes] = (0, b"")
+        """Inode, and the last bytes before the position."""
+
+    def read(self, file: Path) -> dict[str, Record]:
+        """Return copies of the runs in a history; none if it does not exist."""
+        try:
+            with open_regular(file) as stream:
+                inode = os.fstat(stream.fileno()).st_ino
+                if self._identity != (inode, self._before(stream)):  # replaced or edited
+                    self._forget()
+                stream.seek(self._position)
+                complete, newline, rest = stream.read().rpartition(b"\n")
+                self._position += len(complete) + len(newline)
+                self._identity = inode, self._before(stream)
+        except FileNotFoundError:
+            self._forget()
+            return {}
+        except OSError as error:
+            raise StoreError.from_os_error(error, file) from error
+        _apply_lines(self._records, complete)
+        records = {run: copy.copy(record) for run, record in self._records.items()}
+        _apply_lines(records, rest)
+        return records
+
+    def _before(self, stream: BinaryIO) -> bytes:
+        """Return the last bytes before the position."""
+        stream.seek(max(0, self._position - CHECKED_BYTES))
+        return stream.read(min(CHECKED_BYTES, self._position))
+
+
+_readers: dict[Path, _Reader] = {}
+"""Store -> its reader."""
+_lock = threading.Lock()
 
 
 def read_lines(store: Path) -> list[str]:
@@ -200,10 +252,15 @@ def read_lines(store: Path) -> list[str]:
 def parse(lines: Iterable[str]) -> dict[str, Record]:
     """Return runs by id from lines of events; malformed lines are ignored."""
     records: dict[str, Record] = {}
-    for event in map(read_event, lines):
-        if event is not None:
-            _apply(records, event)
+    for event in filter(None, map(read_event, lines)):
+        _apply(records, event)
     return records
+
+
+def _apply_lines(records: dict[str, Record], content: bytes) -> None:
+    """Apply the events in lines of a history; malformed lines are ignored."""
+    for event in filter(None, map(read_event, content.decode("utf-8", "replace").split("\n"))):
+        _apply(records, event)
 
 
 def filter_events(run: str, lines: Iterable[str]) -> list[str]:
@@ -226,13 +283,21 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
         return
     if kind == "finished":
         known.state, known.ended, known.result = "finished", when, event["result"]
+        known.took_s = _took_s(event, known)
     elif kind == "failed" or (kind == "interrupted" and known.state != "failed"):
         known.state, known.ended = kind, when
         known.failed_stage, known.message = event["stage"], event["message"]
+        known.took_s = _took_s(event, known)
     elif kind == "named":
         known.name = event["name"] or None
     elif kind in ("pinned", "unpinned"):
         known.pinned = kind == "pinned"
+
+
+def _took_s(event: Mapping[str, Any], run: Record) -> float:
+    """Return the time that the event of an end states; without one, the time since the start."""
+    took_s = number(event.get("took_s"))
+    return float(event["time_s"]) - run.started if took_s is None or took_s < 0 else took_s
 
 
 def find(store: Path, selector: str) -> Record:

@@ -3,6 +3,7 @@
     STORE/STAGE/FIRST-16-DIGITS/     one artifact: its files and manifest.json
     STORE/STAGE/.building-...        staging directory of an attempt; renamed when it is complete
     STORE/.work/STAGE-DIGITS/        checkpoints of an attempt, from which the next one resumes (attempt.py)
+    STORE/.checkpoints/STAGE-DIGITS/ last checkpoint of a finished attempt, from which longer runs continue
     STORE/.logs/STAGE-DIGITS/        spec.json, progress.jsonl and logs of the latest attempts
     STORE/.quarantine/...            damaged artifacts, and those replaced by run --force
     STORE/runs.jsonl                 history, one line per event

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import StoreError
-from pipeline.store.attempt import is_held
+from pipeline.store.attempt import KEPT, is_held
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store, manifest_damage
-from stages.grpo.checkpoint_files import STATE, flaw
+from stages.grpo.checkpoint_files import CHECKPOINTS, STATE, flaw
 
 ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
@@ -30,7 +30,7 @@ class Finding:
 def verify(
     store: Store, deep: bool, on_artifact: Callable[[Path], None] = lambda path: None
 ) -> Iterator[Finding]:
-    """Yield the findings about all artifacts, then those about checkpoints of unfinished attempts.
+    """Yield the findings about all artifacts, then those about checkpoints.
 
     With `deep` the digests of all files are compared; otherwise sizes, and digests of small files.
     """
@@ -63,14 +63,17 @@ def artifacts(store: Store) -> list[Path]:
 
 def checkpoints(store: Store) -> list[Path]:
     """Return complete checkpoints of engine=local's trainer that no running attempt writes."""
-    states = sorted((store.root / ".work").glob(f"*/checkpoints/step_*/{STATE}"))
+    states = sorted((store.root / ".work").glob(f"*/{CHECKPOINTS}/step_*/{STATE}"))
     running = {work for work in {state.parents[2] for state in states} if is_held(work)}
-    return [state.parent for state in states if state.parents[2] not in running]
+    kept = sorted(store.root.glob(f"{KEPT}/*/step_*/{STATE}"))
+    return [state.parent for state in (*states, *kept) if state.parents[2] not in running]
 
 
 def quarantine(store: Store, finding: Finding) -> Path | None:
     """Move damage to quarantine; the next run rebuilds it or resumes from an earlier checkpoint."""
-    if finding.path.parent.name == "checkpoints":
+    if finding.path.parents[1].name == KEPT:
+        return store.quarantine_path(finding.path, f"{finding.path.parent.name}-{finding.path.name}")
+    if finding.path.parent.name == CHECKPOINTS:
         return store.quarantine_path(finding.path, f"{finding.path.parents[1].name}-{finding.path.name}")
     return store.quarantine(Key(finding.path.parent.name, finding.path.name))
 

@@ -35,6 +35,7 @@ from pipeline.sweep.points import (
     differing_overrides,
     expand,
     json_lines,
+    noise_note,
     show,
     show_merged,
     table,
@@ -63,7 +64,7 @@ class Sweep:
         `cards` is the number of cards of this machine; None for as many as the largest point needs.
 
         Raises:
-            ConfigError: a point cannot be composed, or points differ in a key that they must share.
+            ConfigError: no point can be composed, or points differ in a key that they must share.
         """
         self._overrides, self._config_dir, self._target = list(overrides), config_dir, target
         self._cards = cards
@@ -72,8 +73,10 @@ class Sweep:
         identity = [*self._overrides, *([str(target)] if target.is_part else [])]
         identity += [f"--config-dir={config_dir.resolve()}"] if config_dir else []
         self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
-        self.points = [Point(number, point) for number, point in enumerate(expand(overrides))]
+        self.points = [Point(number, point) for number, point in enumerate(expand(overrides, config_dir))]
+        self._not_composed: list[NotComposed] = []
         self._plans = {point.number: plan for point in self.points if (plan := self._plan(point)) is not None}
+        self._check_composed()
         self._runs: dict[int, Run] = {}
         """Point number -> its run."""
         check_shared_keys(self._plans.values())
@@ -140,9 +143,8 @@ class Sweep:
         """Return the plan of a point; None, with the reason in the point, if it is invalid."""
         try:
             plan, self._store = prepare_plan(point.overrides, self._config_dir, target=self._target)
-        except NotComposed:
-            raise
         except REPORTED as error:
+            self._not_composed += [error] if isinstance(error, NotComposed) else []
             point.state, point.message = "invalid", "; ".join(str(error).splitlines())
             return None
         needed = plan.config.cards
@@ -152,6 +154,12 @@ class Sweep:
             return None
         point.artifacts = {spec.name: str(spec.key) for spec in plan.requested}
         return plan
+
+    def _check_composed(self) -> None:
+        """Raise the error of all points once if they have the same, for example a mistyped key."""
+        errors = self._not_composed
+        if len(errors) == len(self.points) and len({str(error) for error in errors}) == 1:
+            raise errors[0]
 
     def _build(self, points: Sequence[Point]) -> None:
         """Build the points as one Luigi graph, without those that cannot begin."""
@@ -222,6 +230,8 @@ class Sweep:
             for name, text in contents.items():
                 replace_file(directory / name, text)
         show(points, console())
+        if note := noise_note(points):
+            print(note)
         states = Counter(point.state for point in points)
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
         print(f"sweep {self.id}: {len(points)} points ({counts})")

@@ -4,14 +4,15 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from pipeline.config.compose import flat
-from pipeline.config.grammar import parse
+from pipeline.config.compose import config_files, flat
+from pipeline.config.grammar import key_of, parse
 from pipeline.config.sections import Config, quote_address
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain
@@ -20,10 +21,12 @@ from pipeline.store.store import Key, Store
 from pipeline.terminal import Table, as_json
 from stages.base.identity import identity
 from stages.base.redact import redact, redacted
+from stages.report.headline import indistinct
 from stages.report.text import duration
 
 RULE = "must have one value in all points of a sweep: it changes no artifact, so only one value would count"
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
+MAX_NAMES = 12
 
 
 @dataclass
@@ -101,6 +104,18 @@ def show(points: Sequence[Point], out: Console) -> None:
     out.print(shown)
 
 
+def noise_note(points: Sequence[Point]) -> str | None:
+    """Return which points' accuracies are within noise of the best one's; None if there are none."""
+    done = [point for point in points if "accuracy_grpo" in point.result]
+    ranked = [(point.number, point.result) for point in sorted(done, key=lambda p: -accuracy(p.result))]
+    close = indistinct(ranked)
+    if not close:
+        return None
+    names = ", ".join(map(str, sorted(close)[:MAX_NAMES])) + (", …" if len(close) > MAX_NAMES else "")
+    count = f"{len(close)} of {len(ranked) - 1} other points"
+    return f"within noise of the best, point {ranked[0][0]}: {count} ({names})"
+
+
 def json_lines(points: Sequence[Point], plans: Mapping[int, Plan], store: Store | None) -> str:
     """Return one line of JSON per point, with the stages to run; checks each artifact once."""
     complete: dict[Key, bool] = {}
@@ -124,47 +139,95 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
     """Print the merged graph: the number of artifacts per stage, and their expected duration."""
     needed = Counter(spec.key for plan in plans.values() for spec in plan.requested)
     rebuilt = {name for plan in plans.values() for name in plan.rebuilt}
-    to_run = [key for key in needed if key.stage in rebuilt or store.problem(key) is not None]
+    to_run = {key for key in needed if key.stage in rebuilt or store.problem(key) is not None}
+    expected, cards = _expected(plans.values(), store)
     runs, total = Counter(key.stage for key in to_run), Counter(key.stage for key in needed)
-    rows: dict[str, explain.Row] = {}
-    for plan in plans.values():  # points may have different stages
-        if not {spec.name for spec in plan.requested} <= rows.keys():
-            rows = {row.stage: row for row in explain.explain(plan, store)} | rows
     columns = ("stage", "to run", "cached", "cards", "one takes")
     shown = Table(*columns, title=f"{len(plans)} points, one graph", title_justify="left")
     for stage, count in total.items():
-        last_s = rows[stage].last_duration_s
-        elapsed = "" if last_s is None else duration(last_s)
-        shown.add_row(stage, str(runs[stage]), str(count - runs[stage]), str(rows[stage].cards), elapsed)
+        known = [seconds for key, seconds in expected.items() if key.stage == stage and seconds is not None]
+        elapsed = list(dict.fromkeys(map(duration, (min(known), max(known))))) if known else []
+        shown.add_row(
+            stage, str(runs[stage]), str(count - runs[stage]), str(cards[stage]), " to ".join(elapsed)
+        )
     out.print(shown)
     out.print(f"{len(to_run)} stages to run; {sum(needed[key] for key in to_run)} if each point ran alone")
-    durations = [rows[key.stage].last_duration_s for key in to_run]
+    durations = [expected[key] for key in to_run]
     if to_run:
         unknown = durations.count(None)
         more = f", and {unknown} stages that have never run" if unknown else ""
-        out.print(f"by their last durations: {duration(sum(filter(None, durations)))}{more}")
+        out.print(f"expected from earlier runs: {duration(sum(filter(None, durations)))}{more}")
 
 
-def expand(overrides: Sequence[str]) -> list[list[str]]:
+def _expected(plans: Iterable[Plan], store: Store) -> tuple[dict[Key, float | None], dict[str, int]]:
+    """Return the expected seconds of each artifact, and the cards of each stage.
+
+    Only one plan is explained for each number of steps and size of the model, because that reads manifests.
+    """
+    rows: dict[tuple[object, ...], explain.Row] = {}
+    expected: dict[Key, float | None] = {}
+    cards: dict[str, int] = {}
+    for plan in plans:
+        paces = {spec.name: explain.pace_of(spec, plan.config.model) for spec in plan.requested}
+        if not set(paces.values()) <= rows.keys():
+            explained = {paces[row.stage]: row for row in explain.explain(plan, store)}
+            rows = explained | rows
+        for spec in plan.requested:
+            row = rows[paces[spec.name]]
+            cards[spec.name] = max(row.cards, cards.get(spec.name, 0))
+            expected.setdefault(spec.key, row.expected_s)
+    return expected, cards
+
+
+def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:
     """Return the points: every combination of the values of keys with several values.
 
     Raises:
-        ConfigError: an override is malformed, has no list of values, or is a setting of Hydra.
+        ConfigError: an override is malformed, has no list of values, or is a setting of Hydra; or a key with
+            several values is given again.
     """
+    parsed = {text: parse(text) for text in map(quote_address, overrides)}
+    if problems := list(_repeated_keys(parsed)):
+        raise ConfigError(problems)
     choices: dict[str, list[str]] = {}
-    for override in map(parse, map(quote_address, overrides)):
+    for text, override in parsed.items():
         key = override.get_key_element()
         if key.lstrip("+~").startswith("hydra"):
             rule = "is a setting of Hydra's own sweeps"
             raise ConfigError([Problem(key, None, rule, "for a search call grpoflow.run from Optuna")])
-        if not override.is_sweep_override():
-            choices[key] = [str(override.input_line)]
-        elif override.is_discrete_sweep():
-            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
-        else:
-            rule = "is not a list of values"
-            raise ConfigError([Problem(key, None, rule, f"{key}=A,B")])
+        choices.pop(key, None)  # of several single values the last counts, as in a run
+        choices[key] = _values(text, override, config_dir) if override.is_sweep_override() else [text]
     return [list(point) for point in itertools.product(*choices.values())]
+
+
+def _repeated_keys(parsed: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each key with several values that is given again."""
+    given: dict[str, list[str]] = {}
+    for text in parsed:
+        given.setdefault(key_of(text), []).append(text)
+    for key, texts in given.items():
+        if len(texts) > 1 and any(parsed[text].is_sweep_override() for text in texts):
+            shown = redact(" ".join(texts))
+            yield Problem(key, shown, "is given more than once", f"give all values in one list: {key}=A,B")
+
+
+def _values(text: str, override: Any, config_dir: Path | None) -> list[str]:
+    """Return an override for each of several values."""
+    from hydra.core.override_parser.types import Glob
+
+    key = override.get_key_element()
+    value = override.value()
+    if isinstance(value, Glob):
+        folder = f"{override.key_or_group}/"
+        files = (name for name in config_files(config_dir) if name.startswith(folder))
+        names = value.filter(sorted(name.removeprefix(folder).rpartition(".")[0] for name in files))
+        if not names:
+            rule = "fits no file of a configuration group"
+            raise ConfigError([Problem(key, text.partition("=")[2], rule, f"{key}=A,B")])
+        return [f"{key}={name}" for name in names]
+    if override.is_discrete_sweep():
+        return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    raise ConfigError([Problem(key, None, "is not a list of values", f"{key}=A,B")])
 
 
 def check_shared_keys(plans: Iterable[Plan]) -> None:

@@ -97,8 +97,13 @@ class Context:
     def warn(self, text: str) -> None:
         """Show a warning to the user at once."""
         print(f"warning: {text}", file=sys.stderr, flush=True)
-        with self.progress_file.with_name(WARNINGS).open("a", encoding="utf-8") as file:
-            file.write(" ".join(text.split()) + "\n")
+        append_warning(self.progress_file.parent, text)
+
+
+def append_warning(logs: Path, text: str) -> None:
+    """Add a warning to those that the pipeline shows while a stage with these logs runs."""
+    with (logs / WARNINGS).open("a", encoding="utf-8") as file:
+        file.write(" ".join(text.split()) + "\n")
 
 
 def progress_line(step: float, total: float, message: str, unit: str) -> str:

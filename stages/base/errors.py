@@ -1,9 +1,12 @@
 """Exceptions that stages raise on purpose, with path, value, rule and remedy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stages.base.redact import redacted
+
+Fault = tuple[str, str] | None
+"""Rule that is broken and remedy; None if the rule holds."""
 
 
 @dataclass(frozen=True)
@@ -14,15 +17,16 @@ class Problem:
     """Location: a config key (`layout.train.model_parallel`), a file, or file:line."""
     value: object
     rule: str
-    """Rule that the value breaks, with its source if it is upstream's."""
+    """Rule that the value breaks."""
     remedy: str = ""
-    id: str = field(default="", compare=False)
-    """Id of the broken rule (stages/base/rules.py); not shown."""
+    source: str = ""
+    """File of the program, or paper, that the rule follows from; "ours: FILE" names a file of grpoflow."""
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"={self.value}"
+        source = f" ({self.source})" if self.source else ""
         remedy = f"; {self.remedy}" if self.remedy else ""
-        return str(redacted(f"{self.path}{value}: {self.rule}{remedy}"))
+        return str(redacted(f"{self.path}{value}: {self.rule}{source}{remedy}"))
 
 
 def as_override(value: object) -> str:

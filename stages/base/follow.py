@@ -44,7 +44,7 @@ class Silence:
         """Return the seconds since a log last changed."""
         times = {}
         for path in self.logs.glob("*.log"):
-            with contextlib.suppress(FileNotFoundError):  # a restart has moved it away
+            with contextlib.suppress(OSError):  # a restart has moved it away, or its server does not answer
                 times[path] = path.stat().st_mtime_ns
         if times != self._times:
             self._times, self._last_change = times, time.monotonic()

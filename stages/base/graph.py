@@ -29,6 +29,23 @@ class Program:
 
 
 @dataclass(frozen=True)
+class UserCode:
+    """Code of the user, and of packages, that a stage executes; the fingerprint covers what it names."""
+
+    modules: Mapping[str, Path]
+    """Module -> its file."""
+    files: tuple[Path, ...] = ()
+    """Further files that the code reads while it runs."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Installed package that the code imports -> version."""
+
+    @property
+    def external(self) -> tuple[Path, ...]:
+        """All files, ordered by module name, those of the code first."""
+        return (*dict.fromkeys(self.modules[name] for name in sorted(self.modules)), *self.files)
+
+
+@dataclass(frozen=True)
 class Stage:
     """Declaration of one stage.
 
@@ -52,8 +69,13 @@ class Stage:
     """File names that the stage reads from its inputs, besides their manifests; empty: any file."""
     external: tuple[Path, ...] = ()
     """User files that the stage reads; their content is part of the fingerprint."""
+    user_code: UserCode | None = None
+    """The code of reward functions; its files are in `external` too."""
     workers: int = 1
     """Number of processes; more than one run under msrun."""
+    steps: Callable[[Mapping[str, Any]], int] | None = None
+    """Function from the config sections that a stage read to the most steps that it takes, by which its
+    duration grows. As with required_files, the sections may come from an earlier version."""
     computes: bool = False
     """True if each process occupies a card."""
     bytes_written: int | None = None

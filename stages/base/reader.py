@@ -56,7 +56,7 @@ def part(cls: type[T], run: object) -> T:
 
 
 def as_text(value: Any) -> Any:
-    """Return a variable's value as text; numbers are converted, but not true, which could mean 1."""
+    """Return a variable's value as text: YAML reads 1 as a number. true stays, which could mean 1."""
     return str(value) if type(value) in (int, float) else value
 
 
@@ -121,8 +121,11 @@ def _items(origin: Any, arguments: tuple[Any, ...], value: Any, path: str, probl
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_value(arguments[0], item, f"{path}[{i}]", problems) for i, item in enumerate(value))
     if origin is not tuple and isinstance(value, Mapping):
-        item_type = arguments[1]
-        return {str(key): _value(item_type, each, _join(path, key), problems) for key, each in value.items()}
+        item_type, convert = arguments[1], as_text if arguments[1] is str else lambda each: each
+        return {
+            str(key): _value(item_type, convert(each), _join(path, key), problems)
+            for key, each in value.items()
+        }
     problems.append(Problem(path, value, "must be a list" if origin is tuple else "must be a group of keys"))
     return None
 

@@ -8,7 +8,7 @@ from stages.base.bounds import PositiveFloat
 from stages.base.identity import AbsentWhen, NotInIdentity
 
 UpstreamKeys = Annotated[Mapping[str, Any], AbsentWhen({})]
-"""Type of a section's `upstream`: keys that grpoflow does not model (stages/engines/upstream.py)."""
+"""Type of a section's `upstream`: keys that grpoflow does not model (stages/engines/upstream_keys.py)."""
 
 
 @dataclass(frozen=True)
@@ -36,3 +36,5 @@ class OutsideEngine(OutsideProgram):
     """Supervised training before all other stages: none, or by mindformers (section mindformers)."""
     name: str
     """The engine's name, a Literal in each engine's own settings."""
+    upstream: UpstreamKeys
+    """More keys of the program's files; train.KEY with sft=mindformers: keys of mindformers' file."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import yaml
 
@@ -23,7 +23,7 @@ from launch.nodes.start import Start
 from stages.base.errors import InputError
 from stages.base.follow import Follower
 from stages.engines.config import OutsideProgram
-from stages.engines.upstream import comment, merged
+from stages.engines.upstream_keys import comment, merged
 from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ Report = Callable[[float, float, str], None]
 ReadStep = Callable[[str], tuple[Row, int] | None]
 """Function of a log's line. It returns the metrics of the step that the line ends, with its number as `step`,
 and the number of all steps (0: unknown)."""
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of a function that reads a line of another form than the one it knows."""
+T = TypeVar("T")
 _LINE = 160
 """Characters of a line that are shown."""
 _SHOWN = {"reward": "reward", "completion_length": "length", "loss": "loss"}
@@ -208,15 +211,50 @@ def import_run(context: Context, resumed_from: Any, checkpoint: str, contract: s
 
 
 class Watcher:
-    """Follows one log of a run and shows its last line."""
+    """Follows one log of a run and shows its last line.
+
+    What a program logs never ends its run: malformed lines are counted and left out, and a log that cannot
+    be read now is read at the next poll.
+    """
 
     def __init__(self, log: Path, report: Report) -> None:
         self.report, self._log = report, Follower(log)
+        self._malformed, self._warned, self._warnings = 0, 0, list[str]()
 
     def poll(self) -> None:
         """Read new lines; called ten times a second, and when the run has ended."""
-        for line in self._log.lines():
+        for line in self.lines(self._log):
             self.read(line)
+
+    def lines(self, follower: Follower) -> list[str]:
+        """Return the new lines of a log; none, with a warning, while it cannot be read."""
+        try:
+            return follower.lines()
+        except OSError as error:
+            warning = f"{follower.path}: can't be read ({error.strerror}); this is tried again until the end"
+            if warning not in self._warnings:
+                self._warnings.append(warning)
+            return []
+
+    def parse(self, reader: Callable[[str], T], line: str) -> T | None:
+        """Return reader(line); if the line is malformed, count it and return None."""
+        try:
+            return reader(line)
+        except MALFORMED as error:
+            self._malformed += 1
+            if self._malformed == 1:
+                cause = f"{type(error).__name__}: {error}"[:_LINE]
+                text = f"a line is malformed and left out: {line.strip()[:_LINE]!r} ({cause})"
+                self._warnings.append(f"{self._log.path}: {text}")
+            return None
+
+    def take_warnings(self, ended: bool = False) -> list[str]:
+        """Return the warnings since the last call, at the end with the number of malformed lines."""
+        warnings = self._warnings[self._warned :]
+        self._warned = len(self._warnings)
+        if ended and self._malformed > 1:
+            warnings.append(f"{self._log.path}: {self._malformed} lines were malformed and left out")
+        return warnings
 
     def read(self, line: str) -> None:
         """Process one line."""
@@ -246,7 +284,7 @@ class StepWatcher(Watcher):
 
     def read(self, line: str) -> None:
         """Process one line."""
-        if self._read_step is not None and (step := self._read_step(line)):
+        if self._read_step is not None and (step := self.parse(self._read_step, line)):
             self.add(*step)
 
     def add(self, row: Row, total: int, completions: Iterable[Mapping[str, Any]] = ()) -> None:

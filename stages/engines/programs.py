@@ -6,7 +6,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from stages.base.errors import ConfigError, Problem
-from stages.engines.declaration import Known, Window
+from stages.engines.engine import Environment, Window
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
 
@@ -19,9 +19,9 @@ def windows(file: Path, *groups: str) -> tuple[Window, ...]:
     return tuple((name, *window) for group in groups for name, window in listed[group].items())
 
 
-def known(packages: str, machine: str, file: Path = VERSIONS) -> Known:
+def known_versions(packages: str, machine: str, file: Path = VERSIONS) -> Environment:
     """Return the versions in a group of packages, and those of CANN and driver in another."""
-    return Known(windows(file, packages), *windows(file, machine))
+    return Environment(windows(file, packages), *windows(file, machine))
 
 
 def fits(version: str, window: str) -> bool:

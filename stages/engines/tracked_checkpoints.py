@@ -73,9 +73,10 @@ class TrackedCheckpoints:
     def prune(self, keep: int) -> None:
         """Remove the oldest checkpoints beyond `keep`.
 
-        Those after the tracker's step, which may be incomplete, are left alone.
+        Those after the tracker's step, which may be incomplete, are left alone. What cannot be removed now,
+        for example because a file is open on another node, is tried again next time.
         """
         last = self.tracked()
         finished = [step for step in self.steps() if last is not None and step <= last]
         for step in finished[:-keep]:
-            shutil.rmtree(self.directory(step))
+            shutil.rmtree(self.directory(step), ignore_errors=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.context import Context
-from stages.base.files import read_optional_object
+from stages.base.files import read_object, read_optional_object
 from stages.base.reader import read
 from stages.export.card import model_card
 from stages.export.template import chat_template
@@ -46,7 +46,7 @@ def run(context: Context) -> None:
 def make_usable(
     config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, encoder: Encoder | None = None
 ) -> None:
-    """Add chat template, tokenizer, sampling options, card and the base's licence to an exported directory.
+    """Add chat template, tokenizer, token ids, sampling options, card and licence to an exported directory.
 
     Args:
         config: sections EXPORT_SECTIONS; and `command`, the run's overrides, if known.
@@ -64,6 +64,7 @@ def make_usable(
     sampled = read(EvaluateConfig, config["evaluate"], "evaluate").sample_prompts > 0
     rollout = read(RolloutConfig, config["rollout"], "rollout")
     _write(out / "generation_config.json", generation(out, encoder.ids, rollout, sampled))
+    _write(out / "config.json", read_object(out / "config.json") | special_ids_of(encoder.ids))
     licences = licence_files(model)
     for file in licences:
         if file.name != "README.md":
@@ -101,6 +102,13 @@ def generation(out: Path, ids: SpecialIds, rollout: RolloutConfig, sampled: bool
         values |= {"top_p": rollout.top_p or 1.0}
         values |= {"min_p": rollout.min_p} if rollout.min_p else {}
     return values
+
+
+def special_ids_of(ids: SpecialIds) -> dict[str, Any]:
+    """Return training's ids for config.json, which programs without generation_config.json read."""
+    end = ids.eos[0] if len(ids.eos) == 1 else list(ids.eos)
+    begin = {} if ids.bos is None else {"bos_token_id": ids.bos}
+    return begin | {"eos_token_id": end, "pad_token_id": ids.pad}
 
 
 def write_tokenizer(encoder: Encoder, out: Path) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from stages.base.errors import InputError
 from stages.models.config import ModelConfig
 from stages.models.families import family_of, tensor_shapes, weights_of
-from stages.weights.dtypes import CODES, Array, cast
+from stages.weights.dtypes import CODES, Array, CastOverflowError, cast
 from stages.weights.index import SINGLE_NAME
 from stages.weights.outputs import OutputFile
 
@@ -73,7 +74,11 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
 
 
 def write_model(model: ModelConfig, ids: dict[str, Any], seed: int, output: Path) -> None:
-    """Write config files and random weights in model.torch_dtype, one tensor in memory at a time."""
+    """Write config files and random weights in model.torch_dtype, one tensor in memory at a time.
+
+    Raises:
+        InputError: model.initializer_range gives numbers that are too large for model.torch_dtype.
+    """
     write_config(model, ids, output)
     shapes, code = tensor_shapes(weights_of(model)), CODES[model.torch_dtype]
     listed = [(name, code, shape) for name, shape in shapes.items()]
@@ -81,4 +86,11 @@ def write_model(model: ModelConfig, ids: dict[str, Any], seed: int, output: Path
     with closing(OutputFile(output / SINGLE_NAME, listed, {"format": "pt"})) as file:
         for name, shape in shapes.items():
             values = initial_value(name, shape, seed, model.initializer_range)
-            file.pwrite(cast(values.view(np.uint32), "F32", code).data, file.offset(name))
+            try:
+                raw = cast(values.view(np.uint32), "F32", code)
+            except CastOverflowError as error:
+                rule = f"gives {name} a value of {error.value:g}, which {error.rule}"
+                raise InputError(
+                    "model.initializer_range", model.initializer_range, rule, "lower it"
+                ) from error
+            file.pwrite(raw.data, file.offset(name))

@@ -1,6 +1,6 @@
 """Configuration of datasets, its rules, and the user's files that the stages read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 
 from stages.base.bounds import Positive, Share
+from stages.base.checks import at_least, at_most
 from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
-from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, given
 from stages.fetch.sources import (
     MOVING,
     RECORDED,
@@ -36,7 +36,8 @@ UNREAD_OF_FILES = (
     "torch_dtype", "param_init_type", "qkv_concat",
 )  # fmt: skip
 """Keys of the model section that fetch ignores for a model with files of its own."""
-DATA_SUFFIXES = (".jsonl", ".json", ".parquet")
+DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
+"""Suffixes of dataset files in lower case, in the order of preference in a directory."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ class DatasetConfig:
     """builtin: generated from the seed; local: the user's files at `path`; url, modelscope: `files`.
     null in a YAML file: what follows from the keys (a path before a hub before files)."""
     path: Annotated[str | None, NotInIdentity()]
-    """Directory with train.jsonl and test.jsonl (or .json, .parquet), or the training file."""
+    """Directory with train.jsonl and test.jsonl (or .json, .parquet, .jsonl.gz, .json.gz), or with the shards
+    train-00000-of-00002.parquet and so on, there or in its directory data; or the training file."""
     test_path: Annotated[str | None, NotInIdentity()]
-    """Held-out file; None: test.jsonl (or .json, .parquet) in the same directory."""
+    """Held-out file; None: test.jsonl, or its shards, in the directory of the training files."""
     hub: RepositoryConfig | None
     """The repository on ModelScope that `files` are in (source=modelscope)."""
     files: FilesConfig | None
@@ -105,90 +107,89 @@ def _splits(config: DatasetConfig) -> list[str]:
     return [split for split, _ in remote_files(config)]
 
 
-def _is_from(source: str) -> Callable[..., bool]:
-    return lambda config, *item: config.source == source
+def _source_problems(
+    section: str, source: str, chosen: Mapping[str, tuple[object, str]], otherwise: str | None
+) -> Iterator[Problem]:
+    """Yield a problem unless the source is that of the first key that is set; others would be ignored.
+
+    `chosen`: key -> its value, and the source that it stands for.
+    """
+    implied = next((name for value, name in chosen.values() if value), otherwise)
+    if source != implied:
+        rule = f"must be {implied or 'null'}: the first of {', '.join(chosen)} that is set decides"
+        remedy = f"set it to {implied or 'null'}, or set the key of source={source} alone"
+        yield Problem(f"{section}.source", source, rule, remedy, "ours: stages/fetch")
 
 
-def _follows(sources: Mapping[str, str], otherwise: str | None) -> Test:
-    """Require the source of the first key that is set; keys of other sources would be ignored."""
-
-    def test(source: str, config: DatasetConfig | ModelConfig) -> Broken:
-        """Require the source of the first key that is set."""
-        implied = next((name for key, name in sources.items() if getattr(config, key)), otherwise)
-        if source == implied:
-            return None
-        rule = f"must be {implied or 'null'}: the first of {', '.join(sources)} that is set decides"
-        return rule, f"set it to {implied or 'null'}, or set the key of source={source} alone"
-
-    return test
+def _hub_problems(section: str, id: str | None, revision: str) -> Iterator[Problem]:
+    """Yield problems of a repository on ModelScope."""
+    source = "ModelScope's are of this form"
+    if id is not None and (fault := id_fault(id)):
+        yield Problem(f"{section}.hub.id", id, *fault, source)
+    if fault := revision_fault(revision):
+        yield Problem(f"{section}.hub.revision", revision, *fault, source)
 
 
-DATASET = Rules[DatasetConfig]("dataset", "ours: stages/fetch")
-"""Rules that read no file."""
-DATASET.must(
-    "dataset.source",
-    _follows({"path": "local", "hub": "modelscope", "files": "url", "arith": "builtin"}, None),
-)
-DATASET.must(
-    "dataset.test_path",
-    be(None, "only the files of dataset.path have it", "give dataset.path"),
-    when=lambda config: config.source != "local",
-)
-DATASET.must(
-    "dataset.arith.min_addends",
-    at_most("dataset.arith.max_addends"),
-    when=lambda config: config.source == "builtin" and config.arith is not None,
-)
-DATASET.must(
-    "dataset.{}",
-    given("is required when dataset.source=builtin", "set it to the number of rows"),
-    name="builtin_rows",
-    each=("train_rows", "test_rows"),
-    when=_is_from("builtin"),
-)
-DATASET.must(
-    "dataset.files",
-    given("is required when dataset.source=modelscope", "see conf/dataset/deepscaler.yaml"),
-    when=_is_from("modelscope"),
-)
-DATASET.must("dataset.files.{}.name", url_fault, RECORDED, each=_splits, when=_is_from("url"))
-DATASET.must("dataset.files.{}.sha256", digest_fault, each=_splits, when=_is_from("url"))
-DATASET.must(
-    "dataset.files.{}.sha256",
-    be(None, "the repository lists the digests", "set dataset.hub.revision to a commit or tag"),
-    name="listed_digest",
-    each=_splits,
-    when=_is_from("modelscope"),
-)
-DATASET.must(
-    "dataset.test_rows",
-    given("is required where the source has no held-out file: so many rows are held out", "set it to 1000"),
-    when=lambda config: config.source in ("url", "modelscope") and _splits(config) == ["train"],
-)
-
-MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
-"""Rules about a model's source; they read no file."""
-MODEL.must("model.source", _follows({"path": "local", "hub": "modelscope"}, "builtin"))
-MODEL.must(
-    "model.vocab_size",
-    at_least(259, why="256 bytes and the special tokens"),
-    when=lambda config: config.source == "builtin" and config.tokenizer_path is None,
-)
+def dataset_problems(config: DatasetConfig) -> Iterator[Problem]:
+    """Yield problems of the section dataset; reads no file."""
+    ours, source = "ours: stages/fetch", config.source
+    chosen = {
+        "path": (config.path, "local"),
+        "hub": (config.hub, "modelscope"),
+        "files": (config.files, "url"),
+        "arith": (config.arith, "builtin"),
+    }
+    yield from _source_problems("dataset", source, chosen, None)
+    if source != "local" and config.test_path is not None:
+        rule, remedy = "must be null: only the files of dataset.path have it", "give dataset.path"
+        yield Problem("dataset.test_path", config.test_path, rule, remedy, ours)
+    if source == "builtin" and config.arith is not None:
+        path, least, most = "dataset.arith.min_addends", config.arith.min_addends, config.arith.max_addends
+        yield from at_most(path, least, most, "dataset.arith.max_addends", "", ours)
+    if source == "builtin":
+        for key, rows in (("train_rows", config.train_rows), ("test_rows", config.test_rows)):
+            if rows is None:
+                rule, remedy = "is required when dataset.source=builtin", "set it to the number of rows"
+                yield Problem(f"dataset.{key}", None, rule, remedy, ours)
+    if source == "modelscope":
+        if config.files is None:
+            rule, remedy = "is required when dataset.source=modelscope", "see conf/dataset/deepscaler.yaml"
+            yield Problem("dataset.files", None, rule, remedy, ours)
+        if config.hub is not None:
+            yield from _hub_problems("dataset", config.hub.id, config.hub.revision)
+    if source in ("url", "modelscope"):
+        yield from _file_problems(config)
 
 
-for _table, _section, _key, _fault, _value in (
-    (DATASET, "dataset", "id", id_fault, None),
-    (DATASET, "dataset", "revision", revision_fault, None),
-    (MODEL, "model", "id", id_fault, lambda config: config.hub_id),  # follows from base and instruct
-    (MODEL, "model", "revision", revision_fault, None),
-):
-    _table.must(
-        f"{_section}.hub.{_key}",
-        _fault,
-        "ModelScope's are of this form",
-        when=lambda config, *_: config.source == "modelscope" and config.hub is not None,
-        value=_value,
-    )
+def _file_problems(config: DatasetConfig) -> Iterator[Problem]:
+    """Yield problems of the files of a dataset that is fetched."""
+    ours, files = "ours: stages/fetch", remote_files(config)
+    for split, file in files:
+        path = f"dataset.files.{split}"
+        if config.source == "modelscope" and file.sha256 is not None:
+            rule = "must be null: the repository lists the digests"
+            remedy = "set dataset.hub.revision to a commit or tag"
+            yield Problem(f"{path}.sha256", file.sha256, rule, remedy, ours)
+        if config.source == "url":
+            if address := url_fault(file.name):
+                rule, remedy, shown = address
+                yield Problem(f"{path}.name", shown, rule, remedy, RECORDED)
+            if fault := digest_fault(file.sha256):
+                yield Problem(f"{path}.sha256", file.sha256, *fault, ours)
+    if [split for split, _ in files] == ["train"] and config.test_rows is None:
+        rule = "is required where the source has no held-out file: so many rows are held out"
+        yield Problem("dataset.test_rows", None, rule, "set it to 1000", ours)
+
+
+def model_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Yield problems of a model's source; reads no file."""
+    chosen = {"path": (config.path, "local"), "hub": (config.hub, "modelscope")}
+    yield from _source_problems("model", config.source, chosen, "builtin")
+    if config.source == "builtin" and config.tokenizer_path is None:
+        why = "256 bytes and the special tokens"
+        yield from at_least("model.vocab_size", config.vocab_size, 259, "", why, "ours: stages/fetch")
+    if config.source == "modelscope" and config.hub is not None:
+        yield from _hub_problems("model", config.hub_id, config.hub.revision)  # base and instruct name it
 
 
 def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]:

@@ -4,18 +4,20 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stages.base.checks import demand
 from stages.base.context import Context, Progress
 from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
-from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files
+from stages.fetch.config import DatasetConfig, dataset_problems, remote_files
 from stages.fetch.download import Downloaded, adopt, link
 from stages.fetch.listing import Listed, matching
-from stages.fetch.records import BadLine, read_lines, row_position
+from stages.fetch.records import BadLine, data_suffix, read_lines, row_position
 from stages.fetch.sources import FetchConfig
-from stages.fetch.user_files import split_files
+from stages.fetch.user_files import check_directory, split_files
 
 SPLITS = ("train", "test")
 LISTED = 20
@@ -36,8 +38,9 @@ def run(context: Context) -> None:
             refuses, delivers other bytes than it lists, or stays unreachable.
     """
     dataset = context.section(DatasetConfig, "dataset")
-    DATASET.demand(dataset)
-    put, downloads = adopt, list[Downloaded]()
+    demand(dataset_problems(dataset))
+    downloads = list[Downloaded]()
+    put: Callable[[Path, Path], None] = partial(adopt, scratch=context.work)
     if dataset.source == "builtin":
         files = _generate(dataset, context.seed, context.work)
     elif dataset.source == "local":
@@ -64,13 +67,16 @@ def _generate(dataset: DatasetConfig, seed: int, work: Path) -> Files:
 
 
 def _local_files(dataset: DatasetConfig) -> Files:
+    check_directory(dataset)
     train, test = split_files(dataset)
-    if not train.is_file():
-        raise InputError(train, None, "is not a file (the train split)", "set dataset.path")
-    if test is not None and not test.is_file():
-        remedy = "set dataset.test_path, or dataset.test_rows to hold out rows of train"
-        raise InputError(test, None, "is not a file (the test split)", remedy)
-    return {"train": [train], "test": [] if test is None else [test]}
+    for file in train:
+        if not file.is_file():
+            raise InputError(file, None, "is not a file (the train split)", "set dataset.path")
+    for file in test:
+        if not file.is_file():
+            remedy = "set dataset.test_path, or dataset.test_rows to hold out rows of train"
+            raise InputError(file, None, "is not a file (the test split)", remedy)
+    return {"train": [*train], "test": [*test]}
 
 
 def _download(
@@ -137,7 +143,7 @@ def _check_split(paths: Sequence[Path], dataset: DatasetConfig) -> tuple[int, in
 
 
 def _names(split: str, files: Sequence[Path]) -> list[str]:
-    suffixes = [file.suffix if file.suffix in DATA_SUFFIXES else DATA_SUFFIXES[0] for file in files]
+    suffixes = [data_suffix(file) for file in files]
     if len(files) == 1:
         return [f"{split}{suffixes[0]}"]
     return [f"{split}-{number:05d}{suffix}" for number, suffix in enumerate(suffixes)]

@@ -1,6 +1,7 @@
 """Shared parts of downloads: the record of what arrived, verification, and the way into the artifact."""
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -14,6 +15,9 @@ from stages.base.files import file_digest, understood
 from stages.base.redact import redact
 from stages.fetch.listing import Listed
 from stages.fetch.sources import FetchConfig
+
+FICLONE = 0x40049409
+"""Request of ioctl_ficlone(2), which Btrfs, XFS and other file systems of Linux support."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +71,32 @@ def verify(root: Path, files: Sequence[Listed], origin: str) -> tuple[Arrived, .
     return tuple(arrived)
 
 
-def adopt(source: Path, target: Path) -> None:
-    """Make a downloaded file a file of the artifact, as a hard link if possible.
+def adopt(source: Path, target: Path, scratch: Path) -> None:
+    """Make a downloaded file a file of the artifact, which the store write-protects.
 
-    Files on another file system, and another user's, which the store could not write-protect, are copied.
+    This user's files below `scratch`, the stage's own directory, become hard links if possible. Files of
+    fetch.cache_dir stay writable because they are copied; where the file system can, the copy shares its
+    blocks with them. Files of another user, who may have begun the download, are copied too.
     """
-    if source.stat().st_uid == os.getuid():
+    if source.is_relative_to(scratch) and source.stat().st_uid == os.getuid():
         try:
             os.link(source, target)
             return
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV):
                 raise
-    shutil.copyfile(source, target)
+    if not _clone(source, target):
+        shutil.copyfile(source, target)
+
+
+def _clone(source: Path, target: Path) -> bool:
+    """Create `target` as a copy that shares the blocks of `source`; return False if that is impossible."""
+    with source.open("rb") as read, target.open("xb") as written:
+        try:
+            fcntl.ioctl(written, FICLONE, read.fileno())
+        except OSError:
+            return False
+    return True
 
 
 def link(source: Path, target: Path) -> None:

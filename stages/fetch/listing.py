@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
+from stages.tokenizer import missing_files
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 
 CONFIG = "config.json"
@@ -49,7 +50,8 @@ def check_inside(root: Path, files: Iterable[Listed]) -> None:
 def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> list[Listed]:
     """Return weights, config and tokenizer: only safetensors, and a single file before an indexed set.
 
-    Raise InputError if there are no safetensors weights.
+    Raise InputError if there are no safetensors weights, or no tokenizer that can be read although one is
+    requested.
     Source: transformers 4.57 and 5.12, modeling_utils.py, _get_resolved_checkpoint_files.
     """
     names = {file.path for file in files}
@@ -61,6 +63,8 @@ def model_files(files: Sequence[Listed], origin: str, with_tokenizer: bool) -> l
     else:
         remedy = f"choose a repository with one of them, pickles are not read; it holds {_first_names(names)}"
         raise InputError(origin, None, f"holds neither {SINGLE_NAME} nor {INDEX_NAME}", remedy)
+    if with_tokenizer and (missing := missing_files(names)):
+        raise InputError(origin, None, *missing)
     return [file for file in files if file.path in selected]
 
 

@@ -12,6 +12,7 @@ from stages.fetch.download import link
 from stages.models.config import ModelConfig
 from stages.models.config_keys import described, head_size, refused
 from stages.models.families import family_of, recognised
+from stages.tokenizer import require_files
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.names import check_float
 from stages.weights.sources import open_directory
@@ -19,7 +20,10 @@ from stages.weights.sources import open_directory
 
 def link_model(root: Path, model: ModelConfig, output: Path, with_tokenizer: bool = True) -> None:
     """Check the user's directory `root` and link its weights, config and tokenizer files into `output`."""
-    for name in (*check_model(root, model), *MODEL_FILES):
+    names = check_model(root, model)
+    if with_tokenizer:
+        require_files(root)
+    for name in (*names, *MODEL_FILES):
         if (root / name).is_file() and (with_tokenizer or name not in TOKENIZER_AND_TEMPLATE):
             link(root / name, output / name)
 

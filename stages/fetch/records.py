@@ -3,18 +3,23 @@
 Errors name a row by its position, counted from 1: the line in JSON lines, else the row.
 """
 
+import contextlib
+import gzip
 import importlib
 import json
+import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from stages.base.errors import InputError
-from stages.base.files import open_regular, parse_json, read_bytes, understood
-from stages.fetch.config import ColumnsConfig
+from stages.base.files import open_regular, parse_json, understood
+from stages.fetch.config import DATA_SUFFIXES, ColumnsConfig
 
 LARGEST = 1 << 22
 """Upper limit of bytes of a line, and of characters of a text: about a million tokens.
@@ -24,6 +29,15 @@ TOO_LONG = f"is longer than {LARGEST >> 20} MiB"
 SMALLEST_ROW = 16
 """Bytes that a JSON object with some text takes at least."""
 CHECK_PATH = "check the path"
+LARGEST_ARRAY = 1 << 32
+"""Upper limit of bytes of a JSON array, which is read as a whole: a compressed file may hold any number."""
+CONVERT = "convert it to JSON lines (.jsonl) or Parquet"
+UNREAD = {
+    ".csv": "a CSV file", ".tsv": "a TSV file", ".xlsx": "a spreadsheet", ".arrow": "an Arrow file",
+    ".zst": "compressed with zstd", ".bz2": "compressed with bzip2", ".xz": "compressed with xz",
+    ".zip": "a zip archive", ".tar": "a tar archive", ".tgz": "a tar archive",
+}  # fmt: skip
+"""Suffix -> description of files that would be read as malformed JSON lines."""
 PARQUET_ROWS = 256
 PARQUET_BUFFER = 1 << 20  # bytes read ahead per column; without it pyarrow reads complete row groups
 
@@ -53,7 +67,7 @@ class Row:
     prompt: str
     answer: str
     columns: Mapping[str, Any] | None = None
-    """All of the row's columns, if they were asked for."""
+    """All of the row's columns as the file has them, if they were asked for."""
 
 
 def read_records(
@@ -62,15 +76,19 @@ def read_records(
     """Return an iterator over the rows of `path`; memory grows with the file only for a JSON array.
 
     Args:
-        path: .parquet; .json, which may hold an array or JSON lines; anything else is JSON lines.
+        path: .parquet; .json, which may hold an array or JSON lines; anything else is JSON lines. The last
+            two may be compressed (.gz).
         keys: columns to read from Parquet; none: all.
         required: refuse a Parquet file without one of these, because every row would be bad.
     """
-    if path.suffix == ".parquet":
+    if reason := UNREAD.get(path.suffix.lower()):
+        raise InputError(path, None, f"is {reason}, which is not read", CONVERT)
+    suffix = data_suffix(path)
+    if suffix == ".parquet":
         return _read_parquet(path, keys, required)
-    with understood(path, "rows", CHECK_PATH), open_regular(path) as file:
+    with understood(path, "rows", CHECK_PATH), _opened(path) as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-    is_array = path.suffix == ".json" and not start.startswith(b"{")
+    is_array = suffix.startswith(".json") and not suffix.startswith(".jsonl") and not start.startswith(b"{")
     return _read_array(path) if is_array else _read_json_lines(path)
 
 
@@ -86,15 +104,83 @@ def read_lines(path: Path, columns: ColumnsConfig, with_all: bool = False) -> It
     for record in read_records(path, () if with_all else keys, required=keys):
         if isinstance(record, BadLine):
             yield record
-        elif fault := text_fault(record.values, keys[0]) or text_fault(record.values, keys[1]):
+            continue
+        values = {**record.values}
+        if columns.prompt in values:
+            values[columns.prompt] = _prompt_text(values[columns.prompt])
+        if columns.answer in values:
+            values[columns.answer] = _answer_text(values[columns.answer])
+        if fault := _prompt_fault(values, columns.prompt) or _answer_fault(values, columns.answer):
             yield BadLine(record.line, fault)
         else:
-            prompt, answer = (record.values[key] for key in keys)
+            prompt, answer = (values[key] for key in keys)
             yield Row(record.line, prompt, answer, record.values if with_all else None)
 
 
+def _prompt_text(value: Any) -> Any:
+    """Return the text of a list of chat messages that is a single message of the user, else the value."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        message = value[0]
+        if message.get("role") == "user" and isinstance(message.get("content"), str):
+            return message["content"]
+    return value
+
+
+def _answer_text(value: Any) -> Any:
+    """Return a number, or the only one of a list of accepted answers, as text; other values as they are.
+
+    18.0 becomes 18, because tables turn whole numbers with gaps into floats.
+    """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, float) and math.isfinite(value):
+        value = Decimal(repr(value))
+    if isinstance(value, Decimal) and value.is_finite():
+        text = f"{value:f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _prompt_fault(values: dict[str, Any], key: str) -> str:
+    if isinstance(values.get(key), list):
+        return (
+            f"{key!r} must be text, or a list with a single message of role user: move a system message to "
+            "tokenize.system_prompt, and leave out other turns"
+        )
+    return text_fault(values, key)
+
+
+def _answer_fault(values: dict[str, Any], key: str) -> str:
+    if isinstance(answers := values.get(key), list):
+        return (
+            f"{key!r} must be one answer, is a list of {len(answers)}: keep the one that rewards compare with"
+        )
+    return text_fault(values, key)
+
+
+def data_suffix(path: Path) -> str:
+    """Return the one of DATA_SUFFIXES that says how a file is read, in any case; .jsonl for other names."""
+    name = path.name.lower()
+    suffixes = [suffix for suffix in DATA_SUFFIXES if name.endswith(suffix)]
+    return suffixes[0] if suffixes else ".jsonl.gz" if name.endswith(".gz") else ".jsonl"
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, and decompress it if it is compressed; a damaged one raises OSError."""
+    with open_regular(path) as file:
+        if not data_suffix(path).endswith(".gz"):
+            yield file
+            return
+        try:
+            with gzip.GzipFile(fileobj=file, mode="rb") as plain:
+                yield cast(BinaryIO, plain)
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"its compressed data is damaged: {error}") from error
+
+
 def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:
-    with understood(path, "rows", CHECK_PATH), open_regular(path) as file:
+    with understood(path, "rows", CHECK_PATH), _opened(path) as file:
         for number, raw in enumerate(_lines(file), start=1):
             yield _parse_line(number, raw)
 
@@ -136,7 +222,14 @@ def _as_record(number: int, values: Any) -> Record | BadLine:
 def _read_array(path: Path) -> Iterator[Record | BadLine]:
     """Yield the elements of a JSON array. The complete file is in memory."""
     with understood(path, "a JSON array or JSON lines", "correct it, or give one of them"):
-        rows = parse_json(read_bytes(path))
+        with _opened(path) as file:
+            blocks, size = [], 0
+            while block := file.read(1 << 20):
+                blocks.append(block)
+                size += len(block)
+                if size > LARGEST_ARRAY:
+                    raise ValueError(f"its array is longer than {LARGEST_ARRAY >> 30} GiB")
+        rows = parse_json(b"".join(blocks))
         if not isinstance(rows, list):
             raise TypeError(f"it is a {type(rows).__name__}")
     for number, values in enumerate(rows, start=1):
@@ -193,23 +286,23 @@ def count_rows(files: Sequence[Path]) -> int:
 
 
 def _count(file: Path) -> int:
-    with understood(file, "rows", CHECK_PATH), open_regular(file) as stream:
-        if file.suffix == ".parquet":  # pyarrow's errors are ValueError or OSError
+    with understood(file, "rows", CHECK_PATH), _opened(file) as stream:
+        if data_suffix(file) == ".parquet":  # pyarrow's errors are ValueError or OSError
             return int(_import_arrow(file).read_metadata(stream).num_rows)
-        sign = b"{" if file.suffix == ".json" else b"\n"
+        sign = b"{" if data_suffix(file) in (".json", ".json.gz") else b"\n"
         lines = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
         return min(lines, stream.tell() // SMALLEST_ROW + 1) if sign == b"{" else lines
 
 
 def split_sources(directory: Path, split: str) -> list[Path]:
     """Return the files of a fetched split, SPLIT.* or SPLIT-00000.* and so on, in order."""
-    pattern = re.compile(rf"{split}(-\d+)?\.(jsonl|json|parquet)")
+    pattern = re.compile(rf"{split}(-\d+)?({'|'.join(map(re.escape, DATA_SUFFIXES))})")
     return sorted(file for file in directory.iterdir() if pattern.fullmatch(file.name))
 
 
 def row_position(path: Path, line: int) -> str:
     """Return a row's name for messages: FILE:LINE, or "FILE:ROW (row)" if rows are not lines."""
-    return f"{path}:{line}" if path.suffix not in (".json", ".parquet") else f"{path}:{line} (row)"
+    return f"{path}:{line}" if data_suffix(path).startswith(".jsonl") else f"{path}:{line} (row)"
 
 
 def text_fault(values: dict[str, Any], key: str) -> str:

@@ -1,13 +1,13 @@
 """Configuration of sources and downloads; imports nothing heavy."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
-from stages.base.redact import SECRET_KEYS
-from stages.base.rules import Broken, Rules
+from stages.base.errors import Fault, Problem
+from stages.base.redact import secret_in
 
 REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
 REVISION = re.compile(r"[A-Za-z0-9_][\w./+-]*")
@@ -63,39 +63,43 @@ def choose_source(section: Mapping[str, Any]) -> str:
 
 
 RECORDED = "ours: configurations are recorded"
-FETCH = Rules[FetchConfig]("fetch", RECORDED)
 
 
-def id_fault(id: str, *_: object) -> Broken:
+def id_fault(id: str) -> Fault:
     """Require a repository's owner/name."""
     return None if REPOSITORY_ID.fullmatch(id) else ("must be owner/name", "as in Qwen/Qwen2.5-7B")
 
 
-def revision_fault(revision: str, *_: object) -> Broken:
+def revision_fault(revision: str) -> Fault:
     """Require a commit, tag or branch."""
     if REVISION.fullmatch(revision) and ".." not in revision:
         return None
     return "must be a commit, tag or branch", "as in master"
 
 
-def url_fault(url: str, *_: object) -> Broken:
-    """Require a complete URL without a secret, because configurations are recorded."""
+def url_fault(url: str) -> tuple[str, str, str] | None:
+    """Require a complete URL without a secret, because configurations are recorded.
+
+    Return rule, remedy and what is shown of the URL.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         rule, remedy = "must be an http or https address", "begin it with https://"
         return rule, remedy, url.split("?")[0].rpartition("@")[2]
-    if "@" in parts.netloc:
-        return "must not hold a user or password", "put them into ~/.netrc", f"…@{parts.hostname}"
-    secret = next((key for key, _ in parse_qsl(parts.query, True) if SECRET_KEYS.search(key)), None)
-    if secret is not None:
-        return f"must not hold a secret, {secret}", "put it into ~/.netrc", f"{parts.hostname}{parts.path}?…"
+    held = "the user or password of a URL" if "@" in parts.netloc else secret_in(url)
+    if held is not None:
+        return f"must not hold {held}", "put it into ~/.netrc", f"…{parts.hostname}{parts.path}"
     return None
 
 
-FETCH.must("fetch.endpoint", url_fault, when=lambda config: config.endpoint is not None)
+def fetch_problems(config: FetchConfig) -> Iterator[Problem]:
+    """Yield a problem of the address of the hub."""
+    if config.endpoint is not None and (fault := url_fault(config.endpoint)):
+        rule, remedy, shown = fault
+        yield Problem("fetch.endpoint", shown, rule, remedy, RECORDED)
 
 
-def digest_fault(digest: str | None, *_: object) -> Broken:
+def digest_fault(digest: str | None) -> Fault:
     """Require a SHA-256 in hexadecimal digits, or none."""
     if digest is None or SHA256.fullmatch(digest):
         return None

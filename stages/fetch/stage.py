@@ -74,7 +74,7 @@ def fetch_model(
     else:
         got = _download(model, fetch, work, progress, with_tokenizer)
         for file in got.files:  # the directory may also hold files that the repository has no more
-            adopt(got.root / file.path, output / file.path)
+            adopt(got.root / file.path, output / file.path, work)
         local.check_model(output, model)
         (output / "result.json").write_text(json.dumps(got.record(), indent=1) + "\n", encoding="utf-8")
     if model.tokenizer_path is None:

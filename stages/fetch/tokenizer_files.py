@@ -11,7 +11,17 @@ from tokenizers import Tokenizer
 from stages.base.errors import InputError
 from stages.base.files import read_object, understood
 from stages.fetch.config import TOKENIZER_AND_TEMPLATE
-from stages.tokenizer import ENDOFTEXT, IM_END, IM_START, SPECIAL_TOKENS, build, load, token_ids, train
+from stages.tokenizer import (
+    ENDOFTEXT,
+    IM_END,
+    IM_START,
+    SPECIAL_TOKENS,
+    build,
+    load,
+    require_files,
+    token_ids,
+    train,
+)
 
 # ChatML with Qwen2.5's default system message, in its plain form (no tools).
 CHAT_TEMPLATE = (
@@ -41,6 +51,7 @@ def take(source: Path, output: Path) -> None:
     """
     if not source.is_dir():
         raise InputError(source, None, "is not a directory", "set model.tokenizer_path")
+    require_files(source)
     for name in TOKENIZER_AND_TEMPLATE:
         if (source / name).is_file():
             shutil.copyfile(source / name, output / name)

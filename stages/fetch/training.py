@@ -26,7 +26,7 @@ def training_rows(
         pairs = arith.generate(dataset.arith, seed, count or dataset.train_rows, 1)[0]
         yield from (Row(line, *pair) for line, pair in enumerate(pairs, start=1))
         return
-    files = [split_files(dataset)[0]] if fetched is None else split_sources(fetched, "train")
+    files = [*split_files(dataset)[0]] if fetched is None else split_sources(fetched, "train")
     if not files:
         raise InputError(fetched, None, "holds no file of the training split")
     for file in files:

@@ -14,6 +14,9 @@ from stages.base.files import file_digest, read_object
 
 STATE = "state.json"
 """File that distinguishes a checkpoint from every other: it has the digests of all others."""
+CHECKPOINTS, FINAL = "checkpoints", "final"
+"""Directories in a stage's work directory: checkpoints that it resumes from, and that of its last step, from
+which longer runs can continue."""
 REMEDY = "name another checkpoint"
 
 

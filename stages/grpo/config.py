@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -31,6 +32,8 @@ class LocalEngine:
     """Program of the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
     mindformers, before everything else (section mindformers). What it trains is grpo's input, with an
     identity of its own."""
+    upstream: Annotated[Mapping[str, Any], AbsentWhen({})]
+    """With sft=mindformers: train.KEY, keys of mindformers' file that grpoflow does not model."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ class TrainConfig(OptimizerConfig):
     checkpoint_every: NonNegative
     """Steps between checkpoints; 0: none."""
     keep_checkpoints: Positive
-    """Complete checkpoints that stay; older ones are removed."""
+    """Complete checkpoints that stay during training; older ones are removed. With engine=local and
+    checkpoint_every above 0 that of the last step stays afterwards, for runs with more steps."""
     resume_from: Annotated[str | None, NotInIdentity()]
     """A checkpoint of another run of the same model (…/checkpoints/step_000020), of any layout: training goes
     on after its step as if it were this run's own; null: from the start."""
@@ -228,8 +232,8 @@ class EvaluateConfig:
     """Accuracy on held-out prompts, before and after grpo."""
 
     num_prompts: Positive | None
-    """Held-out prompts for greedy accuracy, from the first; null: all. The reward functions maths and knights
-    decide what is right if the reward has them, else numbers are compared."""
+    """Held-out prompts for greedy accuracy, from the first; null: all. The reward function number decides
+    what is right, or maths, knights or accuracy if the reward uses it (for qwen_accuracy: accuracy)."""
     sample_prompts: NonNegative
     """Held-out prompts for pass@k and mean@k, from the first; 0: skip both."""
     k: Annotated[int, Ge(2)]

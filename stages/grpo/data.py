@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from stages.base.tags import continued
 from stages.models.config import ModelConfig
 from stages.tokenize.records import read_columns
-from stages.tokenizer import SpecialIds, load, special_ids
+from stages.tokenizer import SpecialIds, keep_tags, load, special_ids
 
 IGNORED = -100  # label of a token that the supervised loss leaves out
 
@@ -54,6 +55,11 @@ class Prompts:
             name: [value for value in column for _ in range(group_size)] for name, column in columns.items()
         }
 
+    def continued(self, completions: Sequence[str]) -> list[str]:
+        """Return completions, equally many of each prompt, as rewards read them: with opened tags."""
+        each = len(completions) // len(self)
+        return [continued(self.texts[i // each], text) for i, text in enumerate(completions)]
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -65,10 +71,10 @@ class Vocabulary:
     @classmethod
     def read(cls, fetched: Path, model: ModelConfig) -> Vocabulary:
         """Read the vocabulary of a fetched Hugging Face directory."""
-        return cls(load(fetched), special_ids(fetched, model))
+        return cls(keep_tags(load(fetched)), special_ids(fetched, model))
 
     def texts(self, ids: NDArray[Any], lengths: NDArray[Any]) -> list[str]:
-        """Decode the first `length` ids of each row, without special tokens."""
+        """Decode the first `length` ids of each row, without special tokens except for tags."""
         rows = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
         return list(self.tokenizer.decode_batch(rows, skip_special_tokens=True))
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.grpo.columns import dataset_columns
 from stages.grpo.config import EvaluateConfig, RolloutConfig
@@ -23,7 +24,7 @@ from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.model import CausalLM
 from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
-from stages.grpo.rules import EVALUATE
+from stages.grpo.rules import evaluate_problems
 from stages.grpo.sampling import uniforms
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
@@ -58,7 +59,7 @@ def run(context: Context) -> None:
         InputError: weights or data are missing or do not fit.
     """
     shape, config = context.section(ModelConfig, "model"), context.section(EvaluateConfig, "evaluate")
-    EVALUATE.demand(config)
+    demand(evaluate_problems(config))
     rollout, reward = context.section(RolloutConfig, "rollout"), context.section(RewardConfig, "reward")
     vocabulary = Vocabulary.read(context.inputs["fetch"], shape)
     accepted = prepare(reward)
@@ -103,19 +104,21 @@ def answer(
 ) -> Answers:  # fmt: skip
     """Complete all prompts greedily and the first ones by sampling, and score the completions."""
     texts, tokens = complete(greedy, prompts, vocabulary, None)
-    scores = score(reward, texts, prompts.solutions, tokens, prompts.arguments(1))
+    read = prompts.continued(texts)
+    scores = score(reward, read, prompts.solutions, tokens, prompts.arguments(1))
     allowed = reward.max_failures
     if allowed is not None:  # the limit is meant for one training step
         reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))
     check_failures(reward, scores, len(texts), "held-out prompts")
-    right = np.array(are_right(reward, texts, prompts.solutions))
+    right = np.array(are_right(reward, read, prompts.solutions))
     sampled_right = np.zeros((0, config.num_samples), bool)
     if sampling is not None:
         first = prompts.take(range(min(config.sample_prompts, len(prompts))))
         draws = uniforms((seed, len(first)), len(first) * config.num_samples, sampling.T)
         samples, _ = complete(sampling, first, vocabulary, draws)
         solutions = [solution for solution in first.solutions for _ in range(config.num_samples)]
-        sampled_right = np.array(are_right(reward, samples, solutions)).reshape(len(first), -1)
+        right_samples = are_right(reward, first.continued(samples), solutions)
+        sampled_right = np.array(right_samples).reshape(len(first), -1)
     return Answers(texts, right, scores, sampled_right)
 
 
@@ -161,6 +164,7 @@ def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:
         "accuracy_grpo": accuracies[1],
         "gain": accuracies[1] - accuracies[0],
         "prompts": len(before.right),
+        "outcomes": outcomes(before.right, after.right),
         "worked_share": {"sft": worked_share(before.texts), "grpo": worked_share(after.texts)},
     }
     if before.sampled_right.size:
@@ -170,6 +174,15 @@ def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:
         result["mean_at_k"] = {"k": n, **{name: float(right.mean()) for name, right in sampled.items()}}
         result["sample_prompts"] = len(before.sampled_right)
     return result
+
+
+def outcomes(before: NDArray[np.bool_], after: NDArray[np.bool_]) -> dict[str, int]:
+    """Return how many prompts GRPO fixed and broke, and how many stayed right and wrong."""
+    counts = {
+        "fixed": ~before & after, "broken": before & ~after,
+        "both_right": before & after, "both_wrong": ~before & ~after,
+    }  # fmt: skip
+    return {name: int(prompts.sum()) for name, prompts in counts.items()}
 
 
 def worked_share(texts: Sequence[str]) -> float:
@@ -185,6 +198,8 @@ def samples(prompts: Prompts, before: Answers, after: Answers, count: int) -> It
             "solution": prompts.solutions[i],
             "before": before.texts[i],
             "after": after.texts[i],
+            "before_right": bool(before.right[i]),
+            "after_right": bool(after.right[i]),
             "before_reward": float(before.rewards.total[i]),
             "after_reward": float(after.rewards.total[i]),
             "before_parts": {name: float(values[i]) for name, values in before.rewards.parts.items()},

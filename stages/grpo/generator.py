@@ -107,9 +107,9 @@ class GreedyAccuracy:
         ids = gather_rows(self.world, self.mesh, mine.ids)[: len(self.prompts)]
         done = Completions.from_ids(ids, self.vocabulary.special.eos)
         texts = self.vocabulary.texts(done.ids, done.lengths)
-        solutions = self.prompts.solutions
+        read, solutions = self.prompts.continued(texts), self.prompts.solutions
         rank = self.mesh.data_index * self.mesh.model_parallel + self.mesh.model_index
-        right = of_worker_0(lambda: sum(are_right(self.reward, texts, solutions)), rank, self.world)
+        right = of_worker_0(lambda: sum(are_right(self.reward, read, solutions)), rank, self.world)
         return float(right / len(texts))
 
 

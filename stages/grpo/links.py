@@ -21,26 +21,46 @@ CHUNK = 2**17
 """Bytes sent at a time. Both sides send before they receive, so they must fit into a socket's buffer."""
 RANK, CALL = struct.Struct("=i"), struct.Struct("=iq")
 MEETING_DIRECTORY = "GRPOFLOW_MEETING_PLACE"
-"""Variable with the directory of a job's sockets: private to the user, path of at most 90 bytes, set by
+"""Variable with the directory of a job's sockets: private to the user, with a short path, set by
 launch/process/paced_msrun.py."""
 NAP_S = 0.01
+MEETING_TIMEOUT_S = 300.0
+"""Limit for the connections among all workers, which connect after their import of MindSpore."""
 
 
 class Links:
     """A worker's connections to all others."""
 
-    def __init__(self, rank: int, world: int, directory: Path) -> None:
-        """Connect all workers of this machine by MEETING_DIRECTORY; return once all have called this."""
+    def __init__(self, rank: int, world: int, directory: Path, timeout_s: float = MEETING_TIMEOUT_S) -> None:
+        """Connect all workers of this machine by MEETING_DIRECTORY; return once all have called this.
+
+        Raises:
+            ConnectionError: after `timeout_s` a worker had not called this.
+        """
         self.rank, address = rank, directory / str(rank)
+        self.peers: dict[int, socket.socket] = {}
+        deadline_s = time.monotonic() + timeout_s
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
             listener.listen(world)
-            self.peers = {lower: connect(directory / str(lower)) for lower in range(rank)}
-            for peer in self.peers.values():
-                peer.sendall(RANK.pack(rank))
-            for _ in range(rank + 1, world):
-                peer, _ = listener.accept()
-                self.peers[RANK.unpack(receive(peer, RANK.size))[0]] = peer
+            try:
+                for lower in range(rank):
+                    self.peers[lower] = connect(directory / str(lower), deadline_s)
+                    self.peers[lower].sendall(RANK.pack(rank))
+                for _ in range(rank + 1, world):
+                    listener.settimeout(max(NAP_S, deadline_s - time.monotonic()))
+                    peer, _ = listener.accept()
+                    peer.settimeout(max(NAP_S, deadline_s - time.monotonic()))
+                    self.peers[RANK.unpack(receive(peer, RANK.size))[0]] = peer
+            except TimeoutError:
+                absent = sorted({*range(world)} - {rank, *self.peers})
+                names = ", ".join(map(str, absent))
+                message = (
+                    f"worker {rank} waited {timeout_s:g} s for workers {names}, which have not connected"
+                )
+                raise ConnectionError(f"{message}; see their logs") from None
+        for peer in self.peers.values():
+            peer.settimeout(None)
         address.unlink()
         with contextlib.suppress(OSError):  # not empty, but for the last worker
             directory.rmdir()
@@ -105,13 +125,21 @@ class Links:
                 raise RuntimeError(f"{message}, worker {self.rank} at call {call} with {size}")
 
 
-def connect(path: Path) -> socket.socket:
-    """Connect to the worker that listens at `path`, waiting until it does."""
+def connect(path: Path, deadline_s: float) -> socket.socket:
+    """Connect to the worker that listens at `path`, waiting until it does.
+
+    Raises:
+        TimeoutError: it does not listen at `deadline_s` of time.monotonic().
+    """
     peer = socket.socket(socket.AF_UNIX)
     while True:
+        peer.settimeout(max(NAP_S, deadline_s - time.monotonic()))
         try:
             peer.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > deadline_s:
+                peer.close()
+                raise TimeoutError(path) from None
             time.sleep(NAP_S)
         else:
             return peer

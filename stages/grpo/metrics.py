@@ -28,7 +28,7 @@ SCHEMA = {
     },
     "reward_stderr/*": "the same of one reward function",
     "reward_failures": "rewards that could not be computed and counted 0",
-    "accuracy": "share of sampled completions that are right (with the reward function accuracy)",
+    "accuracy": "share of sampled completions that are right (with the reward number or accuracy)",
     "zero_variance_share": "share of sampled groups whose rewards are all equal, which give no gradient",
     "sampled_groups": "prompts sampled for this step, dynamic sampling's further rounds included",
     "completion_length": "tokens, end token included, mean",
@@ -111,22 +111,29 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a JSONL file; none if it does not exist. An incomplete last line is left out."""
+    """Read the rows of a JSONL file; none if it does not exist.
+
+    An incomplete last line is left out, and malformed lines, with a warning: a machine that lost its power
+    leaves zeros.
+    """
     if not path.exists():
         return []
-    rows: list[dict[str, Any]] = []
     try:
-        lines = read_bytes(path).split(b"\n")
-        for line in lines[:-1]:  # what follows the last line break is incomplete
+        content = read_bytes(path)
+    except OSError as error:
+        raise InputError(path, None, f"can't be read: {error.strerror}", "move it away") from error
+    rows, faults = list[dict[str, Any]](), list[str]()
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+        try:
             row = parse_json(line) if line else None
             if row is not None and not (isinstance(row, dict) and type(row.get("step")) is int):
                 raise ValueError("a row must be an object with a step")
             rows += [] if row is None else [row]
-    except OSError as error:
-        raise InputError(path, None, f"can't be read: {error.strerror}", "move it away") from error
-    except ValueError as error:  # a machine that lost its power leaves zeros
-        message = f"can't be read after {len(rows)} rows, the rest is left out ({error})"
-        print(f"warning: {path}: {message}", file=sys.stderr, flush=True)
+        except ValueError as error:
+            faults.append(f"line {number} is malformed and left out ({error})")
+    if faults:
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        print(f"warning: {path}: {faults[0]}{more}", file=sys.stderr, flush=True)
     return rows
 
 

@@ -6,13 +6,12 @@ plan checks them for a configuration, the stages for their inputs.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from stages.base.checks import at_least, at_most, equal, multiple_of
 from stages.base.errors import Problem
 from stages.base.layout import ROLES, Role
-from stages.base.rules import Broken, Rules, at_least, at_most, be, hold, indices, multiple_of, once
 from stages.grpo.config import EvaluateConfig, SftConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -23,158 +22,131 @@ if TYPE_CHECKING:
     """A run, or the trainer's job."""
 
 
-@dataclass(frozen=True)
-class PromptCount:
-    """Number of prompts for grpo."""
-
-    train: TrainConfig
-    rows: int
-    """Training prompts, those for validation included."""
-
-
-@dataclass(frozen=True)
-class ExampleCount:
-    """Number of examples for sft."""
-
-    sft: SftConfig
-    rows: int
-    """Examples that sft.check_prompts leaves for training."""
-
-
-TRAIN: Rules[Training] = Rules("train", "ours: stages/grpo/trainer.py")
-"""Whatever the engine."""
-TRAIN.must(
-    "train.warmup_steps",
-    at_most(lambda run: run.train.updates, "train.steps x train.num_iterations"),
-    "ours: stages/grpo/optimizer.py",
-)
-TRAIN.must(
-    "train.validation_prompts",
-    at_least(1, why="train.validate_every is not 0", remedy="set it to 64"),
-    when=lambda run: run.train.validate_every > 0,
-)
-TRAIN.must(
-    "train.{}",
-    hold(
-        lambda run, key: run.train.validate_every or not getattr(run.train, key),
-        "needs checks on held-out prompts",
-        "set train.validate_every",
-    ),
-    name="checks",
-    each=("keep_best", "patience"),
-)
-TRAIN.must("train.loggers[{}]", once("train.loggers"), each=indices("train.loggers"))
-
-
-@TRAIN.row("train.loggers[{}]", "ours: stages/grpo/trackers", each=indices("train.loggers"))
-def _installed_logger(run: Training, index: int) -> Broken:
-    """Require that the tracker's package is installed."""
-    logger = run.train.loggers[index]
-    if importlib.util.find_spec(logger) is not None:
-        return None
-    extra = "mlflow" if logger == "mlflow" else "loggers"
-    return f"needs the package {logger}", f"pip install 'grpoflow[{extra}]'"
-
-
-TRAIN.must(
-    "train.{}",
-    hold(
-        lambda run, key: run.train.beta > 0 or not getattr(run.train, key),
-        "needs a reference, which train.beta=0 leaves out",
-        "set train.beta above 0",
-    ),
-    name="reference",
-    each=("ref_model_sync_steps", "max_kl"),
-)
-TRAIN.must("rollout.min_tokens", at_most("rollout.max_tokens"), "ours: stages/grpo/sampling.py")
-
-EVALUATE = Rules[EvaluateConfig]("evaluate")
-EVALUATE.must(
-    "evaluate.k",
-    at_most("evaluate.num_samples", why="pass@k is estimated from these"),
-    "arXiv:2107.03374, eq. 1",
-    when=lambda config: config.sample_prompts > 0,
-)
-
-SFT = Rules[SftConfig]("sft", "ours: stages/grpo/sft.py")
-SFT.must("sft.warmup_steps", at_most("sft.steps"))
-SFT.must("sft.batch_size", multiple_of("sft.micro_batch_num"))
-
-EXAMPLES = Rules[ExampleCount]("sft_examples")
-
-
-@EXAMPLES.row("sft.batch_size", "ours: stages/grpo/sft.py")
-def _examples(examples: ExampleCount) -> Broken:
-    """Require that the examples for training fill a batch."""
-    config, rows = examples.sft, examples.rows
-    if config.batch_size <= rows:
-        return None
-    rule = f"must be at most the {rows} examples that sft.check_prompts={config.check_prompts} leaves"
-    return rule, f"use at most {rows}" if rows else "lower sft.check_prompts, or take more rows"
-
-
-PROMPTS = Rules[PromptCount]("held_out", "ours: stages/grpo/stage.py")
-PROMPTS.must("train.prompts_per_step", at_most(lambda prompts: prompts.rows, "the training prompts"))
-
-
-@PROMPTS.row("train.validation_prompts", unless=("prompts_per_step",))
-def _prompts(prompts: PromptCount) -> Broken:
-    """Require that the prompts that validation leaves fill a step."""
-    train, rows = prompts.train, prompts.rows
-    left, most = rows - train.validation_prompts, rows - train.prompts_per_step
-    if not train.validate_every or left >= train.prompts_per_step:
-        return None
-    rule = (
-        f"leaves {max(0, left)} of {rows} prompts, fewer than train.prompts_per_step={train.prompts_per_step}"
+def training_problems(run: Training) -> Iterator[Problem]:
+    """Yield problems of the algorithm's settings, whatever the engine."""
+    train, trainer = run.train, "ours: stages/grpo/trainer.py"
+    yield from at_most(
+        "train.warmup_steps",
+        train.warmup_steps,
+        train.updates,
+        "train.steps x train.num_iterations",
+        "",
+        "ours: stages/grpo/optimizer.py",
     )
-    remedy = f"use at most {most}" if most > 0 else "take more rows, or set train.validate_every=0"
-    return rule, remedy
+    if train.validate_every:
+        path, why = "train.validation_prompts", "train.validate_every is not 0"
+        yield from at_least(path, train.validation_prompts, 1, "", why, trainer, "set it to 64")
+    else:
+        for key, value in (("keep_best", train.keep_best), ("patience", train.patience)):
+            if value:
+                rule = "needs checks on held-out prompts"
+                yield Problem(f"train.{key}", value, rule, "set train.validate_every", trainer)
+    if train.beta == 0:
+        for key, limit in (("ref_model_sync_steps", train.ref_model_sync_steps), ("max_kl", train.max_kl)):
+            if limit:
+                rule = "needs a reference, which train.beta=0 leaves out"
+                yield Problem(f"train.{key}", limit, rule, "set train.beta above 0", trainer)
+    yield from _loggers(train)
+    rollout, sampling = run.rollout, "ours: stages/grpo/sampling.py"
+    most = rollout.max_tokens
+    yield from at_most("rollout.min_tokens", rollout.min_tokens, most, "rollout.max_tokens", "", sampling)
 
 
-TRAINER: Rules[Training] = Rules("trainer")
-"""Rules of engine=local's grpo."""
-TRAINER.must("train.lora_rank", be(0, "engine=local trains all weights"), "ours: stages/grpo/model.py")
-TRAINER.must(
-    "layout.{}",
-    be(1, "engine=local is data_parallel x model_parallel only", "use a layout with dp and mp only"),
-    "ours: stages/grpo/parallel.py",
-    name="two_degrees",
-    each=[
-        f"{role}.{key}" for role in ROLES for key in ("pipeline_stage", "context_parallel", "expert_parallel")
-    ],
-)
-TRAINER.must(
-    "layout.{}.enable_parallel_optimizer",
-    be(False, "engine=local keeps each shard whole"),
-    "ours: stages/grpo/optimizer.py",
-    each=ROLES,
-)
+def _loggers(train: TrainConfig) -> Iterator[Problem]:
+    """Yield a problem for each tracker that is named twice or is not installed."""
+    for index, logger in enumerate(train.loggers):
+        path = f"train.loggers[{index}]"
+        if logger in train.loggers[:index]:
+            yield Problem(path, logger, "is named twice", "name it once", "ours: stages/grpo/trainer.py")
+        if importlib.util.find_spec(logger) is None:
+            remedy = f"pip install 'grpoflow[{'mlflow' if logger == 'mlflow' else 'loggers'}]'"
+            yield Problem(path, logger, f"needs the package {logger}", remedy, "ours: stages/grpo/trackers")
 
 
-def _loaded_roles(run: Training) -> Sequence[Role]:
-    """Return the roles whose models are loaded; with train.beta=0 there is no reference."""
-    return ROLES if run.train.beta > 0 else ("train", "generate")
+def evaluate_problems(config: EvaluateConfig) -> Iterator[Problem]:
+    """Yield problems of the section evaluate."""
+    if config.sample_prompts > 0:
+        why, source = "pass@k is estimated from these", "arXiv:2107.03374, eq. 1"
+        yield from at_most("evaluate.k", config.k, config.num_samples, "evaluate.num_samples", why, source)
 
 
-@TRAINER.row("layout.{}", "ours: stages/grpo/trainer.py", each=_loaded_roles)
-def _cards(run: Training, role: Role) -> Broken:
-    """Require that each role occupies as many cards as train."""
-    cards, layout = run.layout.train.cards, run.layout.role(role)
-    if layout.cards == cards:
-        return None
-    return f"must occupy {cards} cards as train does", "leave its degrees null", layout.name
+def sft_problems(config: SftConfig) -> Iterator[Problem]:
+    """Yield problems of the section sft."""
+    source = "ours: stages/grpo/sft.py"
+    yield from at_most("sft.warmup_steps", config.warmup_steps, config.steps, "sft.steps", "", source)
+    parts = config.micro_batch_num
+    yield from multiple_of("sft.batch_size", config.batch_size, parts, "sft.micro_batch_num", "", source)
 
 
-@TRAINER.row("train.prompts_per_step", "ours: stages/grpo/rollout.py, batch.py", each=_loaded_roles)
-def _shares(run: Training, role: Role) -> Broken:
-    """Check that prompts divide evenly over replicas and micro-batches."""
-    layout, prompts = run.layout.role(role), run.train.prompts_per_step
+def example_problems(config: SftConfig, rows: int) -> Iterator[Problem]:
+    """Yield a problem if the `rows` examples that sft.check_prompts leaves do not fill a batch."""
+    if config.batch_size > rows:
+        rule = f"must be at most the {rows} examples that sft.check_prompts={config.check_prompts} leaves"
+        remedy = f"use at most {rows}" if rows else "lower sft.check_prompts, or take more rows"
+        yield Problem("sft.batch_size", config.batch_size, rule, remedy, "ours: stages/grpo/sft.py")
+
+
+def prompt_problems(train: TrainConfig, rows: int) -> Iterator[Problem]:
+    """Yield a problem if the training prompts, `rows` with those for validation, do not fill a step."""
+    step, source = train.prompts_per_step, "ours: stages/grpo/stage.py"
+    if step > rows:
+        yield from at_most("train.prompts_per_step", step, rows, "the training prompts", "", source)
+        return
+    left, most = rows - train.validation_prompts, rows - step
+    if train.validate_every and left < step:
+        rule = f"leaves {max(0, left)} of {rows} prompts, fewer than train.prompts_per_step={step}"
+        remedy = f"use at most {most}" if most > 0 else "take more rows, or set train.validate_every=0"
+        yield Problem("train.validation_prompts", train.validation_prompts, rule, remedy, source)
+
+
+def trainer_problems(run: Training) -> Iterator[Problem]:
+    """Yield problems of engine=local's grpo."""
+    yield from equal(
+        "train.lora_rank",
+        run.train.lora_rank,
+        0,
+        "engine=local trains all weights",
+        "ours: stages/grpo/model.py",
+    )
+    for role in ROLES:
+        layout = run.layout.role(role)
+        for key, degree in (
+            ("pipeline_stage", layout.pipeline_stage),
+            ("context_parallel", layout.context_parallel),
+            ("expert_parallel", layout.expert_parallel),
+        ):
+            yield from equal(
+                f"layout.{role}.{key}",
+                degree,
+                1,
+                "engine=local is data_parallel x model_parallel only",
+                "ours: stages/grpo/parallel.py",
+                "use a layout with dp and mp only",
+            )
+        yield from equal(
+            f"layout.{role}.enable_parallel_optimizer",
+            layout.enable_parallel_optimizer,
+            False,
+            "engine=local keeps each shard whole",
+            "ours: stages/grpo/optimizer.py",
+        )
+    # with train.beta=0 there is no reference
+    roles: tuple[Role, ...] = ROLES if run.train.beta > 0 else ("train", "generate")
+    for role in roles:
+        yield from _shares(run, role)
+
+
+def _shares(run: Training, role: Role) -> Iterator[Problem]:
+    """Yield a problem if a role has other cards than train, or cannot share the prompts of a step."""
+    cards, layout, prompts = run.layout.train.cards, run.layout.role(role), run.train.prompts_per_step
+    if layout.cards != cards:
+        rule, remedy = f"must occupy {cards} cards as train does", "leave its degrees null"
+        yield Problem(f"layout.{role}", layout.name, rule, remedy, "ours: stages/grpo/trainer.py")
     parts, key = layout.data_parallel, f"layout.{role}.data_parallel"
     if role != "generate":  # which samples all its prompts at once
         parts, key = parts * layout.micro_batch_num, f"{key} x micro_batch_num"
-    if prompts % parts == 0:
-        return None
-    return f"must be a multiple of {key}={parts}", f"use {-(-prompts // parts) * parts}"
+    source = "ours: stages/grpo/rollout.py, batch.py"
+    yield from multiple_of("train.prompts_per_step", prompts, parts, key, "", source)
 
 
 def check_resumed(train: TrainConfig, state: Mapping[str, Any]) -> Iterator[Problem]:

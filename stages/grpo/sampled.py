@@ -70,7 +70,7 @@ class Sampled:
             error = standard_error(grouped.sum(1), np.full(groups, grouped.shape[1]))
             return {f"{name}{of}": float(values.mean()), f"{name}_stderr{of}": error}
 
-        accuracy = rewards.parts.get("accuracy")
+        accuracy = rewards.parts.get("number", rewards.parts.get("accuracy"))
         return {
             **mean_and_error("reward", rewards.total),
             "reward_std": float(rewards.total.std()),

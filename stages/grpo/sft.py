@@ -35,7 +35,7 @@ from stages.grpo.metrics import StepLog
 from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE
 from stages.grpo.parameters import fuse, unfuse
-from stages.grpo.rules import EXAMPLES, SFT, ExampleCount
+from stages.grpo.rules import example_problems, sft_problems
 from stages.grpo.state import learner_sets, load_checkpoint
 from stages.models.config import ModelConfig
 from stages.weights.tensors import merge_ranks, write_ranks
@@ -54,7 +54,7 @@ def run(context: Context) -> None:
     prompts = read_prompts(records / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(records / "sft.mindrecord").without(checked)
-    if problems := [*SFT.check(config), *EXAMPLES.check(ExampleCount(config, len(examples)))]:
+    if problems := [*sft_problems(config), *example_problems(config, len(examples))]:
         raise ConfigError(problems)
 
     longest_example = examples.prompt.shape[1] + examples.completion.shape[1]

@@ -11,18 +11,20 @@ from pathlib import Path
 
 import numpy as np
 
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem, StageError
 from stages.base.layout import LayoutConfig
 from stages.grpo import state
 from stages.grpo.checkpoint import Checkpoints, read_set
+from stages.grpo.checkpoint_files import CHECKPOINTS, FINAL
 from stages.grpo.columns import dataset_columns
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.metrics import StepLog, peak_memory_gib, read_rows
 from stages.grpo.parameters import unfuse
 from stages.grpo.records import StepRecords, step_arrays
-from stages.grpo.rules import PROMPTS, TRAIN, TRAINER, PromptCount
+from stages.grpo.rules import prompt_problems, trainer_problems, training_problems
 from stages.grpo.trackers.process import end_trackers, start_trackers
 from stages.grpo.trainer import Job, StepResult, Trainer
 from stages.models.config import ModelConfig
@@ -51,14 +53,16 @@ def run(context: Context, rank: int, world: int) -> None:
     if held_out is not None and rank == 0:
         warn_of_words(context, job.reward, held_out.solutions)
     trainer = Trainer(job, rank, world, training, vocabulary, held_out)
-    checkpoints = Checkpoints(
-        context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
-        context.warn, trainer.minimum,
-    )  # fmt: skip
+    checkpoints, final = (
+        Checkpoints(context.work / name, rank, world, keep, job.strategies, context.warn, trainer.minimum)
+        for name, keep in ((CHECKPOINTS, job.train.keep_checkpoints), (FINAL, 1))
+    )
     resumed, saved = state.restore(trainer, checkpoints)
     best = Best(**saved.get("best", {}))
     logs = RunLogs(context, resumed, job.train) if rank == 0 else None
     last = train(trainer, checkpoints, context.work, resumed, best, logs)
+    if job.train.checkpoint_every:
+        state.save(trainer, final, last, vars(best))
     chosen = best.step if job.train.keep_best else None
     if chosen is not None and chosen != last:
         trainer.barrier()  # worker 0 has completed the best step's checkpoint
@@ -82,7 +86,7 @@ def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | N
     Raises:
         ConfigError: too few are left.
     """
-    PROMPTS.demand(PromptCount(train, len(prompts)))
+    demand(prompt_problems(train, len(prompts)))
     if not train.validate_every:
         return prompts, None
     left = len(prompts) - train.validation_prompts
@@ -169,7 +173,7 @@ def read_job(context: Context, world: int) -> Job:
         weights=context.inputs["weights"],
         strategies=context.inputs["strategy"],
     )
-    problems = [*TRAINER.check(job), *TRAIN.check(job)]
+    problems = [*trainer_problems(job), *training_problems(job)]
     cards = job.layout.train.cards
     if cards != world:
         rule = f"needs {cards} workers, not {world}"

@@ -54,7 +54,7 @@ def load_checkpoint(
 
 
 def save(trainer: Trainer, checkpoints: Checkpoints, step: int, best: Mapping[str, Any]) -> None:
-    """Write a checkpoint; all workers call this. `best`: the fields of validation.Best."""
+    """Write a checkpoint; all workers call this. `best`: the fields of stages.grpo.stage.Best."""
     sets = learner_sets(trainer.job.model, trainer.learner)
     if trainer.reference is not None and trainer.job.train.ref_model_sync_steps:
         sets["reference"] = unfuse(trainer.job.model, trainer.reference.model.weights())

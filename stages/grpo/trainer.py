@@ -183,6 +183,7 @@ class Trainer:
                 ids.append(done.ids)
                 decoded = self.vocabulary.texts(done.ids, done.lengths)
                 texts += decoded
+                decoded = prompts.continued(decoded)
                 solutions = [solution for solution in prompts.solutions for _ in range(G)]
                 columns = prompts.arguments(G)
                 scores.append(

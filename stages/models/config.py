@@ -2,9 +2,10 @@
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stages.base.rules import Broken, Rules, hold
+from stages.base.errors import Problem
 from stages.models.families import family_of, weights_of
 from stages.models.family import TokenIds
 from stages.models.shape import ITEM_BYTES, Dtype, ModelFields, Shape
@@ -59,37 +60,25 @@ def _num_parameters(model: ModelConfig) -> tuple[int, int]:
     return total, total - idle
 
 
-SHAPE = Rules[ModelConfig]("shape")
-SHAPE.must(
-    "model.rope_scaling.high_freq_factor",
-    hold(
-        lambda config: (
-            config.rope_scaling is None
-            or config.rope_scaling.high_freq_factor > config.rope_scaling.low_freq_factor
-        ),
-        "must be above low_freq_factor",
-        "Llama 3 has 4 and 1",
-    ),
-    "transformers' modeling_rope_utils.py",
-)
-
-IDS = Rules[ModelConfig]("ids", "ours: the embedding has no more rows")
-"""Rules of ids that the section names; those of files are checked by special_ids."""
+def shape_problems(model: ModelConfig) -> Iterator[Problem]:
+    """Yield a problem if the frequencies of scaled rotary positions are in the wrong order."""
+    scaling = model.rope_scaling
+    if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
+        path, value = "model.rope_scaling.high_freq_factor", scaling.high_freq_factor
+        rule, remedy = "must be above low_freq_factor", "Llama 3 has 4 and 1"
+        yield Problem(path, value, rule, remedy, "transformers' modeling_rope_utils.py")
 
 
-IDS.must(
-    "model.eos_token_id",
-    hold(lambda config: config.eos_token_id != (), "must name at least one id", "set it to null"),
-    "ours: nothing would end a completion",
-)
-
-
-@IDS.row("model.{}_token_id", each=("bos", "eos", "pad"))
-def _token_id(config: ModelConfig, name: str) -> Broken:
-    """Require token ids below model.vocab_size."""
-    ids = getattr(config, f"{name}_token_id")
-    for index in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
-        if index >= config.vocab_size:
-            rule = f"must be below vocab_size={config.vocab_size}"
-            return rule, "give the tokenizer's own id", index
-    return None
+def id_problems(model: ModelConfig) -> Iterator[Problem]:
+    """Yield problems of ids that the section names; those of files are checked by special_ids."""
+    if model.eos_token_id == ():
+        rule, source = "must name at least one id", "ours: nothing would end a completion"
+        yield Problem("model.eos_token_id", [], rule, "set it to null", source)
+    named = {"bos": model.bos_token_id, "eos": model.eos_token_id, "pad": model.pad_token_id}
+    for name, ids in named.items():
+        for index in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
+            if index >= model.vocab_size:
+                rule, remedy = f"must be below vocab_size={model.vocab_size}", "give the tokenizer's own id"
+                source = "ours: the embedding has no more rows"
+                yield Problem(f"model.{name}_token_id", index, rule, remedy, source)
+                break

@@ -107,21 +107,26 @@ NUMBERS = (
     "vocab_size",
 )  # fmt: skip
 SHAPE_KEYS = (*NUMBERS, "rope_theta", "rms_norm_eps", "tie_word_embeddings")
+_DEFAULTS = {"rope_theta": 10000.0, "rms_norm_eps": 1e-6}
+"""The same in every family."""
 
 
 def described(config: Mapping[str, Any], family: Family) -> dict[str, Any]:
     """Return the keys of the model section that config.json settles; None where it has no value.
 
-    transformers 5 writes rope_theta and rope_scaling as rope_parameters, and torch_dtype as dtype.
+    transformers 5 writes rope_theta and rope_scaling as rope_parameters, and torch_dtype as dtype. A key that
+    transformers gives a default may be missing, as rope_theta is in Llama 2's files.
+    Source of the defaults: transformers 4.57 and 5.12, models/*/configuration_*.py.
     """
     rotary = config.get("rope_scaling") or config.get("rope_parameters")
     rotary = rotary if isinstance(rotary, dict) else {}
-    values: dict[str, Any] = {key: config.get(key) for key in SHAPE_KEYS}
-    if values["rope_theta"] is None:
-        values["rope_theta"] = rotary.get("rope_theta")
+    values: dict[str, Any] = {key: config.get(key, _DEFAULTS.get(key)) for key in SHAPE_KEYS}
+    if "rope_theta" in rotary and config.get("rope_theta") is None:
+        values["rope_theta"] = rotary["rope_theta"]
     values["tie_word_embeddings"] = values["tie_word_embeddings"] or False
-    if "num_key_value_heads" in config and values["num_key_value_heads"] is None:
-        values["num_key_value_heads"] = values["num_attention_heads"]
+    if values["num_key_value_heads"] is None:
+        default = None if "num_key_value_heads" in config else family.key_value_heads
+        values["num_key_value_heads"] = default or values["num_attention_heads"]
     values["head_dim"] = None if family.custom_attention else config.get("head_dim") or family.head_dim
     values["rope_scaling"] = None if family.custom_attention else _scaling(rotary)
     values["sliding_window"] = family.window(config)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from pathlib import Path
 from typing import Any
 
 from stages.base.layout import RoleLayout
@@ -96,8 +95,8 @@ class TokenIds:
 
 
 @dataclass(frozen=True)
-class Role:
-    """Inputs for rendering the model file of one role for mindformers."""
+class NetworkInputs:
+    """Values from which the keys of a network in mindformers' YAML follow, for one role."""
 
     model: ModelFields
     layout: RoleLayout
@@ -109,15 +108,17 @@ class Role:
         """Layers that pipeline stages have beyond equal shares."""
         return list(self.layout.offset) or 0
 
-    @property
-    def first_eos(self) -> int:
-        """First id that ends a completion."""
-        return self.ids.eos[0]
 
-    @property
-    def unstretched_positions(self) -> int:
-        """Positions of DeepSeek-V3 without YaRN, which is for sequences beyond the original length."""
-        return max(int(self.model.extras.rope_original_length), self.seq_length)
+NetworkKeys = Callable[[NetworkInputs], Values]
+"""Function that returns keys of mindformers' YAML in the order of its files."""
+
+
+@dataclass(frozen=True)
+class ExpertKeys:
+    """Keys of moe_config, with which mindformers describes a layer's experts."""
+
+    training: NetworkKeys
+    predicting: NetworkKeys
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,15 @@ class Network:
     """A family's network in mindformers."""
 
     arch: Values
-    keys: Path
-    """Template of its YAML keys, filled with a Role: `shape` of all roles, `training` of trained and
-    reference ones, `predicting` of generation; with experts the same of moe_config: `experts`, ..."""
+    config: tuple[str, str]
+    """File in a checkout, and the class that takes model_config."""
+    training: NetworkKeys
+    """Keys of model_config of trained and reference roles."""
+    predicting: NetworkKeys
+    """Keys of model_config of generation, besides those of sampling."""
     num_blocks: int
     """Blocks of its cache of keys and values."""
+    experts: ExpertKeys | None = None
 
 
 @dataclass(frozen=True)
@@ -252,6 +257,8 @@ class Family:
     and export takes them from its reference."""
     repeated: Callable[[Shape], Mapping[str, str]] = tied_head
     """Tensors that checkpoints may repeat under another name -> those that they repeat."""
+    key_value_heads: int | None = None
+    """num_key_value_heads where config.json has no such key; None: num_attention_heads."""
     head_dim: int | None = None
     """Elements of an attention head where config.json does not say; None: hidden_size / heads."""
     hf_config: Callable[[ModelFields], Values] = lambda model: {}

@@ -12,9 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stages.base.errors import ConfigError, Problem
+from stages.base.errors import ConfigError, Fault, Problem
 from stages.base.layout import RoleLayout
-from stages.base.rules import Broken
 from stages.models.config import ITEM_BYTES, ModelConfig
 from stages.models.families import family_of, weights_of
 from stages.models.family import Cut, Weight
@@ -86,7 +85,7 @@ def check_shape(model: ModelConfig, layout: RoleLayout, path: str) -> None:
         raise ConfigError(problems)
 
 
-def experts_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
+def experts_fault(model: ModelConfig, layout: RoleLayout) -> Fault:
     """Check that expert_parallel divides the cards of a stage and a layer's experts."""
     experts, parts = family_of(model).experts, layout.expert_parallel
     if experts is None or parts == 1:
@@ -99,7 +98,7 @@ def experts_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
 
 
 @functools.lru_cache(maxsize=4096)  # shared by the points of a sweep
-def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
+def shape_fault(model: ModelConfig, layout: RoleLayout) -> Fault:
     """Return the first weight that a layout cannot divide evenly."""
     kinds = kinds_of_layers(model)
     for weight in itertools.chain(kinds.around, *kinds.weights):
@@ -113,7 +112,7 @@ def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
     return None
 
 
-def offset_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
+def offset_fault(model: ModelConfig, layout: RoleLayout) -> Fault:
     """Check that the stages' layers add up to the model's."""
     stages, layers = layout.pipeline_stage, model.num_hidden_layers
     counts = _layers_of_stages(model, layout)

@@ -13,8 +13,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from stages.report.readings import Points, Reading, csv_link, groups, readings, span
-from stages.report.text import figure, number, percent, shorten, words
+from stages.report.intervals import wilson
+from stages.report.readings import Points, Reading, csv_link, groups, points, readings, span
+from stages.report.text import figure, percent, shorten, words
 
 MAX_POINTS, MAX_OVERLAID = 100, 60
 """Points of a line in the figures of a run, and of a sweep, which has many lines."""
@@ -30,6 +31,8 @@ MUTED, LINE = "#5f676e", "#e6e3dc"
 COLOURS = ("#1f6f78", "#c07a1b", "#7a5195", "#b5485d", "#4c7a3f", "#5b6b8c")
 """Colours of the first, second, … series; style.css has the same for legends."""
 MAX_LINES = len(COLOURS)
+Band = tuple[Points, Points]
+"""Lower and upper edge."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,8 @@ class Drawing:
 GRPO = (
     Spec("Reward", ("reward",), "Weighted sum of the reward functions, mean over the step's completions. "
          "Band, here and below: two standard errors over the step's groups.", band=True),
-    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right.", share=True,
-         band=True),
+    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right. "
+         "Band: Wilson's interval, which stays between 0 and 100 %.", share=True, band=True),
     Spec("Reward by function", ("reward/*",), "Mean of each reward function before weighting.", band=True),
     Spec("KL to the reference", ("kl",), "Distance of the policy from its start (k3 estimate, nats).",
          band=True),
@@ -102,11 +105,13 @@ def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]]) -> list[D
     """Draw every figure for which the rows contain at least one number."""
     drawings = []
     for spec in specs:
-        series, bands = dict[str, Points](), dict[str, Points]()
+        series, bands = dict[str, Points](), dict[str, Band]()
         for key in _keys(spec, rows):
             if curve := points(rows, key):
                 label = shorten(words(key.removeprefix("reward/")), 60)
-                series[label], bands[label] = curve, half_widths(rows, key) if spec.band else []
+                series[label] = curve
+                if spec.band:
+                    bands[label] = band(rows, key, spec.share)
         if series:
             drawings.append(_drawing(spec, series, bands))
     return drawings
@@ -131,16 +136,6 @@ def overlay_all(
     return drawings
 
 
-def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
-    """Return (step, value) of one metric by step; of a step repeated after a resume, the later one."""
-    curve: dict[float, float] = {}
-    for row in rows:
-        step, value = number(row.get("step")), number(row.get(key))
-        if step is not None and value is not None:
-            curve[step] = value
-    return sorted(curve.items())
-
-
 def half_widths(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
     """Return (step, two standard errors) of a mean over the step's groups, where they were recorded.
 
@@ -148,6 +143,28 @@ def half_widths(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
     """
     name, slash, function = key.partition("/")
     return [(step, 2 * error) for step, error in points(rows, f"{name}_stderr{slash}{function}")]
+
+
+def band(rows: Sequence[Mapping[str, Any]], key: str, share: bool) -> Band:
+    """Return the lower and the upper edge of a mean's band, two standard errors wide on each side.
+
+    The band of a share is Wilson's interval for the number of independent trials that have this standard
+    error. If all groups are equal, so that the error is 0, the groups are the trials.
+    """
+    means, groups_of = dict(points(rows, key)), dict(points(rows, "sampled_groups"))
+    low, high = Points(), Points()
+    for step, half in half_widths(rows, key):
+        mean = means.get(step)
+        if mean is None:
+            continue
+        edges = mean - half, mean + half
+        if share and 0 <= mean <= 1:
+            spread = 4 * mean * (1 - mean)
+            trials = spread / half**2 if half**2 > 0 < spread else groups_of.get(step, 0.0)
+            edges = wilson(mean, trials, z=2.0) if trials > 0 else (mean, mean)
+        low.append((step, edges[0]))
+        high.append((step, edges[1]))
+    return low, high
 
 
 def thin(curve: Points, most: int) -> Points:
@@ -182,7 +199,7 @@ def _mean(values: Sequence[float]) -> float:
 def _drawing(
     spec: Spec,
     series: Mapping[str, Points],
-    bands: Mapping[str, Points],
+    bands: Mapping[str, Band],
     further: Sequence[Points] = (),
     trends: bool = False,
 ) -> Drawing:
@@ -191,8 +208,8 @@ def _drawing(
             trend = smooth(thin(curve, MAX_OVERLAID))
             axes.plot(*zip(*trend, strict=True), color=MUTED, linewidth=0.9, alpha=0.35)
         for (label, curve), colour in zip(series.items(), itertools.cycle(COLOURS), strict=False):
-            _plot(axes, curve, bands.get(label, []), colour, trends, spec.share)
-        _scale(axes, [*series.values(), *further], spec.share)
+            _plot(axes, curve, bands.get(label, ([], [])), colour, trends)
+        _scale(axes, [*series.values(), *further], [high for _, high in bands.values()], spec.share)
 
     show = percent if spec.share else figure
     alt = " ".join(_describe(label, curve, show) for label, curve in series.items() if curve)
@@ -225,22 +242,17 @@ def _image_url(draw: Callable[[Axes], None]) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def _plot(axes: Axes, full: Points, band: Points, colour: str, trends: bool, share: bool) -> None:
+def _plot(axes: Axes, full: Points, edges: Band, colour: str, trends: bool) -> None:
     """Plot one series and its band; where there are many steps, each step faintly and the trend strongly."""
     if not full:
         return
     curve = thin(full, MAX_OVERLAID if trends else MAX_POINTS)
     noisy = trends or len(curve) >= 40
     trend = smooth(curve) if noisy else curve
-    widths = dict(thin(band, MAX_POINTS)) if band else {}
-    edges = [
-        [(step, value + sign * widths[step]) for step, value in curve if step in widths] for sign in (-1, 1)
-    ]
-    if len(edges[0]) > 1:
-        low, high = ([y for _, y in (smooth(edge) if noisy else edge)] for edge in edges)
-        if share:
-            low, high = [max(y, 0.0) for y in low], [min(y, 1.0) for y in high]
-        axes.fill_between([step for step, _ in edges[0]], low, high, color=colour, alpha=0.13, linewidth=0)
+    low, high = (smooth(edge) if noisy else edge for edge in (thin(edge, MAX_POINTS) for edge in edges))
+    if len(low) > 1:
+        steps, lower, upper = [step for step, _ in low], [y for _, y in low], [y for _, y in high]
+        axes.fill_between(steps, lower, upper, color=colour, alpha=0.13, linewidth=0)
     if noisy and not trends:
         axes.plot(*zip(*curve, strict=True), color=colour, linewidth=0.9, alpha=0.35)
     marker = "o" if len(curve) < 8 else ""
@@ -248,9 +260,9 @@ def _plot(axes: Axes, full: Points, band: Points, colour: str, trends: bool, sha
     axes.plot(*trend[-1], color=colour, marker="o", markersize=5, clip_on=False)
 
 
-def _scale(axes: Axes, series: Sequence[Points], share: bool) -> None:
+def _scale(axes: Axes, series: Sequence[Points], upper_edges: Sequence[Points], share: bool) -> None:
     low, high = span(series)
-    highest = max(value for curve in series for _, value in curve)
+    highest = max(value for curve in (*series, *upper_edges) for _, value in curve)
     if share:
         axes.set_ylim(-0.02, max(1.02 * highest, 0.1) if highest < 0.5 else 1.02)
     if low < high:

@@ -1,16 +1,16 @@
 """The result of a run: accuracy before and after GRPO, the gain, pass@k."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stages.report.artifacts import mapping
+from stages.report.intervals import margin, paired_margin, wilson
 from stages.report.text import figure, number, percent
 
 GREEDY = "Greedy accuracy"
-Z_95 = 1.96
-"""Half width of a 95 % interval, in standard errors."""
+NOISE = "within noise"
+"""Words for a difference that may be chance."""
 
 
 @dataclass(frozen=True)
@@ -65,25 +65,72 @@ def tiles(evaluation: Mapping[str, Any], with_sft: bool) -> list[Tile]:
         result.append(Tile("After GRPO", percent(after), _interval(after, prompts)))
     for pair in pairs(evaluation):
         if pair.label == GREEDY:
-            result.append(Tile("Gain", pair.gain, _gain_interval(pair, prompts), strong=True))
+            half = gain_margin(evaluation)
+            detail = "" if half is None else f", ± {100 * half:.1f}"
+            noise = f": {NOISE}" if half is not None and abs(pair.after - pair.before) <= half else ""
+            result.append(Tile("Gain", pair.gain, f"percentage points{detail}{noise}", strong=not noise))
         elif pair.label.startswith("pass@"):
             result.append(Tile(pair.label, percent(pair.after), f"{percent(pair.before)} before"))
     return result
 
 
-def _gain_interval(pair: Pair, prompts: float | None) -> str:
-    """Return the 95 % interval of independent measurements; on the same prompts the true one is narrower."""
-    variance = pair.before * (1 - pair.before) + pair.after * (1 - pair.after)
-    if not prompts or not 0 <= pair.before <= 1 or not 0 <= pair.after <= 1:
-        return "percentage points"
-    return f"percentage points, ± {100 * Z_95 * math.sqrt(variance / prompts):.1f}"
+def gain_margin(evaluation: Mapping[str, Any]) -> float | None:
+    """Return the half width of the gain's 95 % interval as a share; None if it is not known.
+
+    Without the number of prompts that were fixed and broken, it is that of independent measurements; on the
+    same prompts the true one is narrower.
+    """
+    before, after = number(evaluation.get("accuracy_sft")), number(evaluation.get("accuracy_grpo"))
+    prompts, outcomes = number(evaluation.get("prompts")), mapping(evaluation.get("outcomes"))
+    fixed, broken = number(outcomes.get("fixed")), number(outcomes.get("broken"))
+    if before is None or after is None or not 0 <= before <= 1 or not 0 <= after <= 1:
+        return None
+    if prompts is None or prompts <= 0:
+        return None
+    if fixed is not None and broken is not None and fixed >= 0 <= broken and fixed + broken <= prompts:
+        return paired_margin(fixed, broken, prompts)
+    return margin(before, after, (prompts, prompts))
+
+
+def gain_text(pair: Pair, evaluation: Mapping[str, Any]) -> str:
+    """Return the gain with the half width of its interval, in percentage points."""
+    half = gain_margin(evaluation)
+    return pair.gain if half is None else f"{pair.gain} ± {100 * half:.1f}"
+
+
+def indistinct(ranked: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[int, float | None]:
+    """Return the points whose accuracy after GRPO may be as high as the best one's.
+
+    Args:
+        ranked: number and result of each point that has a result, the best first.
+
+    Returns:
+        Number of the point -> half width of the interval of its difference from the best, as a share; None
+        if it is not known, because the number of prompts is not. All intervals hold at once at 95 %.
+    """
+    shares = [(point, share_of(result), number(result.get("prompts"))) for point, result in ranked]
+    close: dict[int, float | None] = {}
+    for point, share, prompts in shares[1:]:
+        _, best, best_prompts = shares[0]
+        if share is None or best is None:
+            continue
+        half = None
+        if prompts and best_prompts and prompts > 0 < best_prompts:
+            half = margin(best, share, (best_prompts, prompts), comparisons=len(shares) - 1)
+        if best - share <= (half or 0.0):
+            close[point] = half
+    return close
+
+
+def share_of(result: Mapping[str, Any]) -> float | None:
+    """Return the accuracy after GRPO; None if it is missing or no share."""
+    accuracy = number(result.get("accuracy_grpo"))
+    return accuracy if accuracy is not None and 0 <= accuracy <= 1 else None
 
 
 def _interval(share: float, prompts: float | None) -> str:
-    """Return Wilson's 95 % score interval (Wilson 1927), which stays within 0 to 1 for small samples."""
-    if not prompts or not 0 <= share <= 1:
+    """Return Wilson's 95 % interval."""
+    if prompts is None or prompts <= 0 or not 0 <= share <= 1:
         return "greedy, held out"
-    scale = 1 + Z_95**2 / prompts
-    centre = (share + Z_95**2 / (2 * prompts)) / scale
-    half = Z_95 / scale * math.sqrt(share * (1 - share) / prompts + Z_95**2 / (4 * prompts**2))
-    return f"{100 * (centre - half):.1f} to {100 * (centre + half):.1f} % (95 % interval)"
+    low, high = wilson(share, prompts)
+    return f"{100 * low:.1f} to {100 * high:.1f} % (95 % interval)"

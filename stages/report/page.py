@@ -12,10 +12,10 @@ from stages.report.configuration import differences, flat, sections
 from stages.report.curves import GRPO, SFT, draw_all
 from stages.report.data_card import data_card
 from stages.report.headline import pairs, tiles
-from stages.report.samples import last_step, verdicts
+from stages.report.samples import last_step, outcomes, verdicts
 from stages.report.templates import render_page
 from stages.report.text import duration, moment, number
-from stages.report.timeline import Span, spans, step_time, wall_s
+from stages.report.timeline import Span, spans, step_time, worked_s
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def render(
     evaluation, stages = run.result("evaluate"), spans(run.manifests, began)
     values = {
         "title": config.title or _title(run),
-        "subtitle": _subtitle(run, stages),
+        "subtitle": _subtitle(run, stages, began, live is not None),
         "origin": origin,
         "live": live,
         "tiles": tiles(evaluation, "sft" in run.directories),
@@ -77,12 +77,13 @@ def render(
         "warmup": draw_all(SFT, warmup),
         "sft_result": flat(run.result("sft")),
         "stages": stages,
-        "wall_s": wall_s(stages),
+        "worked_s": worked_s(stages),
         "step_time": step_time(metrics),
         "samples": held_out[: config.samples],
         "text_limit": config.text_limit,
         "samples_count": len(held_out),
         "verdicts": verdicts(held_out),
+        "outcomes": outcomes(evaluation),
         "last_step": last_step(completions)[: min(2, config.samples)],
         "card": data_card(run.result("tokenize")),
         "sections": sections(run),
@@ -101,12 +102,17 @@ def _title(run: Run) -> str:
     return " · ".join(str(name)[:80] for name in names if name) or "A run"
 
 
-def _subtitle(run: Run, stages: Sequence[Span]) -> list[str]:
+def _subtitle(run: Run, stages: Sequence[Span], began: float | None, live: bool) -> list[str]:
     facts = []
-    if stages:
-        facts.append(moment(max(span.ended for span in stages)))
-    if (seconds := wall_s(stages)) is not None:
-        facts.append(f"{duration(seconds)} from first to last stage")
+    ended = [span.ended for span in stages if not span.reused]
+    if live and began is not None:
+        facts.append(f"started {moment(began)}")
+    elif ended:
+        facts.append(moment(max(ended)))
+    elif began is not None:  # all stages were reused
+        facts.append(moment(began))
+    if (seconds := worked_s(stages)) is not None:
+        facts.append(f"{duration(seconds)} in stages")
     last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
     facts += [f"seed {last['seed']}"] if last.get("seed") is not None else []
     facts += [str(last["host"])[:80]] if last.get("host") else []

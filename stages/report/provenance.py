@@ -1,5 +1,6 @@
 """Origin of a run's artifacts: environment of the stages, and the files that each one wrote."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from stages.report.artifacts import Run, mapping
@@ -26,7 +27,11 @@ def environment(run: Run) -> list[tuple[str, str]]:
 
 
 def artifacts(run: Run) -> list[dict[str, Any]]:
-    """Return fingerprint, inputs, size and files (at most 24) of each stage's artifact."""
+    """Return fingerprint, inputs, size and files (at most 24) of each stage's artifact.
+
+    An input is named by the stage that made it; by its role (such as weights) if that is not part of the run.
+    """
+    stages = {str(manifest.get("fingerprint")): stage for stage, manifest in run.manifests.items()}
     result = []
     for stage, manifest in run.manifests.items():
         entries = sorted(mapping(manifest.get("files")).items())
@@ -34,9 +39,16 @@ def artifacts(run: Run) -> list[dict[str, Any]]:
         result.append({
             "stage": stage,
             "fingerprint": str(manifest.get("fingerprint") or "")[:64],
-            "inputs": [str(name) for name in mapping(manifest.get("inputs"))][:MAX_INPUTS],
+            "inputs": _makers(manifest, stages),
             "count": len(files),
             "bytes": sum(size or 0 for _, size in files),
             "files": files[:MAX_FILES],
         })  # fmt: skip
     return result
+
+
+def _makers(manifest: Mapping[str, Any], stages: Mapping[str, str]) -> list[str]:
+    makers = {
+        stages.get(str(made), str(role)): None for role, made in mapping(manifest.get("inputs")).items()
+    }
+    return list(makers)[:MAX_INPUTS]

@@ -10,9 +10,10 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 from urllib.parse import quote
 
-from stages.report.text import figure
+from stages.report.text import figure, number
 
 Points = list[tuple[float, float]]
 MAX_ROWS = 500
@@ -30,6 +31,16 @@ class Reading:
     steps: str
     values: tuple[tuple[int, str, str], ...]
     """(colour number, label, value) per series that has one; colour 0 and no label for a single series."""
+
+
+def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
+    """Return (step, value) of one metric by step; of a step repeated after a resume, the later one."""
+    curve: dict[float, float] = {}
+    for row in rows:
+        step, value = number(row.get("step")), number(row.get(key))
+        if step is not None and value is not None:
+            curve[step] = value
+    return sorted(curve.items())
 
 
 def span(curves: Sequence[Points]) -> tuple[float, float]:
@@ -78,7 +89,7 @@ def csv_link(title: str, series: Mapping[str, Points]) -> str:
 def groups(series: Mapping[str, Points], most: int) -> list[tuple[list[float], list[float | None]]]:
     """Return at most `most` groups of neighbouring steps, each with the mean of every series in it."""
     steps = sorted({step for curve in series.values() for step, _ in curve})
-    size = -(-len(steps) // most)
+    size = max(1, -(-len(steps) // most))
     values = [dict(curve) for curve in series.values()]
     result = []
     for group in (steps[i : i + size] for i in range(0, len(steps), size)):

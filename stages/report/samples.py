@@ -4,23 +4,49 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stages.report.text import number
+from stages.report.artifacts import mapping
+from stages.report.text import figure, number
 
-VERDICTS = {"better": "got better", "same": "stayed the same", "worse": "got worse"}
+VERDICTS = {
+    (False, True): "fixed",
+    (True, False): "broken",
+    (True, True): "both right",
+    (False, False): "both wrong",
+}
+"""(right before, right after) -> verdict."""
+JUDGE = "accuracy"
+"""Reward function that tells right from wrong where a row does not say it."""
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """Compare the rewards of a row of samples.jsonl: better, worse or same; empty if one is missing."""
-    before, after = number(row.get("before_reward")), number(row.get("after_reward"))
-    if before is None or after is None:
-        return ""
-    return "same" if abs(after - before) < 1e-9 else "better" if after > before else "worse"
+    """Return whether GRPO fixed or broke the answer of a row of samples.jsonl; empty if that is not known."""
+    before, after = (_is_right(row, side) for side in ("before", "after"))
+    return "" if before is None or after is None else VERDICTS[before, after]
+
+
+def _is_right(row: Mapping[str, Any], side: str) -> bool | None:
+    recorded = row.get(f"{side}_right")
+    if isinstance(recorded, bool):
+        return recorded
+    part = number(mapping(row.get(f"{side}_parts")).get(JUDGE))
+    return None if part is None else part > 0
 
 
 def verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the number of rows with each verdict as a phrase; empty without any."""
+    """Return the number of rows with each verdict as a phrase; empty if no row has one."""
     counts = Counter(map(verdict, rows))
-    return ", ".join(f"{counts[name]} {words}" for name, words in VERDICTS.items() if counts[name])
+    return _phrase(counts) if any(counts[name] for name in VERDICTS.values()) else ""
+
+
+def outcomes(evaluation: Mapping[str, Any]) -> str:
+    """Return the number of all held-out prompts with each verdict as a phrase; empty if it is not known."""
+    recorded = mapping(evaluation.get("outcomes"))
+    counts = {name: number(recorded.get(name.replace(" ", "_"))) for name in VERDICTS.values()}
+    return "" if None in counts.values() else _phrase(counts)
+
+
+def _phrase(counts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{figure(counts[name])} {name}" for name in VERDICTS.values())
 
 
 def last_step(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

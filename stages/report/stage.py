@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stages.base.context import Context
+from stages.own_packages import START
 from stages.report.artifacts import mapping
 from stages.report.config import ReportConfig
 from stages.report.page import Origin, render
@@ -39,7 +40,7 @@ def report_to_tracker(inputs: Mapping[str, Path], page: Path) -> None:
     run = inputs.get("grpo", Path()) / "mlflow" / "run_id"
     if not run.is_file() or "MLFLOW_TRACKING_URI" not in os.environ:
         return
-    command = [sys.executable, "-m", "stages.grpo.trackers.mlflow", run.read_text(encoding="ascii")]
+    command = [sys.executable, START, "stages.grpo.trackers.mlflow", run.read_text(encoding="ascii")]
     try:
         subprocess.run([*command, str(page)], check=True, timeout=60)
     except subprocess.SubprocessError as error:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.report.curves import MAX_LINES, Drawing, overlay_all
-from stages.report.headline import GREEDY, pairs, tiles
+from stages.report.headline import GREEDY, NOISE, gain_text, indistinct, pairs, share_of, tiles
 from stages.report.importance import Measured, importances, parallel
+from stages.report.intervals import differ
 from stages.report.templates import file_content, render_page
 from stages.report.text import duration, moment, number, percent, shorten
 from stages.report.timeline import spans
@@ -70,7 +71,8 @@ def render(
     best = ranked[0] if ranked and _accuracy(ranked[0]) is not None else None
     keys = list(dict.fromkeys(key for point in sweep_points for key in point.chosen))
     seconds = {span.stage: span.ended - span.started for span in spans(manifests, None)}
-    columns, rows = _table(ranked, best, keys, manifests, seconds)
+    close = indistinct([(point.number, point.result) for point in ranked if _accuracy(point) is not None])
+    columns, rows = _table(ranked, best, close, keys, manifests, seconds)
     curves, undrawn = _curves(ranked, metrics)
     measured = [
         Measured(point.number, point.chosen, accuracy)
@@ -88,6 +90,8 @@ def render(
         "command": command,
         "best": best,
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
+        "indistinct": close,
+        "rivals": len(measured) - 1,
         "columns": columns,
         "rows": rows,
         "page_size": PAGE_SIZE,
@@ -97,6 +101,7 @@ def render(
         "importances": influence,
         "parallel": parallel(measured, [each.key for each in influence]) if influence else None,
         "measured": len(measured),
+        "accuracies_differ": _differ(ranked),
         "curves": curves,
         "undrawn": undrawn,
         "time": _time(sweep_points, seconds),
@@ -109,6 +114,19 @@ def render(
 
 def _accuracy(point: SweepPoint) -> float | None:
     return number(point.result.get("accuracy_grpo")) if point.state == "finished" else None
+
+
+def _differ(ranked: Sequence[SweepPoint]) -> bool:
+    """Return False if measuring equal models would give accuracies as different as those of the points."""
+    known = [
+        (share, prompts)
+        for point in ranked
+        if _accuracy(point) is not None
+        and (share := share_of(point.result)) is not None
+        and (prompts := number(point.result.get("prompts"))) is not None
+        and prompts > 0
+    ]
+    return len(known) < 2 or differ([share for share, _ in known], [prompts for _, prompts in known])
 
 
 def _rank(point: SweepPoint) -> tuple[float, int]:
@@ -125,6 +143,7 @@ def limit(texts: int, most: int = TEXT_LIMIT) -> int:
 def _table(
     ranked: Sequence[SweepPoint],
     best: SweepPoint | None,
+    close: Mapping[int, float | None],
     keys: Sequence[str],
     manifests: Manifests,
     seconds: Mapping[str, float],
@@ -143,7 +162,8 @@ def _table(
             "report": f"../../{report}/index.html" if report in manifests else None,
             "chosen": [shorten(point.chosen.get(key, ""), most) for key in keys],
             "figures": [*(cells.get(column, NO_CELL) for column in columns), total],
-            "state": point.state,
+            "state": f"finished, {NOISE}" if point.number in close else point.state,
+            "finished": point.state == "finished",
             "best": point is best,
         })  # fmt: skip
     return [*columns, "Time of its stages"], rows
@@ -156,7 +176,7 @@ def results(evaluation: Mapping[str, Any]) -> dict[str, Cell]:
         if pair.label == GREEDY:
             cells["Greedy, before GRPO"] = (pair.before, percent(pair.before))
             cells["Greedy, after"] = (pair.after, percent(pair.after))
-            cells["Gain"] = (pair.after - pair.before, pair.gain)
+            cells["Gain"] = (pair.after - pair.before, gain_text(pair, evaluation))
         else:
             cells[pair.label] = (pair.after, percent(pair.after))
     return cells

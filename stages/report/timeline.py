@@ -1,10 +1,11 @@
 """Time of a run: how long each stage took, and the parts of a GRPO step."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.curves import points
+from stages.report.readings import points
 from stages.report.text import number
 
 STEP_PARTS = {"rollout_s": "Rollout", "reference_s": "Reference", "train_s": "Update"}
@@ -36,12 +37,19 @@ def spans(manifests: Mapping[str, Mapping[str, Any]], began: float | None) -> li
     return sorted(result, key=lambda span: span.started)
 
 
-def wall_s(stages: Sequence[Span]) -> float | None:
-    """Return the seconds from the first start to the last end of the stages that were not reused."""
-    ran = [span for span in stages if not span.reused]
-    if not ran:
-        return None
-    return max(span.ended for span in ran) - min(span.started for span in ran)
+def worked_s(stages: Sequence[Span]) -> float | None:
+    """Return the seconds in which at least one stage ran that was not reused; waiting does not count."""
+    ran = [(span.started, span.ended) for span in stages if not span.reused]
+    return covered_s(ran) if ran else None
+
+
+def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals (start, end)."""
+    total, reached = 0.0, -math.inf
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 def step_time(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float]]:

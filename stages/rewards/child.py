@@ -8,7 +8,7 @@ Only the functions are imported here, nothing of the trainer. Messages in both d
     {"single": name, "columns": {…}, "completions": […], "solutions": […]}   one reply per completion
 
 A reply names its function and has either "values" with "failures" ([row, the truth is unusable, message]),
-or "raised" (message) with "unusable", or "fatal" (the rule that the function breaks).
+or "raised" (message) with "unusable", or "fatal": the rule that the function breaks, or a planned "file".
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stages.base.errors import InputError
 from stages.rewards.functions import UnscorableError
 from stages.rewards.messages import LENGTH, MATHS, OURS, WHERE_SIGNAL, Plain
 
@@ -127,10 +128,9 @@ class Caller:
             module, _, attribute = name.partition(":")
             try:
                 function: Any = getattr(importlib.import_module(module), attribute)
-            except (
-                Exception,
-                SystemExit,
-            ) as error:  # a user's module may raise anything while it is imported
+            except InputError as error:
+                return changed(error)
+            except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
                 return {
                     "fatal": f"can't be imported: {describe(error)}",
                     "remedy": "make it importable on PYTHONPATH",
@@ -214,7 +214,15 @@ def checked(returned: object, count: int) -> Plain:
 
 def raised(error: BaseException) -> Plain:
     """Return the reply for a call that raised."""
+    if isinstance(error, InputError):
+        return changed(error)
     return {"raised": describe(error), "unusable": isinstance(error, UnscorableError)}
+
+
+def changed(error: InputError) -> Plain:
+    """Return the reply for a module that is not as it was planned (planned_code.py)."""
+    problem = error.problem
+    return {"file": str(problem.path), "fatal": problem.rule, "remedy": problem.remedy}
 
 
 def describe(error: BaseException) -> str:

@@ -3,18 +3,21 @@
 import difflib
 import importlib.util
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from stages.base.bounds import NonNegative, PositiveFloat
+from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
-from stages.base.rules import Broken, Rules, given, hold, indices, once
 from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
 BUILTIN = (*ITEM_REWARDS, "maths", *LENGTH_REWARDS)
-NUMBERS = "accuracy"
-"""Function that compares the numbers of answers and ground truths."""
+JUDGES = ("maths", "knights", "number")
+"""Functions that tell right from wrong answers, the first that the reward uses."""
+OF_MINDRLHF = ("accuracy", "qwen_accuracy")
+"""mindrlhf's functions for numbers, which compare them as text."""
 DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -38,6 +41,9 @@ class RewardConfig:
     """Seconds for one call of a user's function. If a call with all completions raises or takes longer, they
     are scored one by one to find those that fail, for five times as long in total. maths compares one answer
     at a time, for a twelfth of it."""
+    files: Annotated[tuple[str, ...], NotInIdentity()] = ()
+    """Files that the user's functions read while they run: their content is fingerprinted, as the functions'
+    own files are."""
 
 
 def uses(config: RewardConfig, name: str) -> bool:
@@ -47,67 +53,53 @@ def uses(config: RewardConfig, name: str) -> bool:
 
 
 def judge_of(config: RewardConfig | None) -> str:
-    """Return the name of the reward's function for formulas or puzzles, else that for numbers."""
-    return next((name for name in ("maths", "knights") if config is not None and uses(config, name)), NUMBERS)
+    """Return the function that tells right from wrong answers in accuracies.
+
+    It is the one that the reward uses: accuracy for mindrlhf's functions, so that rewards and accuracies of
+    its runs agree; number if the reward has none.
+    """
+    if config is None:
+        return "number"
+    mindrlhf = "accuracy" if any(uses(config, name) for name in OF_MINDRLHF) else "number"
+    return next((name for name in JUDGES if uses(config, name)), mindrlhf)
 
 
-RULES = Rules[RewardConfig]("reward", "ours: stages/rewards")
-"""Rules that import no user function."""
-RULES.must("reward.functions", given("must name at least one function", "set it to [accuracy]"))
+def problems(config: RewardConfig) -> Iterator[Problem]:
+    """Yield problems of the section reward; imports no user function."""
+    source, names = "ours: stages/rewards", config.functions
+    if not names:
+        rule = "must name at least one function"
+        yield Problem("reward.functions", [], rule, "set it to [number]", source)
+    if len(config.weights) != len(names):
+        rule = f"must have one weight for each of the {len(names)} functions"
+        remedy = f"set it to {[1.0] * len(names)}"
+        yield Problem("reward.weights", list(config.weights), rule, remedy, source)
+    for index in range(len(names)):
+        yield from _function_problems(config, index)
+    if config.files and all(name in BUILTIN for name in names):
+        rule = "has no effect without a module:function in reward.functions"
+        yield Problem("reward.files", list(config.files), rule, "set it to []", source)
+    if uses(config, "maths") and importlib.util.find_spec("math_verify") is None:
+        rule = "maths needs the package math-verify"
+        yield Problem("reward.functions", list(names), rule, "pip install math-verify", source)
+    if config.length is not None:
+        for key, ends in (("correct", config.length.correct), ("wrong", config.length.wrong)):
+            if len(ends) != 2:
+                rule = "must be two numbers: for no length, and for max_tokens"
+                yield Problem(f"reward.length.{key}", list(ends), rule, "give both, as in [1.0,0.5]", source)
 
 
-@RULES.row("reward.weights")
-def _weights(config: RewardConfig) -> Broken:
-    """Require one weight for each reward function."""
-    count = len(config.functions)
-    if len(config.weights) == count:
-        return None
-    return f"must have one weight for each of the {count} functions", f"set it to {[1.0] * count}"
-
-
-@RULES.row("reward.functions[{}]", each=indices("reward.functions"))
-def _known(config: RewardConfig, index: int) -> Broken:
-    """Require a built-in reward function, or module:function."""
-    name = config.functions[index]
-    if name in BUILTIN or DOTTED.fullmatch(name):
-        return None
-    near = difflib.get_close_matches(name, BUILTIN, 1) or ["accuracy"]
-    return f"must be one of {', '.join(BUILTIN)}, or module:function", f"use {near[0]}"
-
-
-RULES.must(
-    "reward.functions",
-    hold(
-        lambda config: not uses(config, "maths") or importlib.util.find_spec("math_verify") is not None,
-        "maths needs the package math-verify",
-        "pip install math-verify",
-    ),
-    name="maths",
-)
-
-
-@RULES.row("reward.length", each=lambda config: config.functions)
-def _length(config: RewardConfig, name: str) -> Broken:
-    """Require the section for reward functions that depend on the length."""
-    if name not in LENGTH_REWARDS or config.length is not None:
-        return None
-    example = "dapo" if name == "soft_overlong" else "cosine"
-    return f"is required for {name}", f"see conf/reward/{example}.yaml"
-
-
-RULES.must(
-    "reward.functions[{}]",
-    once("reward.functions", "add up the weights"),
-    name="once",
-    each=indices("reward.functions"),
-)
-RULES.must(
-    "reward.length.{}",
-    hold(
-        lambda config, key: config.length is None or len(getattr(config.length, key)) == 2,
-        "must be two numbers: for no length, and for max_tokens",
-        "give both, as in [1.0,0.5]",
-    ),
-    name="two_numbers",
-    each=("correct", "wrong"),
-)
+def _function_problems(config: RewardConfig, index: int) -> Iterator[Problem]:
+    """Yield problems of one function of the reward."""
+    name, source = config.functions[index], "ours: stages/rewards"
+    path = f"reward.functions[{index}]"
+    if name not in BUILTIN and not DOTTED.fullmatch(name):
+        near = difflib.get_close_matches(name, BUILTIN, 1) or ["number"]
+        rule = f"must be one of {', '.join(BUILTIN)}, or module:function"
+        yield Problem(path, name, rule, f"use {near[0]}", source)
+    if name in config.functions[:index]:
+        yield Problem(path, name, "is named twice", "add up the weights", source)
+    if name in LENGTH_REWARDS and config.length is None:
+        example = "dapo" if name == "soft_overlong" else "cosine"
+        rule, remedy = f"is required for {name}", f"see conf/reward/{example}.yaml"
+        yield Problem("reward.length", None, rule, remedy, source)

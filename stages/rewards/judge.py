@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stages.base.context import Context
-from stages.rewards.config import NUMBERS, RewardConfig, judge_of
-from stages.rewards.functions import holds_number
+from stages.rewards.config import RewardConfig, judge_of
+from stages.rewards.functions import is_comparable
 from stages.rewards.score import check_failures, score_each
 
 
 def warn_of_words(context: Context, reward: RewardConfig, solutions: Sequence[str]) -> None:
-    """Warn of ground truths that no answer matches, if accuracy compares numbers."""
-    compares = judge_of(reward) == NUMBERS
-    words = [solution for solution in solutions if compares and not holds_number(solution)]
+    """Warn of ground truths that no answer matches, if accuracies compare numbers."""
+    judge = judge_of(reward)
+    words = [solution for solution in solutions if not is_comparable(judge, solution)]
     if words:
         context.warn(
-            f"{len(words)} of {len(solutions)} held-out ground truths hold no number, for example "
+            f"{len(words)} of {len(solutions)} held-out ground truths are not numbers, for example "
             f"{words[0][:80]!r}: accuracy counts every answer to them as wrong; compare the rewards instead"
         )
 

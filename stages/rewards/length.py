@@ -19,7 +19,7 @@ class LengthConfig:
     """Longest completion in tokens; rollout.max_tokens, at which completions are cut."""
     soft_share: Annotated[float, Gt(0), Le(1)]
     """soft_overlong: the last part of max_tokens, over which the penalty grows (DAPO: 4096 of 20480)."""
-    correct_by: Literal["accuracy", "qwen_accuracy", "maths"]
+    correct_by: Literal["number", "accuracy", "qwen_accuracy", "maths"]
     """cosine: the function that tells right from wrong."""
     correct: tuple[float, ...]
     """cosine: reward of a right completion of no length, and of one of max_tokens."""

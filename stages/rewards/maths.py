@@ -3,19 +3,29 @@
 import functools
 import importlib
 import logging
+import re
 from typing import Any
 
 from stages.rewards.functions import UnscorableError
+from stages.rewards.number import true_number
 
 LIBRARY: Any = importlib.import_module("math_verify")  # has no types
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it would warn that its time limit is off
+TAG = re.compile(r"</?(?:think|answer)>")
+UNITS = re.compile(r"\\!|\\?%|\\\$")
+SEPARATOR = re.compile(r"(?<=[0-9])\\[,;:] ?(?=[0-9]{3}(?![0-9]))")
+DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
+"""Without them, math-verify reads only plain numbers and fractions."""
+WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 
 
 def maths(completion: str, solution: str) -> float:
     r"""Return 1.0 if the completion's answer equals the solution as mathematics (1/2, 0.5, \frac{1}{2}).
 
-    A boxed answer takes precedence over other formulas, and formulas over plain numbers. The caller sets
-    the time limit, because math-verify's uses the same alarm.
+    Only the last <answer> counts if there is one, and a thought only if nothing follows it. A boxed answer
+    takes precedence over other formulas, and formulas over plain numbers. Percent and currency signs are
+    units that do not count, as for `number`. The caller sets the time limit, because math-verify's uses the
+    same alarm.
 
     Raises:
         UnscorableError: the solution can't be read as mathematics.
@@ -23,13 +33,33 @@ def maths(completion: str, solution: str) -> float:
     gold = _parse_gold(solution)
     if not gold:
         raise UnscorableError(f"the solution {solution!r} is no formula")
-    expressions = LIBRARY.parse(completion, parsing_timeout=None)
-    return float(LIBRARY.verify(list(gold), expressions, timeout_seconds=None))
+    answer, is_formula = _answer(completion)
+    return float(LIBRARY.verify(list(gold), _parse(answer, is_formula), timeout_seconds=None))
+
+
+def _answer(completion: str) -> tuple[str, bool]:
+    """Return a completion's answer without tags, and True if it is a formula alone.
+
+    math-verify can't read tags. A formula alone is the content of <answer>, unless it has words.
+    """
+    after = completion.rpartition("</think>")[2]
+    _, tag, answer = (after if after.strip() else completion).rpartition("<answer>")
+    answer = TAG.sub(" ", answer.partition("</answer>")[0])
+    return answer, bool(tag) and not WORD.search(answer)
 
 
 @functools.lru_cache(maxsize=4096)
 def _parse_gold(solution: str) -> tuple[Any, ...]:
     """Parse a solution once for the group of completions that is compared with it."""
-    marked = any(delimiter in solution for delimiter in ("$", "\\boxed", "\\(", "\\["))
-    text = solution if marked else f"${solution}$"
-    return tuple(LIBRARY.parse(text, parsing_timeout=None))
+    value = true_number(solution)
+    if value is not None:  # units, which math-verify would read as variables, are gone
+        solution = rf"$\frac{{{value.numerator}}}{{{value.denominator}}}$"
+    return tuple(_parse(solution, is_formula=True))
+
+
+def _parse(text: str, is_formula: bool) -> Any:
+    """Return the formulas or numbers of a text; one that is a formula alone may lack the delimiters."""
+    text = SEPARATOR.sub(",", UNITS.sub("", text))
+    if is_formula and not any(delimiter in text for delimiter in DELIMITERS):
+        text = f"${text}$"
+    return LIBRARY.parse(text, parsing_timeout=None)

@@ -29,6 +29,8 @@ EARNED = 0.5
 DEMONSTRATED, CUT_OFF = "demonstrated", "cut off"
 BROKEN = ("empty", "wrong", CUT_OFF)
 """Forms of `broken`; all others state the right answer."""
+COMPARING = ("number", "accuracy", "qwen_accuracy", "maths", "knights", "cosine")
+"""Functions that compare each answer with its ground truth and score right ones at least EARNED."""
 REQUESTED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "marked": "####"}
 """Form of answer -> text in a prompt that requests it."""
 
@@ -54,6 +56,9 @@ class FunctionProbe:
     unasked: tuple[str, ...]
     """Forms that would earn it, but that neither data nor prompt suggest."""
     failures: int
+    unmatched: tuple[str, ...]
+    """Ground truths whose right answer scores in no form that the prompt requests (if it requests none: in no
+    demonstrated one), although the function can be earned."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,7 @@ def probe(
         problems = _attribute(leftover, problems, _unearned(without))
     if not is_hopeless:
         problems += _undistinguished(functions, expected)
+    problems += _unmatched(functions, len(pairs), sorted(_deciding(expected)))
     example = {"prompt": prompt, "ground truth": truths[0], **forms[0]}
     return Probe(len(pairs), functions, example, tuple(problems))
 
@@ -190,14 +196,39 @@ def _probe_functions(
     for name, weight in zip(reward.functions, reward.weights, strict=True):
         means = {form: round(statistics.fmean(columns.parts[name]), 4) for form, columns in scored.items()}
         earning = [form for form in means if form not in BROKEN and means[form] >= EARNED]
+        earned_by = tuple(form for form in earning if form in expected)
+        unmatched: tuple[str, ...] = ()
+        if earned_by and name in COMPARING:
+            values = zip(*(scored[form].parts[name] for form in _deciding(expected)), strict=True)
+            unmatched = tuple(truth for truth, row in zip(truths, values, strict=True) if max(row) < EARNED)
         functions[name] = FunctionProbe(
             weight,
             means,
-            earned_by=tuple(form for form in earning if form in expected),
+            earned_by,
             unasked=tuple(form for form in earning if form not in expected),
             failures=max(columns.failures[name] for columns in scored.values()),
+            unmatched=unmatched,
         )
     return functions
+
+
+def _deciding(expected: set[str]) -> set[str]:
+    """Return the forms that the prompt requests; the demonstrated one if it requests none."""
+    return expected - {DEMONSTRATED} or expected
+
+
+def _unmatched(functions: dict[str, FunctionProbe], rows: int, forms: Sequence[str]) -> list[Problem]:
+    """Return a problem for each function that some right answers do not earn."""
+    problems = []
+    for name, function in functions.items():
+        if function.weight > 0 and function.unmatched:
+            rule = (
+                f"right answers to {len(function.unmatched)} of {rows} sampled rows earn nothing in the form "
+                f"{' or '.join(forms)}, for example with ground truth {function.unmatched[0]!r:.60}"
+            )
+            remedy = "correct these ground truths or what the prompt asks for, or use another reward"
+            problems.append(Problem("reward.functions", name, rule, remedy))
+    return problems
 
 
 def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
@@ -235,5 +266,5 @@ def _undistinguished(functions: dict[str, FunctionProbe], expected: set[str]) ->
     best = max(map(total, expected))
     forms = [form for form in BROKEN if total(form) >= best]
     rule = f"scores {best:.2f} for right answers and no less for these"
-    remedy = "add a function that looks at the ground truth (accuracy)"
+    remedy = "add a function that looks at the ground truth (number)"
     return [Problem("reward", ", ".join(forms), rule, remedy)] if forms else []

@@ -3,8 +3,8 @@
 A limit that the trainer's process sets for itself is not reliable: a library replaces the alarm, and code in
 C ignores signals. Here the process is killed, with all that the functions have started, and started again for
 the next call. It is not forked from the trainer (MindSpore has threads by then) but a new interpreter that
-imports the functions only, and it lives as long as this one: modules are imported and their variables kept
-from step to step, except when a limit was exceeded.
+imports the functions only, in a stage as they were planned (planned_code.py). It lives as long as this one:
+modules are imported and their variables kept from step to step, except when a limit was exceeded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stages import own_packages
 from stages.base.errors import InputError
+from stages.rewards import planned_code
 from stages.rewards.messages import LENGTH, MATHS, WHERE_SIGNAL, Plain
 
 SINGLE_CALLS = 5
@@ -36,12 +38,15 @@ IMPORT_LIMIT_S = 600.0
 POLL_S = 0.2
 PROGRAM = """
 import sys
-descriptor, sys.path[:] = int(sys.argv[1]), sys.argv[2:]
-del sys.argv[1:]
+descriptor, root, *path = sys.argv[1:]
+sys.path[:], sys.argv[1:] = [root], []
+from stages import own_packages
+own_packages.install()
+sys.path[:] = path
 from stages.rewards.child import main
-main(descriptor)
+main(int(descriptor))
 """
-"""-c, and not -m: a directory of the user's must not come before this interpreter's path."""
+"""-c, and not -m: files of the user's must not come before this interpreter's path, or for our packages."""
 
 
 @dataclass(frozen=True)
@@ -277,10 +282,11 @@ class ScoringProcess:
             self.close()
         if self._process is not None:
             return
+        planned_code.check()  # the process does so too, but could not say why it does not start
         self._link, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *sys.path],
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), own_packages.ROOT, *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # stdout may be a command's result; in a stage both are the log
                 pass_fds=[theirs.fileno()],
@@ -364,6 +370,8 @@ def _result(reply: Plain) -> Result:
 
 
 def _refusal(name: str, reply: Plain) -> InputError:
+    if "file" in reply:
+        return InputError(reply["file"], None, reply["fatal"], reply["remedy"])
     return InputError("reward.functions", name, reply["fatal"], reply.get("remedy", "correct the function"))
 
 

@@ -1,48 +1,73 @@
-"""The source files of a user's reward `module:function`: its module and the modules that it imports.
+"""The code of reward functions `module:function`: their modules, and the modules and packages they import.
 
-The files are read and not imported: a plan must not run code. Their digests enter the fingerprints.
+The files are read and not imported: a plan must not run code. Their digests, and the packages' versions,
+enter the fingerprints. Whether a file is the user's depends on where it is, not on its module's name.
 """
 
 import ast
+import functools
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
-from stages.rewards.config import BUILTIN, RewardConfig
+from stages.base.graph import UserCode
+from stages.rewards.config import BUILTIN, RewardConfig, uses
 
-PRODUCT_PACKAGES = frozenset({"stages", "pipeline", "launch", "conf", "hydra_plugins", "grpoflow"})
-"""Packages of this project, which a stage's code version represents."""
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT_PACKAGES = ("conf", "grpoflow", "hydra_plugins", "launch", "pipeline", "stages")
+"""Packages of this project in ROOT, which a stage's code version represents."""
 REMEDY = "put its directory on PYTHONPATH, or start grpoflow in it"
+MATHS_PACKAGE = "math-verify"
+"""Package that the built-in reward maths calls."""
 
 
-def files_of(config: RewardConfig) -> tuple[Path, ...]:
-    """Return the files of all user reward functions, ordered by module name; none for built-in ones.
+def user_code(config: RewardConfig) -> UserCode | None:
+    """Return the code that the reward functions consist of; None if all of it is this project's.
 
-    These are the function's module, the packages that contain it, and all modules that it imports, directly
-    or indirectly, by statements or by importlib.import_module with a literal name. The standard library,
-    installed packages (except the one with the function itself) and this project are left out. Files that a
-    function reads while it runs are not included. Raise ConfigError if a module is not on a stage's search
-    path.
+    These are the modules of the user's functions, the packages that contain them, and all modules that they
+    import, directly or indirectly, by statements or by importlib.import_module with a literal name; the files
+    of reward.files; and the versions of the installed packages that these modules import themselves. The
+    standard library and this project are left out.
+
+    Raises:
+        ConfigError: a module is not on a stage's search path, or has the name of one of this project's; or
+            one of reward.files is no file.
     """
-    problems, files = [], dict[str, Path]()
+    problems, modules = [], dict[str, Path]()
     for index, name in enumerate(config.functions):
         if name in BUILTIN:
             continue
-        module = name.partition(":")[0]
-        packages = _search(module)
-        if not packages or packages[-1][0] != module:
-            problems.append(Problem(f"reward.functions[{index}]", name, f"module {module} not found", REMEDY))
-            continue
-        _collect(module, files)
+        module, key = name.partition(":")[0], f"reward.functions[{index}]"
+        try:
+            packages = _search(module)
+            if not packages or packages[-1][0] != module:
+                problems.append(Problem(key, name, f"module {module} not found", REMEDY))
+                continue
+            _collect(module, modules)
+        except _NameTakenError as error:
+            problems.append(Problem(key, name, str(error), "rename it"))
+    files = tuple(map(Path, config.files))
+    for index, file in enumerate(files):
+        if not file.is_file():
+            rule = "is a directory" if file.is_dir() else "does not exist"
+            problems.append(
+                Problem(f"reward.files[{index}]", file, rule, "name the files that functions read")
+            )
     if problems:
         raise ConfigError(problems)
-    return tuple(dict.fromkeys(files[module] for module in sorted(files)))
+    versions = _versions(modules)
+    if uses(config, "maths"):
+        versions |= _version_of(MATHS_PACKAGE)
+    code = UserCode(modules, files, dict(sorted(versions.items())))
+    return code if code.external or code.packages else None
 
 
 def directory_of(module: str) -> Path | None:
@@ -64,12 +89,14 @@ def _collect(module: str, files: dict[str, Path]) -> None:
     package, pending, seen = _top(module), [module], set[str]()
     while pending:
         name = pending.pop()
-        if name in seen or _top(name) in PRODUCT_PACKAGES:
+        if name in seen:
             continue
         seen.add(name)
         for part, spec in _search(name):
             file = _file(spec)
-            if part in files or file is None or (_is_installed(file) and _top(part) != package):
+            if part in files or file is None or _is_ours(file):
+                continue
+            if _is_installed(file) and _top(part) != package:
                 continue
             files[part] = file
             pending += _imports(file, part, is_package=spec.submodule_search_locations is not None)
@@ -79,20 +106,40 @@ def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
+class _NameTakenError(Exception):
+    """A user's module has the name of one of this project's packages, which is imported instead."""
+
+    def __init__(self, module: str, file: Path) -> None:
+        super().__init__(f"{file} is not imported: grpoflow has a package {_top(module)} of its own")
+
+
 def _search(name: str) -> list[tuple[str, ModuleSpec]]:
     """Return (name, spec) of each package that contains a module, and of the module, as far as they exist.
 
     The path is that of `python -m stages`, on which the working directory comes first.
+
+    Raises:
+        _NameTakenError: it is a user's module with the name of one of this project's packages.
     """
     here = [] if os.environ.get("PYTHONSAFEPATH") else [os.getcwd()]
     path = [*here, *filter(None, sys.path)]
+    if _top(name) not in PRODUCT_PACKAGES:
+        return _find(name, path)
+    ours = _find(name, [str(ROOT)])
+    others = _find(name, [entry for entry in path if Path(entry).resolve() != ROOT])
+    file = _file(others[-1][1]) if others else None
+    if file is not None and len(others) >= len(ours) and not _is_ours(file):
+        raise _NameTakenError(name, file)
+    return ours
+
+
+def _find(name: str, path: list[str]) -> list[tuple[str, ModuleSpec]]:
     specs, parts = [], name.split(".")
-    for count in range(1, len(parts) + 1):
-        module = ".".join(parts[:count])
-        spec = PathFinder.find_spec(module, path)
+    for count, part in enumerate(parts, 1):
+        spec = PathFinder.find_spec(part, path)  # of a full name, the packages would have to be imported
         if spec is None:
             break
-        specs.append((module, spec))
+        specs.append((".".join(parts[:count]), spec))
         path = list(spec.submodule_search_locations or ())
     return specs
 
@@ -103,6 +150,43 @@ def _file(spec: ModuleSpec) -> Path | None:
         return None
     path = Path(spec.origin)
     return next((file for file in (path, *path.parents) if file.is_file()), None)
+
+
+def _is_ours(file: Path) -> bool:
+    return any(ROOT / name in file.resolve().parents for name in PRODUCT_PACKAGES)
+
+
+def _versions(modules: Mapping[str, Path]) -> dict[str, str]:
+    """Return the versions of the installed packages that modules import, by their names at PyPI."""
+    known = {*sys.stdlib_module_names, *PRODUCT_PACKAGES, *map(_top, modules)}
+    names = {
+        _top(name)
+        for module, file in modules.items()
+        for name in _imports(file, module, is_package=file.stem == "__init__")
+    }
+    versions = dict[str, str]()
+    for name in sorted(names - known):
+        versions |= _version_of(name) or {
+            key: version
+            for package in _providers().get(name, ())
+            for key, version in _version_of(package).items()
+        }
+    return versions
+
+
+def _version_of(package: str) -> dict[str, str]:
+    """Return {name: version} of an installed package; nothing if there is none of that name."""
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return {}
+    return {re.sub(r"[-_.]+", "-", package).lower(): version}
+
+
+@functools.cache
+def _providers() -> Mapping[str, Sequence[str]]:
+    """Return the packages that provide a module, where they have another name; takes 0.1 s."""
+    return metadata.packages_distributions()
 
 
 def _is_installed(file: Path) -> bool:

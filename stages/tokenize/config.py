@@ -1,13 +1,14 @@
 """Configuration of the tokenize stage."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from stages.base.bounds import Positive
+from stages.base.checks import equal
 from stages.base.errors import Problem
 from stages.base.identity import AbsentWhen, NotInIdentity
-from stages.base.rules import Rules, be
 
 
 @dataclass(frozen=True)
@@ -74,27 +75,50 @@ def unused_texts(config: TokenizeConfig, examples: SftDataConfig) -> Iterator[Pr
         yield Problem("tokenize.prompt_suffix", config.prompt_suffix, rule, "set tokenize.compat=none")
 
 
-RULES = Rules[TokenizeConfig]("tokenize", "mindrlhf's rlhf_data.py")
-for _key, _value, _why in (
-    ("kind", "grpo", "it writes no other kind"),
-    ("chat_template", False, "it uses no chat template"),
-    ("id_dtype", "int64", "it writes int64"),
-):
-    RULES.must(
-        f"tokenize.{_key}",
-        be(_value, f"with tokenize.compat=mindrlhf: {_why}", "set tokenize.compat=none"),
-        when=lambda config: config.compat == "mindrlhf",
-    )
-RULES.must(
-    "tokenize.enable_thinking",
-    be(None, "no chat template is used", "set tokenize.chat_template=true"),
-    "ours: stages/tokenize/chat.py",
-    when=lambda config: not config.chat_template,
-)
-RULES.must(
-    "tokenize.chat_template",
-    be(True, "conversations need a chat template"),
-    "ours: stages/tokenize/supervised.py",
-    name="turns",
-    when=lambda config: config.kind in ("alpaca", "conversations"),
-)
+LATEX = frozenset({
+    "nabla", "natural", "ncong", "ne", "nearrow", "neg", "neq", "newline", "nexists", "ngeq", "ngtr", "ni",
+    "nleq", "nless", "nmid", "noindent", "not", "notin", "nparallel", "nu", "num", "nwarrow",
+    "tag", "tan", "tanh", "tau", "tbinom", "text", "textbf", "textit", "textrm", "tfrac", "therefore",
+    "theta", "tilde", "times", "to", "top", "triangle",
+})  # fmt: skip
+"""Commands of LaTeX that begin like the escapes \\n and \\t."""
+
+
+def escapes(config: TokenizeConfig) -> Iterator[Problem]:
+    """Yield a warning for each text with a backslash and n or t instead of a line break or a tab.
+
+    Neither the shell nor Hydra replaces these two characters.
+    """
+    for key in ("system_prompt", "prompt_suffix"):
+        text = getattr(config, key)
+        found = next((word for word in re.findall(r"\\([nt][A-Za-z]*)", text) if word not in LATEX), None)
+        if found is not None:
+            shown = f"\\{found[0]}"
+            rule = f"holds the two characters {shown}, not a {'line break' if found[0] == 'n' else 'tab'}"
+            remedy = f"""in the shell write $'tokenize.{key}="…{shown}…"', in YAML double quotes"""
+            yield Problem(f"tokenize.{key}", text, rule, remedy)
+
+
+def problems(config: TokenizeConfig) -> Iterator[Problem]:
+    """Yield problems of the section tokenize."""
+    if config.compat == "mindrlhf":
+        source, remedy = "mindrlhf's rlhf_data.py", "set tokenize.compat=none"
+        reason = "with tokenize.compat=mindrlhf: "
+        path, value = "tokenize.kind", config.kind
+        yield from equal(path, value, "grpo", f"{reason}it writes no other kind", source, remedy)
+        path, uses = "tokenize.chat_template", config.chat_template
+        yield from equal(path, uses, False, f"{reason}it uses no chat template", source, remedy)
+        path, dtype = "tokenize.id_dtype", config.id_dtype
+        yield from equal(path, dtype, "int64", f"{reason}it writes int64", source, remedy)
+    if config.chat_template:
+        return
+    if config.enable_thinking is not None:
+        rule, remedy = "must be null: no chat template is used", "set tokenize.chat_template=true"
+        source = "ours: stages/tokenize/chat.py"
+        yield Problem("tokenize.enable_thinking", config.enable_thinking, rule, remedy, source)
+    if config.kind in ("alpaca", "conversations"):
+        rule, source = (
+            "must be true: conversations need a chat template",
+            "ours: stages/tokenize/supervised.py",
+        )
+        yield Problem("tokenize.chat_template", False, rule, "set it to true", source)

@@ -64,7 +64,16 @@ def hold_out(
     if rows >= len(hashes):
         rule = f"must be below the {len(hashes)} usable rows of {files[0]}"
         raise InputError("dataset.test_rows", rows, rule, "lower it, or give a test file")
-    largest = int(np.partition(np.frombuffer(hashes, np.dtype(hashes.typecode)), rows - 1)[rows - 1])
+    digests = np.frombuffer(hashes, np.dtype(hashes.typecode))
+    largest = int(np.partition(digests, rows - 1)[rows - 1])
+    if largest == digests.max():
+        different = len(np.unique(digests))
+        rule = (
+            f"holds out all {len(hashes)} rows of {files[0]}: they have {different} different question(s), "
+            "and rows with equal questions stay together"
+        )
+        remedy = "lower it, or give a test file or more different questions"
+        raise InputError("dataset.test_rows", rows, rule, remedy)
 
     def read(file: Path, held_out: bool) -> Iterator[Row | BadLine]:
         for row in read_lines(file, columns, with_all):

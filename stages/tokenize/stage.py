@@ -6,13 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig
 from stages.fetch.records import read_lines
 from stages.models.config import ModelConfig
 from stages.tokenize.chat import load_template
-from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
+from stages.tokenize.config import SftDataConfig, TokenizeConfig, problems
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.source import Rows, splits
@@ -66,7 +67,7 @@ def make_encoder(
         ConfigError: the config contradicts itself.
         InputError: the tokenizer is missing or malformed.
     """
-    RULES.demand(config)
+    demand(problems(config))
     tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
     template = None
     if config.chat_template:

@@ -1,10 +1,11 @@
 """How weights are converted, split and exported; imports no numpy, for plans read it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from stages.base.errors import Problem
 from stages.base.layout import Role
-from stages.base.rules import Rules, given, indices, once
 from stages.models.config import Dtype
 
 Format = Literal["safetensors", "ckpt"]
@@ -27,16 +28,28 @@ class ConvertConfig:
 class SplitConfig:
     """Settings of split."""
 
-    roles: tuple[Role, ...]
-    """Roles to cut the weights for. conf has null, which the pipeline fills in: train alone when sft
-    reshards its own result for the others, else all three."""
+    roles: tuple[Role, ...] | None
+    """Roles to cut the weights for; null: train alone when sft reshards its own result for the others, else
+    all three."""
     format: Format
     """rank_K/model.safetensors, which the embedded trainer reads, or rank_K/model.ckpt."""
 
+    @property
+    def chosen_roles(self) -> tuple[Role, ...]:
+        """Roles of a complete configuration, in which null is replaced."""
+        assert self.roles is not None
+        return self.roles
 
-SPLIT = Rules[SplitConfig]("split", "ours: stages/weights/split.py")
-SPLIT.must("split.roles", given("must name at least one role", "set it to null"))
-SPLIT.must("split.roles[{}]", once("split.roles"), name="once", each=indices("split.roles"))
+
+def split_problems(config: SplitConfig) -> Iterator[Problem]:
+    """Yield problems of the section split."""
+    source = "ours: stages/weights/split.py"
+    roles = config.chosen_roles
+    if not roles:
+        yield Problem("split.roles", [], "must name at least one role", "set it to null", source)
+    for index, role in enumerate(roles):
+        if role in roles[:index]:
+            yield Problem(f"split.roles[{index}]", role, "is named twice", "name it once", source)
 
 
 @dataclass(frozen=True)

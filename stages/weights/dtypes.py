@@ -1,4 +1,4 @@
-"""Element types as safetensors names them, and exact casts between the floating ones.
+"""Element types as safetensors names them, and casts between the floating ones.
 
 Plain NumPy has no bfloat16: its elements are kept as the upper 16 bits of a float32 (uint16).
 """
@@ -33,6 +33,23 @@ NUMPY = {
 """safetensors code -> NumPy type."""
 
 
+BEYOND = {"F16": 65520.0, "BF16": float.fromhex("0x1.ffp+127")}
+"""Types narrower than float32 -> the smallest number that rounds to infinity."""
+
+
+class CastOverflowError(Exception):
+    """A finite number is too large for the type that it is cast to."""
+
+    def __init__(self, value: float, index: int, target: str) -> None:
+        """Describe the number at `index` of the flattened array."""
+        self.value, self.index = value, index
+        names = {code: dtype for dtype, code in CODES.items()}
+        largest = {"F16": 65504.0, "BF16": float.fromhex("0x1.fep+127")}[target]
+        self.rule = f"is too large for {names[target]}, whose largest number is {largest:g}"
+        self.remedy = f"store the weights as {'bfloat16 or float32' if target == 'F16' else 'float32'}"
+        super().__init__(f"{value:g} {self.rule}")
+
+
 def storage_code(code: str, dtype: Dtype | None) -> str:
     """Return the code to store a tensor of type `code` in: `dtype` for floating ones if one is given."""
     return CODES[dtype] if dtype is not None and code in FLOATS else code
@@ -64,14 +81,31 @@ def f32_from_bf16(bits: Array) -> Array:
 
 
 def cast(raw: Array, source: str, target: str) -> Array:
-    """Cast raw elements (see `raw_dtype`) from one floating type to another; other types stay as they are."""
+    """Cast raw elements (see `raw_dtype`) from one floating type to another; other types stay as they are.
+
+    Infinity and NaN stay what they are.
+
+    Raises:
+        CastOverflowError: a finite number would become infinity.
+    """
     if source == target or source not in FLOATS:
         return raw
     values = decode(raw, source)
+    _check_range(values, target)
     if target == "BF16":
         return bf16_from_f32(values)
-    with np.errstate(over="ignore"):  # beyond 65504 becomes infinity, as in every framework
-        return np.asarray(values.astype(NUMPY[target], copy=False).view(raw_dtype(target)))
+    return np.asarray(values.astype(NUMPY[target], copy=False).view(raw_dtype(target)))
+
+
+def _check_range(values: Array, target: str) -> None:
+    """Refuse finite numbers beyond the range of a type; costs two reductions while the data are cached."""
+    beyond = BEYOND.get(target)
+    if beyond is None or not values.size or (-beyond < values.min() and values.max() < beyond):
+        return
+    too_large = np.flatnonzero(np.isfinite(values) & (np.abs(values) >= np.float32(beyond)))
+    if too_large.size:  # otherwise the extremes are infinity or NaN
+        index = int(too_large[0])
+        raise CastOverflowError(float(values.reshape(-1)[index]), index, target)
 
 
 def decode(raw: Array, code: str) -> Array:

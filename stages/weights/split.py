@@ -3,13 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from stages.base.checks import demand
 from stages.base.context import Context, Progress
 from stages.base.errors import InputError
 from stages.models.config import Dtype, ModelConfig
 from stages.models.family import HF_NORM
 from stages.models.tensor_layout import Box
 from stages.weights.complete import write_files
-from stages.weights.config import SPLIT, Format, SplitConfig
+from stages.weights.config import Format, SplitConfig, split_problems
 from stages.weights.convert import converted
 from stages.weights.names import is_fused, read_shape, renamed
 from stages.weights.outputs import complete_directory
@@ -20,11 +21,11 @@ from stages.weights.strategy.files import Strategy, read_strategy
 def run(context: Context) -> None:
     """Write {role}/rank_K/model.safetensors (or .ckpt) for the configured roles."""
     model, config = context.section(ModelConfig, "model"), context.section(SplitConfig, "split")
-    SPLIT.demand(config)
+    demand(split_problems(config))
     tensors, dtype = converted(context.inputs["convert"], context.inputs["fetch"], model)
     strategies = {
         context.output / role: read_strategy(context.inputs["strategy"] / f"{role}_strategy")
-        for role in config.roles
+        for role in config.chosen_roles
     }
     split(tensors, strategies, None, dtype, config.format, progress=context.progress_in_bytes("split"))
 

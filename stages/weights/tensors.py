@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from stages.base.errors import InputError
 from stages.models.config import Dtype
-from stages.weights.dtypes import NUMPY, Array, cast, storage_code
+from stages.weights.dtypes import NUMPY, Array, CastOverflowError, cast, storage_code
 from stages.weights.index import SINGLE_NAME
 from stages.weights.outputs import OutputFile, check_space
 from stages.weights.sources import as_tensor, open_directory, open_ranks
@@ -58,7 +59,11 @@ def slices_of(full: Mapping[str, Array], strategy: Strategy, rank: int) -> dict[
 
 
 def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) -> None:
-    """Write arrays as one safetensors file; floating ones are cast to `dtype` (None: not cast)."""
+    """Write arrays as one safetensors file; floating ones are cast to `dtype` (None: not cast).
+
+    Raises:
+        InputError: the disk is full, or a number is too large for `dtype`.
+    """
     codes = {name: _CODE_OF[array.dtype.name] for name, array in tensors.items()}
     stored = {name: storage_code(code, dtype) for name, code in codes.items()}
     listed = [(name, stored[name], array.shape) for name, array in tensors.items()]
@@ -67,5 +72,9 @@ def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) ->
         for name, array in tensors.items():
             data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             raw = data.reshape(-1).view(np.dtype(f"<u{data.dtype.itemsize}"))
-            raw = cast(raw, codes[name], stored[name])
+            try:
+                raw = cast(raw, codes[name], stored[name])
+            except CastOverflowError as error:
+                where = f"{file}: {name}"
+                raise InputError(where, f"{error.value:g}", error.rule, error.remedy) from error
             output.pwrite(memoryview(raw), output.offset(name))  # type: ignore[arg-type]

@@ -21,10 +21,10 @@ import numpy as np
 from stages.base.context import Progress
 from stages.base.errors import InputError
 from stages.models.tensor_layout import slice_shape
-from stages.weights.dtypes import ITEM_BYTES, Array, cast, decode, raw_dtype
+from stages.weights.dtypes import ITEM_BYTES, Array, CastOverflowError, cast, decode, raw_dtype
 from stages.weights.header import StoredTensor
 from stages.weights.outputs import Target
-from stages.weights.sources import Tensor
+from stages.weights.sources import Piece, Tensor
 
 THREADS = min(4, os.cpu_count() or 1)
 """Chunks in flight; more do not make a disk faster."""
@@ -45,7 +45,7 @@ def transfer(moves: Sequence[Move], progress: Progress | None = None) -> None:
     """Carry out all moves; `progress` is called from any thread, never concurrently.
 
     Raises:
-        InputError: a source file ended early, or the disk is full.
+        InputError: a source file ended early, the disk is full, or a number is too large for its new type.
     """
     chunks = _chunks(moves)
     lock = threading.Lock()
@@ -158,7 +158,13 @@ def _carry(move: Move, first: int, last: int, reader: _Reader) -> int:
     tensor = move.tensor
     rows = reader.array("rows", (last - first, *tensor.shape[1:]), raw_dtype(tensor.dtype))
     _gather(tensor, first, last, rows, reader)
-    rows = cast(rows, tensor.dtype, move.dtype)
+    try:
+        rows = cast(rows, tensor.dtype, move.dtype)
+    except CastOverflowError as error:
+        at = [int(i) for i in np.unravel_index(error.index, rows.shape)]
+        stored = _piece_at(tensor, [first + at[0], *at[1:]]).stored
+        where = f"{stored.file}: {stored.name}"
+        raise InputError(where, f"{error.value:g}", error.rule, error.remedy) from error
     written = 0
     for target in move.targets:
         span = _rows_within(target.box[0], first, last)
@@ -174,6 +180,17 @@ def _carry(move: Move, first: int, last: int, reader: _Reader) -> int:
         target.file.pwrite(_bytes(part), target.offset + skipped * (part.nbytes // count))
         written += part.nbytes
     return written
+
+
+def _piece_at(tensor: Tensor, position: Sequence[int]) -> Piece:
+    """Return the piece that holds one element of the full tensor."""
+    return next(
+        piece
+        for piece in tensor.pieces
+        if all(
+            i in range(box.start, box.stop, box.step or 1) for i, box in zip(position, piece.box, strict=True)
+        )
+    )
 
 
 def _bytes(array: Array) -> memoryview:

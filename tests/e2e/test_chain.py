@@ -1,15 +1,13 @@
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from stages.catalog import STAGES
 from tests.e2e import crash
-from tests.e2e.conftest import command, damage, finish, manifests, run, to_build
-from tests.pipeline.remote import servers
+from tests.e2e.conftest import damage, manifests, run, to_build
 from tests.pipeline.stage_digests import check
 from tests.processes import living
 
@@ -108,15 +106,3 @@ def test_a_signal_stops_all_processes(without, number, exit_code):
     assert "repeat the command to resume" in stderr
     assert "Traceback" not in stderr
     assert not living(store)
-
-
-def test_a_central_scheduler_works(without, tmp_path, monkeypatch):
-    """A real luigid on loopback."""
-    store, port = without("report", "export"), str(servers.free_port())
-    (tmp_path / "luigi.cfg").write_text("[resources]\ncards = 2\n")
-    luigid = [str(Path(sys.executable).parent / "luigid"), "--address", "127.0.0.1", "--port", port]
-    monkeypatch.chdir(tmp_path)
-    with servers.started([*luigid, "--state-path", str(tmp_path / "state")], int(port)):
-        scheduler = ["--scheduler-host", "127.0.0.1", "--scheduler-port", port]
-        done = finish([*command(store), *scheduler], store.parent, code=0)
-    assert sorted(done.started) == ["export", "report"] and done.result["run"]

@@ -1,17 +1,20 @@
 """Processes of a stage and of msrun: output, exit codes, and the end of all of them."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from launch.errors import LaunchError, ProcessFailed
-from launch.process import child, tree
+from launch.process import child, paced_msrun, tree
 from launch.process import job as msrun
 from launch.process.paced_msrun import PacedPopen
 from tests.launch.launchers import local_launcher
@@ -181,6 +184,53 @@ def test_workers_of_this_machine_meet_on_it_whatever_the_other_machines_address(
     run_two(tmp_path, WORKER, launcher=local_launcher(name="ssh", master_addr="192.0.2.1"))
     with pytest.raises(LaunchError, match=r"launcher\.master_addr=192\.0\.2\.1: cannot be bound"):
         msrun.find_port("192.0.2.1", None)
+
+
+FOREIGN = {
+    "MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "16", "MS_SCHED_HOST": "192.0.2.1", "MS_SCHED_PORT": "9",
+    "MS_NODE_ID": "7", "MS_SIMULATION_LEVEL": "1", "RANK_ID": "5", "RANK_TABLE_FILE": "/nowhere/table.json",
+    "RANK_SIZE": "16",
+}  # fmt: skip
+"""Variables of a job of MindSpore in the user's shell, as its documents say to set them."""
+SHOW = """
+import json, os, pathlib, sys
+directory, *names = sys.argv[1].split(",")
+values = {name: os.environ[name] for name in [*names, "GRPOFLOW_MEETING_PLACE"] if name in os.environ}
+print(json.dumps(values), file=open(f"{directory}/{os.environ.get('RANK_ID', 'one')}.json", "w"))
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_variables_of_another_job_of_mindspore_do_not_reach_the_workers(workers, tmp_path, monkeypatch):
+    for name, value in FOREIGN.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "worker.py").write_text(SHOW)
+    program = [str(tmp_path / "worker.py"), ",".join([str(tmp_path), *FOREIGN])]
+    msrun.run(program, workers=workers, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
+    shown = [json.loads(file.read_text()) for file in tmp_path.glob("*.json")]
+    assert len(shown) >= workers
+    assert not [values for values in shown if FOREIGN.items() & values.items() - {("MS_ROLE", "MS_WORKER")}]
+
+
+@pytest.mark.parametrize("name", ["t", "x" * 100, None])
+def test_sockets_are_where_temporary_files_are_unless_that_path_is_too_long(name, tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory() as short:
+        temporary = Path(short, name or "missing")
+        if name is not None:
+            temporary.mkdir()
+        monkeypatch.setenv("TMPDIR", str(temporary))
+        run_two(tmp_path, SHOW, str(tmp_path))
+        used = Path(json.loads((tmp_path / "0.json").read_text())["GRPOFLOW_MEETING_PLACE"])
+    assert (used.parent == temporary) is (name == "t")
+    assert not used.exists()
+
+
+def test_without_a_place_for_sockets_the_remedy_is_named(tmp_path):
+    """The directories exist nowhere; as root, no directory is unwritable."""
+    source = Path(paced_msrun.__file__).read_text().replace('"/', '"/nowhere/')
+    (tmp_path / "paced.py").write_text(source.replace("tempfile.gettempdir()", '"/nowhere"'))
+    done = subprocess.run([sys.executable, tmp_path / "paced.py", "msrun"], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("error: TMPDIR: ")
 
 
 def test_a_scheduler_without_workers_is_ended(tmp_path):

@@ -268,3 +268,14 @@ def test_embedded_workers_run_in_this_interpreter(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(decoy), prepend=os.pathsep)
     with PacedPopen(["python", "-c", "import sys; print(sys.executable)"], stdout=subprocess.PIPE) as child:
         assert child.communicate()[0].decode().strip() == sys.executable
+
+
+def test_variables_of_another_job_of_mindspore_are_unset_unless_the_engine_sets_them(start, tmp_path):
+    (tmp_path / "show.py").write_text(
+        "import os; print(*[os.environ.get(name) for name in ('MS_ROLE', 'RANK_ID')])"
+    )
+    alone = replace(start, workers=0, program=(str(tmp_path / "show.py"),), python=sys.executable)
+    foreign = {"MS_ROLE": "MS_WORKER", "RANK_ID": "5"}
+    assert run(text_of(alone, tmp_path / "logs"), **foreign).stdout == "None None\n"
+    chosen = replace(alone, env={"RANK_ID": "2"})
+    assert run(text_of(chosen, tmp_path / "logs"), **foreign).stdout == "None 2\n"

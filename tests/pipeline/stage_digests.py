@@ -43,6 +43,8 @@ COMMAND = f"{WRITE}=1 python -m pytest -p no:xdist -k without_its_version"
 REMEDY = f"raise it in stages/catalog.py and run {COMMAND}"
 WEIGHTS = ("model.initializer_range=0.02", "model.rope_theta=10000")
 """Overrides of the model in GOLDEN, independent of the defaults."""
+REWARD = "reward.functions=[accuracy,answer_format]"
+"""Reward in GOLDEN, which export's model card names, independent of the defaults."""
 LEARNING_RATE = 2.0e-04
 """Learning rate of grpo in GOLDEN."""
 RELATIVE, ABSOLUTE = 2e-3, 2e-4
@@ -63,7 +65,7 @@ def of_stages() -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         (root / "grpo").symlink_to("split")  # which nothing trains
-        made = load(("engine=local", *TINY, *WEIGHTS))
+        made = load(("engine=local", *TINY, *WEIGHTS, REWARD))
         train = replace(made.train, learning_rate=LEARNING_RATE)
         for spec in plan(replace(made, train=train), file_digest).specs:
             if spec.name not in (*BEFORE_TRAINING, "export"):
@@ -187,13 +189,13 @@ def of_engines() -> dict[str, dict[str, Any]]:
     """Return version and digest of the files that each outside engine reads."""
     from pipeline.config.load import load
     from stages.engines.mindformers import job as mindformers
-    from stages.engines.mindformers.finetune_yaml import finetune
+    from stages.engines.mindformers.files import finetune
     from stages.engines.mindrlhf.files import all_configs
-    from stages.engines.mindrlhf_one_stage.stage import files as one_stage_files
-    from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
+    from stages.engines.mindrlhf_one_stage import files as one_stage_files
+    from stages.engines.mindspeed_rl.files import runtime_env, train_config
     from stages.engines.verl import export
+    from stages.engines.verl.files import configuration
     from stages.engines.verl.job import Job, Paths
-    from stages.engines.verl.recipe import recipe
     from tests.stages.engines.mindrlhf import jobs as mindrlhf
     from tests.stages.engines.mindrlhf_one_stage import jobs as one_stage
     from tests.stages.engines.mindspeed_rl import jobs as mindspeed_rl
@@ -203,15 +205,19 @@ def of_engines() -> dict[str, dict[str, Any]]:
     supervised = load(["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen", *seven])
     second = mindformers.Job.from_run(supervised)
     paths = mindformers.Paths(Path("/run"), Path("/records/sft.mindrecord"), Path("/run/weights"))
-    third = one_stage_files(one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2"), one_stage.PATHS)
+    third = one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2")
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
     verl = load(["experiment=verl_7b", "model.path=/models/qwen"])
     inputs_of_engines = {
         "mindrlhf": all_configs(first, mindrlhf.paths(first), resume=False),
         "mindformers": finetune(second, paths, resume=False),
-        "mindrlhf_one_stage": [third[name] for name in ("finetune", "predict", "grpo_config")],
+        "mindrlhf_one_stage": [
+            one_stage_files.finetune(third),
+            one_stage_files.predict(third),
+            one_stage_files.grpo_config(third),
+        ],
         "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.paths(), False), runtime_env(fourth)],
-        "verl_grpo": recipe(Job.from_run(verl), Paths(Path("/run"), Path("/data"))),
+        "verl_grpo": configuration(Job.from_run(verl), Paths(Path("/run"), Path("/data"))),
         "verl_export": list(export.render(verl.plain(), {"grpo": Path("/grpo")}, Path("/run")).start.program),
     }
     return {

@@ -16,7 +16,7 @@ from hypothesis import given, note
 
 from pipeline.config import rules
 from pipeline.config.compose import compose
-from pipeline.config.load import derive
+from pipeline.config.load import derive, derived
 from pipeline.config.sections import Config
 from pipeline.engines import program
 from pipeline.errors import ConfigError
@@ -30,7 +30,7 @@ from stages.base.reader import read
 from stages.catalog import STAGES
 from stages.engines.mindformers import rules as mindformers
 from stages.engines.mindrlhf import rules as mindrlhf
-from stages.engines.mindrlhf_one_stage import variant as one_stage
+from stages.engines.mindrlhf_one_stage import rules as one_stage
 from stages.engines.mindspeed_rl import rules as mindspeed_rl
 from stages.grpo.batch import Batch
 from stages.grpo.config import SftConfig
@@ -71,7 +71,7 @@ refused: Counter[bool] = Counter()
 def accepted(values, store):
     """Return the plan, or None if it is refused; count both."""
     try:
-        config = read(Config, derive(values))
+        config = derived(read(Config, derive(values)))
         problems = rules.check(config)
         if problems:
             raise ConfigError(problems)
@@ -137,7 +137,10 @@ def begin_grpo(context, workers):
 def stage_problems(engine, config):
     """Return the problems for which an outside engine's stage refuses to start."""
     module = STAGE_RULES.get(engine)
-    return module.RULES.check(module.Job.from_config(config)) if module is not None else []
+    if module is None:
+        return []
+    job = module.Job.from_config(config)
+    return list(module.problems(job))
 
 
 def try_changes(base, attempt, least):

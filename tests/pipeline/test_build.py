@@ -11,7 +11,8 @@ from pipeline.run.progress import Display
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
 from pipeline.store.verify import verify
-from tests.pipeline.artifacts import manifest_of, replace_stages
+from stages.base.files import file_digest
+from tests.pipeline.artifacts import complete, manifest_of, replace_stages, required
 
 ROW = '{"question": "1+1?", "answer": "#### 2"}\n'
 FILES = ("train.jsonl", "test.jsonl", "result.json")
@@ -94,3 +95,38 @@ def test_artifact_without_a_required_file_is_rebuilt(data, stage, monkeypatch):
     assert (row.state, row.reason) == ("RUN", finding.problem)
     stage(lambda *_: None)
     assert build_it() and list(verify(store, deep=True)) == []
+
+
+REWARDED = ["reward.functions=[mine:f]", "reward.weights=[1.0]", "reward.files=[table.json]"]
+
+
+@pytest.mark.parametrize("name", ["grpo", "evaluate"])
+@pytest.mark.parametrize("changed", ["mine.py", "helper.py", "table.json"])
+def test_a_reward_changed_during_training_prevents_the_commit(name, changed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sources = {"mine.py": "import helper\ndef f(c, s): return [0.0]\n", "helper.py": "", "table.json": "{}"}
+    for file, source in sources.items():
+        (tmp_path / file).write_text(source)
+    overrides = [f"store={tmp_path / 'store'}", "sft.enabled=false", *REWARDED]
+    before = [spec.name for spec in prepare_plan(overrides)[0].specs]
+    plan, store = complete(overrides, *before[: before.index(name)])
+    spec = plan.spec(name)
+    seen = []
+
+    def work(values, logs):
+        seen.append(values["code"])
+        for file, content in required(name, dict(spec.config), {}).items():
+            target = Path(values["output"]) / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        if len(seen) == 1:
+            (tmp_path / changed).write_text(sources[changed] + " ")
+
+    replace_stages(monkeypatch, work)
+    with pytest.raises(StageFailed, match=rf"{changed} has been changed, .*; restore it to continue"):
+        build(spec, store, plan.config.launcher, Display())
+    assert store.problem(spec.key) is not None
+    (tmp_path / changed).write_text(sources[changed])
+    assert build(spec, store, plan.config.launcher, Display())
+    digests = {module: digest for module, (_, digest) in seen[0].items()}
+    assert digests == {name: file_digest(tmp_path / f"{name}.py") for name in ("mine", "helper")}

@@ -1,15 +1,19 @@
 """Composition: the same result as Hydra's, a cache that nothing outdated leaves, and refused overrides."""
 
+import itertools
 import json
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
+from hydra_plugins.grpoflow.layout_names import DEGREES
 from pipeline.cli import main
 from pipeline.config import compose as module
 from pipeline.config.compose import LABELS, compose, flat
-from pipeline.config.load import load
+from pipeline.config.load import derived_values, load
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages.base.identity import field_types
@@ -120,6 +124,37 @@ def test_a_damaged_or_unwritable_cache_costs_only_time(cache, tmp_path, monkeypa
     assert compose([]) == expected
 
 
+SECRETS = [
+    ("model.path=https://user:SECRET@host/x", "model.path"),
+    ("model.path=https:/user:SECRET@host/x", "model.path"),
+    ("dataset.test_path='s3://KEY:SE/SECRET@b/x'", "dataset.test_path"),
+    ("tokenize.system_prompt='You use hf_SECRETabcdefghijklmnopqrstuvwx. Answer.'", "tokenize.system_prompt"),
+    ("tokenize.prompt_suffix=ghp_SECRET0123456789abcdefghijklmnopqr", "tokenize.prompt_suffix"),
+    ("report.title=AKIASECRETSECRET0123", "report.title"),
+    ("reward.functions=[accuracy,'sk-SECRETabcdefghijklmnopqrstuv']", "reward.functions[1]"),
+    ("+engine.env={A:b,HF_TOKEN:hf_SECRETabcdefghijklmnopqrst}", "engine.env.HF_TOKEN"),
+    ("dataset.columns.prompt='https://host/x?sig=SECRET'", "dataset.columns.prompt"),
+]
+
+
+@pytest.mark.parametrize(("override", "key"), SECRETS)
+def test_a_secret_is_refused_in_any_text_and_not_shown_or_cached(override, key, cache, tmp_path):
+    """Also from a file of the user's, and from the environment."""
+    name, _, value = override.lstrip("+").partition("=")
+    if not name.startswith("engine."):
+        (tmp_path / "conf" / "experiment").mkdir(parents=True)
+        line = f"# @package _global_\n{name.partition('.')[0]}:\n  {name.partition('.')[2]}: {value}\n"
+        (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(line)
+    for typed, directory in (([override], None), (["experiment=mine"], tmp_path / "conf")):
+        if directory is not None and not directory.exists():
+            continue
+        with pytest.raises(ConfigError) as refused:
+            compose(typed, directory)
+        assert [problem.path for problem in refused.value.problems] == [key]
+        assert "SECRET" not in str(refused.value)
+    assert not any(b"SECRET" in file.read_bytes() for file in cache.rglob("*") if file.is_file())
+
+
 def test_labels_cannot_be_overridden(tmp_path):
     sections = load([]).plain().items()
     labelled = {name for name, values in sections if isinstance(values, dict) and "name" in values}
@@ -177,6 +212,7 @@ def test_a_deeply_nested_value_is_refused(levels, value):
         ("model=Qwen/Qwen2.5-7B", "model.hub.id=Qwen/Qwen2.5-7B"),
         ("dataset=GSM8K", "dataset=gsm8k"),
         ("seed=1,2", "grpoflow sweep seed=1,2"),
+        ("reward=glob(*)", "grpoflow sweep 'reward=glob(*)'"),
         ("launcher.sbatch=[--partition=npu]", """'launcher.sbatch=["--a=b","c d"]'"""),
         ("store=/数据/store", """"'/数据/store'\""""),
         ("dataset.columns.prompt=问题", """dataset.columns.prompt='"'"'问题'"'"''"""),
@@ -184,3 +220,135 @@ def test_a_deeply_nested_value_is_refused(levels, value):
 )
 def test_natural_mistakes_get_the_right_suggestion(override, remedy):
     assert remedy in problem_of([override], compose).remedy
+
+
+def test_a_file_at_any_depth_invalidates_the_cache(cache, tmp_path):
+    """Also a new file that takes precedence over a layout's name, and one behind the defaults of another."""
+    (tmp_path / "experiment/team/project").mkdir(parents=True)
+    (tmp_path / "layout").mkdir()
+    experiment, base = tmp_path / "experiment/team/project/e.yaml", tmp_path / "experiment/team/base.yaml"
+    experiment.write_text("# @package _global_\ndefaults: [/experiment/team/base, _self_]\nseed: 5\n")
+    overrides = ["experiment=team/project/e", "layout=dp1_mp1_pp1"]
+    for steps in (10, 20):
+        base.write_text(f"# @package _global_\ntrain: {{steps: {steps}}}\n")
+        values = compose(overrides, tmp_path)
+        assert (values["seed"], values["train"]["steps"]) == (5, steps)
+    assert len(list(cache.iterdir())) == 1
+    (tmp_path / "layout/dp1_mp1_pp1.yaml").write_text("defaults: [named]\ntrain: {micro_batch_num: 7}\n")
+    assert compose(overrides, tmp_path)["layout"]["train"]["micro_batch_num"] == 7
+
+
+def test_a_variable_named_by_a_deep_file_or_another_variable_invalidates_the_cache(
+    cache, tmp_path, monkeypatch
+):
+    (tmp_path / "experiment/a/b").mkdir(parents=True)
+    text = "# @package _global_\nreport: {title: '${oc.env:TITLE,none}'}\nseed: ${oc.decode:${oc.env:SEED}}\n"
+    (tmp_path / "experiment/a/b/c.yaml").write_text(text)
+    monkeypatch.setenv("SEED", "${oc.env:OTHER}")
+    for title, seed in (("first", "1"), ("second", "2"), ("none", "3")):
+        monkeypatch.setenv("OTHER", seed)
+        monkeypatch.setenv("TITLE", title) if title != "none" else monkeypatch.delenv("TITLE")
+        values = compose(["experiment=a/b/c"], tmp_path)
+        assert (values["report"]["title"], str(values["seed"])) == (title, seed)
+    (entry,) = cache.iterdir()
+    assert "second" not in entry.read_text()
+
+
+@pytest.mark.parametrize("text", ["${now:%H%M%S%f}", "${oc.decode:'${counted:}'}", "${counted:}"])
+def test_a_changing_value_is_not_cached(cache, tmp_path, text):
+    counter = itertools.count()
+    OmegaConf.register_new_resolver("counted", lambda: f"value {next(counter)}", replace=True)
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report/mine.yaml").write_text(f'defaults: [default]\ntitle: "{text}"\n')
+    for overrides, directory in (([f'report.title="{text}"'], None), (["report=mine"], tmp_path)):
+        titles = {compose(overrides, directory)["report"]["title"] for _ in range(3)}
+        assert len(titles) == 3
+    assert not cache.exists()
+
+
+EXPERIMENTS = sorted(file.stem for file in (module.BUILT_IN / "experiment").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("layout", ["dp2_mp1_pp1", "tiny"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_a_layout_on_the_command_line_replaces_an_experiments(experiment, layout):
+    chosen = [f"experiment={experiment}", f"layout={layout}"]
+    for overrides in (chosen, chosen[::-1]):
+        assert _degrees(derived_values(overrides)) == _degrees(derived_values([f"layout={layout}"]))
+
+
+def _degrees(values):
+    names = (*DEGREES, "micro_batch_num")
+    roles = ("train", "generate", "reference")
+    return [values["cards"], *([values["layout"][role][name] for name in names] for role in roles)]
+
+
+CHOICES = [
+    "model=qwen2_5_0_5b", "model=tiny_llama", "dataset=openr1_math", "engine=local", "reward=dapo",
+    "tokenize=gsm8k", "train=grpo",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("experiment", ["mine", "gsm8k_smoke", "mindrlhf_deepseek_v3"])
+def test_a_group_on_the_command_line_replaces_an_experiments_values(experiment, choice, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment/mine.yaml").write_text(
+        "# @package _global_\ndefaults: [override /model: tiny_qwen3]\nmodel: {hidden_size: 64, path: /m}\n"
+        "dataset: {train_rows: 7}\nreward: {weights: [3.0, 2.0]}\ntokenize: {prompt_suffix: x}\n"
+        "train: {steps: 9}\nrollout: {max_tokens: 5}\n"
+    )
+    composed = compose([f"experiment={experiment}", choice], tmp_path)
+    group = choice.partition("=")[0]
+    choices = [
+        f"{section}={name}" for section, name in _choices(experiment, tmp_path).items() if section != group
+    ]
+    plain = compose([*choices, choice], tmp_path)
+    kept = {"variant": composed["model"]["variant"]} if group == "model" else {}
+    if experiment == "mine":
+        assert composed["rollout"]["max_tokens"] == 5  # the groups that are not chosen keep its values
+    for name in composed[group]:
+        if name not in ("max_addends", "rms_norm_eps", "length"):  # these follow from further keys
+            assert composed[group][name] == {**plain[group], **kept}[name], name
+
+
+def _choices(experiment, directory):
+    """Return the groups that an experiment overrides, with its choices."""
+    roots = (directory, module.BUILT_IN)
+    file = next(path for root in roots if (path := root / "experiment" / f"{experiment}.yaml").exists())
+    defaults = yaml.safe_load(file.read_text()).get("defaults", [])
+    return {key.removeprefix("override /"): name for entry in defaults for key, name in entry.items()}
+
+
+def test_an_experiments_switches_and_variant_remain(tmp_path):
+    values = compose(["experiment=verl_7b", "layout=dp2_mp1_pp1", "model=qwen2_5_0_5b"])
+    assert values["layout"]["train"]["opt_offload"] and values["layout"]["train"]["recompute"]
+    values = compose(["experiment=mindspeed_rl_7b", "model=qwen2_5_0_5b", "layout.train.recompute=false"])
+    assert (values["model"]["variant"], values["model"]["hidden_size"]) == ("base", 896)
+    assert not values["layout"]["train"]["recompute"]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("seed", "3", 3), ("train.steps", "+4", 4), ("cards", "2", 2), ("train.beta", "1e-3", 1e-3),
+        ("sft.enabled", "False", False), ("train.validate_every", "null", None), ("train.patience", "2", 2),
+        ("launcher.master_port", "8118", 8118), ("report.title", "7", "7"), ("store", "12", "12"),
+        ("seed", "3.0", "3.0"), ("seed", "x", "x"), ("seed", "", ""), ("sft.enabled", "1", "1"),
+        ("engine.use_vllm", "0", 0), ("engine.seq_length", "64", 64), ("engine.env.RANKS", "8", "8"),
+        ("train.keep_best", "TRUE", True), ("model.eos_token_id", "[1,2]", "[1,2]"),
+    ],
+)  # fmt: skip
+def test_text_of_an_interpolation_gets_the_type_of_its_key(key, text, value, monkeypatch):
+    monkeypatch.setenv("X", text)
+    values = flat(compose(["engine=mindrlhf", f"++{key}=${{oc.env:X}}"]))
+    assert values[key] == value and type(values[key]) is type(value)
+
+
+def test_a_number_of_the_environment_counts_in_lists_copies_and_what_follows(monkeypatch):
+    monkeypatch.setenv("X", "3")
+    overrides = ["train.steps=${oc.env:X}", "seed=${train.steps}", "layout.train.offset=['${oc.env:X}',0]"]
+    values = compose(overrides)
+    assert (values["seed"], values["train"]["warmup_steps"]) == (3, 3)
+    assert values["layout"]["train"]["offset"] == [3, 0]
+    assert compose(["seed='3'"])["seed"] == "3"  # typed as text

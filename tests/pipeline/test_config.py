@@ -1,11 +1,17 @@
 """Loading a configuration: derived values, strict types, what a path implies, and published overrides."""
 
+import contextlib
 import functools
 import json
+import os
+import sqlite3
 
 import pytest
 
+import grpoflow
+from pipeline.cli import main
 from pipeline.config.load import derived_values, load
+from pipeline.config.rules import MOST_STORE_BYTES
 from pipeline.errors import ConfigError
 from pipeline.run.origin import published
 from stages.fetch.builtin import write_config
@@ -28,6 +34,9 @@ CASES = [
     ("dataset=openr1_math", "tokenize.chat_template", True),
     ("model=qwen2_5_32b", "model.rms_norm_eps", 1e-6),
     ("model=qwen2_5_32b model.variant=base", "model.rms_norm_eps", 1e-5),
+    ("engine=mindrlhf train.ref_model_sync_steps=50", "train.ref_model_mixup_alpha", 1.0),
+    ("engine=mindrlhf_one_stage train.ref_model_sync_steps=50", "train.ref_model_mixup_alpha", 1.0),
+    ("train.ref_model_sync_steps=50", "train.ref_model_mixup_alpha", 0.6),
     ("cards=1", "layout.train.model_parallel", 1),
     ("cards=3", "layout.train.data_parallel", 3),
     ("cards=4", "layout.train.data_parallel", 2),
@@ -170,3 +179,41 @@ def test_as_transformers_5_writes_it(tmp_path):
     model = load([override]).model
     assert model.rope_scaling is not None and model.rope_scaling.factor == 8.0
     assert (model.rope_theta, model.torch_dtype) == (1e4, "bfloat16")
+
+
+@pytest.mark.parametrize("value", ["s3://bucket/x", "sftp://host/x", "file:///x", "hdfs://x", "a/b://c"])
+def test_a_url_is_no_store(value, tmp_path, cache, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for command in ("plan", "run", "runs", "gc", "sweep seed=1,2"):
+        assert main([*command.split(), f"store={value}"]) == 2
+        assert f"store={value}: " in capsys.readouterr().err
+    monkeypatch.setenv("GRPOFLOW_STORE", value)
+    assert main(["plan"]) == 2 and "remote=URL" in capsys.readouterr().err
+    with pytest.raises(grpoflow.Error, match="remote=URL"):
+        grpoflow.open()
+    assert {path.name for path in tmp_path.iterdir()} <= {"cache"}
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_store_is_refused_if_sqlite_cannot_open_files_in_it(is_linked, tmp_path, capsys):
+    def directory(size):
+        path = tmp_path
+        while (rest := size - len(os.fsencode(path))) > 0:
+            path /= "d" * (rest - 1 if rest <= 200 else 100)
+        path.mkdir(parents=True, exist_ok=True)
+        if not is_linked:
+            return path
+        link = tmp_path / f"link_{size}"
+        link.symlink_to(path)
+        return link
+
+    longest = directory(MOST_STORE_BYTES)
+    assert load([f"store={longest}"]).store == str(longest)
+    file = longest / "tokenize" / f".building-{'0' * 16}+9" / "train.mindrecord.db"
+    file.parent.mkdir(parents=True)
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.execute("create table t(a)")
+    assert main(["plan", f"store={directory(MOST_STORE_BYTES + 2)}"]) == 2
+    assert "must be at most" in capsys.readouterr().err
+    assert main(["plan", f"store={tmp_path / ('d' * 256)}"]) == 2
+    assert "255" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from packaging.requirements import Requirement
 
 from pipeline.cli import main
 from pipeline.plan import checkouts
-from stages.engines.declaration import Checkout
+from stages.engines.engine import Checkout
 
 
 @pytest.fixture

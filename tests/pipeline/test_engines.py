@@ -1,15 +1,24 @@
 """Engines in plans: the engine × stage table of mindrlhf's weight formats, notes, and rendered scripts."""
 
+import dataclasses
+import json
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from launch.errors import LaunchError
+from launch.nodes.start import Start
 from pipeline import cli, engines
 from pipeline.config.load import load
+from pipeline.engines import program
 from pipeline.engines.program import next_logs
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
+from stages.base.graph import Program
 from stages.catalog import STAGES
+from stages.engines.outside import Watcher
 from tests.pipeline.plans import planned
 
 SKIPPED = {
@@ -79,6 +88,41 @@ RL = "engine=mindspeed_rl model=qwen2_5_7b layout=dp2_mp2_pp2"
 )  # fmt: skip
 def test_notes_of_a_plan(overrides, note, is_given):
     assert any(note in text for text in engines.notes(load(overrides.split()))) is is_given
+
+
+@pytest.mark.parametrize(
+    ("overrides", "checkout"), [(SEVEN, "engine.mindrlhf_home"), (RL, "engine.mindspeed_rl_home")]
+)
+def test_an_engine_with_checkouts_needs_no_known_versions(overrides, checkout):
+    config = load(overrides.split())
+    unknown = dataclasses.replace(engines.get(config.engine.name), known={})
+    assert next(unknown.all_notes(config)) == f"{checkout} is not set: run refuses without it"
+    assert unknown.works_with(config) is None
+
+
+class Unreadable(Watcher):
+    """Fails on the last lines of a run, such as on a full disk."""
+
+    def poll(self):
+        raise OSError("no space left")
+
+
+def test_an_error_of_the_run_is_not_hidden_by_one_of_its_last_lines(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise LaunchError("exit code 7")
+
+    module = ModuleType("failing")
+    module.watch = lambda config, logs, work, report: Unreadable(logs / "start.log", report)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(program.nodes, "run", fail)
+    values = {"program": ("true",), "workers": 0, "python": None, "env": {}, "python_path": ()}
+    start = Start(**values, env_scripts=(), container=(), directory="")
+    (tmp_path / "start.json").write_text(json.dumps({"start": dataclasses.asdict(start)}))
+    stage = SimpleNamespace(program=Program("failing", module.__name__, 1))
+    spec = SimpleNamespace(stage=stage, config={"engine": {"silence_timeout_s": None}})
+    slot = SimpleNamespace(work=tmp_path, logs=tmp_path, job="job")
+    with pytest.raises(LaunchError, match="exit code 7"):
+        program.run(spec, slot, load([]).launcher, lambda entry: None, lambda: None)
 
 
 @pytest.mark.parametrize(("layers", "stages", "offset"), [(28, 8, 4), (48, 32, 16), (28, 4, 0)])

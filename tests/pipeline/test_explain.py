@@ -35,6 +35,27 @@ def test_reasons_name_the_key_that_changed_since_the_nearest_artifact(store):
     assert explained["evaluate"].reason.startswith("input changed: ")
 
 
+@pytest.mark.parametrize(
+    ("metrics", "steps", "expected"),
+    [
+        ([], 14, 15.0), ([], 3, 22.5 / 7), ([], 7, 7.5),
+        # 0.5 s a step after a start of 4 s; a checkpoint and a restart do not matter
+        ([0, 0.5, 1, 1.5, 2, 2.5, 3], 14, 11.0), ([0, 0.5, 1, 9, 9.5, 10, 10.5], 2, 5.0),
+        ([0, 0.5, 1], 14, 7.5),  # three steps were enough
+        ([0, 0.5, 1], 2, 7.0),
+        ([0], 14, 15.0), ([9, 8, 7, 6, 5, 4, 3], 14, 15.0),
+    ],
+)  # fmt: skip
+def test_the_expected_duration_grows_with_the_steps(tmp_path, metrics, steps, expected):
+    text = "".join(f'{{"step": {i}, "time_s": {9 + when}}}\n' for i, when in enumerate(metrics, start=1))
+    seven = [f"store={tmp_path}", "train.steps=7"]
+    _, store = complete(seven, files={"grpo": {"metrics.jsonl": text}}, started=100.0, ended=107.5)
+    explained = rows(planned(f"train.steps={steps}"), store)
+    assert explained["grpo"].last_duration_s == 7.5
+    assert explained["grpo"].expected_s == pytest.approx(expected)
+    assert explained["fetch"].expected_s == 7.5
+
+
 def test_a_new_code_version_is_a_reason(tmp_path):
     store, fetch = Store(tmp_path), planned().spec("fetch")
     commit_spec(store, replace(fetch, version=0, key=replace(fetch.key, fingerprint="00" * 32)), {})

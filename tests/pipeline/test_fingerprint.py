@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import json
 import os
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import pipeline.fingerprint
+from pipeline.cache import recall, remember
 from pipeline.config.load import load
 from pipeline.fingerprint import cached_digest
 from pipeline.plan.graph import plan
@@ -43,3 +45,12 @@ def test_digests_are_cached_until_the_file_changes(tmp_path, monkeypatch, cache)
         stream.write(b"two")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert cached_digest(file) == two
+
+
+def test_a_full_disk_leaves_no_temporary_file(tmp_path, monkeypatch, cache):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    remember("kind", "key", {"a": 1})
+    assert list((cache / "kind").iterdir()) == [] and recall("kind", "key") is None

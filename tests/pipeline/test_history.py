@@ -31,6 +31,16 @@ def test_states_of_runs(tmp_path):
     assert history.runs(tmp_path)["living"].state == "died"
 
 
+@pytest.mark.parametrize("event", ["finished", "failed", "interrupted"])
+@pytest.mark.parametrize("took", [12.5, None, -1, "x", True, float("nan"), 10**400])
+def test_a_run_took_what_its_end_states_else_the_time_since_its_start(event, took):
+    end = {"run": "good", "event": event, "time_s": 4.0, "result": {}, "stage": "grpo", "message": ""}
+    lines = [json.dumps(line) for line in (GOOD, end if took is None else {**end, "took_s": took})]
+    record = history.parse(lines)["good"]
+    assert (record.ended, record.took_s) == (4.0, 12.5 if took == 12.5 else 3.0)
+    assert history.parse(lines[:1])["good"].duration == ""
+
+
 def test_a_run_is_identified_by_id_prefix_name_and_last(tmp_path):
     for run in ("20260101-aa", "20260101-ab", "20260102-aa"):
         start(tmp_path, run)
@@ -82,3 +92,37 @@ def test_the_command_of_a_run_has_its_options_and_quotes(tmp_path):
     assert shlex.split(history.find(tmp_path, "r1").command) == [
         "grpoflow", "run", "--config-dir", "/my conf", "--until", "grpo", "seed=1", "report.title='a b'",
     ]  # fmt: skip
+
+
+def test_only_new_lines_are_parsed(tmp_path, monkeypatch):
+    """`watch` and `logs -f` read the history every second."""
+    parsed = []
+    original = history.read_event
+    monkeypatch.setattr(history, "read_event", lambda line: parsed.append(line) or original(line))
+    for run in ("one", "two"):
+        start(tmp_path, run)
+    assert list(history.runs(tmp_path)) == ["one", "two"]
+    parsed.clear()
+    assert list(history.runs(tmp_path)) == ["one", "two"] and not list(filter(None, parsed))
+    history.record(tmp_path, "two", "finished", result={})
+    assert history.runs(tmp_path)["two"].state == "finished" and len(list(filter(None, parsed))) == 1
+
+
+def test_a_history_is_read_again_after_any_change(tmp_path):
+    file = tmp_path / history.FILE
+    start(tmp_path, "one")
+    first = file.read_bytes()
+    history.runs(tmp_path)["one"].state = "changed by a caller"
+    assert history.runs(tmp_path)["one"].state == "died"
+    file.write_bytes(first + b'{"run": "one", "event": "named", "time_s": 1, "name": "cut')
+    assert history.runs(tmp_path)["one"].name is None
+    file.write_bytes(first + b'{"run": "one", "event": "named", "time_s": 1, "name": "cut"}')
+    assert history.runs(tmp_path)["one"].name == "cut"  # without a newline
+    start(tmp_path, "two")
+    assert [run.name for run in history.runs(tmp_path).values()] == ["cut", None]
+    file.write_bytes(first.replace(b"one", b"six") * 9)  # edited in place
+    assert list(history.runs(tmp_path)) == ["six"]
+    file.unlink()
+    assert history.runs(tmp_path) == {}
+    start(tmp_path, "new")
+    assert list(history.runs(tmp_path)) == ["new"]

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from pipeline import engines
 from pipeline.cli import main
+from pipeline.config.load import load
 from pipeline.errors import ConfigError
+from pipeline.plan.checks import tag_warnings
 from pipeline.plan.target import Target
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
@@ -71,6 +74,17 @@ def test_a_tokenizer_without_a_chat_template_is_refused_if_one_is_used(
     prepare_plan([f"store={tmp_path / 'store'}", f"{key}={model}"])
     message = refused(tmp_path / "store", f"{key}={model}", *overrides)
     assert "tokenizer_config.json: holds no chat template" in message
+
+
+@pytest.mark.parametrize("key", ["model.path", "model.tokenizer_path"])
+@pytest.mark.parametrize("left", ["tokenizer.model", "spiece.model"])
+def test_a_directory_with_a_tokenizer_of_sentencepiece_alone_is_refused(key, left, model, tmp_path):
+    """Llama 2's original files."""
+    for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+        (model / name).unlink()
+    (model / left).touch()
+    message = refused(tmp_path / "store", f"{key}={model}")
+    assert message.startswith(f"{model}: ") and f"SentencePiece's {left} is not read" in message
 
 
 def test_quantised_weights_are_refused(model, tmp_path):
@@ -246,3 +260,43 @@ def test_only_stages_that_run_need_checkouts(tmp_path):
         Run(planned, store, overrides)
     commit_spec(store, planned.spec("grpo"), {})
     assert [spec.name for spec in Run(planned, store, overrides).missing()] == ["report"]
+
+
+OPENS = "{{ messages[-1]['content'] }}\n<think>\n"
+CLOSES = OPENS + "\n</think>\n\n"
+FORM = [
+    "reward=think",
+    "tokenize.chat_template=true",
+    "tokenize.prompt_suffix='<think></think><answer></answer>'",
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "special", "engine", "warning"),
+    [
+        (OPENS, True, "local", None),
+        (OPENS, False, "mindrlhf", "the prompt ends with <think>, and engine=mindrlhf reads what follows"),
+        (CLOSES, False, "local", "the chat template ends the prompt with a closed </think>"),
+        (
+            OPENS.partition("<think>")[0],
+            True,
+            "mindrlhf",
+            "</answer> is a special token, which engine=mindrlhf",
+        ),
+        (OPENS.partition("<think>")[0], False, "mindrlhf", None),
+    ],
+)
+def test_tags_that_no_reward_can_see_are_warned_of(template, special, engine, warning, model, shown):
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    added = settings["added_tokens_decoder"]
+    flags = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
+    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
+        added[str(max(map(int, added)) + 1)] = {"content": tag, "special": special, **flags}
+    edit(model / "tokenizer_config.json", chat_template=template, added_tokens_decoder=added)
+    typed = [*FORM, f"model.path={model}", "layout=dp1_mp1_pp1", "sft.enabled=false"]
+    config = load(typed)
+    lines = tag_warnings(config.model, config.tokenize, config.reward, engines.get(engine))
+    assert len(lines) == (warning is not None) and all(warning in line for line in lines)
+    if engine == "local":
+        problems = json.loads(shown("probe", *typed).out)["problems"]
+        assert [line for line in problems if "</think>" in line] == lines

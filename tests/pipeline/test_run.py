@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 import time
+from argparse import Namespace
+from pathlib import Path
 
 import luigi
 import pytest
@@ -12,11 +14,12 @@ import pytest
 import pipeline
 from launch.errors import ProcessFailed
 from pipeline.cli import main
+from pipeline.cli.completion import overrides
 from pipeline.errors import StoreError
 from pipeline.plan.target import ALL_STAGES
 from pipeline.run.run import Run, begin, first_digest
 from pipeline.store import history
-from tests.pipeline.artifacts import complete, replace_stages
+from tests.pipeline.artifacts import complete, replace_stages, required
 from tests.processes import living, unanswered_download, wait_until
 
 
@@ -87,13 +90,13 @@ def test_a_rebuilt_artifact_moves_the_earlier_artifact_to_quarantine(tmp_path, m
     assert main(["plan", "--only", "strategy", f"store={store}"]) == 0
 
 
-def task(family, *overrides):
-    made: luigi.Task = getattr(pipeline, family)(overrides=json.dumps(overrides))
+def task(family, *values):
+    made: luigi.Task = getattr(pipeline, family)(overrides=json.dumps(values))
     return made
 
 
-def stage_tasks(*overrides):
-    return {made.stage: made for made in task("RunGRPO", *overrides).deps()}
+def stage_tasks(*values):
+    return {made.stage: made for made in task("RunGRPO", *values).deps()}
 
 
 def test_runs_with_the_same_fingerprint_share_a_task(tmp_path):
@@ -131,9 +134,9 @@ def test_a_failure_after_the_last_stage_is_reported(tmp_path, shown, monkeypatch
 def test_a_stage_ends_with_its_parent(tmp_path, command):
     """kill -9 of `run` or `sweep` alone; the stage waits for a server that never answers."""
     store = tmp_path / "store"
-    with unanswered_download() as overrides:
+    with unanswered_download() as download:
         line = [sys.executable, "-m", "pipeline.cli", *command.split(), "--only", "fetch_dataset"]
-        line += [f"store={store}", *overrides, "layout=dp1_mp1_pp1"]
+        line += [f"store={store}", *download, "layout=dp1_mp1_pp1"]
         process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         wait_until(lambda: living(store), 120, process, lambda: process.communicate(timeout=30)[1])
         time.sleep(1)  # until the stage has begun to wait
@@ -141,6 +144,38 @@ def test_a_stage_ends_with_its_parent(tmp_path, command):
         process.kill()
         process.wait()
         wait_until(lambda: not living(store), 60, describe=lambda: f"still running: {living(store)}")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "override"),
+    [
+        ("GRPOFLOW_REMOTE", "s3://me:hush@bucket/x", "remote=none"),
+        ("GRPOFLOW_REMOTE", "no url", "remote=file:///tmp/nowhere"),
+        ("GRPOFLOW_STORE", "s3://bucket/x", "remote=none"),
+        ("GRPOFLOW_STORE", "~/x", "remote=none"),
+    ],
+)
+def test_invalid_variables_that_are_overridden_fail_no_stage(
+    variable, value, override, tmp_path, shown, cache, monkeypatch
+):
+    monkeypatch.setenv(variable, value)
+    values = [f"store={tmp_path / 'store'}", override, "remote.push=off"]
+    complete(values, "fetch", "fetch_dataset", "convert", "strategy", "split", "tokenize", "sft", "grpo")
+    complete(values, "evaluate", "export")
+    seen = []
+    replace_stages(monkeypatch, lambda spec, logs: seen.append(write_required(spec)))
+    shown("run", *values)
+    assert [spec["stage"] for spec in seen] == ["report"] and seen[0]["config"]["defaults"]["seed"] == 0
+    assert "did you mean" in shown("plan", *values, "train.stepz=1", code=2).err
+    assert list(overrides("see", Namespace(config_dir=None))) == ["seed="]
+
+
+def write_required(spec):
+    """Write the required files of a stage into its output, and return the spec."""
+    for name, content in required(spec["stage"], spec["config"], {}).items():
+        (Path(spec["output"]) / name).parent.mkdir(parents=True, exist_ok=True)
+        (Path(spec["output"]) / name).write_bytes(content)
+    return spec
 
 
 HEAVY = (
@@ -177,6 +212,9 @@ def test_cached_run_imports_little_and_prints_the_same_as_luigi(store):
     assert out.endswith(f"run=ID report={report / 'index.html'}\n")
     assert exited("-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", directory) == (0, out, "")
     assert exited("-c", PROGRAM, "plan", directory)[::2] == (0, "[]\n")
+    for empty in ("", " "):  # an unset variable of a script
+        code, out, told = exited("-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", empty)
+        assert (code, out) == (2, "") and told.startswith("error: --overrides")
     states = [run.state for run in history.runs(store.root).values()]
     assert states == ["finished", "finished"]
     run = begin([directory], None, ALL_STAGES)

@@ -3,16 +3,22 @@
 import json
 import os
 import resource
+import time
 
 import pytest
 
 from launch.errors import LaunchError
 from pipeline import tasks
 from pipeline.cli import main
+from pipeline.config.compose import BUILT_IN
+from pipeline.errors import ConfigError
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.sweep.build import Sweep
 from pipeline.sweep.points import expand
+from tests.pipeline.artifacts import RESULT, commit_spec, complete
+
+REWARDS = sorted(file.stem for file in (BUILT_IN / "reward").glob("*.yaml"))
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +60,89 @@ def test_plan_has_a_line_per_point_and_points_share_artifacts(location, capsys):
     assert not (location / "s").exists()
 
 
+def test_the_expected_time_is_that_of_each_points_own_steps(location, shown):
+    complete(["store=s", "train.steps=10"], started=0.0, ended=10.0)
+    out = shown("sweep", "--plan", "store=s", "train.steps=10,20,40", code=0).out
+    (grpo,) = (line for line in out.split("\n") if "grpo" in line)
+    assert "10 s to 40 s" in grpo
+    # two times grpo (20 s and 40 s), evaluate, export and report
+    assert "8 stages to run" in out and "expected from earlier runs: 2 min 00 s" in out
+
+
+def test_waiting_for_other_points_does_not_count(location, monkeypatch):
+    began = time.time()
+
+    def build(runs, workers, cards):
+        """Let each point wait for the one before; fetch takes 10 s and fetch_dataset 20 s."""
+        offset = 0
+        for number, run in enumerate(runs):
+            for spec in run.plan.requested:
+                if run.store.problem(spec.key) is not None:
+                    took = 10 if spec.name == "fetch" else 20
+                    times = {"started": began + offset, "ended": began + offset + took}
+                    commit_spec(run.store, spec, {"result.json": json.dumps(RESULT)}, **times)
+                    offset += took
+            if number < 2:
+                run.report()
+            else:
+                run.display._started["fetch_dataset"] = time.monotonic() - 5
+                run._report_failure("fetch_dataset", "exit code 1")
+        return True
+
+    monkeypatch.setattr(tasks, "build", build)
+    assert main(["sweep", "store=s", "seed=0,1,2", "--until", "fetch_dataset"]) in (0, 1)
+    took = [run.took_s for run in history.runs(location / "s").values()]
+    assert took == [pytest.approx(seconds, abs=0.5) for seconds in (30, 30, 35)]
+
+
 def test_points_are_all_combinations_of_values():
-    points = expand(["+a='x,y'", "seed=range(0,2)", "model=choice(tiny,tiny_llama)", "seed=5,6", "~b"])
+    points = expand(["+a='x,y'", "seed=range(5,7)", "model=choice(tiny,tiny_llama)", "~b", "c.d=1", "c.d=2"])
     assert points == [
-        ["+a='x,y'", f"seed={seed}", f"model={model}", "~b"]
+        ["+a='x,y'", f"seed={seed}", f"model={model}", "~b", "c.d=2"]
         for seed in (5, 6)
         for model in ("tiny", "tiny_llama")
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["seed=0,1 seed=2,3", "seed=0,1 seed=5", "seed=5 ++seed=0,1", "train.beta=0.1 train.beta=range(0,2)"],
+)
+def test_a_key_with_several_values_is_given_once(words, shown):
+    """Otherwise the values of one of the two would be lost."""
+    key = words.partition("=")[0]
+    assert f"error: {key}=" in shown("sweep", "--plan", *words.split(), code=2).err
+
+
+def test_a_pattern_chooses_files_of_a_group(location):
+    (location / "own/reward").mkdir(parents=True)
+    (location / "own/reward/cosine_short.yaml").write_text("defaults: [cosine]\n")
+    assert expand(["reward=glob(*)"]) == [[f"reward={name}"] for name in REWARDS]
+    assert expand(["reward=glob(cos*)"], location / "own") == [["reward=cosine"], ["reward=cosine_short"]]
+    assert expand(["reward=glob([*],exclude=[a*,b*,c*,d*,g*,k*,o*])"]) == [["reward=think"]]
+    for override in ("reward=glob(nosuch*)", "train.beta=glob(*)", "seed=glob(*)"):
+        with pytest.raises(ConfigError, match=override.partition("=")[0]):
+            expand([override])
+
+
+def test_an_unknown_choice_leaves_out_its_points(capsys):
+    for words in (
+        ["layout=dp1_mp1_pp1,nosuch"],
+        ["reward=gsm8k,nosuch,dapo"],
+        ["store=s", "report.title=a,'${b}'"],
+    ):
+        states = [point["state"] for point in plan_lines(capsys, "store=s", *words)]
+        assert states == ["pending", "invalid", "pending"][: len(states)]
+    points = plan_lines(
+        capsys, "engine=local,mindrlhf,verl", "engine.epochs=2", "layout=dp1_mp1_pp1", "sft.enabled=false"
+    )
+    assert "engine.epochs" in points[0]["message"] and "engine.epochs" not in points[1]["message"]
+
+
+@pytest.mark.parametrize("words", ["trian.beta=1 seed=0,1,2", "seed=0,1 model=nosuch"])
+def test_an_error_of_all_points_is_told_once(words, shown):
+    told = shown("sweep", "--plan", *words.split(), code=2).err
+    assert told.count("error: ") == 1 and "left out" not in told
 
 
 @pytest.mark.parametrize(
@@ -149,7 +231,8 @@ def test_no_secret_of_a_point_is_stored_or_shown(location, nothing_runs, capsys)
     for typed in ([f"reward.functions=[{url}]"], proxy):
         for options in ([], ["--plan"], ["--plan", "--json"]):
             main(["sweep", *options, "store=s", "seed=0,1", *typed])
-    run = Run(*prepare_plan(["store=s", title]), ["store=s", title])
+    assert main(["sweep", "--plan", "store=s", "seed=0,1", title]) == 2
+    run = Run(*prepare_plan(["store=s"]), ["store=s", title])
     run._report_failure("fetch", "cannot read https://user:SECRET@host/x")
     for words in (["runs"], ["runs", "--json"], ["show", "last"], ["show", "last", "--json"]):
         main([*words, "store=s"])

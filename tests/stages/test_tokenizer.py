@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from stages.base.errors import InputError
 from stages.fetch import tokenizer_files
-from stages.tokenizer import SpecialIds, build, load, special_ids
+from stages.tokenizer import SpecialIds, build, keep_tags, load, special_ids, special_token
 from tests.stages.fetch.settings import GSM8K, QWEN, model, needs_shared
 
 TEXTS = ["Tom has 3 and 12 apples.\n", "3+12=15\n#### 15"] * 5
@@ -116,3 +116,30 @@ def test_the_default_template_renders_the_same_as_qwens_template(trained, genera
         arguments = {"tokenize": False, "add_generation_prompt": generation}
         expected = reference.apply_chat_template(turns, chat_template=template, **arguments)
         assert reference.apply_chat_template(turns, **arguments) == expected
+
+
+TAGGED = "<think>\n12 + 30\n</think>\n<answer> 42 </answer>"
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_decoding_keeps_tags_and_no_other_special_token(trained, special):
+    tokenizer = load(trained)
+    tokens = [
+        "<think>",
+        "</think>",
+        "<answer>",
+        "</answer>",
+        "<tool_call>",
+        "</tool_call>",
+        "<s>",
+        "</s>",
+        "<mask>",
+    ]
+    for token in tokens:
+        tokenizer.add_special_tokens([special_token(token)]) if special else tokenizer.add_tokens([token])
+    ids = tokenizer.encode(f"<s>{TAGGED}<tool_call>x</tool_call><mask></s><|im_end|>").ids
+    assert ("<think>" in tokenizer.decode(ids)) is not special
+    kept = keep_tags(tokenizer)
+    frames = ("", "") if special else ("<s>", "<mask></s>")
+    assert kept.decode(ids) == f"{frames[0]}{TAGGED}<tool_call>x</tool_call>{frames[1]}"
+    assert kept.encode(TAGGED).ids == tokenizer.encode(TAGGED).ids

@@ -82,7 +82,9 @@ def fill(name: str, mirrors: Iterable[Path]) -> bool:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         try:
-            unpacked = _unpack(origin, part) if origin.endswith(".tar.xz") else _clone(origin, commit, part)
+            unpacked = (
+                _unpack(origin, part) if origin.endswith(".tar.xz") else _check_out(origin, commit, part)
+            )
         except (OSError, tarfile.TarError, subprocess.SubprocessError) as error:
             reasons.append(f"{origin}: {(getattr(error, 'stderr', None) or str(error)).strip()[-200:]}")
             continue
@@ -102,12 +104,37 @@ def _unpack(origin: str, part: Path) -> Path:
     return part / Path(origin).name.removesuffix(".tar.xz")
 
 
+def _git(directory: Path, *arguments: str, check: bool = True) -> str:
+    line, variables = ["git", "-C", str(directory), *arguments], {**os.environ, **NO_PROMPT}
+    done = subprocess.run(line, env=variables, check=check, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return done.stdout
+
+
+def _check_out(origin: str, commit: str, part: Path) -> Path:
+    """Write the files of one commit, from a repository on this machine or elsewhere."""
+    return _copy(origin, commit, part) if Path(origin).is_dir() else _clone(origin, commit, part)
+
+
+def _copy(origin: str, commit: str, part: Path) -> Path:
+    """Write the files of a commit of a repository on this machine, which may lack large pictures.
+
+    `git fetch` and `git archive` refuse a repository in which an object is missing.
+    """
+    _git(part, "clone", "--quiet", "--shared", "--no-checkout", origin, ".")
+    _git(part, "read-tree", commit)
+    _git(part, "update-ref", "--no-deref", "HEAD", commit)
+    _git(part, "checkout-index", "--all", "--quiet", check=False)
+    missing = _git(part, "ls-files", "--deleted").splitlines()
+    if sources := [name for name in missing if name.endswith((".py", ".sh", ".yaml", ".txt"))]:
+        raise OSError(f"the repository lacks {', '.join(sources[:3])}")
+    return part
+
+
 def _clone(origin: str, commit: str, part: Path) -> Path:
     """Clone one commit without history, or everything if the server sends no single commits."""
 
     def git(*arguments: str) -> None:
-        line, variables = ["git", "-C", str(part), *arguments], {**os.environ, **NO_PROMPT}
-        subprocess.run(line, env=variables, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+        _git(part, *arguments)
 
     git("init", "--quiet")
     git("remote", "add", "origin", origin)

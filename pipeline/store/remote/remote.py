@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import fsspec
 from fsspec.asyn import sync
@@ -63,7 +63,8 @@ class Remote:
         except (ImportError, ValueError) as error:
             remedy = "pip install 'grpoflow[s3,sftp]', or choose file://, s3:// or sftp://"
             raise ConfigError([Problem("remote", url, str(error), remedy)]) from error
-        self._root = str(self._class._strip_protocol(self.url)).rstrip("/")
+        root = str(self._class._strip_protocol(self.url)).rstrip("/")
+        self._root = unquote(root) if self._renames else root  # fsspec does not decode %20
 
     def map(
         self,

@@ -5,11 +5,10 @@ import re
 from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
-from stages.engines.declaration import Checkout
-from stages.engines.programs import fits, known
+from stages.engines.engine import Checkout
+from stages.engines.programs import fits
 
 VERSIONS = ">=1.6.0,<1.7"
-KNOWN = known("mindformers", "machine")
 MAIN = Path("run_mindformer.py")
 ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
 """Argument in the source of an upstream program."""

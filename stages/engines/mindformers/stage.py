@@ -1,15 +1,19 @@
-"""The sft stage of engine.sft=mindformers, before and after the program's run.
+"""The sft stage of engine.sft=mindformers: its start, what its logs say, and its results.
 
-Its artifact is a complete Hugging Face directory, which later stages read instead of the fetched one.
+Its artifact is a complete Hugging Face directory, which later stages read instead of the fetched one. Source
+of the lines in logs: mindformers 051d65f and 1.6.0, core/callback/callback.py
+(MFLossMonitor.print_output_info) and trainer/base_trainer.py (training_process).
 """
 
 import dataclasses
 import functools
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines import outside
@@ -17,11 +21,10 @@ from stages.engines.job import load_job
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkout import MAIN
 from stages.engines.mindformers.checkpoints import Moment
-from stages.engines.mindformers.finetune_yaml import added, finetune
+from stages.engines.mindformers.files import added, arguments, finetune
 from stages.engines.mindformers.job import Job, Paths
-from stages.engines.mindformers.logs import FINISHED, read_step
-from stages.engines.mindformers.rules import RULES
-from stages.engines.outside import Rendered, Report, StepWatcher, dump, make_start, options
+from stages.engines.mindformers.rules import problems
+from stages.engines.outside import NUMBER, Rendered, Report, Row, StepWatcher, dump, make_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.tokenize.counts import count_records
@@ -35,6 +38,13 @@ from stages.weights.strategy.stage import write_strategy
 PART = "checkpoint"
 HOME_UNKNOWN = "/path/to/mindformers"
 """Placeholder in the files of run --render if mindformers.home is not set."""
+FINISHED = "Training Over!"
+_STEP = re.compile(
+    r"\{ Epoch:\[\s*(\d+)/\s*(\d+)\], step:\[\s*(\d+)/\s*(\d+)\], loss:\s*\[?\s*"
+    rf"({NUMBER})(?:/\s*{NUMBER}\])?, per_step_time: (\d+)ms"
+)
+_NAMED = re.compile(r"(lr|overflow cond|global_norm): ([^,]+)")
+_FIRST = re.compile(NUMBER)
 
 
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
@@ -59,26 +69,10 @@ def rendered(job: Job, paths: Paths, resume: bool) -> Rendered:
     return Rendered(start, {paths.config.name: dump(finetune(job, paths, resume), added(job))})
 
 
-def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:
-    """Return the arguments of run_mindformer.py, which repeat what the YAML says."""
-    named = {
-        "config": paths.config,
-        "run_mode": "finetune",
-        "use_parallel": job.parallel,
-        "load_checkpoint": paths.start,
-        "auto_trans_ckpt": job.parallel and not resume,
-        "resume_training": resume,
-        "train_dataset_dir": paths.dataset,
-        "output_dir": paths.output,
-        "seed": job.seed,
-    }
-    return options(named)
-
-
 def prepare(context: Context) -> None:
     """Write the files of the run into context.work; a run that was stopped is resumed."""
     job = load_job(Job, context)
-    RULES.demand(job)
+    demand(problems(job))
     new = paths_of(context.work, context.inputs["tokenize"])
     _remove_final_checkpoint(job, context.inputs["tokenize"], new)
     if not new.start.is_dir():
@@ -98,6 +92,25 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
     reader = functools.partial(read_step, tokens=job.mindformers.batch_size * job.seq_length)
     log = logs / f"worker_{job.layout.train.cards - 1}.log"
     return StepWatcher(log, work, report, reader)
+
+
+def read_step(line: str, tokens: int) -> tuple[Row, int] | None:
+    """Return the metrics in a line that reports a step of `tokens` tokens, and the number of all steps."""
+    match = _STEP.search(line)
+    if match is None:
+        return None
+    epoch, epochs, step, steps = (int(match[group]) for group in range(1, 5))
+    row: Row = {"step": (epoch - 1) * steps + step, "loss": float(match[5])}
+    seconds = int(match[6]) / 1000
+    if seconds > 0:
+        row.update(step_s=seconds, tokens_per_s=tokens / seconds)
+    values = dict(_NAMED.findall(line))
+    for name, key in (("lr", "lr"), ("grad_norm", "global_norm")):
+        if key in values and (number := _FIRST.search(values[key])):
+            row[name] = float(number[0])
+    if "overflow cond" in values:
+        row["overflow"] = float(values["overflow cond"].strip("[] ") in ("True", "1"))
+    return row, epochs * steps
 
 
 def paths_of(work: Path, records: Path) -> Paths:

@@ -67,7 +67,7 @@ class MindrlhfEngine(MindrlhfSettings):
     """Rows per reference replica and forward pass (mindrlhf's default 2)."""
     infer_model_batch_size: Positive
     """Prompts per generation batch without vLLM (mindrlhf's default 2)."""
-    max_num_seqs: Positive
+    max_num_seqs: Positive | None
     """Sequences that vLLM decodes at once; null: 1024, or max_model_len where it is shorter."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)]
     """Share of the card that vLLM may take (shipped YAML: 0.5)."""

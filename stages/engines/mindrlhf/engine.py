@@ -1,47 +1,149 @@
-"""engine=mindrlhf: GRPO by mindspore-ai/mindrlhf under msrun."""
+"""engine=mindrlhf: GRPO by mindspore-ai/mindrlhf under msrun.
+
+Read in this order: config.py (settings), job.py, files.py (what is rendered), rules.py (what is refused),
+stage.py (start and end of a run), logs.py (metrics), contract.py (versions of a checkout), vocabulary.py,
+memory.py.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import catalog
-from stages.base.errors import ConfigError
+from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
-from stages.base.rules import Broken, Rules
-from stages.engines import local, tables, upstream
-from stages.engines.declaration import Checkout, Engine, Load
+from stages.engines import local, programs, upstream_keys
+from stages.engines.engine import Checkout, Engine, Environment, Load, R
 from stages.engines.mindformers.checkout import checkout
-from stages.engines.mindrlhf import contract, memory, vocabulary
-from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.job import Job, MindrlhfJob
-from stages.engines.mindrlhf.rules import RULES
-from stages.engines.programs import VERSIONS as PROGRAMS
-from stages.engines.programs import known, windows
+from stages.engines.mindrlhf import contract, memory, rules, vocabulary
+from stages.engines.mindrlhf.config import VERSIONS, MindrlhfEngine
+from stages.engines.mindrlhf.files import RENDERED, groups
+from stages.engines.mindrlhf.job import Job
 from stages.engines.sizes import growth, rank_bytes
+from stages.engines.upstream_keys import Schema
 from stages.fetch.config import licence_files
 from stages.grpo.config import decay_corrections
-from stages.models.families import FAMILIES, family_of, trained_by
-from stages.models.layouts import warnings as layout_warnings
-from stages.models.memory import GIB
-from stages.weights.config import SPLIT
+from stages.models.families import family_of, trained_by
+from stages.weights.config import split_problems
 
 if TYPE_CHECKING:
+    from stages.models.config import ModelConfig
+    from stages.models.family import Family
+    from stages.models.memory import RoleMemory
+    from stages.rewards.probe import Leftover
     from stages.sections import Sections
 
 GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=3)
-MOST_SEQUENCES = 1024
-"""mindrlhf's default for max_num_seqs (grpo_configs.py); vLLM refuses more than max_model_len."""
 
 
-def stages(run: Sections) -> tuple[Stage, ...]:
-    """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
-    settings = Job.from_run(run)
-    return graph(run, settings.engine.load_ckpt_format, converted=settings.tutorial.converts)
+class Mindrlhf(Engine[Job]):
+    """mindrlhf's tutorial of a family."""
+
+    name = "mindrlhf"
+    programs = (GRPO,)
+    checkouts = (
+        Checkout(
+            "mindrlhf",
+            "engine.mindrlhf_home",
+            contract.recognise,
+            f"a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}",
+        ),
+        checkout(
+            "engine.mindformers_home",
+            "a checkout of mindformers at 6a52b43 or 051d65f, as mindrlhf's users pin, or pip install"
+            " mindformers==1.6.0",
+        ),
+    )
+    assumed_contract = VERSIONS[0]
+    imports = ("mindspore",)
+    rehearsal = "pipeline.rehearsal.mindrlhf"
+    rendered = RENDERED
+
+    def trains(self, family: Family) -> bool:
+        """Return True if mindrlhf has a tutorial for a family."""
+        return family.mindrlhf is not None
+
+    def stages(self, run: Sections) -> tuple[Stage, ...]:
+        """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
+        job = self.job(run)
+        return graph(run, job.engine.load_ckpt_format, converted=job.tutorial.converts)
+
+    def job(self, run: Sections) -> Job:
+        """Return the job of a run."""
+        return Job.from_run(run)
+
+    def derive(self, run: R) -> R:
+        """Fill in the contract of the checkout, the tokenizer, the files to read, and max_num_seqs."""
+        engine, tutorial = run.engine, family_of(run.model).mindrlhf
+        assert isinstance(engine, MindrlhfEngine)
+        if tutorial is None:
+            return run  # stages.models.families.family_problems refuses it
+        if engine.contract == "auto":
+            engine = replace(engine, contract=contract.recognise(engine.mindrlhf_home, tutorial))
+        if engine.tokenizer == "auto":
+            engine = replace(engine, tokenizer=vocabulary.tokenizer_of(run.model))
+        run = replace(run, engine=engine)
+        if engine.max_num_seqs is None:
+            run = replace(run, engine=replace(engine, max_num_seqs=self.job(run).max_num_seqs))
+        if engine.load_ckpt_format == "ms_safetensors":
+            run = replace(run, convert=replace(run.convert, materialize=True, format="safetensors"))
+        elif engine.load_ckpt_format == "ckpt":
+            convert = replace(run.convert, materialize=True, format="ckpt")
+            run = replace(run, convert=convert, split=replace(run.split, format="ckpt"))
+        return run
+
+    def problems(self, job: Job) -> Iterator[Problem]:
+        """Yield what mindrlhf would refuse, ignore silently or die of."""
+        yield from upstream_keys.group_problems("engine.upstream", job.engine.upstream, groups(job))
+        yield from rules.problems(job)
+
+    def all_problems(self, run: Sections) -> Iterator[Problem]:
+        """Yield the problems of a run, also those of the weights that split cuts for it."""
+        yield from super().all_problems(run)
+        job = self.job(run)
+        if job.engine.load_ckpt_format != "ckpt" or job.tutorial.converts:
+            return
+        yield from split_problems(run.split)
+        roles = run.split.chosen_roles
+        if missing := [role for role in ROLES if role not in roles]:
+            rule = f"lacks {', '.join(missing)}, which mindrlhf loads"
+            source = "ours: stages/engines/mindrlhf"
+            yield Problem("split.roles", list(roles), rule, "set it to null", source)
+
+    def notes(self, job: Job) -> Iterator[str]:
+        """Yield what a user should know before the run starts."""
+        return rules.notes(job)
+
+    def memory(self, job: Job) -> tuple[RoleMemory, ...]:
+        """Return the memory estimate of each role for one card."""
+        return memory.estimate(job)
+
+    def shortage(self, job: Job, roles: Sequence[RoleMemory], have: int) -> list[str]:
+        """Return warnings about roles that may not fit a card."""
+        return memory.warnings(job, roles)
+
+    def load(self, job: Job, have: int) -> Load:
+        """Return the work by which layouts are ranked."""
+        return memory.step_load(job)
+
+    def environment(self, settings: Any) -> Environment:
+        """Return the versions that work, with vLLM's if it generates."""
+        known = programs.known_versions("mindrlhf", "machine")
+        vllm = programs.windows(programs.VERSIONS, "vllm") if settings.use_vllm else ()
+        return replace(known, packages=(*known.packages, *vllm))
+
+    def leftover(self, settings: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
+        """Return what its decoder leaves of a stop token in rewarded text."""
+        tokenizer = settings["tokenizer"]
+        chosen = vocabulary.tokenizer_of(model) if tokenizer == "auto" else tokenizer
+        return vocabulary.leftover(model, chosen)
+
+    def schema(self, job: Job) -> Schema | None:
+        """Return the keys of the rendered files that the checkouts' classes have; None without them."""
+        return contract.schema(job.engine.mindrlhf_home, job.engine.mindformers_home, job.model)
 
 
 def graph(run: Sections, load_format: str, converted: bool) -> tuple[Stage, ...]:
@@ -106,112 +208,4 @@ def graph(run: Sections, load_format: str, converted: bool) -> tuple[Stage, ...]
     )
 
 
-def derive(values: dict[str, Any]) -> None:
-    """Fill in the contract of the user's checkout, the files to read, and the number of sequences."""
-    engine, convert, split = values["engine"], values["convert"], values["split"]
-    tutorial = FAMILIES[values["model"]["family"]].mindrlhf
-    if engine["contract"] == "auto" and tutorial is not None:
-        engine["contract"] = contract.recognise(engine["mindrlhf_home"], tutorial)
-    if engine["tokenizer"] == "auto":
-        engine["tokenizer"] = vocabulary.tokenizer_of(values["model"])
-    if engine["load_ckpt_format"] == "ms_safetensors":
-        convert |= {"materialize": True, "format": "safetensors"}
-    elif engine["load_ckpt_format"] == "ckpt":
-        convert |= {"materialize": True, "format": "ckpt"}
-        split["format"] = "ckpt"
-    if engine["max_num_seqs"] is None:
-        engine["max_num_seqs"] = MOST_SEQUENCES  # stays, where other values cannot be read
-        with contextlib.suppress(ConfigError):
-            if tutorial is not None:
-                engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.from_config(values).max_model_len)
-
-
-RUN = Rules[Any]("mindrlhf_run")
-"""Rules of a run; its job checks all of them again, except those about split's output."""
-RUN.include(RULES, lambda run: Job.from_run(run))
-RUN.include(SPLIT, lambda run: run.split if _splits(run) else None)
-
-
-@RUN.row("split.roles", "ours: stages/engines/mindrlhf")
-def _split_roles(run: Sections) -> Broken:
-    """Require the roles that mindrlhf loads."""
-    missing = [role for role in ROLES if role not in run.split.roles]
-    if not missing or not _splits(run):
-        return None
-    return f"lacks {', '.join(missing)}, which mindrlhf loads", "set it to null"
-
-
-def _splits(run: Sections) -> bool:
-    """Return True if the split stage runs."""
-    settings = Job.from_run(run)
-    return settings.engine.load_ckpt_format == "ckpt" and not settings.tutorial.converts
-
-
-def step_load(job: MindrlhfJob) -> Load:
-    """Return the work of one step and the memory of a card."""
-    tokens = job.packs * job.seq_length * job.train.num_iterations
-    return Load(tokens, job.updates_per_step, job.engine.device_memory_gib * GIB)
-
-
-def applying_notes(job: MindrlhfJob, applies: Mapping[str, bool]) -> Iterator[str]:
-    """Yield the notes that apply, and those about layouts; also for the one-stage script."""
-    yield from tables.notes(Path(__file__).with_name("notes.yaml"), job, applies)
-    for role in job.roles:
-        yield from (f"layout.{role}: {text}" for text in layout_warnings(job.model, job.layout.role(role)))
-
-
-def notes(job: Job) -> Iterator[str]:
-    """Yield notes about steps, weights, and values that mindrlhf does not pass on."""
-    train, rollout, engine, ids = job.train, job.rollout, job.engine, job.model.token_ids
-    several = job.updates_per_step > 1
-    layout = job.layout.train
-    applies = {
-        "steps": not several,
-        "steps_of_updates": several,
-        "unclipped": job.version == "0cd087455" and train.num_iterations == 1 and several,
-        "micro_batches": layout.pipeline_stage == 1 and layout.micro_batch_num > 1,
-        "weight_decay": train.weight_decay != 0.1,
-        "temperature": rollout.temperature != 1,
-        "endless": job.model.source != "builtin" and set(ids.eos) == {ids.pad},
-        "min_p": bool(rollout.min_p),
-        "equal_completions": engine.use_vllm == 0 and job.distinct_completions < rollout.num_generations,
-        "seed": True,
-        "world_size": engine.use_vllm > 0,
-    }
-    yield from applying_notes(job, applies)
-    yield from job.tutorial.notes
-    yield from upstream.notes("engine", engine.upstream)
-
-
-VLLM = windows(PROGRAMS, "vllm")
-KNOWN = known("mindrlhf", "machine")
-ENGINE = Engine(
-    name="mindrlhf",
-    trains=lambda family: family.mindrlhf is not None,
-    stages=stages,
-    rules=RUN,
-    programs=(GRPO,),
-    checkouts=(
-        Checkout(
-            "mindrlhf",
-            "engine.mindrlhf_home",
-            contract.recognise,
-            f"a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}",
-        ),
-        checkout(
-            "engine.mindformers_home",
-            "a checkout of mindformers at 6a52b43 or 051d65f, as mindrlhf's users pin, or pip install"
-            " mindformers==1.6.0",
-        ),
-    ),
-    known=dict.fromkeys(VERSIONS, KNOWN),
-    imports=("mindspore",),
-    optional_packages=lambda settings: VLLM if settings.use_vllm else (),
-    rehearsal="pipeline.rehearsal.mindrlhf",
-    derive=derive,
-    notes=lambda run: notes(Job.from_run(run)),
-    memory=lambda run: memory.estimate(Job.from_run(run)),
-    shortage=lambda run, roles, have: memory.warnings(Job.from_run(run), roles),
-    load=lambda run, have: step_load(Job.from_run(run)),
-    leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
-)
+ENGINE = Mindrlhf()

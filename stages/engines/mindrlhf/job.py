@@ -24,6 +24,8 @@ SHORTEST_ROW = 2048
 """Size of a compressed mask, with which mindformers refuses shorter rows (transformer.py:1261). mindrlhf uses
 it, so that packed samples do not see each other, for the families to which train_worker.py:87 passes
 use_eod_attn_mask_compression."""
+MOST_SEQUENCES = 1024
+"""mindrlhf's default for max_num_seqs (grpo_configs.py)."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,15 @@ class Job(MindrlhfJob):
         return self.engine.contract
 
     @property
+    def is_newer(self) -> bool:
+        """True for the newer of the two contracts, e8a8fc1."""
+        return self.version == "e8a8fc1"
+
+    @property
     def tutorial(self) -> Mindrlhf:
         """Tutorial in mindrlhf for the model's family."""
         tutorial = family_of(self.model).mindrlhf
-        assert tutorial is not None  # stages.models.families.RULES
+        assert tutorial is not None  # stages.models.families.family_problems
         return tutorial
 
     @property
@@ -161,6 +168,11 @@ class Job(MindrlhfJob):
     def max_model_len(self) -> int:
         """Longest sequence of vLLM."""
         return self.engine.max_model_len or self.seq_length
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Sequences that vLLM decodes at once; it refuses more than max_model_len."""
+        return self.engine.max_num_seqs or min(MOST_SEQUENCES, self.max_model_len)
 
     @property
     def distinct_completions(self) -> int:

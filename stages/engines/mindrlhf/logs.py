@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stages.base.follow import Follower
-from stages.engines.mindrlhf.files import FIELDS
 from stages.engines.mindrlhf.job import Job
 from stages.engines.outside import NUMBER, Report, Row, StepWatcher
 
@@ -29,8 +26,16 @@ UPDATE = re.compile(
 _SAVED = re.compile(r"Saved data to (\S.*prompt_completions_step_\S+\.json)")
 _SPEED = re.compile(rf"step processed tokens ({NUMBER}), tokens/s/p ({NUMBER})")
 _FIRST = re.compile(NUMBER)
-NAMES = yaml.safe_load((FIELDS / "metrics.yaml").read_text(encoding="utf-8"))
-"""mindrlhf's metric -> grpoflow's."""
+NAMES = {
+    "reward_mean": "reward",
+    "reward_max": "reward_max",
+    "reward_min": "reward_min",
+    "response_length_mean": "completion_length",
+    "response_length_max": "completion_length_max",
+    "response_length_clip_ratio": "completion_cut_share",
+    "prompt_length_mean": "prompt_length",
+}
+"""mindrlhf's metric -> grpoflow's (stages/grpo/metrics.py)."""
 
 
 @dataclass
@@ -115,39 +120,48 @@ class Watcher(StepWatcher):
 
     def poll(self) -> None:
         """Read new lines; called ten times a second, and when the run has ended."""
-        for line in self._first_log.lines():
-            self.saved.read(line)
+        for line in self.lines(self._first_log):
+            self.parse(self.saved.read, line)
         super().poll()
 
     def read(self, line: str) -> None:
         """Process one line."""
-        row = self.steps.read(line)
+        row = self.parse(self.steps.read, line)
         if row is None:
             return
         completions = [
             completion
             for step, path in self.saved.completions
             if step % self.train.completions_every == 0
-            for completion in read_completions(path, step, self.train.logged_completions)
+            for completion in self._completions(path, step)
         ]
         self.saved.completions.clear()
         self.add(row, self.steps.total, completions)
 
+    def _completions(self, path: Path, step: int) -> list[dict[str, Any]]:
+        """Return the completions in a saved file; none, with a warning, if it is malformed."""
+        count = self.train.logged_completions
+        return self.parse(lambda name: read_completions(Path(name), step, count), str(path)) or []
+
 
 def read_completions(path: Path, step: int, count: int) -> list[dict[str, Any]]:
-    """Read the first rows of a prompt_completions_step_N.json with grpoflow's names; none on error."""
+    """Read the first rows of a prompt_completions_step_N.json with grpoflow's names; none without the file.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: its content has another form.
+    """
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))[:count]
-        return [
-            {
-                "step": step,
-                "prompt": row["question"],
-                "completion": row["answer"],
-                "solution": row["solution"].strip("$"),
-                "reward": row["reward"],
-                "length": row["completion_length"],
-            }
-            for row in rows
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        content = path.read_bytes()
+    except OSError:  # a worker on another machine wrote it to a disk of its own
         return []
+    return [
+        {
+            "step": step,
+            "prompt": row["question"],
+            "completion": row["answer"],
+            "solution": row["solution"].strip("$"),
+            "reward": row["reward"],
+            "length": row["completion_length"],
+        }
+        for row in json.loads(content)[:count]
+    ]

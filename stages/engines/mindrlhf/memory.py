@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stages.base.layout import RoleLayout
+from stages.engines.engine import Load
 from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.models import memory
 from stages.models.config import ITEM_BYTES, ModelConfig
@@ -18,6 +19,12 @@ from stages.models.memory import GIB, RoleMemory, Term, shown
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
     """Return train, generate, reference and reshard; raises ConfigError if a layout does not fit."""
     return (train(job), _generate(job), _reference(job), _reshard(job))
+
+
+def step_load(job: MindrlhfJob) -> Load:
+    """Return the work of one step and the memory of a card."""
+    tokens = job.packs * job.seq_length * job.train.num_iterations
+    return Load(tokens, job.updates_per_step, job.engine.device_memory_gib * GIB)
 
 
 def warnings(job: Job, roles: Sequence[RoleMemory]) -> list[str]:

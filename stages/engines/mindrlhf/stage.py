@@ -1,4 +1,4 @@
-"""The grpo stage of engine=mindrlhf: its files, arguments and environment, before and after the run."""
+"""The grpo stage of engine=mindrlhf: start, preparation, and results of a run."""
 
 import dataclasses
 import json
@@ -7,26 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.job import load_job
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.stage import final_checkpoint
 from stages.engines.mindrlhf.files import (
-    CONFIG,
-    FIELDS,
     RESUME_CONFIG,
     added,
     all_configs,
+    arguments,
+    environment,
     grpo_config,
-    tokenizer_path,
-    tokenizer_type,
 )
 from stages.engines.mindrlhf.job import Job, MindrlhfJob, Paths
 from stages.engines.mindrlhf.logs import FINISHED, Watcher
-from stages.engines.mindrlhf.rules import RULES
+from stages.engines.mindrlhf.rules import problems
 from stages.engines.model_directory import add_index, copy_model
 from stages.engines.outside import (
     Rendered,
@@ -38,7 +35,6 @@ from stages.engines.outside import (
     read_start,
     write_start,
 )
-from stages.models.families import family_of
 from stages.rewards.functions import holds_number
 from stages.tokenize.counts import count_records
 from stages.tokenize.records import read_columns
@@ -49,7 +45,6 @@ COMPARING_NUMBERS = ("qwen_accuracy", "accuracy")
 """Rewards that compare an answer with the first number of the ground truth."""
 HOME_UNKNOWN = "/path/to/mindrlhf"
 """Placeholder in the files of run --render if engine.mindrlhf_home is not set."""
-VARIABLES = yaml.safe_load((FIELDS / "variables.yaml").read_text(encoding="utf-8"))
 NOT_LOGGED = (
     "KL and clip share: no known mindrlhf tells them (e8a8fc1 dies of enable_full_monitor, "
     "grpo_models.py:377; 0cd087455 has no such key)"
@@ -91,42 +86,6 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     return Rendered(start, files)
 
 
-def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:
-    """Return the arguments of main.py, which repeat what the YAML says."""
-    if job.version == "e8a8fc1":
-        names = {"model_name": job.tutorial.name, "tokenizer_type": tokenizer_type(job)}
-    else:
-        names = {"custom_model_name": "llama" if job.reads_tokenizer_json else job.tutorial.name}
-    named = {
-        "config": paths.configs / (RESUME_CONFIG if resume else CONFIG),
-        **names,
-        "dataset_file": paths.dataset,
-        "tokenizer_dir": tokenizer_path(job, paths),
-        "actor_checkpoint_path": paths.actor,
-        "ref_checkpoint_path": paths.reference,
-        "generate_checkpoint_path": paths.generate,
-        "save_checkpoint_dir": paths.checkpoints,
-    }
-    return [f"--{name}={value}" for name, value in named.items()] + (["--resume_training"] if resume else [])
-
-
-def environment(job: Job, paths: Paths) -> dict[str, str]:
-    """Return the variables of run_grpo.sh and run_grpo_vllm.sh, and those of the model's tutorial."""
-    engine = job.engine
-    variables = dict(VARIABLES["all"])
-    if engine.mindformers_home is not None:
-        variables["MINDFORMERS_PATH"] = engine.mindformers_home
-    if engine.msadapter_home is not None:
-        variables["MSADAPTER_PATH"] = engine.msadapter_home
-    if engine.use_vllm:
-        variables |= VARIABLES["vllm"]
-    variables |= job.tutorial.environment
-    if engine.use_vllm and family_of(job.model).experts is not None:
-        # vllm-mindspore reads the experts' shape there
-        variables["MINDFORMERS_MODEL_CONFIG"] = str(paths.configs / "predict.yaml")
-    return variables
-
-
 def count_prompts(job: MindrlhfJob, tokenized: Path) -> int:
     """Return the number of training prompts; raises InputError if they do not fill a step."""
     count, needed = count_records(tokenized, "train"), job.train.prompts_per_step
@@ -154,7 +113,7 @@ def check_truths(job: Job, tokenized: Path, fetched: Path) -> None:
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work; its scripts resume a run that was stopped."""
     job = load_job(Job, context)
-    RULES.demand(job)
+    demand(problems(job))
     count_prompts(job, context.inputs["tokenize"])
     check_truths(job, context.inputs["tokenize"], context.inputs["fetch"])
     paths = copy_inputs(job, context)

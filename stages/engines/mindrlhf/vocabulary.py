@@ -8,12 +8,11 @@ with tokenizer_type=deepseek (models/model_utils.py:66), 0cd087455 with custom_m
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from stages.models.config import ModelConfig
-from stages.models.families import FAMILIES
+from stages.models.families import family_of
 from stages.models.families.qwen2 import ENDOFTEXT
 from stages.rewards.probe import Leftover
 
@@ -25,13 +24,12 @@ LAST_TEXT = "\u24a0"
 """Text of LAST_TEXT_ID."""
 
 
-def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
-    """Return mindrlhf's tokenizer for a model, given as the section's plain values, which may be invalid."""
-    family = FAMILIES.get(str(model.get("family")))
-    if model.get("source") == "builtin" or not (family and family.mindrlhf and family.mindrlhf.constant_ids):
+def tokenizer_of(model: ModelConfig) -> Literal["qwen", "file"]:
+    """Return mindrlhf's tokenizer for a model."""
+    tutorial = family_of(model).mindrlhf
+    if model.source == "builtin" or tutorial is None or not tutorial.constant_ids:
         return "file"
-    eos = model.get("eos_token_id")
-    ids = [model.get("bos_token_id"), model.get("pad_token_id"), *(eos if isinstance(eos, Sequence) else ())]
+    ids = (model.bos_token_id, model.pad_token_id, *(model.eos_token_id or ()))
     known = _special_tokens(model)
     foreign = any(token is not None and token not in QWEN_SPECIAL for token in ids)
     return "file" if foreign or (known and known.get(ENDOFTEXT_TEXT) != QWEN_SPECIAL[0]) else "qwen"
@@ -51,15 +49,17 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
     return Leftover(LAST_TEXT, source, remedy)
 
 
-def has_endoftext(model: Mapping[str, Any]) -> bool:
+def has_endoftext(model: ModelConfig) -> bool:
     """Return True if the tokenizer has ENDOFTEXT_TEXT, or if there is no tokenizer file."""
     known = _special_tokens(model)
     return not known or ENDOFTEXT_TEXT in known
 
 
-def _special_tokens(model: Mapping[str, Any]) -> dict[str, int]:
+def _special_tokens(model: ModelConfig) -> dict[str, int]:
     """Return the id of each special token in tokenizer_config.json; empty if the file is not here."""
-    directory: Any = model.get("tokenizer_path") or model.get("path")
+    directory = model.tokenizer_path or model.path
+    if not directory:
+        return {}
     try:
         file = Path(directory) / "tokenizer_config.json"
         listed = json.loads(file.read_text(encoding="utf-8"))["added_tokens_decoder"]

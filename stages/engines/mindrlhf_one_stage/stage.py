@@ -1,4 +1,4 @@
-"""The grpo stage of engine=mindrlhf_one_stage: files and start of the script, before and after its run.
+"""The grpo stage of engine=mindrlhf_one_stage: start, preparation, and results of a run.
 
 The script saves weights once, at its end: a run that was stopped begins again.
 """
@@ -9,26 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines import outside
 from stages.engines.job import load_job
-from stages.engines.mindformers.model_sections import (
-    parallel_config,
-    predicting,
-    recompute_config,
-    sampling,
-    training,
-)
 from stages.engines.mindrlhf.job import Paths
 from stages.engines.mindrlhf.stage import HOME_UNKNOWN, count_prompts
 from stages.engines.mindrlhf_one_stage import entry
+from stages.engines.mindrlhf_one_stage.files import arguments, environment, finetune, grpo_config, predict
+from stages.engines.mindrlhf_one_stage.job import ENTRY, Job
 from stages.engines.mindrlhf_one_stage.logs import LogReader
-from stages.engines.mindrlhf_one_stage.variant import ENTRY, RULES, TEMPLATE, Job
+from stages.engines.mindrlhf_one_stage.rules import problems
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import Rendered, Report, StepWatcher
-from stages.engines.template import fill
-from stages.models.families import network_of
 from stages.weights.ckpt import read_ckpt
 from stages.weights.strategy.stage import write_strategy
 
@@ -49,58 +43,27 @@ def rendered(job: Job, paths: Paths) -> Rendered:
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
     script, values = Path(home) / ENTRY, paths.configs / "grpo_config.json"
-    content = files(job, paths)
-    variables = content["environment"]
-    if engine.mindformers_home is not None:
-        variables["MINDFORMERS_PATH"] = engine.mindformers_home
     start = outside.make_start(
         engine,
-        (paths.configs / "entry.py", script, values, *outside.options(content["arguments"])),
+        (paths.configs / "entry.py", script, values, *outside.options(arguments(job, paths))),
         paths.root,
-        env=variables,
+        env=environment(job),
         checkouts=(home, engine.mindformers_home),
         workers=job.layout.train.cards,
     )
     texts = {
-        "finetune.yaml": outside.dump(content["finetune"]),
-        "predict.yaml": outside.dump(content["predict"]),
-        values.name: json.dumps(content["grpo_config"], indent=1) + "\n",
+        "finetune.yaml": outside.dump(finetune(job)),
+        "predict.yaml": outside.dump(predict(job)),
+        values.name: json.dumps(grpo_config(job), indent=1) + "\n",
         "entry.py": Path(entry.__file__).read_text(encoding="utf-8"),
     }
     return Rendered(start, {f"configs/{name}": text for name, text in texts.items()})
 
 
-def files(job: Job, paths: Paths) -> dict[str, dict[str, Any]]:
-    """Return the content of the files: grpo_config, finetune and predict; arguments and environment."""
-    engine, train, rollout = job.engine, job.train, job.rollout
-    sampled = sampling(rollout, engine.block_size, engine.num_blocks)
-    derived = {
-        "end_lr": train.learning_rate * train.final_share,
-        "sync_ref_model": train.ref_model_sync_steps > 0,
-        "ref_model_sync_steps": train.ref_model_sync_steps or 1,
-        "training": {
-            **training(job.model, job.layout.train, job.seq_length),
-            "max_decode_length": rollout.max_tokens,
-            "do_sample": False,
-            "compute_in_2d": True,
-        },
-        "predicting": {
-            **predicting(job.model, job.layout.generate, job.seq_length, sampled),
-            "batch_size": engine.chunk_size,
-            "param_init_type": job.model.param_init_type,
-        },
-        "arch": dict(network_of(job.model).arch),
-        "train_parallel": parallel_config(job.layout.train),
-        "generate_parallel": parallel_config(job.layout.generate),
-        "recompute": recompute_config(job.model, job.layout.train),
-    }
-    return fill(TEMPLATE, job, paths, derived)
-
-
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work."""
     job = load_job(Job, context)
-    RULES.demand(job)
+    demand(problems(job))
     paths = paths_of(context.work, context.inputs)
     for role in job.roles:
         copy_model(context.inputs["weights"] / role, context.work / "models" / role)

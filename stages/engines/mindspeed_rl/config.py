@@ -66,6 +66,8 @@ class MindspeedRlEngine(RayEngine):
     """Keep the order of samples from generation to training: repeatable, and slower (shipped YAML: false)."""
     runtime_env: Annotated[Mapping[str, str], NotInIdentity()]
     """Variables of every Ray worker, besides configs/envs/runtime_env.yaml's: HCCL_SOCKET_IFNAME, for one."""
+    cards_per_node: Annotated[Positive, NotInIdentity()]
+    """Cards of one machine: launcher.cards_per_node."""
     cpus_per_npu: Annotated[Positive, NotInIdentity()]
     """CPUs that Ray reserves beside each card; a run waits for ever on a machine with fewer (default 8)."""
     upstream: UpstreamKeys

@@ -1,4 +1,4 @@
-"""The two known versions of MindSpeed-RL, and recognition of a checkout's version.
+"""The two known versions of MindSpeed-RL: recognition of a checkout's version, and what its files say.
 
 Two spans of its history have the MindSpore back end: from 667a547 to the commit before 749829d, with weight
 converters of its own, and 05a90d7, without. A checkout is recognised by its files, not by git, because users
@@ -6,6 +6,7 @@ copy and patch it.
 Source: Ascend/MindSpeed-RL at 667a547, at 749829d's parent and at 05a90d7: mindspeed_rl/config_cls.
 """
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from stages.base.errors import ConfigError, Problem
 from stages.engines import programs
 from stages.engines.mindspeed_rl.config import VERSIONS, Version
+from stages.engines.upstream_keys import Schema, leaves
 
 TRAIN = Path("cli/train_grpo.py")
 PREPROCESS = Path("cli/preprocess_data.py")
@@ -26,6 +28,25 @@ VERIFIERS = Path("mindspeed_rl/models/rule_verifier.py")
 LAUNCHER = Path("mindspeed_rl/workers/scheduler/launcher_ms.py")
 MEGATRON_CONFIG = Path("mindspeed_rl/config_cls/megatron_config.py")
 RL_CONFIG = Path("mindspeed_rl/config_cls/rl_config.py")
+CLASSES = {
+    "MegatronConfig": MEGATRON_CONFIG,
+    "RLConfig": RL_CONFIG,
+    "GenerateConfig": Path("mindspeed_rl/config_cls/generate_config.py"),
+    "ProfilerConfig": Path("mindspeed_rl/config_cls/mindstudio_config.py"),
+    "MsprobeConfig": Path("mindspeed_rl/config_cls/mindstudio_config.py"),
+}
+"""Configuration class -> its file."""
+SECTIONS = {
+    "megatron_training": "MegatronConfig",
+    "actor_config": "MegatronConfig",
+    "ref_config": "MegatronConfig",
+    "reward_config": "MegatronConfig",
+    "rl_config": "RLConfig",
+    "generate_config": "GenerateConfig",
+    "profiler_config.integrated": "ProfilerConfig",
+    "msprobe_config": "MsprobeConfig",
+}
+"""Section of the training YAML -> the class that reads it (cli/train_grpo.py, parse_training_config)."""
 _BROKEN_PORT = re.compile(r"@staticmethod\s+def _get_free_port\(\):(?:(?!\bdef )[\s\S])*?(?=\bself\.)")
 _REMEDY = f"check out {VERSIONS[0]}, or a commit from 667a547 to 749829d^"
 _LLM_REMEDY = "check out a2c0733b9, which MindSpeed-RL's guide names"
@@ -85,6 +106,72 @@ def templates(home: str) -> dict[str, dict[str, Any]]:
         return {entry["name"]: entry for entry in json.loads(read(home, TEMPLATES))}
     except (ValueError, TypeError, KeyError) as error:
         raise _refused(home, f"{TEMPLATES} must hold prompt templates ({error})") from None
+
+
+def schema(home: str) -> Schema:
+    """Return the keys of the training YAML, read from the classes of a checkout without importing them.
+
+    Raises:
+        ConfigError: a file or class is missing, or cannot be parsed.
+    """
+    classes = {name: _class_keys(home, name, file) for name, file in CLASSES.items()}
+    return Schema(
+        {
+            f"{section}.{key}": default
+            for section, name in SECTIONS.items()
+            for key, default in classes[name].items()
+        }
+    )
+
+
+def _class_keys(home: str, name: str, file: Path) -> dict[str, Any]:
+    """Return names and defaults of the keys that one class takes from its section."""
+    try:
+        tree = ast.parse(read(home, file))
+    except (SyntaxError, ValueError) as error:
+        raise _refused(home, f"{file} must be Python source ({error})") from None
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                    return dict(leaves(_attributes(item)))
+    raise _refused(home, f"{file} must define {name} with a constructor")
+
+
+def _attributes(constructor: ast.FunctionDef) -> dict[str, Any]:
+    """Return names and defaults of the attributes that a constructor sets before it reads its section.
+
+    Those that it sets afterwards replace the section's values, unless it looks them up in the section
+    itself: config_dict.get(KEY, DEFAULT).
+    """
+    defaults: dict[str, Any] = {}
+    is_read = False
+    for item in constructor.body:
+        is_read = is_read or ast.unparse(item).startswith("self.update(")
+        if not isinstance(item, ast.Assign) or not isinstance(item.targets[0], ast.Attribute):
+            continue
+        calls = [part for part in ast.walk(item.value) if isinstance(part, ast.Call)]
+        lookups = [call for call in calls if ast.unparse(call).startswith("config_dict.get(")]
+        if is_read and not lookups:
+            continue
+        value = lookups[0].args[-1] if lookups else item.value
+        name = item.targets[0].attr
+        if isinstance(value, ast.Attribute):  # self.a = self.b
+            defaults.setdefault(name, defaults.get(value.attr))
+        else:
+            defaults.setdefault(name, _constant(value))
+    return defaults
+
+
+def _constant(node: ast.expr) -> Any:
+    """Return a constant, or a product or power of constants; None for anything else."""
+    try:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow):
+            left, right = _constant(node.left), _constant(node.right)
+            return left * right if isinstance(node.op, ast.Mult) else left**right
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return None
 
 
 def read(home: str, file: Path) -> str:

@@ -10,9 +10,9 @@ from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.layout import LayoutConfig
 from stages.base.reader import read
-from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT
 from stages.engines.mindspeed_rl.job import engine_of, home_of, layer_list
+from stages.engines.mindspeed_rl.results import converted, import_weights
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import Rendered, make_start, options, write_start
 from stages.models.config import Dtype, ModelConfig
@@ -37,7 +37,7 @@ def converter(config: Mapping[str, Any], target: Literal["mg", "hf"], paths: Map
     engine, model = engine_of(config), read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
     family, older, back = family_of(model).converter, engine.contract == "667a547", target == "hf"
-    assert family is not None  # stages.models.families.RULES
+    assert family is not None  # stages.models.families.family_problems
     model_type = {
         "model-type": "GPT",
         "model-type-hf": family.model_type,
@@ -70,11 +70,11 @@ def prepare(context: Context) -> None:
 def collect(context: Context) -> None:
     """Check the result and import it."""
     layout = context.section(LayoutConfig, "layout").train
-    converted = checkpoints.converted(context.work / "mcore", layout)
-    checkpoints.import_weights(converted, context.output / "mcore", layout)
+    weights = converted(context.work / "mcore", layout)
+    import_weights(weights, context.output / "mcore", layout)
     result = {
         "tensor_model_parallel_size": layout.model_parallel,
         "pipeline_model_parallel_size": layout.pipeline_stage,
-        "checkpoint": converted.name,
+        "checkpoint": weights.name,
     }
     context.write_result(result)

@@ -63,6 +63,11 @@ class Job(RayJob):
         return self.layout.train.cards + self.reference_npus + self.reward_npus
 
     @property
+    def nodes(self) -> int:
+        """Machines of the Ray cluster."""
+        return -(-self.npus // self.engine.cards_per_node)
+
+    @property
     def warmup_fraction(self) -> float:
         """Share of the learning-rate schedule in which the rate rises over train.warmup_steps updates.
 

@@ -1,228 +1,478 @@
-"""Rules of MindSpeed-RL: what it checks after taking the cards, ignores silently, or cannot do.
+"""What MindSpeed-RL checks after taking the cards, ignores silently, or cannot do; notes for its users.
 
 Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same unless the rule says otherwise.
 Rules of all engines, such as heads and equal card counts, are in pipeline/config/rules.py.
 """
 
 import math
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
-from stages.base.rules import Broken, Rules, given, hold
-from stages.engines import layout_rules, upstream
-from stages.engines.layout_rules import Laid
+from stages.base.checks import at_least, at_most, divides, equal, multiple_of
+from stages.base.errors import Problem
+from stages.base.layout import ROLES
+from stages.engines.layout_rules import layout_problems
 from stages.engines.mindspeed_rl import contract, verifiers
+from stages.engines.mindspeed_rl.files import SEPARATE
 from stages.engines.mindspeed_rl.job import Job
-from stages.engines.mindspeed_rl.train_yaml import fields
-from stages.engines.tables import LOSS, add_rules, plain
 from stages.models.families import family_of
 from stages.rewards.config import RewardConfig
 
-_EVALUATED = {"functions": ["qwen_accuracy"], "weights": [1.0]}
-"""Rewards of conf/engine/mindspeed_rl.yaml."""
-TABLE = Path(__file__).with_name("rules.yaml")
-RULES = Rules[Job]("mindspeed_rl")
-RECIPE = Rules[Job]("mindspeed_rl_recipe")
-"""Rules about keys that it would ignore silently, and about its own reward names."""
+_REWARDS: tuple[tuple[str, ...], ...] = (("number",), ("qwen_accuracy",))
+"""Rewards that evaluate may compute: conf/engine/mindspeed_rl.yaml's, and mindrlhf's for numbers in a box."""
+_VALIDATION, _LOSS, _TRAINER = "validate_config.py", "grpo_actor_loss_func.py", "grpo_trainer_hybrid.py"
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A job on its machines."""
-
-    job: Job
-    nodes: int
-    """Machines of the Ray cluster; only plan knows their number."""
-    reward: RewardConfig
-    """Rewards of evaluate, which training does not use."""
-
-
-PLACED = Rules[Placed]("mindspeed_rl_machines")
-PLACED.include(RULES, lambda placed: placed.job)
-add_rules(PLACED, TABLE)
+def problems(job: Job) -> Iterator[Problem]:
+    """Yield what MindSpeed-RL would refuse, ignore silently or die of."""
+    yield from _model(job)
+    yield from _layout(job)
+    yield from _roles(job)
+    yield from _batches(job)
+    yield from _lengths(job)
+    yield from _loss(job)
+    yield from _schedule(job)
+    yield from _prompts(job)
+    yield from _verifiers(job)
 
 
-@PLACED.row("reward.{}", "cli/train_grpo.py", each=_EVALUATED)
-def _other_rewards(placed: Placed, key: str) -> Broken:
-    """Require the default rewards, since MindSpeed-RL does not train on others."""
-    if list(getattr(placed.reward, key)) == _EVALUATED[key]:
-        return None
-    rule = f"must be {_EVALUATED[key]}: MindSpeed-RL does not train on rewards of grpoflow"
-    return rule, "set engine.verifier_function and engine.verifier_weight instead"
+def evaluation_problems(reward: RewardConfig) -> Iterator[Problem]:
+    """Yield problems of evaluate's rewards: MindSpeed-RL does not train on them."""
+    remedy, source = "set engine.verifier_function and engine.verifier_weight instead", "cli/train_grpo.py"
+    why = "MindSpeed-RL does not train on rewards of grpoflow"
+    if reward.functions not in _REWARDS:
+        accepted = " or ".join(str(list(functions)) for functions in _REWARDS)
+        rule = f"must be {accepted}: {why}"
+        yield Problem("reward.functions", list(reward.functions), rule, remedy, source)
+    yield from equal("reward.weights", reward.weights, (1.0,), why, source, remedy)
 
 
-RULES.must(
-    "model.rope_theta",
-    hold(lambda job: float(job.model.rope_theta).is_integer(), "must be an integer", "choose engine=local"),
-    "megatron/training/arguments.py: --rotary-base",
-)
-add_rules(RULES, TABLE)
-RULES.include(
-    layout_rules.RULES,
-    lambda job: Laid(job.model, {"train": job.layout.train, "generate": job.layout.generate}),
-)
+def _model(job: Job) -> Iterator[Problem]:
+    """Yield problems of the model and its converter."""
+    model, family = job.model, family_of(job.model)
+    if not float(model.rope_theta).is_integer():
+        source = "megatron/training/arguments.py: --rotary-base"
+        yield Problem(
+            "model.rope_theta", model.rope_theta, "must be an integer", "choose engine=local", source
+        )
+    yield from equal(
+        "model.qkv_concat",
+        model.qkv_concat,
+        False,
+        "the converter reads separate weights",
+        "convert_ckpt.py",
+    )
+    yield from divides(
+        "layout.train.model_parallel",
+        job.layout.train.model_parallel,
+        model.vocab_size,
+        "vocab_size",
+        "",
+        "megatron/core/tensor_parallel/layers.py",
+    )
+    known = family.converter.contracts if family.converter is not None else ()
+    if known and job.engine.contract not in known:
+        needed = " or ".join(known)
+        rule = f"must be {needed} for {family.title}: other converters do not know it"
+        remedy = f"set engine.contract={needed}"
+        source = "configs/checkpoint/model_cfg.json"
+        yield Problem("engine.contract", job.engine.contract, rule, remedy, source)
 
 
-@RULES.row("train.checkpoint_every", "grpo_trainer_hybrid.py, fit")
-def _saves_at_the_end(job: Job) -> Broken:
-    """Require a divisor of train.steps on the version that saves nothing at the end."""
-    every, steps = job.train.checkpoint_every, job.train.steps
-    if job.engine.contract != "667a547" or every < 1 or steps % every == 0:
-        return None
-    rule = f"must divide train.steps={steps} with contract 667a547, which saves nothing at the end"
-    return rule, f"use {math.gcd(every, steps)}"
+def _layout(job: Job) -> Iterator[Problem]:
+    """Yield problems of sharding and of what Megatron keeps on the host."""
+    train, generate = job.layout.train, job.layout.generate
+    if job.engine.contract == "667a547":
+        source = "config_cls: megatron_config.py, rl_config.py"
+        for path, value, without, name in (
+            ("engine.use_remove_padding", job.engine.use_remove_padding, False, "remove_padding"),
+            ("layout.train.opt_offload", train.opt_offload, False, "swap_optimizer"),
+            ("layout.train.context_parallel", train.context_parallel, 1, "context_parallel_algo"),
+        ):
+            why = f"contract 667a547 has no {name}, 05a90d7 does"
+            yield from equal(path, value, without, why, source)
+    elif train.context_parallel > 1:
+        yield from _ulysses(job)
+    if job.has_experts:
+        for role in ROLES:
+            yield from equal(
+                f"layout.{role}.expert_parallel",
+                job.layout.role(role).expert_parallel,
+                1,
+                "it changes the names of Megatron's checkpoints, which export does not read",
+                "megatron/training/checkpointing.py, get_checkpoint_name",
+                "raise model_parallel instead",
+            )
+    yield from layout_problems(job.model, {"train": train, "generate": generate})
+    for key, degree in (
+        ("pipeline_stage", generate.pipeline_stage),
+        ("context_parallel", generate.context_parallel),
+    ):
+        yield from equal(
+            f"layout.generate.{key}",
+            degree,
+            1,
+            "generation is tensor and data parallel only",
+            "validate_config.py: pipeline_parallel for vllm",
+            "set it to 1 and raise model_parallel or data_parallel",
+        )
+    yield from equal(
+        "layout.train.vocab_emb_dp",
+        train.vocab_emb_dp,
+        False,
+        "Megatron always splits the vocabulary",
+        "megatron/core/tensor_parallel/layers.py",
+    )
+    if train.opt_offload:
+        yield from equal(
+            "layout.train.enable_parallel_optimizer",
+            train.enable_parallel_optimizer,
+            True,
+            "layout.train.opt_offload needs it",
+            "docs/zh/features/swap_optimizer.md",
+        )
 
 
-@RULES.row("engine.contract", "configs/checkpoint/model_cfg.json")
-def _converter_of_family(job: Job) -> Broken:
-    """Require a version whose converter knows the model's family."""
-    converter = family_of(job.model).converter
-    if converter is None or not converter.contracts or job.engine.contract in converter.contracts:
-        return None
-    title, known = family_of(job.model).title, " or ".join(converter.contracts)
-    return f"must be {known} for {title}: other converters do not know it", f"set engine.contract={known}"
+def _ulysses(job: Job) -> Iterator[Problem]:
+    """Yield a problem unless model_parallel x context_parallel divides the number of attention heads.
+
+    Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange by default (a2c0733b9,
+    features_manager/context_parallel/ulysses_context_parallel.py; training/arguments.py).
+    """
+    heads, train = job.model.num_attention_heads, job.layout.train
+    if heads % job.sequence_parts != 0:
+        rule = (
+            f"model_parallel x context_parallel = {job.sequence_parts} must divide "
+            f"num_attention_heads={heads}"
+        )
+        remedy = f"use {math.gcd(heads // train.model_parallel, train.context_parallel)}"
+        source = "MindSpeed's ulysses_context_parallel.py, validate_args"
+        yield Problem("layout.train.context_parallel", train.context_parallel, rule, remedy, source)
 
 
-# Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange by default (a2c0733b9,
-# features_manager/context_parallel/ulysses_context_parallel.py; training/arguments.py).
-@RULES.row("layout.train.context_parallel", "MindSpeed's ulysses_context_parallel.py, validate_args")
-def _ulysses(job: Job) -> Broken:
-    """Require that model_parallel x context_parallel divides the number of attention heads."""
-    heads, cut = job.model.num_attention_heads, job.layout.train.context_parallel
-    if cut == 1 or heads % job.sequence_parts == 0:
-        return None
-    rule = f"model_parallel x context_parallel = {job.sequence_parts} must divide num_attention_heads={heads}"
-    return rule, f"use {math.gcd(heads // job.layout.train.model_parallel, cut)}"
-
-
-@RULES.row("engine.{}", "validate_config.py", each=("reward_npus", "reward_load"))
-def _reward_model(job: Job, key: str) -> Broken:
-    """Require both reward_npus and reward_load for a reward model."""
-    npus, weights = job.engine.reward_npus, job.engine.reward_load
-    if getattr(job.engine, key) is not None or (npus is None) == (weights is None):
-        return None
-    return "a reward model needs both reward_npus and reward_load", "set both, or neither"
+def _roles(job: Job) -> Iterator[Problem]:
+    """Yield problems of cards for the reference and for a reward model."""
+    engine = job.engine
+    for key, npus in (("reference_npus", engine.reference_npus), ("reward_npus", engine.reward_npus)):
+        if npus is None:
+            continue
+        if engine.use_integrated_worker:
+            why, remedy = "integrated workers share their cards", "set engine.use_integrated_worker=false"
+            yield from equal(f"engine.{key}", npus, None, why, _VALIDATION, remedy)
+        else:
+            yield from multiple_of(
+                f"engine.{key}",
+                npus,
+                job.cards_per_model,
+                "layout.train's model_parallel x pipeline_stage x context_parallel",
+                "",
+                "validate_config.py, _validate_resource",
+            )
+    if (engine.reward_npus is None) != (engine.reward_load is None):
+        key = "reward_npus" if engine.reward_npus is None else "reward_load"
+        rule, remedy = "a reward model needs both reward_npus and reward_load", "set both, or neither"
+        yield Problem(f"engine.{key}", None, rule, remedy, _VALIDATION)
+    if engine.use_integrated_worker:
+        for section in SEPARATE:
+            if section in engine.upstream:
+                rule = "must not be set: MindSpeed-RL refuses this section with integrated workers"
+                remedy = "set engine.use_integrated_worker=false"
+                value = engine.upstream[section]
+                yield Problem(f"engine.upstream.{section}", value, rule, remedy, _VALIDATION)
 
 
 def _replicas(job: Job) -> list[tuple[str, int]]:
     """Return name and number of the replicas of policy, reference and reward model."""
-    separate = (("reference_npus", job.reference_npus), ("reward_npus", job.reward_npus))
-    return [
-        ("layout.train.data_parallel", job.layout.train.data_parallel),
-        *(
-            (f"replicas of engine.{key}", max(1, npus // job.cards_per_model))
-            for key, npus in separate
-            if npus
-        ),
-    ]
+    found = [("layout.train.data_parallel", job.layout.train.data_parallel)]
+    for key, npus in (("reference_npus", job.reference_npus), ("reward_npus", job.reward_npus)):
+        if npus:
+            found.append((f"replicas of engine.{key}", max(1, npus // job.cards_per_model)))
+    return found
 
 
-@RULES.row(
-    "train.prompts_per_step",
-    "validate_config.py: global_batch_size",
-    each=lambda job: [*_replicas(job), ("layout.generate.data_parallel", job.layout.generate.data_parallel)],
-)
-def _whole_replicas(job: Job, replica: tuple[str, int]) -> Broken:
-    """Require a multiple of the replicas of each role."""
-    prompts, (name, count) = job.train.prompts_per_step, replica
-    if prompts % count == 0:
-        return None
-    return f"must be a multiple of {name} = {count}", f"use {-(-prompts // count) * count}"
-
-
-@RULES.row("engine.micro_batch_size", "validate_config.py", each=_replicas, unless=("whole_replicas",))
-def _micro_batches(job: Job, replica: tuple[str, int]) -> Broken:
-    """Require a divisor of the completions of a replica."""
-    (name, count), micro = replica, job.engine.micro_batch_size
-    completions = job.samples // count
-    if completions % micro == 0:
-        return None
-    rule = f"must divide the {completions} completions of a replica ({name})"
-    return rule, f"use {math.gcd(completions, micro)}"
-
-
-@RULES.row("engine.mini_batch_size", "actor_hybrid_worker.py", unless=("mini_batch_size",))
-def _mini_of_micro(job: Job) -> Broken:
-    """Require that the micro-batches of all replicas divide the completions of an update."""
+def _batches(job: Job) -> Iterator[Problem]:
+    """Yield problems of the prompts and completions of a step, of an update and of a pass."""
+    engine, prompts, replicas = job.engine, job.train.prompts_per_step, _replicas(job)
+    if engine.contract == "05a90d7" and not job.reward_npus:
+        yield from multiple_of(
+            "train.prompts_per_step",
+            prompts,
+            job.nodes,
+            "machines, each with a process that scores,",
+            "",
+            "validate_config.py: global_batch_size",
+        )
+    for name, count in (*replicas, ("layout.generate.data_parallel", job.layout.generate.data_parallel)):
+        yield from multiple_of(
+            "train.prompts_per_step", prompts, count, name, "", "validate_config.py: global_batch_size"
+        )
+    for name, count in replicas:
+        completions = job.samples // count
+        if prompts % count == 0 and completions % engine.micro_batch_size != 0:
+            rule = f"must divide the {completions} completions of a replica ({name})"
+            remedy = f"use {math.gcd(completions, engine.micro_batch_size)}"
+            yield Problem("engine.micro_batch_size", engine.micro_batch_size, rule, remedy, _VALIDATION)
+    yield from divides(
+        "engine.mini_batch_size",
+        job.mini_batch_size,
+        prompts,
+        "train.prompts_per_step",
+        "the last update would have fewer completions, but the same weight",
+        "base_training_engine.py, _split_batches",
+        "leave it null",
+    )
     completions = job.mini_batch_size * job.rollout.num_generations
-    batch = job.layout.train.data_parallel * job.engine.micro_batch_size
-    if completions % batch == 0:
-        return None
-    rule = (
-        f"its {completions} completions must be a multiple of layout.train.data_parallel x "
-        f"engine.micro_batch_size = {batch}"
+    batch = job.layout.train.data_parallel * engine.micro_batch_size
+    if prompts % job.mini_batch_size == 0 and completions % batch != 0:
+        rule = (
+            f"its {completions} completions must be a multiple of layout.train.data_parallel x "
+            f"engine.micro_batch_size = {batch}"
+        )
+        remedy = "leave it null, or lower engine.micro_batch_size"
+        source = "actor_hybrid_worker.py"
+        yield Problem("engine.mini_batch_size", job.mini_batch_size, rule, remedy, source)
+    if engine.forward_micro_batch_size is not None:
+        yield from divides(
+            "engine.forward_micro_batch_size",
+            engine.forward_micro_batch_size,
+            job.samples_per_replica,
+            "the {} completions of one replica",
+            "",
+            "base_training_engine.py",
+            "leave it null",
+        )
+
+
+def _lengths(job: Job) -> Iterator[Problem]:
+    """Yield problems of the lengths of training's sequences and of vLLM's."""
+    yield from multiple_of(
+        "engine.seq_length",
+        job.seq_length,
+        job.sequence_parts,
+        "",
+        "layout.train splits a sequence into that many parts",
+        "MindSpeed's ulysses_context_parallel.py; megatron/core/tensor_parallel/mappings.py",
+        "leave it null",
     )
-    return rule, "leave it null, or lower engine.micro_batch_size", job.mini_batch_size
-
-
-add_rules(RECIPE, TABLE)
-plain(
-    RECIPE,
-    "it",
-    {
-        "grpo_actor_loss_func.py": LOSS,
-        "grpo_trainer_hybrid.py, group_norm": "scale_advantages",
-        "grpo_trainer_hybrid.py": "validate_every lora_rank max_kl",
-        "cli/train_grpo.py": "resample_rounds",
-        "ours: stages/engines/mindspeed_rl/logs.py": "loggers",
-        "megatron/training/checkpointing.py": "resume_from",
-    },
-)
-
-
-@RECIPE.row("train.warmup_steps", "megatron/core/optimizer_param_scheduler.py")
-def _warmup(job: Job) -> Broken:
-    """Check that the warm-up ends before the schedule does, which Megatron asserts."""
-    if job.warmup_fraction < 1:
-        return None
-    per_update = job.mini_batch_size * job.rollout.num_generations
-    units = job.train.steps * job.train.prompts_per_step
-    rule = (
-        f"is too long: each update takes {per_update} of the {units} units of MindSpeed-RL's schedule "
-        "(train.steps x train.prompts_per_step)"
+    yield from at_least(
+        "engine.seq_length",
+        job.seq_length,
+        job.sample_length,
+        "tokenize.max_prompt_length + rollout.max_tokens",
+        "",
+        _VALIDATION,
+        "leave it null, or shorten them",
     )
-    return rule, f"use at most {(units - 1) // per_update}, or raise train.steps"
+    yield from at_least(
+        "engine.max_model_len",
+        job.max_model_len,
+        job.seq_length,
+        "seq_length",
+        "",
+        "validate_config.py: Sequence length exceeds vLLM",
+        "leave it null",
+    )
+    yield from at_most(
+        "engine.max_num_seqs",
+        job.engine.max_num_seqs,
+        job.max_num_batched_tokens,
+        "max_num_batched_tokens",
+        "",
+        "vllm config.py, SchedulerConfig",
+    )
+    yield from at_most(
+        "engine.seq_length",
+        job.max_model_len,
+        job.model.max_position_embeddings,
+        "model.max_position_embeddings",
+        "",
+        "vllm config.py",
+        "shorten tokenize.max_prompt_length or rollout.max_tokens",
+    )
 
 
-@RECIPE.row(
-    "engine.verifier_function[{}]",
-    "rule_verifier.py, verifier",
-    each=lambda job: range(len(job.engine.verifier_function)),
-)
-def _known_verifier(job: Job, index: int) -> Broken:
-    """Require a verifier function that MindSpeed-RL has."""
-    known = verifiers.known_verifiers(job.engine)
-    if verifiers.has_verifier(job.engine, job.engine.verifier_function[index]):
-        return None
-    rule = f"must be one of {', '.join(known)}: an unknown one is ignored and earns nothing"
-    return rule, "use math_verify_reward" if "math_verify_reward" in known else "use acc"
+def _loss(job: Job) -> Iterator[Problem]:
+    """Yield problems of the loss, advantages and reference."""
+    train = job.train
+    yield from equal(
+        "train.loss_type", train.loss_type, "grpo", "it takes means over the tokens of a micro-batch", _LOSS
+    )
+    yield from equal(
+        "train.epsilon_high",
+        train.epsilon_high,
+        train.epsilon_low,
+        "its one clip_ratio holds for both sides",
+        _LOSS,
+    )
+    yield from equal(
+        "train.importance_sampling_level",
+        train.importance_sampling_level,
+        "token",
+        "it weighs token by token",
+        _LOSS,
+    )
+    yield from equal(
+        "train.use_bias_correction_kl",
+        train.use_bias_correction_kl,
+        False,
+        "it does not correct its KL term",
+        _LOSS,
+    )
+    yield from equal(
+        "train.mask_truncated_completions",
+        train.mask_truncated_completions,
+        False,
+        "it trains on completions that were cut off, too",
+        _LOSS,
+    )
+    yield from equal(
+        "train.scale_advantages",
+        train.scale_advantages,
+        True,
+        "it always divides by the group's standard deviation",
+        "grpo_trainer_hybrid.py, group_norm",
+    )
+    yield from equal(
+        "train.ref_model_sync_steps",
+        train.ref_model_sync_steps,
+        0,
+        "its reference never changes",
+        _TRAINER,
+    )
+    yield from equal("train.lora_rank", train.lora_rank, 0, "it trains all weights", _TRAINER)
 
 
-RECIPE.must(
-    "engine.verifier_function",
-    given("must name at least one verifier: without it every reward is 0", "set it to [acc]"),
-    "rule_verifier.py, verifier",
-    name="some_verifier",
-)
+def _schedule(job: Job) -> Iterator[Problem]:
+    """Yield problems of optimizer, learning rate, checkpoints and what follows a run."""
+    train = job.train
+    yield from equal(
+        "train.adam_epsilon",
+        train.adam_epsilon,
+        1e-8,
+        "Megatron's default, for which it has no key",
+        "megatron_config.py",
+    )
+    if job.warmup_fraction >= 1:
+        per_update = job.mini_batch_size * job.rollout.num_generations
+        units = train.steps * train.prompts_per_step
+        rule = (
+            f"is too long: each update takes {per_update} of the {units} units of MindSpeed-RL's schedule "
+            "(train.steps x train.prompts_per_step)"
+        )
+        remedy = f"use at most {(units - 1) // per_update}, or raise train.steps"
+        source = "megatron/core/optimizer_param_scheduler.py"  # Megatron asserts that it ends earlier
+        yield Problem("train.warmup_steps", train.warmup_steps, rule, remedy, source)
+    every = train.checkpoint_every
+    yield from at_least(
+        "train.checkpoint_every",
+        every,
+        1,
+        "",
+        "",
+        "grpo_trainer_hybrid.py, save_interval",
+        "set it to the steps between checkpoints",
+    )
+    if job.engine.contract == "667a547" and every >= 1 and train.steps % every != 0:
+        rule = f"must divide train.steps={train.steps} with contract 667a547, which saves nothing at the end"
+        remedy = f"use {math.gcd(every, train.steps)}"
+        yield Problem("train.checkpoint_every", every, rule, remedy, "grpo_trainer_hybrid.py, fit")
+    yield from equal(
+        "train.resume_from",
+        train.resume_from,
+        None,
+        "it cannot resume from another run's checkpoint",
+        "megatron/training/checkpointing.py",
+    )
+    yield from equal(
+        "train.validate_every",
+        train.validate_every,
+        0,
+        "it has no check on held-out prompts; evaluate has",
+        _TRAINER,
+    )
+    yield from equal("train.max_kl", train.max_kl, None, "it does not stop by KL", _TRAINER)
+    yield from equal(
+        "train.loggers",
+        train.loggers,
+        (),
+        "it gives its numbers to TensorBoard alone",
+        "ours: stages/engines/mindspeed_rl/results.py",
+    )
 
 
-@RECIPE.row("engine.verifier_weight", "rule_verifier.py")
-def _weights(job: Job) -> Broken:
-    """Require one weight for each verifier function."""
-    count = len(job.engine.verifier_function)
-    if len(job.engine.verifier_weight) == count:
-        return None
-    return f"must have one weight for each of the {count} functions", f"set it to {[1.0] * count}"
+def _prompts(job: Job) -> Iterator[Problem]:
+    """Yield problems of prompts and sampling."""
+    tokenize, rollout = job.tokenize, job.rollout
+    template, program = "engine.prompt_type is the template", "preprocess_data.py"
+    yield from equal("tokenize.chat_template", tokenize.chat_template, False, template, program)
+    yield from equal("tokenize.prompt_suffix", tokenize.prompt_suffix, "", template, program)
+    yield from equal(
+        "tokenize.compat", tokenize.compat, "none", "its own program writes the records", program
+    )
+    yield from equal(
+        "tokenize.over_long",
+        tokenize.over_long,
+        "drop",
+        "its template ends with the assistant's turn, which must not be truncated",
+        "templates.json",
+    )
+    no_key, source = "its sampling_config has no such key", "generate_config.py"
+    yield from equal("rollout.min_tokens", rollout.min_tokens, 0, no_key, source)
+    yield from equal("rollout.repetition_penalty", rollout.repetition_penalty, 1.0, no_key, source)
+    yield from equal(
+        "train.resample_rounds",
+        job.train.resample_rounds,
+        0,
+        "it samples each step once",
+        "cli/train_grpo.py",
+    )
 
 
-@RECIPE.row("engine.prompt_type", str(contract.TEMPLATES))
-def _prompt_type(job: Job) -> Broken:
-    """Require a prompt type that MindSpeed-RL has."""
-    known = verifiers.prompt_types(job.engine.mindspeed_rl_home)
-    if job.engine.prompt_type in known:
-        return None
-    return f"must be one of {', '.join(known)}", "use qwen_r1"
+def _verifiers(job: Job) -> Iterator[Problem]:
+    """Yield problems of the rewards that it trains on, and of the template that asks for them."""
+    engine = job.engine
+    source = "rule_verifier.py, verifier"
+    known = verifiers.known_verifiers(engine)
+    for index, name in enumerate(engine.verifier_function):
+        if not verifiers.has_verifier(engine, name):
+            rule = f"must be one of {', '.join(known)}: an unknown one is ignored and earns nothing"
+            remedy = "use math_verify_reward" if "math_verify_reward" in known else "use acc"
+            yield Problem(f"engine.verifier_function[{index}]", name, rule, remedy, source)
+    if not engine.verifier_function:
+        rule = "must name at least one verifier: without it every reward is 0"
+        yield Problem("engine.verifier_function", [], rule, "set it to [acc]", source)
+    count = len(engine.verifier_function)
+    if len(engine.verifier_weight) != count:
+        rule, remedy = f"must have one weight for each of the {count} functions", f"set it to {[1.0] * count}"
+        yield Problem(
+            "engine.verifier_weight", list(engine.verifier_weight), rule, remedy, "rule_verifier.py"
+        )
+    types = verifiers.prompt_types(engine.mindspeed_rl_home)
+    if engine.prompt_type not in types:
+        rule = f"must be one of {', '.join(types)}"
+        yield Problem("engine.prompt_type", engine.prompt_type, rule, "use qwen_r1", str(contract.TEMPLATES))
 
 
-RULES.include(RECIPE, lambda job: job)
-upstream.add_rule(RULES, "engine", fields, "mindspeed_rl/config_cls")
+def notes(job: Job) -> Iterator[str]:
+    """Yield notes about the checkout, the layout of the reference, the loss and the learning rate."""
+    engine, train = job.engine, job.train
+    if engine.mindspeed_rl_home is not None and (defect := contract.broken_port(engine.mindspeed_rl_home)):
+        yield f"engine.mindspeed_rl_home: {'; '.join(defect)}"
+    if engine.use_integrated_worker:
+        yield "integrated worker: the reference runs in layout.train, layout.reference changes nothing"
+    micro_batches = job.layout.train.micro_batch_num
+    if micro_batches != job.layout.train.pipeline_stage:
+        yield (
+            f"layout.train.micro_batch_num={micro_batches} changes nothing: the number of micro-batches "
+            "follows from engine.micro_batch_size"
+        )
+    if engine.micro_batch_size > 1:
+        yield (
+            f"engine.micro_batch_size={engine.micro_batch_size}: losses are means over the tokens of a "
+            f"micro-batch ({_LOSS}); train.loss_type=grpo holds exactly with 1"
+        )
+    if train.schedule != "constant" and job.decay_steps < train.steps:
+        yield (
+            f"train.schedule={train.schedule}: the rate reaches train.final_share after about "
+            f"{job.decay_steps:g} of {train.steps} steps, for MindSpeed-RL's schedule counts completions "
+            "against a horizon of prompts (megatron_config.py has no lr_decay_iters); use constant"
+        )

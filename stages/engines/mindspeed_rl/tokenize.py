@@ -13,17 +13,15 @@ import shutil
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.reader import read
 from stages.engines.mindspeed_rl import contract
+from stages.engines.mindspeed_rl.files import dataset_config
 from stages.engines.mindspeed_rl.job import CONFIG_NAME, engine_of, home_of
-from stages.engines.mindspeed_rl.train_yaml import FIELDS
 from stages.engines.outside import Rendered, dump, make_start, read_start, write_start
-from stages.engines.template import fill
 from stages.fetch.config import DatasetConfig
 from stages.fetch.records import Row
 from stages.models.config import ModelConfig
@@ -60,8 +58,7 @@ def data_files(prefix: Path) -> list[Path]:
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
     """Return how to start the program, and the dataset YAML."""
     engine = engine_of(config)
-    paths = SimpleNamespace(work=work, prefix=work / "out" / PREFIX, fetched=inputs["fetch"])
-    values = fill(FIELDS / "dataset.yaml", SimpleNamespace(engine=engine), paths, {})
+    values = dataset_config(engine, inputs["fetch"], work, work / "out" / PREFIX)
     home = home_of(engine)
     command = (
         Path(home) / contract.PREPROCESS,

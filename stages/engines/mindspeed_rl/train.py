@@ -5,17 +5,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.contract import TRAIN
+from stages.engines.mindspeed_rl.files import VARIABLES, runtime_env, train_config
 from stages.engines.mindspeed_rl.job import CONFIG_NAME, Job, home_of, paths_of
-from stages.engines.mindspeed_rl.logs import DRIVER_LOG, TrainWatcher
-from stages.engines.mindspeed_rl.rules import RULES
+from stages.engines.mindspeed_rl.results import (
+    DRIVER_LOG,
+    TrainWatcher,
+    checkpoints_of_run,
+    import_weights,
+)
+from stages.engines.mindspeed_rl.rules import problems
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
-from stages.engines.mindspeed_rl.train_yaml import FIELDS, runtime_env, train_config
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import (
     REMEDY,
@@ -30,8 +33,6 @@ from stages.engines.outside import (
     write_start,
 )
 from stages.grpo.metrics import read_rows
-
-VARIABLES = yaml.safe_load((FIELDS / "variables.yaml").read_text(encoding="utf-8"))
 
 
 def render(
@@ -62,11 +63,11 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work, or those that resume an interrupted run."""
     job, paths = Job.from_config(context.config), paths_of(context.work)
-    RULES.demand(job)
+    demand(problems(job))
     copy_model(context.inputs["fetch"], paths.tokenizer)
     copy_model(context.inputs["weights"] / "mcore", paths.weights)
     _link_data(context.inputs["tokenize"] / PREFIX, paths.data.parent)
-    iteration = checkpoints.of_run(paths.checkpoints, job.layout.train).prepare_resume(
+    iteration = checkpoints_of_run(paths.checkpoints, job.layout.train).prepare_resume(
         _last_iteration(job, context.work)
     )
     rendered = render(context.config, context.inputs, context.work, resume=iteration is not None)
@@ -102,7 +103,7 @@ def collect(context: Context) -> None:
     before it was killed.
     """
     job, record = Job.from_config(context.config), read_start(context.work)
-    saved, steps = checkpoints.of_run(paths_of(context.work).checkpoints, job.layout.train), job.train.steps
+    saved, steps = checkpoints_of_run(paths_of(context.work).checkpoints, job.layout.train), job.train.steps
     directory = saved.directory(steps)
     if record["resumed"] != steps:
         require_line(Path(record["logs"]) / DRIVER_LOG, f"iteration: {steps} / {steps} |")
@@ -111,5 +112,5 @@ def collect(context: Context) -> None:
             raise InputError(saved.tracker, tracked, f"must be new and name iteration {steps}", REMEDY)
     if fault := saved.defect(directory):
         raise InputError(directory, None, f"is no complete checkpoint: {fault}", REMEDY)
-    checkpoints.import_weights(directory, context.output / "mcore", job.layout.train)
+    import_weights(directory, context.output / "mcore", job.layout.train)
     import_run(context, record["resumed"], directory.name, job.engine.contract)

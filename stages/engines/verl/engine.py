@@ -1,102 +1,132 @@
-"""engine=verl: GRPO by verl on Ray, on NPUs or on a CPU."""
+"""engine=verl: GRPO by verl on Ray, on NPUs or on a CPU.
+
+Read in this order: config.py (settings), job.py, files.py (what is rendered), rules.py (what is refused),
+train.py (start and end of a run), results.py (checkpoints and metrics), tokenize.py, export.py.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stages import catalog
-from stages.base.graph import EXPORT_SECTIONS, Program, Stage
+from stages.base.errors import Problem
+from stages.base.graph import EXPORT_SECTIONS, Program, RequiredFiles, Stage
 from stages.engines import programs
-from stages.engines.declaration import Engine, Known, Window
+from stages.engines.engine import Engine, Environment, Window
 from stages.engines.verl import rules
 from stages.engines.verl.config import VerlEngine
-from stages.engines.verl.job import TRAIN_DATA, Job
-from stages.engines.verl.upstream import FIELDS
+from stages.engines.verl.files import MODEL_ENGINES, RENDERED
+from stages.engines.verl.job import PROGRAMS, TRAIN_DATA, Job
 from stages.fetch.config import licence_files
 
 if TYPE_CHECKING:
+    from stages.models.family import Family
     from stages.sections import Sections
 
-GRPO = Program("verl_grpo", "stages.engines.verl.train", version=1)
-EXPORT = Program("verl_export", "stages.engines.verl.export", version=1)
-FAMILIES = ("qwen2", "qwen3", "qwen3_moe", "llama3")
+VERSIONS = Path(__file__).with_name("versions.yaml")
 
 
-def stages(run: Sections) -> tuple[Stage, ...]:
-    """Return the graph after fetch; verl reads the fetched directory, and evaluate the export."""
-    size = run.model.weight_bytes
-    reason = "engine=verl: FSDP shards the fetched weights while it loads them"
-    unread = frozenset(("engine", field.name) for field in fields(VerlEngine) if field.name != "name")
-    return (
-        replace(catalog.CONVERT, skipped=reason),
-        replace(
-            catalog.TOKENIZE,
-            sections=(*catalog.TOKENIZE.sections, "engine"),
-            version=1,
-            entry="stages.engines.verl.tokenize",
-            unread=unread,
-        ),
-        replace(catalog.STRATEGY, skipped=reason),
-        replace(catalog.SPLIT, skipped=reason),
-        replace(
-            catalog.SFT, skipped="sft.enabled=false: a warm start is model.path=DIR of an exported model"
-        ),
-        replace(
-            catalog.GRPO,
-            sections=("dataset", "tokenize", *catalog.GRPO.sections),
-            inputs={"tokenize": "tokenize", "fetch": "fetch"},
-            workers=Job.from_run(run).cards,
-            # per checkpoint: float32 weights with both moments; one more while it is written
-            bytes_written=12 * run.model.num_parameters * (1 + run.train.keep_checkpoints),
-            computes=True,
-            program=GRPO,
-        ),
-        replace(
-            catalog.EXPORT,
-            sections=(*EXPORT_SECTIONS, "engine"),
-            inputs={"grpo": "grpo", "fetch": "fetch"},
-            external=licence_files(run.model),
-            bytes_written=2 * size,
-            unread=unread - {("engine", "strategy")},
-            program=EXPORT,
-        ),
-        replace(
-            catalog.EVALUATE,
-            inputs={**catalog.EVALUATE.inputs, "before": "fetch", "after": "export"},
-            computes=True,
-        ),
+class Verl(Engine[Job]):
+    """verl 0.9.1 (python -m verl.trainer.main_ppo)."""
+
+    name = "verl"
+    programs = (
+        Program("verl_grpo", "stages.engines.verl.train", version=1),
+        Program("verl_export", "stages.engines.verl.export", version=2),
     )
+    imports = ("verl", "ray")
+    keeps_tags = True
+    rehearsal = "pipeline.rehearsal.verl"
+    rendered = RENDERED
+    required_files: ClassVar[Mapping[str, RequiredFiles]] = {
+        "tokenize": lambda config: (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA),
+        "grpo": lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
+    }
+
+    def trains(self, family: Family) -> bool:
+        """Return True for families whose Hugging Face classes verl was read with."""
+        return family.name in ("qwen2", "qwen3", "qwen3_moe", "llama3")
+
+    def stages(self, run: Sections) -> tuple[Stage, ...]:
+        """Return the graph after fetch; verl reads the fetched directory, and evaluate the export."""
+        size = run.model.weight_bytes
+        reason = "engine=verl: FSDP shards the fetched weights while it loads them"
+        unread = frozenset(("engine", field.name) for field in fields(VerlEngine) if field.name != "name")
+        grpo, export = self.programs
+        return (
+            replace(catalog.CONVERT, skipped=reason),
+            replace(
+                catalog.TOKENIZE,
+                sections=(*catalog.TOKENIZE.sections, "engine"),
+                version=1,
+                entry="stages.engines.verl.tokenize",
+                unread=unread,
+            ),
+            replace(catalog.STRATEGY, skipped=reason),
+            replace(catalog.SPLIT, skipped=reason),
+            replace(
+                catalog.SFT, skipped="sft.enabled=false: a warm start is model.path=DIR of an exported model"
+            ),
+            replace(
+                catalog.GRPO,
+                sections=("dataset", "tokenize", *catalog.GRPO.sections),
+                inputs={"tokenize": "tokenize", "fetch": "fetch"},
+                workers=self.job(run).cards,
+                # per checkpoint: float32 weights with both moments; one more while it is written
+                bytes_written=12 * run.model.num_parameters * (1 + run.train.keep_checkpoints),
+                computes=True,
+                program=grpo,
+            ),
+            replace(
+                catalog.EXPORT,
+                sections=(*EXPORT_SECTIONS, "engine"),
+                inputs={"grpo": "grpo", "fetch": "fetch"},
+                external=licence_files(run.model),
+                bytes_written=2 * size,
+                unread=unread - {("engine", "strategy")},
+                program=export,
+            ),
+            replace(
+                catalog.EVALUATE,
+                inputs={**catalog.EVALUATE.inputs, "before": "fetch", "after": "export"},
+                computes=True,
+            ),
+        )
+
+    def job(self, run: Sections) -> Job:
+        """Return the job of a run."""
+        return Job.from_run(run)
+
+    def problems(self, job: Job) -> Iterator[Problem]:
+        """Yield what verl would refuse, ignore silently or die of."""
+        return rules.problems(job)
+
+    def notes(self, job: Job) -> Iterator[str]:
+        """Yield what a user should know before the run starts."""
+        return rules.notes(job)
+
+    def schema_script(self, job: Job) -> tuple[str, ...]:
+        """Return the script that prints the keys of ppo_trainer, for verl's interpreter."""
+        return str(PROGRAMS / "schema.py"), MODEL_ENGINES[job.engine.strategy]
+
+    def environment(self, settings: Any) -> Environment:
+        """Return the versions that verl 0.9.1 works with on the device of the settings."""
+        return Environment(packages(settings.device, settings.rollout), *windows("machine"))
+
+
+def packages(device: str, rollout: str) -> tuple[Window, ...]:
+    """Return the packages for a device, and on NPUs for a program that generates completions."""
+    if device == "cpu":
+        return windows("all", "cpu")
+    return windows("all", "npu", "vllm") if rollout == "vllm" else windows("all", "npu")
 
 
 def windows(*groups: str) -> tuple[Window, ...]:
     """Return the versions that work, from groups of versions.yaml."""
-    return programs.windows(FIELDS / "versions.yaml", *groups)
+    return programs.windows(VERSIONS, *groups)
 
 
-def optional_packages(settings: Any) -> tuple[Window, ...]:
-    """Return the packages of the device; for None, those of all devices."""
-    if settings is None:
-        return windows("npu", "vllm", "cpu")
-    if settings.device == "cpu":
-        return windows("cpu")
-    return windows("npu", "vllm") if settings.rollout == "vllm" else windows("npu")
-
-
-ENGINE = Engine(
-    name="verl",
-    trains=lambda family: family.name in FAMILIES,
-    stages=stages,
-    rules=rules.RULES,
-    subject=lambda run, cards_per_node: Job.from_run(run),
-    required_files={
-        "tokenize": lambda config: (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA),
-        "grpo": lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
-    },
-    programs=(GRPO, EXPORT),
-    known={"0.9.1": Known(windows("all"), *windows("machine"))},
-    optional_packages=optional_packages,
-    imports=("verl", "ray"),
-    rehearsal="pipeline.rehearsal.verl",
-    notes=lambda run: rules.notes(Job.from_run(run)),
-)
+ENGINE = Verl()

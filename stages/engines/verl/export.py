@@ -15,11 +15,12 @@ from stages.base.context import Context
 from stages.base.reader import read
 from stages.engines.model_directory import import_converted
 from stages.engines.outside import Rendered, make_start, options, write_start
-from stages.engines.verl.checkpoints import ACTOR
 from stages.engines.verl.config import VerlEngine
+from stages.engines.verl.job import PROGRAMS
+from stages.engines.verl.results import ACTOR
 from stages.export.stage import make_usable
 
-LORA_MERGER = str(Path(__file__).with_name("programs") / "merge.py")
+LORA_MERGER = str(PROGRAMS / "merge.py")
 BACKENDS = {"fsdp2": "fsdp", "megatron": "megatron"}
 """engine.strategy -> the merger's --backend."""
 MERGED = "merged"

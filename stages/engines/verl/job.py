@@ -10,6 +10,8 @@ from stages.rewards.config import RewardConfig
 
 PLUGIN = Path(__file__).with_name("plugin")
 """Directory of the package grpoflow_verl_cpu; on PYTHONPATH of verl's interpreter with engine.device=cpu."""
+PROGRAMS = Path(__file__).with_name("programs")
+"""Directory of programs for verl's interpreter."""
 TRAIN_DATA = "train.parquet"
 REWARDS = "rewards.py"
 RECIPE = "grpo"

@@ -14,6 +14,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from stages.base.errors import InputError
 from stages.base.reader import read
+from stages.base.tags import continued, tags_of
 from stages.rewards.config import RewardConfig
 from stages.rewards.score import prepare, score_each, weighted
 
@@ -38,13 +39,16 @@ def make_manager(values, report, columns):
             if any(each is None or each - {"prompts"} for each in names):
                 with open(columns, encoding="utf-8") as file:
                     self._rows = [json.loads(line) for line in file]
+            added = tokenizer.added_tokens_decoder
+            tags = tags_of(token.content for token in added.values())
+            self._left_out = {i for i, token in added.items() if token.special and token.content not in tags}
 
         async def run_single(self, data):
             """Return the reward of a completion, of the last turn if it has several."""
             item = data[-1]
             responses = item.batch["responses"]
             tokens = int(item.batch["attention_mask"][-len(responses) :].sum())
-            text = self.tokenizer.decode(responses[:tokens], skip_special_tokens=True)
+            text = continued(self._read(item.batch["prompts"]), self._read(responses[:tokens]))
             truth = item.non_tensor_batch["reward_model"]["ground_truth"]
             named = self._arguments(item)
             try:  # in a thread: the event loop goes on with generation
@@ -54,7 +58,8 @@ def make_manager(values, report, columns):
                 parts = {name: np.array(column, np.float32) for name, column in scored.parts.items()}
                 value = float(weighted(self._config, parts)[0])
             except InputError as error:  # verl would ignore it
-                faults, late, value = {error.problem.value: error.problem.rule}, [], 0.0
+                name = str(error.problem.value or error.problem.path)
+                faults, late, value = {name: error.problem.rule}, [], 0.0
             if faults:
                 step = int(item.non_tensor_batch["global_steps"])
                 with open(report, "a", encoding="utf-8") as file:
@@ -68,8 +73,12 @@ def make_manager(values, report, columns):
                 row = self._rows[int(item.non_tensor_batch["extra_info"]["index"])]
                 named = {name: [value] for name, value in row.items()}
             if self._takes_prompts:
-                text = self.tokenizer.decode(item.batch["prompts"], skip_special_tokens=True)
-                named["prompts"] = [text]
+                named["prompts"] = [self._read(item.batch["prompts"])]
             return named
+
+        def _read(self, ids):
+            """Return the text of ids without special tokens except for tags, which rewards read."""
+            kept = [i for i in ids.tolist() if i not in self._left_out]
+            return self.tokenizer.decode(kept, skip_special_tokens=False)
 
     return Rewards

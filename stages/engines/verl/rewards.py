@@ -22,8 +22,10 @@ from stages.rewards.user_code import directory_of
 
 STAGES = Path(__file__).parents[2]
 MODULES = {
-    "base": "__init__ bounds errors identity reader redact rules",
-    "rewards": "__init__ child config functions knights length maths messages process score",
+    "": "own_packages",
+    "base": "__init__ bounds errors identity reader redact tags",
+    "rewards": "__init__ child config functions knights length maths messages number planned_code process "
+    "score",
 }
 """The copied modules of each package."""
 COPIES = "scoring"
@@ -58,7 +60,8 @@ def files(job: Job, paths: Paths) -> Mapping[str, str]:
         "stages/__init__.py": STAGES / "base" / "__init__.py",
     }
     for package, names in MODULES.items():
-        copies |= {f"stages/{package}/{name}.py": STAGES / package / f"{name}.py" for name in names.split()}
+        files = (Path(package) / f"{name}.py" for name in names.split())
+        copies |= {f"stages/{file}": STAGES / file for file in files}
     texts = {f"{COPIES}/{name}": file.read_text(encoding="utf-8") for name, file in copies.items()}
     return {f"configs/{REWARDS}": text, **texts}
 

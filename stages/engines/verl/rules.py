@@ -1,75 +1,210 @@
-"""Rules of verl: what it checks after taking the cards, ignores silently, or cannot do.
+"""What verl checks after taking the cards, ignores silently, or cannot do; and what a user should know.
 
 Each source is a file of verl 0.9.1. Rules of all engines are in pipeline/config/rules.py.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
+from stages.base.checks import at_most, divides, equal, multiple_of
+from stages.base.errors import Problem
 from stages.base.layout import ROLES
-from stages.base.rules import Broken, Rules, divide
-from stages.engines import layout_rules
-from stages.engines import upstream as engine_upstream
-from stages.engines.layout_rules import Laid
-from stages.engines.tables import add_rules, plain
+from stages.engines.layout_rules import layout_problems
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
-from stages.engines.verl.upstream import fields
 from stages.rewards.config import BUILTIN
 
-RULES = Rules[Job]("verl")
-plain(
-    RULES,
-    "verl",
-    {
-        "workers/utils/losses.py": "use_bias_correction_kl mask_truncated_completions",
-        "trainer/ppo/v1/trainer_base.py": "resample_rounds validate_every max_kl resume_from",
-        "ours: stages/engines/verl/train.py": "loggers",
-    },
-)
-add_rules(RULES, Path(__file__).with_suffix(".yaml"))
+
+def problems(job: Job) -> Iterator[Problem]:
+    """Yield what verl would refuse, ignore silently or die of."""
+    yield from _algorithm(job)
+    yield from _rollout(job)
+    yield from _layout(job)
+    yield from _batches(job)
 
 
-@RULES.row("train.schedule", "workers/engine/fsdp/transformer_impl.py")
-def _schedule(job: Job) -> Broken:
-    """Require a constant or cosine schedule with engine.strategy=fsdp2."""
-    if job.engine.strategy == "megatron" or job.train.schedule != "linear":
-        return None
-    return "must be constant or cosine with engine.strategy=fsdp2", "use cosine"
+def _algorithm(job: Job) -> Iterator[Problem]:
+    """Yield problems of loss, reference, learning rate and LoRA."""
+    train, engine = job.train, job.engine
+    losses, trainer = "workers/utils/losses.py", "trainer/ppo/v1/trainer_base.py"
+    yield from equal(
+        "train.use_bias_correction_kl",
+        train.use_bias_correction_kl,
+        False,
+        "verl does not correct its KL term",
+        losses,
+    )
+    yield from equal(
+        "train.mask_truncated_completions",
+        train.mask_truncated_completions,
+        False,
+        "verl trains on completions that were cut off, too",
+        losses,
+    )
+    yield from equal(
+        "train.resample_rounds", train.resample_rounds, 0, "verl samples each step once", trainer
+    )
+    yield from equal(
+        "train.validate_every",
+        train.validate_every,
+        0,
+        "verl has no check on held-out prompts; evaluate has",
+        trainer,
+    )
+    yield from equal("train.max_kl", train.max_kl, None, "verl does not stop by KL", trainer)
+    yield from equal(
+        "train.resume_from",
+        train.resume_from,
+        None,
+        "verl cannot resume from another run's checkpoint",
+        trainer,
+    )
+    yield from equal(
+        "train.ref_model_sync_steps", train.ref_model_sync_steps, 0, "verl's reference never changes", trainer
+    )
+    yield from equal(
+        "train.loggers",
+        train.loggers,
+        (),
+        "verl gives its numbers to TensorBoard alone",
+        "ours: stages/engines/verl/train.py",
+    )
+    if train.schedule == "linear" and engine.strategy == "fsdp2":
+        rule = "must be constant or cosine with engine.strategy=fsdp2"
+        source = "workers/engine/fsdp/transformer_impl.py"
+        yield Problem("train.schedule", train.schedule, rule, "use cosine", source)
+    yield from multiple_of(
+        "train.warmup_steps",
+        train.warmup_steps,
+        train.num_iterations,
+        "train.num_iterations",
+        "verl changes the learning rate once per step",
+        "workers/engine_workers.py, train_mini_batch",
+    )
+    if engine.strategy == "megatron":
+        yield from equal(
+            "train.lora_rank",
+            train.lora_rank,
+            0,
+            "grpoflow renders LoRA for engine.strategy=fsdp2 only",
+            "ours: stages/engines/verl/files.py",
+        )
+    elif engine.rollout == "vllm" and not job.on_cpu:
+        yield from at_most(
+            "train.lora_rank",
+            train.lora_rank,
+            512,
+            "",
+            "vLLM loads adapters up to this rank",
+            "workers/rollout/vllm_rollout/utils.py",
+        )
 
 
-RULES.must(
-    "layout.generate.model_parallel",
-    divide("engine.cards_per_node", why="a server of the rollout stays on one machine"),
-    "workers/rollout/replica.py",
-    when=lambda job: job.nodes > 1,
-)
+def _rollout(job: Job) -> Iterator[Problem]:
+    """Yield problems of prompts and sampling."""
+    rollout, source = job.rollout, "trainer/ppo/v1/agent_loop_tq.py"
+    unread = "verl does not pass it to the rollout"
+    yield from equal("rollout.min_tokens", rollout.min_tokens, 0, unread, source)
+    yield from equal("rollout.min_p", rollout.min_p, None, unread, source)
+    yield from equal(
+        "rollout.repetition_penalty", rollout.repetition_penalty, 1.0, "verl always uses 1", source
+    )
+    yield from equal(
+        "tokenize.compat",
+        job.tokenize.compat,
+        "none",
+        "verl renders the chat template itself",
+        "experimental/agent_loop",
+    )
 
 
-@RULES.row("layout.train.data_parallel", "single_controller/ray/base.py, RayResourcePool")
-def _equal_nodes(job: Job) -> Broken:
-    """Require the same number of cards on each machine."""
-    per_node = job.engine.cards_per_node
-    if job.nodes == 1 or job.cards % per_node == 0:
-        return None
-    rule = f"makes {job.cards} cards, which do not fill machines with launcher.cards_per_node={per_node}"
-    return rule, "verl needs as many cards on each machine"
+def _layout(job: Job) -> Iterator[Problem]:
+    """Yield problems of sharding, and of cards and machines."""
+    train, generate, engine = job.layout.train, job.layout.generate, job.engine
+    if engine.strategy == "fsdp2":
+        for key, degree in (
+            ("model_parallel", train.model_parallel),
+            ("pipeline_stage", train.pipeline_stage),
+        ):
+            yield from equal(
+                f"layout.train.{key}",
+                degree,
+                1,
+                "FSDP shards over all cards",
+                "workers/engine/fsdp/transformer_impl.py",
+                "raise data_parallel instead",
+            )
+    if job.on_cpu:
+        yield from equal(
+            "layout.train.context_parallel",
+            train.context_parallel,
+            1,
+            "the plugin for CPUs pads sequences, which Ulysses does not allow",
+            "workers/config/actor.py",
+            "raise data_parallel instead",
+        )
+        yield from equal(
+            "engine.strategy",
+            engine.strategy,
+            "fsdp2",
+            "Megatron needs NPUs or GPUs",
+            "workers/engine/megatron",
+        )
+    for key, degree in (
+        ("pipeline_stage", generate.pipeline_stage),
+        ("context_parallel", generate.context_parallel),
+    ):
+        yield from equal(
+            f"layout.generate.{key}",
+            degree,
+            1,
+            "completions are generated with tensor and data parallelism only",
+            "workers/rollout/replica.py",
+        )
+    for role in ROLES:
+        yield from equal(
+            f"layout.{role}.expert_parallel",
+            job.layout.role(role).expert_parallel,
+            1,
+            "grpoflow does not render it for verl",
+            "ours: stages/engines/verl/files.py",
+        )
+    yield from layout_problems(job.model, {role: job.layout.role(role) for role in ROLES})
+    if job.nodes > 1:
+        yield from divides(
+            "layout.generate.model_parallel",
+            generate.model_parallel,
+            engine.cards_per_node,
+            "engine.cards_per_node",
+            "a server of the rollout stays on one machine",
+            "workers/rollout/replica.py",
+        )
+        if job.cards % engine.cards_per_node != 0:
+            rule = (
+                f"makes {job.cards} cards, which do not fill machines with "
+                f"launcher.cards_per_node={engine.cards_per_node}"
+            )
+            remedy = "verl needs as many cards on each machine"
+            source = "single_controller/ray/base.py, RayResourcePool"
+            yield Problem("layout.train.data_parallel", train.data_parallel, rule, remedy, source)
 
 
-@RULES.row("train.prompts_per_step", "utils/config.py; workers/engine_workers.py", each=("step", "update"))
-def _divisible_batches(job: Job, part: str) -> Broken:
-    """Require that the cards can share the completions of a step and of an update."""
-    prompts = job.train.prompts_per_step if part == "step" else job.mini_batch_size
-    count = prompts * job.rollout.num_generations
-    if count % job.cards == 0:
-        return None
-    return f"gives {count} completions per {part}, which {job.cards} cards cannot share", "use a multiple"
-
-
-RULES.include(
-    layout_rules.RULES,
-    lambda job: Laid(job.model, {role: job.layout.role(role) for role in ROLES}),
-)
-engine_upstream.add_rule(RULES, "engine", fields, "trainer/config/ppo_trainer.yaml")
+def _batches(job: Job) -> Iterator[Problem]:
+    """Yield problems of the prompts of a step and of an update."""
+    prompts = job.train.prompts_per_step
+    yield from divides(
+        "engine.mini_batch_size",
+        job.mini_batch_size,
+        prompts,
+        "train.prompts_per_step",
+        "the last update would have fewer completions",
+        "utils/tensordict_utils.py, make_iterator",
+        "leave it null",
+    )
+    for part, count in (("step", prompts), ("update", job.mini_batch_size)):
+        completions = count * job.rollout.num_generations
+        if completions % job.cards != 0:
+            rule = f"gives {completions} completions per {part}, which {job.cards} cards cannot share"
+            source = "utils/config.py; workers/engine_workers.py"
+            yield Problem("train.prompts_per_step", prompts, rule, "use a multiple", source)
 
 
 def notes(job: Job) -> Iterator[str]:
@@ -87,4 +222,3 @@ def notes(job: Job) -> Iterator[str]:
         yield "verl calls reward functions with one completion at a time, not with all of a step"
     if not job.on_cpu:
         yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"
-    yield from engine_upstream.notes("engine", job.engine.upstream)

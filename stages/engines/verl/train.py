@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.model_directory import copy_model
@@ -19,9 +20,9 @@ from stages.engines.outside import (
     read_start,
     write_start,
 )
-from stages.engines.verl import checkpoints, metrics, recipe, rewards
+from stages.engines.verl import files, results, rewards
 from stages.engines.verl.job import METRICS, PLUGIN, RECIPE, TRAIN_DATA, Job, Paths
-from stages.engines.verl.rules import RULES
+from stages.engines.verl.rules import problems
 from stages.export.stage import generation, write_template
 from stages.export.template import chat_template
 from stages.fetch.config import DatasetConfig
@@ -39,18 +40,18 @@ VERSION = "0.9.1"
 def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Rendered:
     """Return the rendered files and the start; verl itself decides whether it resumes."""
     job, paths = Job.from_config(config), paths_of(inputs, work)
-    files = {f"configs/{RECIPE}.yaml": recipe.text(job, paths), **rewards.files(job, paths)}
+    texts = {f"configs/{RECIPE}.yaml": files.text(job, paths), **rewards.files(job, paths)}
     command = (
         *PROGRAM,
         f"--config-dir={paths.configs}",
         f"--config-name={RECIPE}",
         f"hydra.run.dir={work / 'hydra'}",
     )
-    ray = job.engine.cluster(*recipe.ray_options(job))
+    ray = job.engine.cluster(*files.ray_options(job))
     path = [str(PLUGIN)] if job.on_cpu else []
-    environment = recipe.variables(job, paths)
+    environment = files.variables(job, paths)
     start = make_start(job.engine, command, work, environment, path, workers=job.cards, ray=ray)
-    return Rendered(start, files)
+    return Rendered(start, texts)
 
 
 def paths_of(inputs: Mapping[str, Path], work: Path) -> Paths:
@@ -61,16 +62,16 @@ def paths_of(inputs: Mapping[str, Path], work: Path) -> Paths:
 def prepare(context: Context) -> None:
     """Write all files of the run, and choose the checkpoint from which it resumes."""
     job, paths = Job.from_config(context.config), paths_of(context.inputs, context.work)
-    RULES.demand(job)
+    demand(problems(job))
     copy_model(context.inputs["fetch"], paths.model)
     encoder = encoder_of(context)
     write_template(chat_template(encoder), paths.model)
     values = generation(paths.model, encoder.ids, job.rollout, sampled=True)
     (paths.model / "generation_config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
     rewards.write_columns(context, job)
-    step = checkpoints.of_run(paths.checkpoints, job).prepare_resume(job.train.steps)
+    step = results.checkpoints(paths.checkpoints, job).prepare_resume(job.train.steps)
     StepLog(context.work / rewards.REPORT, step or 0)  # drops failures of steps that are trained again
-    if missing := metrics.unrecorded(context.work / "metrics.jsonl", step or 0):
+    if missing := results.unrecorded_steps(context.work / "metrics.jsonl", step or 0):
         steps = ", ".join(map(str, missing))
         cause = "verl ended after it saved the checkpoint and before it wrote them"
         context.warn(f"metrics and completions of step {steps} are missing: {cause}")
@@ -90,11 +91,12 @@ class Watcher(StepWatcher):
 
     def __init__(self, log: Path, work: Path, job: Job, report: Report) -> None:
         super().__init__(log, work, report)
-        self._train, self._checkpoints = job.train, checkpoints.of_run(work / "checkpoints", job)
+        self._train, self._checkpoints = job.train, results.checkpoints(work / "checkpoints", job)
 
     def read(self, line: str) -> None:
         """Process the metrics of one step."""
-        self.add(metrics.row(json.loads(line)), self._train.steps)
+        if row := self.parse(results.read_metrics, line):
+            self.add(row, self._train.steps)
         self._checkpoints.prune(self._train.keep_checkpoints)
 
 
@@ -109,7 +111,7 @@ def collect(context: Context) -> None:
     """Check that the run finished; import shards, metrics, completions and configuration."""
     job, paths = Job.from_config(context.config), paths_of(context.inputs, context.work)
     rewards.check_steps(context.work / rewards.REPORT, job)
-    saved = checkpoints.of_run(paths.checkpoints, job)
+    saved = results.checkpoints(paths.checkpoints, job)
     last, directory = saved.tracked(), saved.directory(job.train.steps)
     if last != job.train.steps:
         rule = f"must name step {job.train.steps}, the proof of a finished run"
@@ -117,17 +119,18 @@ def collect(context: Context) -> None:
     if fault := saved.defect(directory):
         raise InputError(directory, None, fault, REMEDY)
     import_weights(directory, context.output)
-    metrics.write_completions(paths.completions, context.work / "completions.jsonl", job.train)
+    if bad := results.write_completions(paths.completions, context.work / "completions.jsonl", job.train):
+        context.warn(f"{bad[0]}: malformed; {len(bad)} completions are not part of completions.jsonl")
     resumed = read_start(context.work)["resumed"]
     import_run(context, resumed, directory.name, VERSION, steps=last)
 
 
 def import_weights(step: Path, output: Path) -> None:
     """Link or copy the policy's shards, and what the merger reads besides, into the artifact."""
-    source = step / checkpoints.ACTOR
+    source = step / results.ACTOR
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         if file.name.startswith(("optim_", "extra_state_")):
             continue
-        target = output / checkpoints.ACTOR / file.relative_to(source)
+        target = output / results.ACTOR / file.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(file, target)

@@ -21,6 +21,7 @@ from pathlib import Path
 from stages.base.context import Context
 from stages.base.follow import Follower
 from stages.grpo.trackers import Tracker
+from stages.own_packages import START
 
 LOOK_EVERY_S = 0.5
 CLOSE_S = 60.0
@@ -39,7 +40,7 @@ class TrackerProcess:
         paths = {"scratch": str(scratch), "target": str(context.output), "metrics": str(metrics)}
         run = {"name": context.work.name, "config": dict(context.config)}
         spec.write_text(json.dumps(paths | run), encoding="utf-8")
-        program = [sys.executable, "-m", "stages.grpo.trackers.process", name, str(spec)]
+        program = [sys.executable, START, "stages.grpo.trackers.process", name, str(spec)]
         self._process = subprocess.Popen(program, stdin=subprocess.PIPE)
 
     def has_stopped(self) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from stages.base.rules import Broken, Rules, be
+from stages.base.checks import equal
+from stages.base.errors import Problem
 from stages.models.family import Family, Network, Weight
 from stages.models.shape import ModelFields, Shape
 
@@ -37,7 +37,7 @@ def recognised(config: Mapping[str, Any]) -> Family | None:
 def network_of(model: Shape) -> Network:
     """Return mindformers' network of a model whose family a mindformers-based engine trains."""
     network = family_of(model).network
-    assert network is not None  # RULES
+    assert network is not None  # family_problems
     return network
 
 
@@ -72,67 +72,55 @@ def trained_by(trains: Callable[[Family], bool] = lambda family: True) -> str:
     return f"{', '.join(firsts)} and {last}" if firsts else last
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A model and the engine that is to train it."""
+def family_problems(
+    model: ModelFields,
+    engine: str,
+    trains: Callable[[Family], bool],
+    alternatives: Callable[[Family], Iterable[str]],
+) -> Iterator[Problem]:
+    """Yield problems of a model's family and of the engine that is to train it.
 
-    model: ModelFields
-    engine: str
-    trains: Callable[[Family], bool] = lambda family: True
-    """Return True if the engine trains a family."""
-    alternatives: Callable[[Family], Iterable[str]] = lambda family: ()
-    """Return the engines that train a family."""
-
-
-RULES = Rules[Trained]("family", "ours: stages/models")
-
-
-@RULES.row("model.{}", each=[family.name for family in FAMILIES.values() if family.section])
-def _section(trained: Trained, name: str) -> Broken:
-    """Require the section of the model's family, and no other family's."""
-    trained_name = trained.model.family
-    if (getattr(trained.model, name) is None) == (name != trained_name):
-        return None
-    rule = f"is a section of {FAMILIES[name].title}, but model.family={trained_name}"
-    if name == trained_name:
-        rule = f"is required with model.family={name}"
-    return rule, f"give both, or neither; model={name} does", None
-
-
-RULES.must(
-    "model.qkv_concat",
-    be(False, "mindformers stores this family with q, k and v apart"),
-    when=lambda trained: not family_of(trained.model).fuses,
-)
-
-
-@RULES.row("model.family")
-def _trained(trained: Trained) -> Broken:
-    """Require a family that the engine trains."""
-    family = family_of(trained.model)
-    if trained.trains(family):
-        return None
-    rule = f"engine={trained.engine} trains {trained_by(trained.trains)} models"
-    return rule, f"choose engine={' or '.join(trained.alternatives(family))}"
+    Args:
+        model: the section model.
+        engine: the engine's name.
+        trains: function that returns True if the engine trains a family.
+        alternatives: function that returns the engines that train a family.
+    """
+    family, source = family_of(model), "ours: stages/models"
+    for other in FAMILIES.values():
+        if other.section and (getattr(model, other.name) is None) == (other.name == model.family):
+            rule = f"is a section of {other.title}, but model.family={model.family}"
+            if other.name == model.family:
+                rule = f"is required with model.family={other.name}"
+            remedy = f"give both, or neither; model={other.name} does"
+            yield Problem(f"model.{other.name}", None, rule, remedy, source)
+    if not family.fuses:
+        why = "mindformers stores this family with q, k and v apart"
+        yield from equal("model.qkv_concat", model.qkv_concat, False, why, source)
+    if not trains(family):
+        rule = f"engine={engine} trains {trained_by(trains)} models"
+        remedy = f"choose engine={' or '.join(alternatives(family))}"
+        yield Problem("model.family", model.family, rule, remedy, source)
+        return
+    yield from head_problems(model, engine)
+    yield from rope_problems(model, engine)
 
 
-@RULES.row("model.head_dim", unless=("trained",))
-def head_dim(trained: Trained) -> Broken:
-    """Check that the engine's files can express the size of attention heads."""
-    model, family = trained.model, family_of(trained.model)
+def head_problems(model: ModelFields, engine: str) -> Iterator[Problem]:
+    """Yield a problem if the engine's files cannot express the size of attention heads."""
+    family = family_of(model)
     named = family.head_dim is not None or family.custom_attention
-    if trained.engine == "local" or named or model.head_size * model.num_attention_heads == model.hidden_size:
-        return None
+    if engine == "local" or named or model.head_size * model.num_attention_heads == model.hidden_size:
+        return
     usual = model.hidden_size // model.num_attention_heads
-    rule = f"must be hidden_size / num_attention_heads={usual}: engine={trained.engine} knows no other size"
-    return rule, "choose engine=local"
+    rule = f"must be hidden_size / num_attention_heads={usual}: engine={engine} knows no other size"
+    yield Problem("model.head_dim", model.head_dim, rule, "choose engine=local", "ours: stages/models")
 
 
-@RULES.row("model.rope_scaling", unless=("trained",))
-def rope_scaling(trained: Trained) -> Broken:
-    """Check that the engine's files can express the scaling of rotary positions."""
-    scaling = trained.model.rope_scaling
-    if scaling is None or trained.engine in ("local", "verl"):
-        return None
-    rule = "must be null: only engine=local and engine=verl support it"
-    return rule, "choose engine=local", f"{{factor: {scaling.factor:g}, …}}"
+def rope_problems(model: ModelFields, engine: str) -> Iterator[Problem]:
+    """Yield a problem if the engine's files cannot express the scaling of rotary positions."""
+    scaling = model.rope_scaling
+    if scaling is not None and engine not in ("local", "verl"):
+        rule = "must be null: only engine=local and engine=verl support it"
+        shown = f"{{factor: {scaling.factor:g}, …}}"
+        yield Problem("model.rope_scaling", shown, rule, "choose engine=local", "ours: stages/models")

@@ -11,18 +11,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from pathlib import Path
 from typing import Any
 
 from stages.models.decoder import LLAMA, latent_attention, weights
 from stages.models.family import (
     HEAD,
     HF_EMBEDDING,
+    ExpertKeys,
     Experts,
     Family,
     Heads,
     Mindrlhf,
     Network,
+    NetworkInputs,
     TokenIds,
     Values,
 )
@@ -30,7 +31,7 @@ from stages.models.shape import DeepseekV3Config, ModelFields, Shape
 
 
 def _extras(shape: Shape) -> DeepseekV3Config:
-    assert shape.deepseek_v3 is not None  # stages.models.families.RULES
+    assert shape.deepseek_v3 is not None  # stages.models.families.family_problems
     return shape.deepseek_v3
 
 
@@ -136,6 +137,125 @@ def _heads(model: ModelFields) -> Heads:
     return Heads(computed, "queries + keys + 2 values", latent, cut=False)
 
 
+def _network(inputs: NetworkInputs) -> Values:
+    """Return the keys of model_config for every role.
+
+    Source: mindformers 1.6.0, research/deepseek3/deepseek3_config.py; mindrlhf e8a8fc1,
+    model_configs/deepseek_v3_config. Comments explain values that differ from the shipped files.
+    """
+    model, extras = inputs.model, _extras(inputs.model)
+    return {
+        "type": "DeepseekV3Config",
+        "auto_register": "deepseek3_config.DeepseekV3Config",
+        "batch_size": 1,
+        "seq_length": inputs.seq_length,
+        "hidden_size": model.hidden_size,
+        "num_layers": model.num_hidden_layers,
+        "num_heads": model.num_attention_heads,
+        "intermediate_size": model.intermediate_size,
+        "kv_lora_rank": extras.kv_lora_rank,
+        "q_lora_rank": extras.q_lora_rank,
+        "qk_rope_head_dim": extras.qk_rope_head_dim,
+        "v_head_dim": extras.v_head_dim,
+        "qk_nope_head_dim": extras.qk_nope_head_dim,
+        "vocab_size": model.vocab_size,
+        "multiple_of": 256,
+        "rms_norm_eps": model.rms_norm_eps,
+        # as in config.json; the shipped training files name 100000 and 100001, which are plain text in V3
+        "bos_token_id": inputs.ids.bos,
+        "pad_token_id": inputs.ids.pad,
+        "ignore_token_id": -100,
+        "compute_dtype": "bfloat16",
+        "layernorm_compute_type": "float32",
+        "softmax_compute_type": "float32",
+        "rotary_dtype": "float32",
+        "router_dense_type": "float32",
+        "qkv_concat": False,
+        "use_flash_attention": True,
+        "offset": inputs.offset,
+        "checkpoint_name_or_path": "",
+        "theta": model.rope_theta,
+    }
+
+
+def _training(inputs: NetworkInputs) -> Values:
+    """Return the keys of model_config in training, without YaRN, as shipped.
+
+    YaRN is for sequences beyond the original length.
+    """
+    return _network(inputs) | {
+        "n_kv_heads": inputs.model.num_key_value_heads,
+        "max_position_embeddings": max(_extras(inputs.model).rope_original_length, inputs.seq_length),
+        "eos_token_id": inputs.ids.eos[0],
+        "param_init_type": inputs.model.param_init_type,
+        "use_past": False,
+        "extend_method": "None",
+        "return_extra_loss": False,
+        "mtp_depth": 0,
+        "mtp_loss_factor": 0.3,
+    }
+
+
+def _predicting(inputs: NetworkInputs) -> Values:
+    model, extras = inputs.model, _extras(inputs.model)
+    return _network(inputs) | {
+        "layernorm_compute_type": model.torch_dtype,
+        "softmax_compute_type": model.torch_dtype,
+        "rotary_dtype": model.torch_dtype,
+        "router_dense_type": model.torch_dtype,
+        "max_position_embeddings": model.max_position_embeddings,
+        "eos_token_id": list(inputs.ids.eos),
+        "param_init_type": model.torch_dtype,
+        "use_past": True,
+        "is_dynamic": True,
+        "extend_method": "YARN",
+        "scaling_factor": {key: getattr(extras, name) for name, key in _ROPE.items()},
+        "ffn_concat": False,
+        "auto_map": {
+            "AutoConfig": "deepseek3_config.DeepseekV3Config",
+            "AutoModel": "deepseek3.DeepseekV3ForCausalLM",
+        },
+    }
+
+
+def _routed(inputs: NetworkInputs) -> Values:
+    """Return the keys of moe_config for every role."""
+    extras = _extras(inputs.model)
+    return {
+        "expert_num": extras.n_routed_experts,
+        "num_experts_chosen": extras.num_experts_per_tok,
+        "routing_policy": "TopkRouterV2",
+        "shared_expert_num": extras.n_shared_experts,
+        "routed_scaling_factor": extras.routed_scaling_factor,
+        "first_k_dense_replace": extras.first_k_dense_replace,
+        "moe_intermediate_size": extras.moe_intermediate_size,
+    }
+
+
+def _routed_in_training(inputs: NetworkInputs) -> Values:
+    return _routed(inputs) | {
+        "expert_group_size": 8,
+        "capacity_factor": 1.5,
+        "aux_loss_factor": 0.05,
+        "balance_via_topk_bias": True,
+        "topk_bias_update_rate": 0,  # 0 and the next 0: rewards alone move the policy
+        "aux_loss_factors": [0],
+        "aux_loss_types": ["expert"],
+        "z_loss_factor": 0.0,
+        "use_fused_ops_topkrouter": True,
+        "norm_topk_prob": _extras(inputs.model).norm_topk_prob,
+        "expert_model_parallel": 1,
+        "use_gating_sigmoid": True,
+        "enable_sdrop": True,
+        "use_gmm": False,
+    }
+
+
+def _routed_in_generation(inputs: NetworkInputs) -> Values:
+    extras = _extras(inputs.model)
+    return _routed(inputs) | {"topk_group": extras.topk_group, "n_group": extras.n_group}
+
+
 _END = "<｜end▁of▁sentence｜>"
 _IDS = TokenIds(0, (1,), 1)
 _ARCH = {"type": "DeepseekV3ForCausalLM", "auto_register": "deepseek3.DeepseekV3ForCausalLM"}
@@ -144,6 +264,7 @@ FAMILY = Family(
     title="DeepSeek-V3",
     architecture="DeepseekV3ForCausalLM",
     model_type="deepseek_v3",
+    key_value_heads=128,
     ids={"base": _IDS, "instruct": _IDS},
     weights=functools.partial(
         weights, names=NAMES, attention=functools.partial(latent_attention, NAMES), experts=_experts
@@ -161,7 +282,14 @@ FAMILY = Family(
     hf_config=_hf_config,
     fuses=False,
     stored_as_float=False,  # FP8
-    network=Network(_ARCH, Path(__file__).with_suffix(".yaml"), num_blocks=512),
+    network=Network(
+        arch=_ARCH,
+        config=("research/deepseek3/deepseek3_config.py", "DeepseekV3Config"),
+        training=_training,
+        predicting=_predicting,
+        num_blocks=512,
+        experts=ExpertKeys(_routed_in_training, _routed_in_generation),
+    ),
     mindrlhf=Mindrlhf(
         main="examples/grpo/deepseekv3_grpo_tutorial/main.py",
         name="deepseek",

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from stages.models.decoder import LLAMA as NAMES
 from stages.models.decoder import weights
-from stages.models.family import Converter, Family, Mindrlhf, Network, TokenIds, Values
+from stages.models.family import Converter, Family, Mindrlhf, Network, NetworkInputs, TokenIds, Values
 from stages.models.shape import ModelFields
 
 ENDOFTEXT, IM_END = 151643, 151645
@@ -86,7 +85,68 @@ def megatron(model: ModelFields) -> Values:
     }
 
 
-LLAMA = Network({"type": "LlamaForCausalLM"}, Path(__file__).with_suffix(".yaml"), num_blocks=1024)
+def _network(inputs: NetworkInputs) -> Values:
+    """Return the keys of model_config for every role.
+
+    Source: mindformers 1.6.0, models/llama/llama_config.py; mindrlhf e8a8fc1, model_configs/qwen_grpo.
+    """
+    model = inputs.model
+    return {
+        "type": "LlamaConfig",
+        "batch_size": 1,
+        "seq_length": inputs.seq_length,
+        "hidden_size": model.hidden_size,
+        "num_layers": model.num_hidden_layers,
+        "num_heads": model.num_attention_heads,
+        "n_kv_heads": model.num_key_value_heads,
+        "vocab_size": model.vocab_size,
+        "intermediate_size": model.intermediate_size,
+        "max_position_embedding": model.max_position_embeddings,
+        "qkv_has_bias": True,
+        "qkv_concat": model.qkv_concat,
+        "rms_norm_eps": model.rms_norm_eps,
+        "theta": model.rope_theta,
+        # the default false would leave a tied model's head unloaded
+        "tie_word_embeddings": model.tie_word_embeddings,
+        "emb_dropout_prob": 0.0,
+        "bos_token_id": inputs.ids.bos,
+        "pad_token_id": inputs.ids.pad,
+        "compute_dtype": "bfloat16",
+        "layernorm_compute_type": "float32",
+        "softmax_compute_type": "float32",
+        "rotary_dtype": "float32",
+        "use_flash_attention": True,
+        "offset": inputs.offset,
+        "checkpoint_name_or_path": "",
+    }
+
+
+def _training(inputs: NetworkInputs) -> Values:
+    return _network(inputs) | {
+        "eos_token_id": inputs.ids.eos[0],
+        "param_init_type": inputs.model.param_init_type,
+        "use_past": False,
+        "extend_method": "None",
+        "fine_grain_interleave": 1,
+    }
+
+
+def _predicting(inputs: NetworkInputs) -> Values:
+    return _network(inputs) | {
+        "eos_token_id": list(inputs.ids.eos),
+        "param_init_type": inputs.model.torch_dtype,
+        "use_past": True,
+        "is_dynamic": True,
+    }
+
+
+LLAMA = Network(
+    arch={"type": "LlamaForCausalLM"},
+    config=("mindformers/models/llama/llama_config.py", "LlamaConfig"),
+    training=_training,
+    predicting=_predicting,
+    num_blocks=1024,
+)
 TUTORIAL = Mindrlhf(
     main="examples/grpo/qwen_grpo_tutorial/main.py",
     name="qwen",
@@ -99,6 +159,7 @@ FAMILY = Family(
     title="Qwen2",
     architecture="Qwen2ForCausalLM",
     model_type="qwen2",
+    key_value_heads=32,
     ids=IDS,
     weights=functools.partial(weights, names=NAMES, bias=True),
     hf_config=sliding_window,

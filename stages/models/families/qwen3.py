@@ -51,6 +51,7 @@ FAMILY = Family(
     title="Qwen3",
     architecture="Qwen3ForCausalLM",
     model_type="qwen3",
+    key_value_heads=32,
     ids=IDS,
     weights=functools.partial(weights, names=MCORE),
     head_dim=128,

@@ -39,7 +39,7 @@ _EXPERTS_ONLY: Values = {"mlp_only_layers": [], "decoder_sparse_step": 1}
 
 
 def _extras(shape: Shape) -> Qwen3MoeConfig:
-    assert shape.qwen3_moe is not None  # stages.models.families.RULES
+    assert shape.qwen3_moe is not None  # stages.models.families.family_problems
     return shape.qwen3_moe
 
 
@@ -96,6 +96,7 @@ FAMILY = Family(
     title="Qwen3-MoE",
     architecture="Qwen3MoeForCausalLM",
     model_type="qwen3_moe",
+    key_value_heads=4,
     ids=IDS,
     weights=functools.partial(weights, names=NAMES, experts=_experts),
     section=_read,

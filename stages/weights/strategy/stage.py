@@ -22,7 +22,7 @@ _MINDRLHF_NAME = {"train": "train_policy", "generate": "infer_policy", "referenc
 def run(context: Context) -> None:
     """Write {role}_strategy/ for train, generate and reference, or for the roles that split cuts alone."""
     model, layout = context.section(ModelConfig, "model"), context.section(LayoutConfig, "layout")
-    roles = context.section(SplitConfig, "split").roles if "split" in context.config else ROLES
+    roles = context.section(SplitConfig, "split").chosen_roles if "split" in context.config else ROLES
     for i, role in enumerate(roles):
         for warning in warnings(model, layout.role(role)):
             print(f"warning: layout.{role}: {warning}", file=sys.stderr)

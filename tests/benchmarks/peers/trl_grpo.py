@@ -80,7 +80,7 @@ class Checks(transformers.TrainerCallback):
         answers = self.tokenizer.batch_decode(
             ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
         )
-        right = [functions.accuracy(*pair) for pair in zip(answers, self.solutions, strict=True)]
+        right = [functions.number(*pair) for pair in zip(answers, self.solutions, strict=True)]
         self.found.append([step, sum(right) / len(right)])
         model.train()
 

@@ -1,13 +1,17 @@
 """Sections of the training YAML with upstream's defaults; unknown keys end the run."""
 
 import runpy
-from pathlib import Path
 from types import SimpleNamespace
 
-import yaml
 
-RECORDS = Path(__file__).resolve().parents[3] / "stages" / "engines" / "mindspeed_rl" / "fields"
-"""Fields of upstream's classes, which tests/upstream/test_records.py compares with the classes."""
+class Section:
+    """One section: subclasses set the defaults and then call `update`."""
+
+    def update(self, values):
+        given = {key.replace("-", "_"): value for key, value in values.items()}
+        unknown = sorted(given.keys() - vars(self).keys())
+        require(not unknown, f"unknown keys {unknown}")
+        vars(self).update(given)
 
 
 def require(condition, rule):
@@ -26,14 +30,12 @@ def verifiers(home):
 
 def sections(config, home):
     """Return the policy's network, and the options of a composed YAML."""
-    record = RECORDS / f"{'05a90d7' if is_newer(home) else '667a547'}.yaml"
-    classes = yaml.safe_load(record.read_text(encoding="utf-8"))["classes"]
     merged = {**config["megatron_training"], **config["actor_config"]}
     values = {**config["model"][merged.pop("model")], **merged}
-    return _section(values, classes["MegatronConfig"]), _section(config["rl_config"], classes["RLConfig"])
+    network = _section(home, "megatron_config", "MegatronConfig", values)
+    return network, _section(home, "rl_config", "RLConfig", config["rl_config"])
 
 
-def _section(values, known):
-    given = {key.replace("-", "_"): value for key, value in values.items()}
-    require(given.keys() <= known.keys(), f"unknown keys {sorted(given.keys() - known.keys())}")
-    return SimpleNamespace(**{**known, **given})
+def _section(home, module, name, values):
+    cls = runpy.run_path(str(home / f"mindspeed_rl/config_cls/{module}.py"))[name]
+    return SimpleNamespace(**vars(cls(values)))  # Ray's workers cannot import the class

@@ -7,6 +7,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.store import history
+from pipeline.store.remote.remote import Remote
 from pipeline.store.store import Store
 from tests.pipeline.artifacts import complete
 
@@ -90,3 +91,27 @@ def test_address_from_the_environment_can_be_overridden(monkeypatch):
     assert load(["remote=none"]).remote.url is None
     monkeypatch.setenv("GRPOFLOW_REMOTE", "")
     assert not load([]).remote.url
+
+
+@pytest.mark.parametrize("below", ["", "/", "/inside", "/../store"])
+def test_the_store_is_no_remote_of_itself(below, tmp_path, capsys):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    for name in ("store", "link"):
+        for command in ("push", "plan", "gc --remote"):
+            line = [*command.split(), f"remote=file://{tmp_path}/{name}{below}", f"store={tmp_path}/store"]
+            assert main(line) == 2
+            assert "is the store itself, or inside it" in capsys.readouterr().err
+    load([f"remote=file://{tmp_path}/store_2", f"store={tmp_path}/store"])
+    load([f"remote=file://{tmp_path}", f"store={tmp_path}/store"])
+
+
+def test_escapes_in_a_path_are_decoded(tmp_path):
+    complete([f"store={tmp_path / 'store'}"], "strategy")
+    address = f"{tmp_path.as_uri()}/a%20b%23c"
+    assert main(["push", "strategy", f"remote='{address}'", f"store={tmp_path / 'store'}"]) == 0
+    assert list((tmp_path / "a b#c" / "strategy").iterdir()) and not (tmp_path / "a%20b%23c").exists()
+    second = f"store={tmp_path / 'second'}"
+    assert main(["pull", "strategy", f"remote='{address}'", second]) == 0
+    assert list((tmp_path / "second" / "strategy").iterdir())
+    assert Remote("s3://bucket/a%20b")._root == "bucket/a%20b"

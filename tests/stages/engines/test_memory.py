@@ -5,7 +5,7 @@ import pytest
 from pipeline.config.load import load
 from stages.engines import local
 from stages.engines.mindrlhf import memory as mindrlhf
-from stages.engines.mindrlhf_one_stage import variant as one_stage
+from stages.engines.mindrlhf_one_stage.engine import ENGINE as ONE_STAGE
 from stages.engines.mindspeed_rl import memory as mindspeed_rl
 from stages.grpo.memory import estimate
 from stages.models.memory import GIB, elements, warnings
@@ -64,7 +64,7 @@ def test_resharding_holds_the_weights_of_all_roles_unless_it_is_done_on_the_host
 
 
 def test_one_stage_generates_with_the_reference_and_reshards_all_three_models():
-    estimated = one_stage.estimate(one_stage_job(SEVEN, "layout=dp2_mp4_pp1"))
+    estimated = ONE_STAGE.memory(one_stage_job(SEVEN, "layout=dp2_mp4_pp1"))
     by_role = {role.role: terms(role) for role in estimated}
     generate, reshard = by_role["generate"], by_role["reshard"]
     assert generate["weights"].low == generate["reference weights"].low == 4 * held(4)

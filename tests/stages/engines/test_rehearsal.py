@@ -8,7 +8,7 @@ import pytest
 from pipeline.config.load import load
 from stages.engines.mindformers import job as mindformers
 from stages.engines.mindformers import rules as mindformers_rules
-from stages.engines.mindformers.finetune_yaml import finetune
+from stages.engines.mindformers.files import finetune
 from stages.engines.mindformers.rehearsal.shim import shrink as shrink_mindformers
 from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.files import CONFIG, all_configs
@@ -16,7 +16,7 @@ from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.rehearsal import proofs, shrink
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
 from stages.engines.rehearsal import resumed
-from stages.engines.upstream import leaves
+from stages.engines.upstream_keys import leaves
 from stages.models.families import parameter_shapes
 from stages.rewards.config import RewardConfig
 from stages.weights.names import name_map
@@ -106,7 +106,7 @@ def test_only_rendered_sizes_of_mindformers_change():
     plain, files = load(SUPERVISED).plain(), []
     for values in (plain, shrink_mindformers(plain, *SMALL)):
         job = mindformers.Job.from_config(values)
-        assert mindformers_rules.RULES.check(job) == []
+        assert list(mindformers_rules.problems(job)) == []
         files.append(dict(leaves(finetune(job, SFT_PATHS, resume=False))))
     changed = different(*files)
     assert "model.model_config.hidden_size" in changed and changed <= {*SFT_SIZES, "callbacks"}
@@ -119,12 +119,12 @@ def test_only_rendered_sizes_of_mindformers_change():
 def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name, workers):
     small = small_recipe(name, workers)
     job = Job.from_config(small)
-    assert [str(problem) for problem in rules.RULES.check(job)] == []
+    assert [str(problem) for problem in rules.problems(job)] == []
     assert job.rollout.num_generations >= 2  # else nothing to compare with
     assert small["dataset"]["train_rows"] == shrink.STEPS * small["train"]["prompts_per_step"]
     assert job.packs % (job.engine.ref_model_batch_size * workers) == 0
     small["rollout"]["max_tokens"] = 200  # longer answers
-    assert rules.RULES.check(Job.from_config(small)) == []
+    assert list(rules.problems(Job.from_config(small))) == []
 
 
 @pytest.mark.parametrize("contract", ["e8a8fc1", "0cd087455"])
@@ -138,7 +138,7 @@ def test_without_vllm_completions_come_from_two_replicas(form, layout, contract)
     count = shrink.workers(Job.from_config(plain).engine)
     assert count == 2
     small = Job.from_config(shrink.shrink(plain, count, *SMALL))
-    assert rules.RULES.check(small) == []
+    assert list(rules.problems(small)) == []
     assert 2**32 < shrink.worker_bytes(small) < 2**34
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.config.load import load
 from stages.base.errors import InputError
-from stages.engines.mindspeed_rl import checkpoints as megatron
+from stages.engines.mindspeed_rl import results as megatron
 from stages.engines.tracked_checkpoints import TrackedCheckpoints
-from stages.engines.verl import checkpoints as verl
+from stages.engines.verl import results as verl
 from stages.engines.verl.job import Job
 from tests.stages.engines.mindspeed_rl.jobs import job_of, save_checkpoint, write_archive
 
@@ -34,12 +34,12 @@ class Program:
 
 PROGRAMS = {
     "mindspeed_rl": Program(
-        lambda root: megatron.of_run(root, LAYOUT),
+        lambda root: megatron.checkpoints_of_run(root, LAYOUT),
         tuple(f"{rank}/{name}" for name in ("model_optim_rng.pt", "distrib_optim.pt") for rank in RANKS),
         "mp_rank_02_000/model_optim_rng.pt",
     ),
     "verl": Program(
-        lambda root: verl.of_run(root, Job.from_run(TINY)),
+        lambda root: verl.checkpoints(root, Job.from_run(TINY)),
         (*(f"actor/{part}_world_size_2_rank_{rank}.pt" for part in verl.PARTS for rank in (0, 1)), "data.pt"),
         "actor/model_world_size_1_rank_0.pt",
     ),

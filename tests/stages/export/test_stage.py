@@ -1,8 +1,9 @@
-"""generation_config.json and the model card of an exported model."""
+"""Token ids, sampling options and the model card of an exported model."""
 
 import dataclasses
 import json
 import re
+import shutil
 
 import pytest
 import yaml
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from pipeline.config.load import load
 from stages.export.card import fenced, model_card, plain
-from stages.export.stage import generation
+from stages.export.stage import generation, make_usable
+from stages.fetch import stage as fetch
 from stages.fetch.config import licence_files
 from stages.grpo.config import greedy
-from stages.tokenizer import SpecialIds
+from stages.tokenizer import SpecialIds, special_ids
+from tests.stages.fetch.settings import arith_values, context, model_values
 
 IDS = SpecialIds(None, (7, 8), 9)
 HOSTILE = "a|b `` ``` <script>alert(1)</script> [x](javascript:y)\n# Title\u202e ![p](http://h/p.png)"
@@ -57,6 +60,21 @@ def test_generation_config_has_training_ids_and_evaluates_sampling(tmp_path):
     drawn = {"do_sample": True, "temperature": 0.6, "top_k": 5, "top_p": 0.9, "min_p": 0.1}
     assert generation(tmp_path, IDS, rollout, sampled=True) == ids | always | drawn
     assert generation(tmp_path, IDS, rollout, sampled=False) == ids | always | {"do_sample": False}
+
+
+@pytest.mark.parametrize(("typed", "written"), [("[5]", 5), ("[5,6]", [5, 6])])
+def test_both_files_end_with_the_ids_of_training(tmp_path, typed, written):
+    """Programs such as vLLM's offline mode and mindformers read config.json alone."""
+    fetched = context(tmp_path, "fetch", {"model": model_values(), "dataset": arith_values(), "seed": 0})
+    fetch.run(fetched)
+    out = shutil.copytree(fetched.output, tmp_path / "out")
+    assert json.loads((out / "config.json").read_text())["eos_token_id"] not in (5, [5, 6])
+    config = load(["engine=local", f"model.eos_token_id={typed}", "model.pad_token_id=7"]).plain()
+    make_usable(config, {"fetch": fetched.output}, out)
+    for name, end in (("config.json", written), ("generation_config.json", [5, 6][: typed.count(",") + 1])):
+        values = json.loads((out / name).read_text())
+        assert (values["eos_token_id"], values["pad_token_id"]) == (end, 7)
+    assert special_ids(out, None).eos == (5, 6)[: typed.count(",") + 1]
 
 
 def test_the_card_has_the_accuracy_but_no_secret(tmp_path, config):

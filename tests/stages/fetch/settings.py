@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline.config.compose import compose
+from pipeline.store.durable import settle
 from stages.base.context import Context
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
@@ -104,3 +105,12 @@ def write_lines(path: Path, *lines: object) -> Path:
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
     return path
+
+
+def assert_separate(cache: Path, output: Path) -> None:
+    """Check that an artifact shares no file with a user's cache, whose modes a commit leaves alone."""
+    cached = [path for path in cache.rglob("*") if path.is_file()]
+    modes = [path.stat().st_mode for path in cached]
+    settle(output, "manifest.json", {})
+    assert cached and [path.stat().st_mode for path in cached] == modes
+    assert not {path.stat().st_ino for path in output.iterdir()} & {path.stat().st_ino for path in cached}

@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 from collections import Counter
@@ -5,10 +6,21 @@ from collections import Counter
 import pytest
 
 from stages.base.errors import ConfigError, InputError
+from stages.base.reader import read
 from stages.fetch import dataset as stage
 from stages.fetch.arith import generate
-from stages.fetch.config import ArithConfig
-from tests.stages.fetch.settings import FIXTURE, context, gsm8k_values, write_lines
+from stages.fetch.config import ArithConfig, ColumnsConfig, DatasetConfig
+from stages.fetch.records import count_rows, read_lines, split_sources
+from stages.fetch.training import training_rows
+from stages.fetch.user_files import external_files
+from tests.stages.fetch.settings import (
+    FIXTURE,
+    assert_separate,
+    context,
+    fetch_values,
+    gsm8k_values,
+    write_lines,
+)
 
 GOOD = {"question": "1+1?", "answer": "#### 2"}
 
@@ -49,6 +61,91 @@ def test_local_files_are_linked_not_copied(tmp_path):
         run(tmp_path / "3", source="local")
 
 
+NAMED = (
+    ("train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "test-00000-of-00001.jsonl"),
+    ("train-00001-of-00002.jsonl", "train-00002-of-00002.jsonl", "test.jsonl"),  # counted from 1
+    ("train-0.jsonl", "train-10.jsonl", "test-0.jsonl"),
+    ("data/train-00000-of-00002.jsonl", "data/train-00001-of-00002.jsonl", "data/test-00000-of-00001.jsonl"),
+    ("train-00000-of-00002.jsonl.gz", "train-00001-of-00002.jsonl.gz", "test.JSONL.GZ"),
+    ("TRAIN-00000-of-00002.json", "TRAIN-00001-of-00002.json", "Test.JSON"),
+    ("train-00000-of-00002.PARQUET", "train-00001-of-00002.PARQUET", "test.Parquet"),
+)
+
+
+def write_rows(path, rows):
+    """Write JSON lines, compressed or as Parquet if the name says so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(rows).encode()
+    if path.suffix.lower() == ".parquet":
+        pytest.importorskip("pyarrow")
+        from pyarrow import Table, parquet
+
+        parquet.write_table(Table.from_pylist([json.loads(row) for row in rows]), path)
+    else:
+        path.write_bytes(gzip.compress(text) if path.suffix.lower() == ".gz" else text)
+
+
+@pytest.mark.parametrize("names", NAMED, ids=lambda names: names[0])
+def test_shards_and_compressed_files_of_a_directory_are_read_in_order(tmp_path, names):
+    source = tmp_path / "source"
+    for name, rows in zip(names, (ROWS[:4], ROWS[4:7], ROWS[7:]), strict=True):
+        write_rows(source / name, rows)
+    output, result = run(tmp_path / "run", source)
+    assert result["rows"] == {"train": 7, "test": 3}
+    columns = ColumnsConfig(prompt="question", answer="answer")
+    for split, expected in (("train", range(7)), ("test", range(7, 10))):
+        rows = [row.prompt for file in split_sources(output, split) for row in read_lines(file, columns)]
+        assert rows == [f"{number}?" for number in expected]
+    assert count_rows(split_sources(output, "train")) >= 7
+    config = read(DatasetConfig, gsm8k_values(str(source)), "dataset")
+    assert external_files(config) == tuple(source / name for name in names)
+    assert [row.prompt for row in training_rows(config, columns, 0, None)] == [f"{i}?" for i in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ("train-00000-of-00003.jsonl", "train-00002-of-00003.jsonl"),
+            r"train-00001-of-00003\.jsonl: is not a file",
+        ),
+        (("train-00000-of-00001.jsonl", "train-00000-of-00002.jsonl"), "has several sets of shards of train"),
+        (
+            ("main/train-00000-of-00001.jsonl", "socratic/train.jsonl"),
+            "training files in main, socratic only",
+        ),
+        (("train/data-00000-of-00001.arrow",), "Arrow files of datasets.save_to_disk"),
+        (("train.csv", "notes.txt"), r"has no train\.\* .*, but notes\.txt, train\.csv"),
+        ((), "it is empty"),
+    ],
+)
+def test_a_directory_without_all_training_files_is_refused_with_what_it_has(tmp_path, names, message):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in names:
+        write_rows(source / name, ROWS)
+    with pytest.raises((ConfigError, InputError), match=message):
+        run(tmp_path / "run", source, test_rows=1)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl.zst", "rows.ZIP", "rows.arrow"])
+def test_a_file_of_another_format_is_refused_with_its_format(tmp_path, name):
+    write_rows(tmp_path / name, ROWS)
+    with pytest.raises(InputError, match="which is not read; convert it to JSON lines"):
+        run(tmp_path / "run", tmp_path / name, test_rows=1)
+
+
+def test_a_damaged_compressed_file_is_an_error(tmp_path):
+    whole = gzip.compress("".join(ROWS * 100).encode())
+    for number, content in enumerate(
+        (whole[: len(whole) // 2], b"no gzip", whole[:20] + b"\xff" + whole[21:])
+    ):
+        file = tmp_path / f"{number}.jsonl.gz"
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=r"\.gz: can't be read"):
+            run(tmp_path / f"run{number}", file, test_rows=1)
+
+
 def test_addresses_that_differ_in_their_query_only_are_different_files(tmp_path, hub):
     hub.plain = {"/get?id=1": "".join(ROWS[:6]).encode(), "/get?id=2": "".join(ROWS[6:]).encode()}
     output, result = run(tmp_path, files=files(f"{hub.url}/get?id=1", f"{hub.url}/get?id=2"))
@@ -56,6 +153,16 @@ def test_addresses_that_differ_in_their_query_only_are_different_files(tmp_path,
     assert (output / "test.jsonl").read_text() == "".join(ROWS[6:])
     assert result["files"] == {"train": ["train.jsonl"], "test": ["test.jsonl"]}
     assert result["rows"] == {"train": 6, "test": 4}
+
+
+def test_an_artifact_shares_no_file_with_the_users_cache(tmp_path, hub):
+    hub.plain = {"/rows.jsonl": "".join(ROWS).encode()}
+    data = gsm8k_values(None, files=files(f"{hub.url}/rows.jsonl", None), test_rows=2)
+    fetching = fetch_values(cache_dir=str(tmp_path / "cache"))
+    made = context(tmp_path, "fetch_dataset", {"dataset": data, "fetch": fetching})
+    stage.run(made)
+    assert (made.output / "train.jsonl").read_text() == "".join(ROWS)
+    assert_separate(tmp_path / "cache", made.output)
 
 
 def test_shards_keep_their_order_and_their_bad_lines_are_counted_together(tmp_path, hub, monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stages.base.errors import InputError
 from stages.fetch.config import source_warnings
 from stages.fetch.listing import Listed, check_paths, matching, model_files
-from stages.fetch.sources import FETCH
+from stages.fetch.sources import fetch_problems
 from tests.stages.fetch.settings import dataset, fetch, model
 
 TOKENIZER = ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
@@ -39,6 +39,10 @@ def test_of_a_model_only_what_is_needed():
     ]
     with pytest.raises(InputError, match=r"here: holds neither model\.safetensors .* pickles are not read"):
         chosen("pytorch_model.bin")
+    only_sentencepiece = listed("config.json", "model.safetensors", "tokenizer.model")
+    with pytest.raises(InputError, match=r"here: needs a tokenizer\.json: SentencePiece's tokenizer\.model"):
+        model_files(only_sentencepiece, "here", with_tokenizer=True)
+    assert len(model_files(only_sentencepiece, "here", with_tokenizer=False)) == 2
 
 
 def test_a_star_matches_within_its_directory_only():
@@ -69,7 +73,7 @@ FILES = {"train": {"name": "data/*.jsonl", "sha256": None}, "test": None}
     "url", ["https://user:hunter2@h/x", "https://hunter2@h/x", "https://h/x?a=1&X-Amz-Signature=hunter2"]
 )
 def test_addresses_with_secrets_are_refused_without_telling_them(url):
-    (problem,) = FETCH.check(fetch(endpoint=url))
+    (problem,) = fetch_problems(fetch(endpoint=url))
     assert "hunter2" not in str(problem)
 
 

@@ -1,5 +1,6 @@
 import json
 import tracemalloc
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,59 @@ def read_bytes(tmp_path, *lines):
 def test_a_bad_line_is_named_by_its_number(tmp_path, line):
     result = read_bytes(tmp_path, GOOD, line, GOOD)
     assert [(type(entry), entry.line) for entry in result] == [(Row, 1), (BadLine, 2), (Row, 3)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("18", "18"), ("-18", "-18"), ("18.0", "18"), ("0.50", "0.5"), ("-2.5e-7", "-0.00000025"),
+        ("1e21", "1" + 21 * "0"),
+        ("12345678901234567890", "12345678901234567890"), ("0.1", "0.1"), ('"18.0"', "18.0"),
+        ('["18"]', "18"), ("[18]", "18"), ("[18.5]", "18.5"),
+        # neither text nor a number
+        ("true", None), ("null", None), ("NaN", None), ("Infinity", None), ("[]", None),
+        ('["18", "19"]', None),
+        ("[null]", None), ("[[18]]", None), ('{"value": 18}', None), ('""', None),
+    ],
+)  # fmt: skip
+def test_answers_may_be_numbers_or_a_list_of_one(tmp_path, answer, text):
+    (entry,) = read_bytes(tmp_path, b'{"question": "a", "answer": ' + answer.encode() + b"}")
+    assert entry == Row(1, "a", text) if text is not None else isinstance(entry, BadLine)
+
+
+def test_numbers_of_parquet_columns_become_text(tmp_path):
+    pytest.importorskip("pyarrow")
+    rows = [{"question": "a", "answer": value} for value in (Decimal("18.50"), Decimal("-3.00"))]
+    path = write(tmp_path, "a.parquet", rows)
+    assert [row.answer for row in read_lines(path, COLUMNS)] == ["18.5", "-3"]
+    path = write(tmp_path, "b.parquet", [{"question": "a", "answer": 18}, {"question": "a", "answer": 0}])
+    assert [row.answer for row in read_lines(path, COLUMNS)] == ["18", "0"]
+
+
+USER = {"role": "user", "content": "How many?"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "reason"),
+    [
+        ([USER], "How many?", ""),
+        ([{"role": "system", "content": "Be brief."}, USER], None, "move a system message"),
+        ([USER, {"role": "assistant", "content": "Two."}, USER], None, "leave out other turns"),
+        ([{"role": "assistant", "content": "Two."}], None, "a single message of role user"),
+        ([{"role": "user"}], None, "a single message of role user"),
+        ([], None, "a single message of role user"),
+        ([{"role": "user", "content": ""}], None, "is empty"),
+        (["How many?"], None, "a single message of role user"),
+    ],
+)  # fmt: skip
+def test_a_prompt_may_be_a_single_chat_message(tmp_path, prompt, text, reason):
+    row = {"question": prompt, "answer": "2"}
+    for name in ("a.jsonl", "a.json", *(["a.parquet"] if text else [])):
+        (entry,) = read_lines(write(tmp_path, name, [row]), COLUMNS)
+        if text:
+            assert (entry.prompt, entry.answer) == (text, "2")
+        else:
+            assert isinstance(entry, BadLine) and reason in entry.reason
 
 
 def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path):

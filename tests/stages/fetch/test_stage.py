@@ -11,6 +11,7 @@ from stages.weights.sources import open_directory
 from tests.stages.fetch.settings import (
     FIXTURE,
     arith_values,
+    assert_separate,
     context,
     dataset,
     fetch_values,
@@ -67,6 +68,13 @@ def test_a_directory_without_safetensors_is_refused(tmp_path, first, name):
     (first / "model.safetensors").rename(first / (name or "weights"))
     remedy = r"holds neither model\.safetensors .*; pickles are not read"
     with pytest.raises(InputError, match=remedy):
+        fetch(tmp_path, source="local", path=str(first))
+
+
+def test_a_directory_without_a_tokenizer_is_named(tmp_path, first):
+    for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+        (first / name).unlink()
+    with pytest.raises(InputError, match=rf"{first}: holds no tokenizer"):
         fetch(tmp_path, source="local", path=str(first))
 
 
@@ -134,6 +142,17 @@ def test_files_that_a_repository_has_no_more_are_not_taken_from_the_cache(tmp_pa
     stage.run(second)
     expected = (FILES - {"model.safetensors"}) | {SHARD, INDEX, "result.json"}
     assert {file.name for file in second.output.iterdir()} == expected
+
+
+def test_an_artifact_shares_no_file_with_the_users_cache(tmp_path, published):
+    repository, config = published
+    cached = context(tmp_path / "cached", "fetch", config(cache_dir=str(tmp_path / "cache")))
+    stage.run(cached)
+    assert (cached.output / "model.safetensors").read_bytes() == repository["model.safetensors"]
+    assert_separate(tmp_path / "cache", cached.output)
+    private = context(tmp_path / "private", "fetch", config())
+    stage.run(private)
+    assert (private.output / "model.safetensors").stat().st_nlink == 2, "a copy of the stage's own download"
 
 
 def test_a_tokenizer_can_be_trained_on_a_downloaded_dataset(tmp_path):

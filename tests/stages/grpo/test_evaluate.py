@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.cli.serve_check import differs
 from stages.grpo.data import Examples, Prompts, true_lengths
-from stages.grpo.evaluate import Answers, pass_at_k, summary, worked_share
+from stages.grpo.evaluate import Answers, outcomes, pass_at_k, summary, worked_share
 from stages.grpo.metrics import StepLog, read_rows
 from stages.grpo.stage import Best
 
@@ -30,6 +30,17 @@ def test_summary():
     assert result["pass_at_k"] == {"k": 2, "sft": 1.0, "grpo": 1.0}
     assert result["mean_at_k"] == {"k": 2, "sft": 0.5, "grpo": 1.0}
     assert "pass_at_k" not in summary(answers([True, False], []), answers([True, True], []), k=2)
+
+
+def test_outcomes_count_each_prompt_once():
+    before, after = (np.random.default_rng(seed).random(500) < 0.4 for seed in (0, 1))
+    counts = outcomes(before, after)
+    assert counts["fixed"] + counts["both_right"] == after.sum()
+    assert counts["broken"] + counts["both_right"] == before.sum()
+    assert counts["fixed"] == sum(a and not b for b, a in zip(before, after, strict=True))
+    assert sum(counts.values()) == 500
+    result = summary(answers([True, False], []), answers([False, True], []), k=2)
+    assert result["outcomes"] == {"fixed": 1, "broken": 1, "both_right": 0, "both_wrong": 0}
 
 
 def test_worked_share():
@@ -70,6 +81,15 @@ def test_examples_with_a_prompt_of_the_checks_are_left_out():
 )  # fmt: skip
 def test_two_standard_errors_are_the_bound_of_serve_check(right, total, expected, is_different):
     assert differs(right, total, expected) is is_different
+
+
+@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"step": 1.5}', b"\0" * 20, b"[" * 100_000, b"\xff"])
+def test_a_malformed_row_loses_no_other_row(tmp_path, line, capsys):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 2}\n' + line + b'\n{"step": 3}\n{"step": 4}')
+    assert [row["step"] for row in read_rows(path)] == [1, 2, 3]
+    assert f"{path}: line 2 is malformed and left out" in capsys.readouterr().err
+    assert [row["step"] for row in StepLog(path, 2).rows] == [1, 2]
 
 
 def test_resuming_drops_rows_after_the_checkpoint_and_a_new_run_begins_empty(tmp_path):

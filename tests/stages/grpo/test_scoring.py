@@ -2,6 +2,7 @@
 
 import functools
 import os
+import socket
 import tempfile
 import threading
 import time
@@ -127,6 +128,30 @@ def test_a_worker_that_has_ended_is_reported():
             links.gather(np.zeros(CHUNK, np.float32), (0, 1), 0)
 
     run_workers(2, work)
+
+
+@pytest.fixture
+def meeting():
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.mark.parametrize(("world", "rank"), [(2, 0), (2, 1), (3, 1)])
+def test_workers_that_never_connect_are_named_after_the_time_limit(world, rank, meeting):
+    absent = ", ".join(str(other) for other in range(world) if other != rank)
+    with pytest.raises(ConnectionError, match=f"workers {absent}, "):
+        Links(rank, world, meeting, timeout_s=0.2)
+
+
+def test_a_worker_that_connects_and_sends_nothing_is_named_after_the_time_limit(meeting):
+    with socket.socket(socket.AF_UNIX) as silent, ThreadPoolExecutor(1) as threads:
+        links = threads.submit(Links, 0, 2, meeting, timeout_s=1.0)
+        while not (meeting / "0").exists():
+            time.sleep(0.01)
+        time.sleep(0.05)  # between bind and listen
+        silent.connect(str(meeting / "0"))
+        with pytest.raises(ConnectionError, match="workers 1, "):
+            links.result(timeout=30)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from stages.fetch.builtin import write_config
 from stages.fetch.local import check_config
-from stages.models.config_keys import keys_of_all, refused
+from stages.models.config_keys import described, keys_of_all, refused
 from stages.models.families import FAMILIES, recognised
 from stages.models.shape import FamilyName
 from stages.weights.names import read_shape
@@ -108,6 +108,36 @@ def test_keys_that_are_read_over_change_no_logits_of_transformers(name, tmp_path
             compared += 1
             assert torch.equal(actual, expected), (key, value)
     assert compared > 60
+
+
+LLAMA_2 = {
+    "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 11008,
+    "max_position_embeddings": 4096, "model_type": "llama", "num_attention_heads": 32,
+    "num_hidden_layers": 32, "num_key_value_heads": 32, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": None, "tie_word_embeddings": False, "torch_dtype": "float16",
+    "transformers_version": "4.31.0.dev0", "use_cache": True, "vocab_size": 32000,
+}  # fmt: skip
+"""config.json of Llama 2 7B."""
+
+
+def test_llama_2_needs_no_rope_theta(tmp_path):
+    write(tmp_path, LLAMA_2)
+    model = load([f"model.path={tmp_path}", "dataset=arith", "sft.enabled=false"]).model
+    assert (model.rope_theta, model.rms_norm_eps, model.num_key_value_heads) == (10000.0, 1e-5, 32)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", FAMILY_OF)
+@pytest.mark.parametrize("key", ["rope_theta", "rms_norm_eps", "num_key_value_heads", "tie_word_embeddings"])
+def test_defaults_of_missing_keys_are_those_of_transformers(name, key, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = {other: value for other, value in FAMILY_OF[name].items() if other != key}
+    if key == "rope_theta" and config.get("rope_parameters"):
+        config["rope_parameters"] = {k: v for k, v in config["rope_parameters"].items() if k != key}
+    theirs = transformers.AutoConfig.from_pretrained(write(tmp_path, config))
+    expected = theirs.rope_parameters[key] if key == "rope_theta" else getattr(theirs, key)
+    assert described(config, FAMILIES[name])[key] == expected
 
 
 @settings(max_examples=50)

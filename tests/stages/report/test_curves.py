@@ -16,11 +16,11 @@ import pytest
 from stages.report import curves
 from stages.report.artifacts import Run
 from stages.report.configuration import differences
-from stages.report.curves import COLOURS, GRPO, SFT, draw_all, half_widths, points
+from stages.report.curves import COLOURS, GRPO, HEIGHT, SFT, band, draw_all, half_widths, points
 from stages.report.headline import tiles
 from stages.report.importance import BOTTOM, MAX_LINES, TOP, Measured, importances, parallel
 from stages.report.readings import MAX_ROWS, csv_link, readings, span
-from stages.report.samples import verdict
+from stages.report.samples import verdict, verdicts
 from stages.report.text import figure, neutral
 from tests.stages.report.synthetic import EVALUATION, metrics, warmup
 
@@ -175,7 +175,50 @@ def test_differences_from_the_defaults(run):
     assert differences(loaded, changed) == [("seed", "0", "7"), ("train.steps", "80", "3")]
 
 
-def test_verdicts_compare_rewards():
-    rewards = ((0.2, 1.2), (1, 0), (1.0, 1.0), (None, 1))
-    rows = [{"before_reward": before, "after_reward": after} for before, after in rewards]
-    assert [verdict(row) for row in rows] == ["better", "worse", "same", ""]
+@pytest.mark.parametrize("recorded", [True, False])
+def test_verdicts_tell_right_from_right_and_wrong_from_wrong(recorded):
+    def row(before, after):
+        if recorded:  # the rewards do not matter
+            return {"before_right": before, "after_right": after, "before_reward": 1, "after_reward": 0}
+        return {
+            f"{side}_parts": {"accuracy": float(right)}
+            for side, right in (("before", before), ("after", after))
+        }
+
+    pairs = ((False, True), (True, False), (True, True), (False, False))
+    assert [verdict(row(*pair)) for pair in pairs] == ["fixed", "broken", "both right", "both wrong"]
+    rows = [row(*pair) for pair, count in zip(pairs, (3, 1, 0, 12), strict=True) for _ in range(count)]
+    assert verdicts(rows) == "3 fixed, 1 broken, 0 both right, 12 both wrong"
+    assert verdicts(rows[:1]) == "1 fixed, 0 broken, 0 both right, 0 both wrong"
+
+
+@pytest.mark.parametrize("row", [{}, {"before_right": True}, {"before_reward": 0, "after_reward": 1}])
+def test_rows_that_do_not_say_what_is_right_have_no_verdict(row):
+    assert verdict(row) == "" and verdicts([row]) == ""
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "trials"),
+    [(0.5, 0.05, 100), (0.02, 0.07, 4), (0.9, 0.03, 100), (0.0, 0.0, 32), (1.0, 0.0, 32), (0.5, 0.0, 32)],
+)
+def test_the_band_of_a_share_contains_it_and_stays_a_share(mean, error, trials):
+    rows = [{"step": 1, "accuracy": mean, "accuracy_stderr": error, "sampled_groups": 32.0}]
+    ((step, lower),), ((_, upper),) = band(rows, "accuracy", share=True)
+    assert step == 1 and 0 <= lower <= mean <= upper <= 1 and lower < upper
+    for edge in (lower, upper):  # Wilson's edges are two of their own standard errors away
+        assert abs(edge - mean) == pytest.approx(2 * (edge * (1 - edge) / trials) ** 0.5, abs=1e-9)
+    ((_, lower),), ((_, upper),) = band(rows, "accuracy", share=False)
+    assert (lower, upper) == pytest.approx((mean - 2 * error, mean + 2 * error))
+
+
+@pytest.mark.parametrize("mean", [0.01, 0.05, 0.45, 0.97])
+def test_the_figure_has_room_for_the_band(mean):
+    rows = [
+        {"step": i, "accuracy": mean, "accuracy_stderr": 0.08, "sampled_groups": 16} for i in range(1, 10)
+    ]
+    (drawing,) = draw_all([spec for spec in GRPO if spec.keys == ("accuracy",)], rows)
+    groups = [node for node in parsed(drawing).iter() if node.get("id", "").startswith("FillBetween")]
+    (area,) = (node.get("d", "") for node in groups[0].iter() if node.get("d"))
+    heights = [HEIGHT + float(y) for y in re.findall(r"[ML] \S+ (\S+)", area)]
+    top, bottom = (HEIGHT * (1 - edge) for edge in (0.95, 0.12))  # of the axes in the picture
+    assert top <= min(heights) < max(heights) <= bottom

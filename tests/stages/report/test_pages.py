@@ -5,6 +5,7 @@ Their structure and behaviour in a browser: test_browser.py.
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from markupsafe import escape
@@ -12,8 +13,10 @@ from markupsafe import escape
 from stages.report import compare, sweep
 from stages.report.artifacts import Run
 from stages.report.config import ReportConfig
-from stages.report.page import Origin, render
-from stages.report.text import neutral
+from stages.report.page import Live, Origin, render
+from stages.report.provenance import artifacts
+from stages.report.text import moment, neutral
+from stages.report.timeline import covered_s
 from tests.stages.fetch.settings import write_lines
 from tests.stages.report.synthetic import (
     CONFIG,
@@ -62,6 +65,60 @@ def test_stages_that_ended_before_the_run_count_as_reused(run):
     assert "4 stage(s) came from the store" in source and source.count("(reused)") == 4
 
 
+def header(source):
+    return source[source.index("<header>") : source.index("</header>")]
+
+
+def test_the_date_of_a_report_is_that_of_its_run(run):
+    last = START + SPANS["evaluate"][1]
+    day = 86_400.0
+    assert moment(last) in header(render(run, SETTINGS, began=START))
+    later = header(render(run, SETTINGS, began=START + day))  # all stages were reused
+    assert moment(START + day) in later and moment(last) not in later and "in stages" not in later
+    live = Live("Run 1", "running", True, ["stage", "state"], [])
+    for began in (START + day, START + SPANS["grpo"][1] + 60):
+        shown_there = header(render(run, SETTINGS, live, began=began))
+        assert f"started {moment(began)}" in shown_there and moment(last) not in shown_there
+
+
+def test_time_between_stages_is_not_counted(run):
+    for stage, (start, end) in {"grpo": (1000.0, 1010.0), "evaluate": (2000.0, 2020.0)}.items():
+        manifest = json.loads((run[stage] / "manifest.json").read_text())
+        (run[stage] / "manifest.json").write_text(
+            json.dumps(manifest | {"started": START + start, "ended": START + end})
+        )
+    inputs = {stage: run[stage] for stage in ("split", "grpo", "evaluate")}  # split took 0.7 s
+    assert "31 s in stages" in header(render(inputs, SETTINGS))
+    assert covered_s([(0, 4), (1, 2), (3, 6), (10, 11)]) == 7 and covered_s([]) == 0
+
+
+def test_inputs_are_named_by_the_stages_that_made_them(run):
+    fingerprints = {}
+    for stage in run:
+        manifest = json.loads((run[stage] / "manifest.json").read_text())
+        fingerprints[stage] = manifest["fingerprint"]
+        if stage == "evaluate":
+            roles = {"before": "sft", "after": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
+            manifest["inputs"] = {role: fingerprints[made] for role, made in roles.items()} | {
+                "more": "f" * 64
+            }
+            (run[stage] / "manifest.json").write_text(json.dumps(manifest))
+    made_from = {row["stage"]: row["inputs"] for row in artifacts(Run.load(run))}
+    assert made_from["evaluate"] == ["sft", "grpo", "tokenize", "fetch", "more"]
+    assert "<td>sft, grpo, tokenize, fetch, more</td>" in check(render(run, SETTINGS))
+
+
+def test_the_numbers_of_fixed_and_broken_answers_are_those_of_all_prompts_and_of_the_samples(run):
+    source = check(render(run, SETTINGS))
+    assert "Of all recorded: 7 fixed, 0 broken, 13 both right, 0 both wrong." in source
+    assert "held-out prompts:" not in source, "not recorded"
+    result = json.loads((run["evaluate"] / "result.json").read_text())
+    result["outcomes"] = {"fixed": 250, "broken": 19, "both_right": 493, "both_wrong": 238}
+    (run["evaluate"] / "result.json").write_text(json.dumps(result))
+    expected = "Of all 1,000 held-out prompts: 250 fixed, 19 broken, 493 both right, 238 both wrong."
+    assert expected in check(render(run, SETTINGS))
+
+
 @pytest.mark.parametrize("present", [(), ("fetch", "strategy"), tuple(SPANS)[:-3], tuple(SPANS)])
 def test_unfinished_and_damaged_runs_have_a_page(run, present):
     inputs = {name: run[name] for name in present}
@@ -101,6 +158,28 @@ def test_a_sweep_begins_with_its_best_point_and_draws_a_shared_training_once():
     assert reward.count("at step 80; lowest") == 4, "four trainings of eight points, one line each"
     kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]  # a run has one colour in every figure
     assert "0, 1: " not in kl and '<li class="k2">2, 3: train.beta=0.01' in kl
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "prompts", "close", "lead", "importance"),
+    [
+        ((0.120, 0.119, 0.118), 1000, 2, True, True), ((0.50, 0.49, 0.30), 1000, 1, True, False),
+        ((0.9, 0.5, 0.3), 1000, 0, False, False), ((0.0, 0.0, 0.0), 16, 2, True, False),
+        ((0.51, 0.50, 0.49), 100_000, 0, False, False),
+    ],
+)  # fmt: skip
+def test_a_sweep_says_which_differences_are_within_noise(accuracies, prompts, close, lead, importance):
+    inputs = sweep_of(3)
+    inputs["sweep_points"] = [
+        replace(point, state="finished", artifacts={}, result={
+            "accuracy_sft": 0.01, "accuracy_grpo": accuracy, "prompts": prompts,
+        })
+        for point, accuracy in zip(inputs["sweep_points"], accuracies, strict=True)
+    ]  # fmt: skip
+    source = check(sweep.render(**inputs))
+    assert source.count("<td>finished, within noise</td>") == close
+    assert ("Its lead is within noise" in source) is lead
+    assert ("Their differences are within noise" in source) is importance
 
 
 def test_a_sweep_without_results():

@@ -94,6 +94,24 @@ MATHS = [
     (r"\boxed{0.5}", r"\frac{1}{2}", 1.0), (r"\boxed{2x+1}", "$1+2x$", 1.0), (r"\boxed{x}", "$y$", 0.0),
     (r"\boxed{43}", "42", 0.0), ("so 41 ... the answer is 42", "42", 1.0), ("", "42", 0.0),
     (r"\frac{1{2}", r"\frac{1}{2}", 0.0),
+    # tags, with which math-verify reads nothing
+    ("<answer>5</answer>", "5", 1.0), ("<answer>6</answer>", "5", 0.0), ("<answer>5", "5", 1.0),
+    ("<think>4, no</think><answer>5</answer>", "5", 1.0), ("<think>5</think><answer>4</answer>", "5", 0.0),
+    ("<think>5</think>\n4", "5", 0.0), ("<answer>4</answer><answer>5</answer>", "5", 1.0),
+    (r"<answer>\frac{1}{2}</answer>", "0.5", 1.0), ("<answer>x+1</answer>", "$1+x$", 1.0),
+    (r"<answer>\boxed{x+1}</answer>", "$1+x$", 1.0), ("<answer>5 apples</answer>", "5", 1.0),
+    # units and separators in ground truths
+    (r"\boxed{36}", r"\$36", 1.0), (r"\boxed{\$36}", r"\$36", 1.0), (r"\boxed{35}", r"\$36", 0.0),
+    (r"\boxed{18.9}", r"\$18.90", 1.0), (r"\boxed{32348}", r"\$32,\!348", 1.0), ("32,348",
+    r"\$32,\!348", 1.0),
+    (r"\boxed{32}", r"\$32,\!348", 0.0), ("<answer>$18.90</answer>", r"\$18.90", 1.0),
+    (r"\boxed{5\%}", "5%", 1.0), (r"\boxed{5%}", r"5\%", 1.0), ("5%", r"5\%", 1.0), (r"\boxed{5}",
+    r"5\%", 1.0),
+    (r"\boxed{6\%}", r"5\%", 0.0), (r"\boxed{10\,000}", "10000", 1.0), (r"\boxed{36}", "36 dollars", 1.0),
+    (r"\boxed{\frac{3}{4}}", "3/4", 1.0), (r"\boxed{2\sqrt{3}}", r"2\sqrt{3}", 1.0), (r"\boxed{2}",
+    r"2\sqrt{3}", 0.0),
+    (r"\boxed{\frac{1}{2}\%}", r"0.5\%", 1.0), (r"\boxed{\text{even}}", r"\text{even}", 1.0),
+    (r"\boxed{\text{odd}}", r"\text{even}", 0.0),
 ]  # fmt: skip
 
 

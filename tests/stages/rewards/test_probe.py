@@ -21,7 +21,7 @@ def reward(*functions, weights=None, length=None):
     return RewardConfig(functions, weights or (1.0,) * len(functions), length)
 
 
-def by_length(correct_by="accuracy"):
+def by_length(correct_by="number"):
     return LengthConfig(64, 0.2, correct_by, (1.0, 0.5), (-1.0, -0.5), -1.0)
 
 
@@ -69,11 +69,45 @@ def test_ground_truths_with_several_numbers_or_none_are_reported(tmp_path):
     assert not result.earnable and result.functions["accuracy"].means["demonstrated"] < 0.5
     rows = [Row(1, "Who?", "#### nobody"), Row(2, "How many?", "#### 2")]
     assert run("accuracy", rows=rows).functions["accuracy"].failures == 1
+    for name in ("number", "accuracy"):
+        (problem,) = run(name, rows=rows).problems
+        assert problem.value == name and "'nobody'" in problem.rule
     with pytest.raises(InputError, match=r"dataset\.solution=after_marker"):
         run("accuracy", rows=[Row(1, "Who?", "nobody")])
     (tmp_path / "train.jsonl").write_text("{}\n")
     with pytest.raises(InputError, match="no usable row"):
         run("accuracy", data=dataset(path=str(tmp_path)))
+
+
+TAGGED, BOXED = {"prompt_suffix": REQUESTED}, {"prompt_suffix": BOX}
+WORDS = ("x + y", "2", "3")
+LATEX = (r"\$36", r"\$18.90", r"\$32,\!348", "5%", r"5\%", "1/2")
+
+
+@pytest.mark.parametrize(
+    ("function", "truths", "changes", "unmatched"),
+    [
+        ("number", LATEX, {}, ()), ("number", LATEX, TAGGED, ()), ("number", LATEX, BOXED, ()),
+        ("maths", LATEX, TAGGED, ()), ("maths", LATEX, BOXED, ()), ("maths", WORDS, BOXED, ()),
+        ("number", WORDS, {}, ("x + y",)), ("number", WORDS, BOXED, ("x + y",)),
+        ("maths", ("36 dollars", "2"), BOXED, ("36 dollars",)),  # words in a box are variables to math-verify
+        # mindrlhf reads plain numbers in a box alone, and the first number of a truth
+        ("qwen_accuracy", ("1,234", "2", "1/2", "3"), BOXED, ("1/2",)),
+        ("accuracy", ("1/2", "2", "3"), TAGGED, ("1/2",)),
+        # the demonstrated answer scores, but not as the prompt asks for it
+        ("qwen_accuracy", ("5", "6"), TAGGED, ("5", "6")),
+    ],
+)  # fmt: skip
+def test_every_ground_truth_is_tried_in_the_form_that_the_prompt_requests(
+    function, truths, changes, unmatched
+):
+    if function == "maths":
+        pytest.importorskip("math_verify")
+    data = dataset(path=str(FIXTURE), solution="answer")
+    rows = [Row(line, "How many?", truth) for line, truth in enumerate(truths, start=1)]
+    result = run(function, data=data, rows=rows, **changes)
+    assert result.functions[function].unmatched == unmatched
+    assert [problem.value for problem in result.problems] == [function] * bool(unmatched)
 
 
 TRUTH = "(1) Zoey is a knave\n(2) Oliver is a knight"
@@ -82,6 +116,7 @@ PUZZLE = "<think>They lie.</think>\n<answer>Zoey is a knave. Oliver is a knight.
 
 WRONG = PUZZLE.replace("a knight.", "a knave.")
 NUMBERS = ["42", "none", "7"], ["none", "none", "7"], [False, False, True]
+PRICES = ["It costs $18.00.", "18", "3"], ["18", "18", "3/4"]
 FORMULAS = ["so \\boxed{\\frac{1}{2}}", "so \\boxed{2}"], ["\\frac{1}{2}", "2\\sqrt{3}"]
 
 
@@ -91,6 +126,10 @@ FORMULAS = ["so \\boxed{\\frac{1}{2}}", "so \\boxed{2}"], ["\\frac{1}{2}", "2\\s
         (None, *NUMBERS), (reward("answer_format"), *NUMBERS), (reward("my.module:function"), *NUMBERS),
         (reward("knights"), [PUZZLE, WRONG, "1"], [TRUTH] * 3, [True, False, False]),
         (reward("format", "maths"), *FORMULAS, [True, False]), (reward("accuracy"), *FORMULAS, [False, True]),
+        (None, *PRICES, [True, True, False]), (reward("number"), *PRICES, [True, True, False]),
+        # mindrlhf's functions compare text, in accuracies as in rewards
+        (reward("accuracy"), *PRICES, [False, True, True]),
+        (reward("qwen_accuracy"), *PRICES, [False, True, True]),
     ],
 )  # fmt: skip
 def test_answers_are_judged_by_the_reward_that_compares_them(config, completions, truths, expected):
@@ -110,13 +149,14 @@ def test_comparisons_that_fail_are_not_wrong_answers(monkeypatch):
 
 
 def test_a_reward_by_length_is_judged_by_its_own_function():
-    for name, expected in (("maths", "maths"), ("qwen_accuracy", "accuracy")):
+    for name, expected in (("maths", "maths"), ("qwen_accuracy", "accuracy"), ("number", "number")):
         assert judge_of(reward("cosine", length=by_length(name))) == expected
-        assert judge_of(reward("soft_overlong", length=by_length(name))) == "accuracy"
+        assert judge_of(reward("soft_overlong", length=by_length(name))) == "number"
 
 
 def test_ground_truths_without_a_number_are_reported(tmp_path, capsys):
     warn_of_words(context(tmp_path, "evaluate", {}), reward("knights"), ["18", "A lies", "x"])
     assert capsys.readouterr().err == ""
-    warn_of_words(context(tmp_path / "2", "evaluate", {}), reward("accuracy"), ["18", "-3", "1,000", "x"])
-    assert "1 of 4 held-out ground truths" in capsys.readouterr().err
+    for name in ("accuracy", "number"):
+        warn_of_words(context(tmp_path / name, "evaluate", {}), reward(name), ["18", "-3", "1,000", "x"])
+        assert "1 of 4 held-out ground truths" in capsys.readouterr().err

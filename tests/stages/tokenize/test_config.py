@@ -5,9 +5,10 @@ import random
 import pytest
 
 from pipeline.config.load import load
+from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import BadLine
-from stages.tokenize.config import SftDataConfig, unused_texts
+from stages.tokenize.config import SftDataConfig, escapes, unused_texts
 from stages.tokenize.source import hold_out
 from tests.stages.fetch.settings import ROOT, tokenize, write_lines
 
@@ -39,6 +40,14 @@ def test_equal_questions_are_in_the_same_split(tmp_path):
     train, test = divide(tmp_path, [f"question {i % 50}" for i in range(200)], 21)
     assert not set(train) & set(test)
     assert 21 <= len(test) <= 24  # whole questions, four rows each
+
+
+@pytest.mark.parametrize(("questions", "rows"), [(1, 10), (1, 1), (2, 21)])
+def test_questions_that_would_all_be_held_out_are_an_error(tmp_path, questions, rows):
+    repeated = [f"question {i % questions}" for i in range(40)]
+    message = rf"dataset\.test_rows={rows}: holds out all 40 rows .* {questions} different"
+    with pytest.raises(InputError, match=message):
+        divide(tmp_path, repeated, rows)
 
 
 def test_bad_rows_belong_to_training(tmp_path):
@@ -74,3 +83,19 @@ def test_the_shipped_choices_are_sound(choice):
 def test_texts_that_no_prompt_contains_are_reported(changes, examples, unused):
     problems = unused_texts(tokenize("gsm8k", **changes), SftDataConfig(examples, "alpaca"))
     assert [problem.path for problem in problems] == [f"tokenize.{key}" for key in unused]
+
+
+@pytest.mark.parametrize("key", ["prompt_suffix", "system_prompt"])
+@pytest.mark.parametrize(
+    "text", [r"\nPut it in \boxed{}.", r"Think.\n\nAnswer.", r"a\n", r"a\tb", r"\n#### ", r"\nput"]
+)
+def test_an_escape_that_nobody_replaces_is_reported(key, text):
+    (problem,) = escapes(tokenize("gsm8k", **{key: text}))
+    assert problem.path == f"tokenize.{key}"
+
+
+@pytest.mark.parametrize(
+    "text", ["\nPut", r"\boxed{} \neq \times \text{x} \nu", "", "n\tt", r"\\", r"C:\dir"]
+)
+def test_line_breaks_and_commands_of_latex_are_no_escapes(text):
+    assert list(escapes(tokenize("gsm8k", prompt_suffix=text, system_prompt=text))) == []

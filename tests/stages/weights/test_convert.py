@@ -49,6 +49,18 @@ def test_materialised_stage_casts(tmp_path):
     np.testing.assert_allclose(values, exact, rtol=2**-8)
 
 
+@pytest.mark.parametrize("qkv_concat", [False, True])
+def test_a_number_that_float16_cannot_hold_is_refused_by_tensor(tmp_path, qkv_concat):
+    """Without qkv_concat a parameter has one part; with it, this one's rows alternate with another's."""
+    bits = write_hf(tmp_path / "hf", make_model(torch_dtype="float32"))
+    bits[NAME][47, 31] = np.float32(-70000).view(np.uint32)
+    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "float32")
+    with pytest.raises(InputError, match=rf"model\.safetensors: {NAME}=-70000: .*float16"):
+        convert_directory(tmp_path / "hf", tmp_path / "ms", qkv_concat, "float16")
+    assert not (tmp_path / "ms").exists()
+    convert_directory(tmp_path / "hf", tmp_path / "ms", qkv_concat, "bfloat16")
+
+
 def test_tied_model_gets_no_head(tmp_path):
     """Some exports repeat the embedding as lm_head.weight; anything else is an error."""
     model = make_model(tie_word_embeddings=True)

@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from stages.base.errors import InputError
-from stages.weights.dtypes import bf16_from_f32, cast, decode, f32_from_bf16
+from stages.weights.dtypes import CastOverflowError, bf16_from_f32, cast, decode, f32_from_bf16
 from stages.weights.outputs import complete_directory
 from stages.weights.tensors import write_rank
 from tests.stages.weights.checkpoints import assert_same
@@ -34,10 +34,33 @@ def test_bfloat16_equals_torch():
     assert_equal_bits(f32_from_bf16(bf16_from_f32(values)), expected, np.uint32)
 
 
-def test_float16_overflow_becomes_infinity():
-    raw = cast(SPECIAL.view(np.uint32), "F32", "F16")
-    expected = np.array([0, -0.0, np.inf, -np.inf, 1, 65504, np.inf, np.inf, 0, np.nan], np.float16)
-    np.testing.assert_array_equal(raw.view(np.float16), expected)
+@pytest.mark.parametrize(
+    ("source", "target", "value", "stays"),
+    [
+        ("F32", "F16", 65520.0, 65519.99609375), ("F32", "F16", -70000.0, -65504.0),
+        ("F32", "F16", 3e38, 1.0),
+        ("BF16", "F16", -65536.0, 65280.0), ("F32", "BF16", 3.3961776e38, 3.3961774e38),
+        ("F32", "BF16", -3.4e38, -3.38e38),
+    ],
+)  # fmt: skip
+def test_numbers_beyond_the_type_are_refused(source, target, value, stays):
+    """The largest number that rounds to a finite one is cast, and so are infinity and NaN."""
+
+    def raw(*values):
+        bits = np.array(values, np.float32)
+        return bf16_from_f32(bits) if source == "BF16" else bits.view(np.uint32)
+
+    fine = decode(cast(raw(1.0, np.nan, stays, np.inf, -np.inf), source, target), target)
+    assert np.isnan(fine[1]) and np.isinf(fine[3:]).all() and np.isfinite(fine[[0, 2]]).all()
+    with pytest.raises(CastOverflowError) as caught:
+        cast(raw(1.0, np.nan, np.inf, stays, value), source, target)
+    assert (np.float32(caught.value.value), caught.value.index) == (np.float32(value), 4)
+
+
+def test_a_rank_with_a_number_beyond_the_type_is_refused(tmp_path):
+    tensors = {"fine": np.ones((2, 3), np.float32), "wide": np.full((2, 2), 1e5, np.float32)}
+    with pytest.raises(InputError, match=r"x\.safetensors: wide=100000: is too large for float16"):
+        write_rank(tensors, tmp_path / "x.safetensors", "float16")
 
 
 def test_further_types_are_not_cast():

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from stages.engines.mindformers import checkpoints
-from stages.engines.mindformers.logs import FINISHED
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.mindformers.stage import PART
+from stages.engines.mindformers.stage import FINISHED, PART
 from stages.weights.tensors import load
 from tests.e2e.outside import artifact, result, rows
 from tests.processes import living

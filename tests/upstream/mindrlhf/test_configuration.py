@@ -8,8 +8,11 @@ import yaml
 
 from pipeline.config.load import load
 from stages.engines.mindrlhf.config import VERSIONS
+from stages.engines.mindrlhf.engine import ENGINE
+from stages.engines.mindrlhf.files import grpo_config
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.stage import rendered
+from stages.engines.upstream_keys import leaves
 from tests.stages.engines.mindrlhf.jobs import paths
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
@@ -64,3 +67,12 @@ def test_its_classes_hold_what_was_rendered(version, recipe, read):
         assert values(made, expected) == expected
         for section in expected:
             assert dataclasses.is_dataclass(getattr(made, section)), section
+
+
+def test_every_rendered_key_is_known_to_the_schema(version, checkout):
+    home = checkout(f"mindrlhf-{version}")
+    job = Job.from_run(load(["model.path=/models/qwen", *SEVEN, f"engine.mindrlhf_home={home}"]))
+    known = ENGINE.schema(job)
+    assert known is not None and job.version == version
+    keys = {path for path, _ in leaves(grpo_config(job, paths(job), resume=False), "grpo_config")}
+    assert keys <= known.defaults.keys()

@@ -14,9 +14,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.files import all_configs, grpo_config
+from stages.engines.mindrlhf.files import all_configs, arguments, grpo_config
 from stages.engines.mindrlhf.rules import HEADER
-from stages.engines.mindrlhf.stage import arguments
 from stages.engines.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import job_of, paths

@@ -14,11 +14,12 @@ import yaml
 
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
+from stages.engines.mindspeed_rl import contract
+from stages.engines.mindspeed_rl.files import train_config
 from stages.engines.mindspeed_rl.job import Job, Paths, paths_of
 from stages.engines.mindspeed_rl.rehearsal.cpu import validate
-from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
-from tests.stages.engines.mindspeed_rl.jobs import SEVEN
+from tests.stages.engines.mindspeed_rl.jobs import SEVEN, WINDOWS
 
 pytestmark = pytest.mark.upstream
 SIZES = ("0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b")
@@ -127,6 +128,11 @@ def test_it_accepts_a_shipped_size_and_refuses_faults(window, tmp_path):
     assert_accepted(accepted, right)
     for message, answer in zip(faults, refused, strict=True):
         assert message in answer["error"]
+
+
+@pytest.mark.core
+def test_the_mock_has_the_keys_of_upstreams_classes(window):
+    assert contract.schema(str(WINDOWS[window.version])) == contract.schema(str(window.home))
 
 
 @pytest.mark.core

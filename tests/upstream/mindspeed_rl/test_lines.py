@@ -13,10 +13,10 @@ from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, tokenize, verifiers
-from stages.engines.mindspeed_rl.engine import notes
-from stages.engines.mindspeed_rl.logs import NAMES, RATES, SCORES, read_line
+from stages.engines.mindspeed_rl.files import train_config
 from stages.engines.mindspeed_rl.rehearsal.cpu import environment
-from stages.engines.mindspeed_rl.train_yaml import train_config
+from stages.engines.mindspeed_rl.results import NAMES, RATES, SCORES, read_line
+from stages.engines.mindspeed_rl.rules import notes
 from stages.fetch.records import Row
 from stages.fetch.stage import run as fetch
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of, paths, write_index

@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 from pipeline.config.load import load
-from stages.engines.verl import recipe, rewards, upstream
-from stages.engines.verl.job import RECIPE, Job, Paths
+from stages.engines.upstream_keys import Schema, leaves
+from stages.engines.verl import files, rewards
+from stages.engines.verl.job import PROGRAMS, RECIPE, Job, Paths
 from stages.rewards.score import score
 from tests.upstream.verl.product import grpoflow, tiny_run
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
-VALIDATE = Path(upstream.__file__).with_name("programs") / "validate.py"
+VALIDATE = PROGRAMS / "validate.py"
 HERE = Path(__file__).parent
+OF_ONE_STRATEGY = """megatron fsdp_config ulysses_sequence_parallel_size lr_scheduler_type min_lr_ratio
+    lr_decay_style min_lr lora_rank"""
+"""Keys that either FSDP or Megatron does not have."""
 FAMILIES = ("qwen2_5_7b", "qwen3_8b", "qwen3_30b_a3b", "llama3_1_8b")
 
 
@@ -26,9 +30,43 @@ def run(*command, **options):
 
 
 @pytest.mark.parametrize("engine", ["dp", "megatron"])
-def test_the_recorded_fields_are_those_of_verl(interpreter, engine):
-    printed = run(interpreter("verl"), HERE / "fields.py", engine)
-    assert (upstream.FIELDS / f"{engine}.yaml").read_text() == printed
+def test_verl_has_every_key_that_is_rendered_and_refuses_others(interpreter, engine):
+    schema = Schema.parse(run(interpreter("verl"), PROGRAMS / "schema.py", engine).splitlines()[-1])
+    strategy = "fsdp2" if engine == "dp" else "megatron"
+    config = load(["experiment=verl_7b", "model.path=/models/m", f"engine.strategy={strategy}"])
+    rendered = files.configuration(Job.from_run(config), Paths(Path("/run"), Path("/data/train.parquet")))
+    assert list(schema.problems("engine.upstream", _known_types(schema, rendered), "verl")) == []
+    others = {
+        "megatron",
+        "fsdp_config",
+        "ulysses_sequence_parallel_size",
+        "lr_scheduler_type",
+        "min_lr_ratio",
+    }
+    others |= {"lr_decay_style", "min_lr", "lora_rank"}  # each belongs to one of the strategies
+    known = {key for key in files.RENDERED if not others & set(key.split("."))}
+    assert [
+        key for key in known if not any(f"{name}.".startswith(f"{key}.") for name in schema.defaults)
+    ] == []
+    misspelt = {"trainer": {"balance_bach": True}}
+    (problem,) = schema.problems("engine.upstream", misspelt, "verl")
+    assert problem.remedy == "did you mean trainer.balance_batch?"
+
+
+def _has(schema, key):
+    return any(f"{name}.".startswith(f"{key}.") for name in schema.defaults)
+
+
+def _known_types(schema, rendered):
+    """Return the rendered values, with null replaced by the default, whose type it has."""
+    result = {}
+    for path, value in leaves(rendered):
+        *groups, name = path.split(".")
+        section = result
+        for group in groups:
+            section = section.setdefault(group, {})
+        section[name] = schema.defaults.get(path) if value is None else value
+    return result
 
 
 @pytest.mark.parametrize(
@@ -41,7 +79,7 @@ def test_the_recorded_fields_are_those_of_verl(interpreter, engine):
 )  # fmt: skip
 def test_verl_accepts_the_rendered_configuration(interpreter, tmp_path, overrides):
     run_job = Job.from_run(load(["experiment=verl_7b", "model.path=/models/m", *overrides]))
-    text = recipe.text(run_job, Paths(Path("/run"), Path("/data/train.parquet")))
+    text = files.text(run_job, Paths(Path("/run"), Path("/data/train.parquet")))
     (tmp_path / f"{RECIPE}.yaml").write_text(text)
     assert "FSDPActorConfig" in run(interpreter("verl"), VALIDATE, tmp_path, RECIPE)
 
@@ -52,6 +90,7 @@ LENGTHS = [9, 5, 28, 20]
 USER = "def shorter(completions, solutions):\n    return [1 / (1 + len(text)) for text in completions]\n"
 REWARDS = (
     ("reward.functions=[accuracy,answer_format]", "reward.weights=[1.0,0.1]"),
+    ("reward.functions=[number,answer_format]", "reward.weights=[1.0,0.1]"),
     ("reward=dapo", "reward.length.max_tokens=28"),
     ("reward=cosine", "reward.length.max_tokens=28"),
     ("reward.functions=[users_reward:shorter,qwen_accuracy]", "reward.weights=[0.3,1.0]"),

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
+from stages.engines.mindrlhf.rules import problems
 from stages.engines.rehearsal import STEPS
 from stages.engines.rehearsal import shrink as shrink_model
 
@@ -69,6 +69,6 @@ def _use_few_samples(small: dict[str, Any], workers: int) -> None:
     for prompts, generations in sorted(sizes, key=lambda size: (size[0] * size[1], size[0])):
         small["train"]["prompts_per_step"] = prompts
         small["rollout"]["num_generations"] = generations
-        problems = rules.RULES.check(Job.from_config(small))
-        if not any(problem.path in BATCH_RULES for problem in problems):
+        found = problems(Job.from_config(small))
+        if not any(problem.path in BATCH_RULES for problem in found):
             return

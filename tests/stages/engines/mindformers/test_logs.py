@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from stages.engines.mindformers.logs import read_step
+from stages.engines.mindformers.stage import read_step
 
 SINK = (
     "2025-07-29 10:00:00,123 - mindformers./output/log[mindformers/core/callback/callback.py:484] - INFO - "

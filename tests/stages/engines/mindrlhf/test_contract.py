@@ -1,5 +1,6 @@
 """Checkouts and arguments, and which tokenizer reads completions (tests/upstream/mindrlhf runs them)."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -8,8 +9,7 @@ import pytest
 
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf import contract
-from stages.engines.mindrlhf.files import grpo_config
-from stages.engines.mindrlhf.stage import arguments
+from stages.engines.mindrlhf.files import arguments, grpo_config
 from stages.engines.mindrlhf.vocabulary import has_endoftext, tokenizer_of
 from stages.models.families import FAMILIES
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
@@ -70,23 +70,22 @@ def with_tokens(directory, **ids):
 @pytest.mark.parametrize(
     ("model", "tokenizer"),
     [
-        ({"source": "modelscope"}, "qwen"),
+        ({}, "qwen"),
         ({"source": "builtin"}, "file"),
-        ({"source": "local", "path": "/nowhere"}, "qwen"),
-        ({"source": "local", "eos_token_id": (151645, 151643)}, "qwen"),
-        ({"source": "local", "eos_token_id": [3]}, "file"),
-        ({"source": "local", "pad_token_id": 0}, "file"),
-        ({"source": "local", "eos_token_id": "what was typed, not checked yet"}, "file"),
-        ({"source": "modelscope", "family": "deepseek_v3"}, "file"),
+        ({"path": "/nowhere"}, "qwen"),
+        ({"eos_token_id": (151645, 151643)}, "qwen"),
+        ({"eos_token_id": (3,)}, "file"),
+        ({"pad_token_id": 0}, "file"),
+        ({"family": "deepseek_v3"}, "file"),
     ],
 )
 def test_the_tokenizer_follows_from_the_configuration(model, tokenizer):
-    assert tokenizer_of({"family": "qwen2"} | model) == tokenizer
+    assert tokenizer_of(dataclasses.replace(job_of(*SEVEN).model, **model)) == tokenizer
 
 
 def test_the_tokenizer_follows_from_a_local_directory(tmp_path):
     path = with_tokens(tmp_path, endoftext=151643, im_end=151645)
-    model = {"family": "qwen2", "source": "local", "path": path}
+    model = dataclasses.replace(job_of(*SEVEN).model, path=path)
     assert tokenizer_of(model) == "qwen" and has_endoftext(model)
     with_tokens(tmp_path, endoftext=0, im_end=2)
     assert tokenizer_of(model) == "file" and has_endoftext(model)

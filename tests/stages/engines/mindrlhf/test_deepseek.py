@@ -3,9 +3,10 @@
 import pytest
 
 from pipeline.config.load import load
+from stages.engines.mindrlhf.files import arguments
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.memory import estimate
-from stages.engines.mindrlhf.stage import arguments, rendered
+from stages.engines.mindrlhf.stage import rendered
 from stages.models.memory import GIB
 from tests.stages.engines.mindrlhf.jobs import job_of, paths
 

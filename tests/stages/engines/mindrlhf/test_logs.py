@@ -89,6 +89,19 @@ def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path, every, count):
     )
 
 
+@pytest.mark.parametrize("content", ["", "[{", "{}", "7", '[{"question": "q"}]', '[{"solution": 1}]', None])
+def test_malformed_completions_become_a_warning_and_cost_no_step(tmp_path, content):
+    lines = saved_completions(tmp_path)
+    (saved,) = tmp_path.glob("prompt_completions_*.json")
+    saved.unlink() if content is None else saved.write_text(content)
+    job = job_of("model=qwen2_5_7b", "layout=dp8_mp1_pp1", "train.completions_every=1")
+    watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)
+    write(tmp_path / "worker_0.log", lines)
+    watcher.poll()
+    assert len(written(tmp_path)) == 1 and written(tmp_path, "completions.jsonl") == []
+    assert [str(saved) in warning for warning in watcher.take_warnings()] == [True] * (content is not None)
+
+
 def test_a_run_requeued_by_slurm_replaces_the_steps_that_it_repeats(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)

@@ -4,8 +4,8 @@ import functools
 from pathlib import Path
 
 from pipeline.config.load import load
+from stages.engines.mindrlhf_one_stage.job import Job
 from stages.engines.mindrlhf_one_stage.stage import paths_of
-from stages.engines.mindrlhf_one_stage.variant import Job
 
 HOME = Path(__file__).parents[3] / "data" / "mindrlhf_one_stage_standin" / "2d0e84d"
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")

@@ -8,9 +8,10 @@ import pytest
 from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError
-from stages.engines.mindrlhf_one_stage import variant
+from stages.engines.mindrlhf_one_stage.files import arguments, grpo_config
+from stages.engines.mindrlhf_one_stage.job import ARGUMENTS, ENTRY, TRAINER, recognise
 from stages.engines.mindrlhf_one_stage.logs import LogReader
-from stages.engines.mindrlhf_one_stage.stage import collect, files, rendered
+from stages.engines.mindrlhf_one_stage.stage import collect, rendered
 from stages.grpo.metrics import OUTSIDE, SCHEMA
 from stages.weights.ckpt import build_ckpt
 from tests.pipeline.stage_digests import check
@@ -40,30 +41,29 @@ train over
 def test_the_checkout_is_recognised_and_knows_our_arguments_and_hyper_parameters():
     job = job_of(*SEVEN, f"engine.mindrlhf_home={HOME}")
     assert job.engine.contract == "2d0e84d"
-    script, program = HOME / variant.ENTRY, rendered(job, PATHS).start.program
+    script, program = HOME / ENTRY, rendered(job, PATHS).start.program
     declared = script.read_text()
     assert program[1] == str(script)
     assert all(f'"{name}"' in declared for name in program[3::2])
     source = ast.parse((HOME / "mindrlhf/configs/grpo_configs.py").read_text())
     (cls,) = (node for node in source.body if isinstance(node, ast.ClassDef))
-    assert files(job, PATHS)["grpo_config"].keys() <= {
-        item.target.id for item in cls.body if "target" in item._fields
-    }
+    assert tuple(arguments(job, PATHS)) == ARGUMENTS
+    assert grpo_config(job).keys() <= {item.target.id for item in cls.body if "target" in item._fields}
 
 
 @pytest.mark.parametrize(
     ("file", "removed", "missing"),
     [
-        (variant.ENTRY, "--sft_path_infer", "--sft_path_infer"),
-        (variant.ENTRY, "--pre_store_data", "--pre_store_data"),  # from 875f92b on
-        (variant.TRAINER, "num_rollouts", "num_rollouts of make_experience"),  # from 2d0e84d on
+        (ENTRY, "--sft_path_infer", "--sft_path_infer"),
+        (ENTRY, "--pre_store_data", "--pre_store_data"),  # from 875f92b on
+        (TRAINER, "num_rollouts", "num_rollouts of make_experience"),  # from 2d0e84d on
     ],
 )
 def test_older_versions_are_refused(tmp_path, file, removed, missing):
     home = shutil.copytree(HOME, tmp_path / "home")
     (home / file).write_text((home / file).read_text().replace(removed, "--other"))
     with pytest.raises(ConfigError) as refused:
-        variant.recognise(str(home))
+        recognise(str(home))
     (problem,) = refused.value.problems
     assert missing in problem.rule and "2d0e84d" in problem.remedy
 
@@ -71,7 +71,7 @@ def test_older_versions_are_refused(tmp_path, file, removed, missing):
 def test_a_newer_checkout_is_refused(tmp_path):
     for home in (HOME.parents[1] / "mindrlhf_standin" / "e8a8fc1", tmp_path):
         with pytest.raises(ConfigError, match="must be readable"):
-            variant.recognise(str(home))
+            recognise(str(home))
 
 
 def test_the_trial_generation_is_not_counted_as_a_step():

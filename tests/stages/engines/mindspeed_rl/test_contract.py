@@ -9,9 +9,8 @@ import yaml
 
 from pipeline.config.load import load
 from stages.base.errors import ConfigError
-from stages.engines.mindspeed_rl import contract, rules, train, verifiers
+from stages.engines.mindspeed_rl import contract, train, verifiers
 from stages.engines.mindspeed_rl.engine import ENGINE
-from stages.rewards.config import RewardConfig
 from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of
 
 RECIPE = ("engine=mindspeed_rl", "model.path=/models/qwen", *SEVEN)
@@ -60,10 +59,10 @@ def test_a_missing_converter_is_reported_before_anything_runs(tmp_path):
 
 
 def test_the_earlier_version_scores_on_a_single_machine():
-    job, earlier = job_of(*SEVEN), job_of(*SEVEN, "engine.contract=667a547")
-    reward = RewardConfig(("qwen_accuracy",), (1.0,), None, None)
-    assert len(rules.PLACED.check(rules.Placed(job, 3, reward))) == 1
-    assert rules.PLACED.check(rules.Placed(earlier, 3, reward)) == []
+    cards = "launcher.cards_per_node=6"  # three machines, for 16 cards
+    assert job_of(*SEVEN, cards, "engine.contract=667a547").nodes == 3
+    with pytest.raises(ConfigError, match="must be a multiple of machines"):
+        job_of(*SEVEN, cards)
 
 
 def test_training_gets_every_card_and_the_users_environment():

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from stages.engines.mindspeed_rl.logs import NAMES, RATES, SCORES, SampleReader, TrainWatcher, read_line
+from stages.engines.mindspeed_rl.results import NAMES, RATES, SCORES, SampleReader, TrainWatcher, read_line
 from stages.grpo.metrics import OUTSIDE, SCHEMA
 from tests.stages.engines.mindspeed_rl.jobs import job_of
 

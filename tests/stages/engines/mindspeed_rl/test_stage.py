@@ -194,8 +194,12 @@ def test_export_artifact_does_not_change_without_its_version(exported, model, di
     for name, tensor in result.items():
         assert tensor.dtype == original[name].dtype
         np.testing.assert_array_equal(tensor, changed[name])
-    for name in ("config.json", "tokenizer.json"):
-        assert (exported.output / name).read_bytes() == (model / name).read_bytes()
+    assert (exported.output / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+    files = ("config.json", "generation_config.json")
+    before, ids = (json.loads((model / name).read_text()) for name in files)
+    assert json.loads((exported.output / "config.json").read_text()) == before | {
+        "eos_token_id": ids["eos_token_id"]
+    }
     check("mindspeed_rl_export/collect", exported.output, exported.work.parent)
 
 

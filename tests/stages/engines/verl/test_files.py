@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.config.load import load
 from stages.base.errors import InputError
-from stages.engines.verl import metrics, rewards
+from stages.engines.verl import results, rewards
 from stages.engines.verl.job import TRAIN_DATA, Job, Paths
 from tests.stages.fetch.settings import context, write_lines
 
@@ -27,18 +27,29 @@ def test_completions_may_contain_unicode_line_separators(tmp_path):
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     (source / "1.jsonl").write_text("".join(lines), encoding="utf-8", newline="\n")
     train = load(["experiment=verl_7b", "model.path=/m", "train.steps=1", "train.completions_every=1"]).train
-    metrics.write_completions(source, target, train)
+    results.write_completions(source, target, train)
     entries = [json.loads(line) for line in target.read_text(encoding="utf-8").split("\n")[:-1]]
     assert [entry["completion"] for entry in entries] == texts[: train.logged_completions]
     assert {entry["step"] for entry in entries} == {1}
 
 
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"input": "?"}', b'"x"', b"\xff", b"[" * 100_000])
+def test_malformed_completions_are_left_out(tmp_path, line):
+    good = json.dumps({"input": "?", "output": "5", "gts": "1", "score": 0.5}).encode()
+    source, target = tmp_path / "rollouts", tmp_path / "completions.jsonl"
+    source.mkdir()
+    (source / "1.jsonl").write_bytes(line + b"\n" + good + b"\n" + good[:9])
+    train = load(["experiment=verl_7b", "model.path=/m", "train.steps=1", "train.completions_every=1"]).train
+    assert results.write_completions(source, target, train) == [f"{source}/1.jsonl:1"]
+    assert [json.loads(row)["completion"] for row in target.read_text().splitlines()] == ["5"]
+
+
 def test_saved_steps_without_metrics_are_found(tmp_path):
     file = tmp_path / "metrics.jsonl"
-    assert metrics.unrecorded(file, 0) == []
+    assert results.unrecorded_steps(file, 0) == []
     file.write_text("".join(json.dumps({"step": step, "loss": 0.5}) + "\n" for step in (1, 2, 4)))
-    assert metrics.unrecorded(file, 4) == [3]
-    assert metrics.unrecorded(file, 5) == [3, 5]
+    assert results.unrecorded_steps(file, 4) == [3]
+    assert results.unrecorded_steps(file, 5) == [3, 5]
 
 
 def write(report, *steps):
@@ -72,13 +83,18 @@ sys.path.insert(0, ".")
 import numpy as np
 from rewards import Rewards
 
+SPECIAL = {1: "<|end|>", 2: "<think>", 3: "</think>"}
+
 class Tokenizer:
+    added_tokens_decoder = {id: SimpleNamespace(content=text, special=True) for id, text in SPECIAL.items()}
+
     def decode(self, ids, skip_special_tokens):
-        return " ".join(map(str, ids))
+        return " ".join(SPECIAL.get(id, str(id)) for id in ids)
 
 def item(index):
-    mask = np.array([1] * 4 + [0])
-    batch = {"responses": np.array([index, 7, 0]), "attention_mask": mask, "prompts": [8, 9]}
+    mask = np.array([1] * 7 + [0])
+    responses, prompts = np.array([7, 3, index + 4, 0]), np.array([1, 8, 9, 2])
+    batch = {"responses": responses, "attention_mask": mask, "prompts": prompts}
     fields = {"reward_model": {"ground_truth": "3"}, "global_steps": 1, "extra_info": {"index": index}}
     return SimpleNamespace(batch=batch, non_tensor_batch=fields)
 
@@ -91,7 +107,8 @@ asyncio.run(main())
 """
 USER = """
 def f(completions, solutions, prompts, level):
-    assert (len(completions), prompts) == (1, ["8 9"]), prompts
+    assert completions[0].startswith("<think>7 </think> "), completions
+    assert (len(completions), prompts) == (1, ["8 9 <think>"]), prompts
     return [level[0] + 0.5] if level[0] != 30 else []
 """
 

@@ -10,6 +10,7 @@ from stages.engines.outside import Rendered, StepWatcher, import_run, make_start
 
 PROGRAM = """
 import pathlib, sys
+print("step by step", flush=True)  # which read_step does not expect
 for step in range(1, int(sys.argv[1]) + 1):
     if step == 5:
         raise SystemExit("toy: the fifth step is too much")

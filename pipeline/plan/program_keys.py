@@ -1,0 +1,79 @@
+"""Check of `engine.upstream`: does the engine's program have these keys?
+
+The program itself is asked: a script in its interpreter, or the classes of its checkout. The answer of an
+interpreter is kept until the interpreter, its packages or the script change. Without either, plan accepts the
+keys with a note.
+"""
+
+import functools
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from launch.machine import checks
+from pipeline.cache import recall, remember
+from pipeline.config.sections import Config
+from pipeline.errors import Problem
+from stages.engines.engine import Engine
+from stages.engines.upstream_keys import Schema
+
+TIMEOUT_S = 180.0
+"""Time limit of an answer; importing torch and verl from a network file system takes a minute."""
+
+
+def problems(engine: Engine[Any], config: Config) -> Iterator[Problem]:
+    """Yield a problem for each key of `upstream` that the program does not have or has with another type."""
+    added = getattr(engine.settings(config), "upstream", {})
+    if added and (schema := _schema(engine, config)) is not None:
+        yield from schema.problems(f"{engine.section}.upstream", added, f"{engine.name}'s own configuration")
+
+
+def notes(engine: Engine[Any], config: Config) -> Iterator[str]:
+    """Yield a note if keys are set that nobody could check."""
+    if getattr(engine.settings(config), "upstream", {}) and _schema(engine, config) is None:
+        needed = f"{engine.section}.python" if engine.schema_script(engine.job(config)) else "a checkout"
+        yield (
+            f"{engine.section}.upstream: whether {engine.name} has these keys was not checked; that needs "
+            f"{needed} on this machine"
+        )
+
+
+def _schema(engine: Engine[Any], config: Config) -> Schema | None:
+    """Return the program's keys; None if it cannot be asked on this machine."""
+    settings, job = engine.settings(config), engine.job(config)
+    script = engine.schema_script(job)
+    if script is None:
+        return engine.schema(job)
+    if settings.python is None or settings.container or config.launcher.name != "local":
+        return None
+    python = checks.interpreter(settings.python)
+    if python is None or not Path(python).is_file():
+        return None
+    text = _answer(python, script, settings.env.get("PYTHONPATH", ""))
+    return None if text is None else Schema.parse(text)
+
+
+@functools.cache
+def _answer(python: str, script: tuple[str, ...], python_path: str) -> str | None:
+    """Return the last line that a script prints, from the cache if nothing has changed since."""
+    key = hashlib.sha256(json.dumps([_state(python, script), script[1:], python_path]).encode()).hexdigest()
+    if isinstance(known := recall("program_keys", key), str):
+        return known
+    lines = (checks.script_output(python, script, python_path, TIMEOUT_S) or "").splitlines()
+    if not lines:
+        return None
+    remember("program_keys", key, lines[-1])
+    return lines[-1]
+
+
+def _state(python: str, script: tuple[str, ...]) -> list[object]:
+    """Return what changes when an interpreter is replaced, or a package is installed or removed in it."""
+    prefix = Path(python).parent.parent
+    directories = sorted(glob.glob(str(prefix / "lib" / "python3*" / "site-packages")))
+    real = os.path.realpath(python)
+    times = [[path, os.stat(path).st_mtime_ns] for path in (python, real, *directories)]
+    return [*times, hashlib.sha256(Path(script[0]).read_bytes()).hexdigest()]

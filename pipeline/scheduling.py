@@ -1,0 +1,151 @@
+"""Luigi's settings: which scheduler a run uses, and what luigi.cfg may change.
+
+`grpoflow` commands have a scheduler of their own in this process and read only the e-mails of luigi.cfg.
+`luigi --module pipeline` obeys luigi.cfg, and uses a central scheduler (luigid) if luigi.cfg or the command
+line names one.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import luigi
+from luigi.configuration import get_config
+from luigi.rpc import RemoteScheduler, RPCError
+
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem, StoreError
+from pipeline.plan.graph import StageSpec
+
+CARDS = "cards"
+"""Name of the resource of which a training stage occupies one per worker."""
+RETURN_CODES = (
+    "already_running", "missing_data", "not_run", "task_failed", "scheduling_error", "unhandled_exception",
+)  # fmt: skip
+OPTION = "--scheduler-"
+"""Beginning of the command-line options that name a central scheduler."""
+
+
+def set_defaults() -> None:
+    """Set what `luigi --module pipeline RunGRPO` needs without a luigi.cfg, which takes precedence."""
+    is_central = names_central_scheduler(sys.argv[1:])
+    defaults: dict[str, dict[str, object]] = {
+        # By default Luigi would try to reach luigid for a minute.
+        "core": {"local_scheduler": not is_central, "no_lock": True},
+        # Luigi exits 0 on failure by default.
+        "retcode": dict.fromkeys(RETURN_CODES, int(Exit.FAILED)),  # as text: Python 3.10 writes Exit.FAILED
+        # A stage without an artifact must fail.
+        "worker": {"check_complete_on_run": True},
+    }
+    config = get_config()
+    if is_central and not config.has_option("core", "worker-keep-alive"):
+        # A run waits while others occupy the cards; without this, Luigi ends as soon as it gets no task.
+        defaults["worker"]["keep_alive"] = True
+    for section, values in defaults.items():
+        for key, value in values.items():
+            if not config.has_option(section, key):
+                config.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
+    for name in ("luigi", "luigi-interface"):
+        logging.getLogger(name).addFilter(_filter_and_shorten)
+
+
+def names_central_scheduler(arguments: Sequence[str]) -> bool:
+    """Return True if the command line or luigi.cfg names the host, port or URL of a central scheduler."""
+    config = get_config()
+    keys = ("default-scheduler-{}", "default_scheduler_{}", "scheduler_{}", "scheduler-{}")
+    names = [key.format(part) for key in keys for part in ("host", "port", "url")]
+    return any(word.startswith(OPTION) for word in arguments) or any(
+        str(config.get("core", name, "")) for name in names
+    )
+
+
+_has_waited = False
+
+
+def _filter_and_shorten(record: logging.LogRecord) -> bool:
+    """Return True for messages of Luigi that are shown: errors that were not reported yet, and waiting."""
+    global _has_waited
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, RPCError):
+        record.msg = f"Luigi's scheduler stopped answering: {error}; type the same command to go on"
+        record.args, record.exc_info = (), None
+    elif record.funcName == "retry_logging" and record.levelno == logging.WARNING:
+        record.exc_info = None
+        return True
+    elif record.funcName == "_sleeper" and not _has_waited:  # the worker stays alive without a task
+        _has_waited = True
+        text = "waiting for Luigi's scheduler: other runs occupy its cards, or it is paused"
+        record.msg, record.args, record.levelno, record.levelname = text, (), logging.WARNING, "WARNING"
+        return True
+    return record.levelno >= logging.ERROR and not isinstance(error, REPORTED)
+
+
+class OwnScheduling:
+    """Scheduler and workers inside this process, with Luigi's defaults whatever luigi.cfg says."""
+
+    def __init__(self, cards: int) -> None:
+        """`cards`: number of cards that tasks may occupy together."""
+        self._cards = cards
+
+    def create_local_scheduler(self) -> Any:
+        """Return a scheduler that knows the number of cards."""
+        settings = _built_in(luigi.scheduler.scheduler) | {"prune_on_get_work": True}
+        return luigi.scheduler.Scheduler(resources={CARDS: self._cards}, **settings)
+
+    def create_worker(self, scheduler: Any, worker_processes: int, assistant: bool = False) -> Any:
+        """Return a worker that ends when nothing is left to run."""
+        settings = _built_in(luigi.worker.worker) | {"check_complete_on_run": True}
+        return luigi.worker.Worker(scheduler, worker_processes=worker_processes, **settings)
+
+
+def _built_in(section: Any) -> dict[str, Any]:
+    """Return the values that the keys of one of Luigi's sections have without a luigi.cfg."""
+    return {name: parameter._default for name, parameter in section.get_params()}
+
+
+def stays_alive() -> bool:
+    """Return True if Luigi's worker waits for tasks that it cannot run yet."""
+    return bool(luigi.worker.worker().keep_alive)
+
+
+def notes() -> Iterator[str]:
+    """Yield what luigi.cfg or an option of the worker changes for this run."""
+    settings = luigi.worker.worker()
+    if settings.timeout:
+        text = f"[worker] timeout={settings.timeout} in luigi.cfg: Luigi ends each stage after"
+        yield f"{text} {settings.timeout} s; leave it out for stages that take longer"
+    if names_central_scheduler(sys.argv[1:]) and not settings.keep_alive:
+        text = "[worker] keep_alive=false in luigi.cfg: this run ends instead of waiting when others occupy"
+        yield f"{text} the cards; leave it out to wait"
+
+
+def check(requested: Sequence[StageSpec], missing: Sequence[StageSpec]) -> None:
+    """Check Luigi's settings for a run with `requested` stages, of which some are `missing`.
+
+    Raises:
+        ConfigError: the run needs more tasks or cards than luigi.cfg or the central scheduler allow.
+        StoreError: the central scheduler does not answer.
+    """
+    problems = []
+    most, needed = luigi.worker.worker().task_limit, len(requested) + 1
+    if most is not None and most < needed:
+        remedy = "raise it in luigi.cfg, or leave it out"
+        problems.append(Problem("[worker] task_limit", most, f"this run has {needed} tasks", remedy))
+    cards = max((spec.stage.workers for spec in missing if spec.stage.computes), default=0)
+    core = luigi.interface.core()
+    if cards and not core.local_scheduler:
+        url = core.scheduler_url or f"http://{core.scheduler_host}:{core.scheduler_port}/"
+        try:
+            known = RemoteScheduler(url).resource_list()
+        except RPCError as error:
+            remedy = "start luigid, or use --local-scheduler"
+            raise StoreError(f"Luigi's scheduler at {url} does not answer; {remedy}") from error
+        total = next((entry["num_total"] for entry in known or () if entry["name"] == CARDS), 1)
+        if total < cards:
+            rule = f"Luigi's scheduler at {url} has {total}, a stage of this run occupies {cards}"
+            remedy = f"write {CARDS} = {cards} or more below [resources] in its luigi.cfg, and restart luigid"
+            problems.append(Problem(CARDS, cards, rule, remedy))
+    if problems:
+        raise ConfigError(problems)
