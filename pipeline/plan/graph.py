@@ -121,11 +121,20 @@ def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tupl
 
 
 def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
-    """Add the user's reward functions, and the packages of reward functions, to a stage that runs them."""
+    """Add the user's reward functions, and the packages of reward functions, to a stage that runs them.
+
+    The user's functions may also ask for columns of the dataset.
+    """
     if "reward" not in stage.sections or stage.skipped is not None or not stage.computes:
         return stage  # export only writes their names
     from stages.rewards.user_code import user_code  # here: needed only for code outside this project
 
+    if any(name not in BUILTIN for name in reward.functions):
+        stage = replace(
+            stage,
+            sections=tuple(dict.fromkeys((*stage.sections, "dataset", "tokenize"))),
+            inputs={**stage.inputs, "fetch_dataset": "fetch_dataset"},
+        )
     code = user_code(reward)
     if code is None:
         return stage

@@ -6,6 +6,7 @@ import os
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from launch.errors import LaunchError, ProcessFailed
@@ -16,10 +17,14 @@ from pipeline.plan.graph import Plan
 from pipeline.plan.process import write_spec
 from pipeline.store.store import Store
 from stages.base.context import WARNINGS
-from stages.rewards.config import BUILTIN
+from stages.rewards.config import BUILTIN, RewardConfig
+from stages.rewards.process import SINGLE_CALLS
 
 KIND = "reward_trial"
 LIMIT_S = 120.0
+"""Time for starting the processes and importing the functions."""
+CALLS = 2 * (1 + SINGLE_CALLS)
+"""Limit of the time in the functions, in multiples of reward.timeout_s for each: two batches are scored."""
 READERS = ("grpo", "evaluate")
 SECTIONS = ("dataset", "tokenize", "reward", "seed")
 
@@ -46,27 +51,36 @@ def try_rewards(plan: Plan, store: Store) -> None:
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     warnings = recall(KIND, key)
     if not isinstance(warnings, list):
-        warnings = _score_samples(values, {"fetch_dataset": store.path(dataset)} if fetched else {})
+        inputs = {"fetch_dataset": store.path(dataset)} if fetched else {}
+        modules = {name: file for spec in running for name, file in spec.code.items()}
+        warnings = _score_samples(plan.config.reward, values, inputs, modules)
         remember(KIND, key, warnings)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
-def _score_samples(values: dict[str, object], inputs: dict[str, Path]) -> list[str]:
+def _score_samples(
+    reward: RewardConfig,
+    values: dict[str, object],
+    inputs: dict[str, Path],
+    code: Mapping[str, tuple[str, str]],
+) -> list[str]:
     """Score a few completions in a child process; return its warnings."""
     with tempfile.TemporaryDirectory(prefix="reward-trial-") as scratch:
         directory = Path(scratch)
-        program = [sys.executable, *write_spec(directory, "stages.rewards.trial", values, inputs)]
+        arguments = write_spec(directory, "stages.rewards.trial", values, inputs, code=code)
+        program = [sys.executable, *arguments]
+        limit_s = LIMIT_S + CALLS * reward.timeout_s * len(reward.functions)
         try:
-            child.run(program, job=scratch, log=directory / "log", timeout_s=LIMIT_S)
+            child.run(program, job=scratch, log=directory / "log", timeout_s=limit_s)
         except ProcessFailed as error:
             errors = [line.removeprefix("error: ") for line in error.tail if line.startswith("error: ")]
             cause = errors[-1] if errors else " | ".join(error.tail[-6:])
             rule = f"was tried before anything else runs: {cause}"
             raise ConfigError([Problem("reward", None, rule)]) from error
         except LaunchError as error:
-            rule = f"did not finish within {LIMIT_S:g} s on a few completions"
-            remedy = "fix the function that does not return"
+            rule = f"did not finish within {limit_s:g} s on a few completions"
+            remedy = "import less when the module is loaded, or lower reward.timeout_s"
             raise ConfigError([Problem("reward.functions", None, rule, remedy)]) from error
         warnings = directory / WARNINGS
         return warnings.read_text(encoding="utf-8").splitlines() if warnings.exists() else []

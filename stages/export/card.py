@@ -104,7 +104,8 @@ def _origin(section: ModelConfig | DatasetConfig, name: str) -> str:
 def _recipe(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: dict(config[name]) for name in RECIPE}
     values["reward"] = json.loads(json.dumps(values["reward"]))  # YAML has no tuples
-    for key in ("resume_from", "loggers"):  # paths, which change no number
+    values["reward"].pop("timeout_s", None)  # changes no number, as the paths below
+    for key in ("resume_from", "loggers"):
         values["train"].pop(key, None)
     if not values["train"].get("lora_rank"):
         values["train"].pop("lora_rank", None)

@@ -11,7 +11,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -66,16 +66,20 @@ class Row:
     """Counted from 1, as editors do; in a JSON array or Parquet file the row."""
     prompt: str
     answer: str
+    columns: Mapping[str, Any] | None = None
+    """All of the row's columns as the file has them, if they were asked for."""
 
 
-def read_records(path: Path, keys: Sequence[str] = (), required: bool = False) -> Iterator[Record | BadLine]:
+def read_records(
+    path: Path, keys: Sequence[str] = (), required: Sequence[str] = ()
+) -> Iterator[Record | BadLine]:
     """Return an iterator over the rows of `path`; memory grows with the file only for a JSON array.
 
     Args:
         path: .parquet; .json, which may hold an array or JSON lines; anything else is JSON lines. The last
             two may be compressed (.gz).
         keys: columns to read from Parquet; none: all.
-        required: refuse a Parquet file without one of them, because every row would be bad.
+        required: refuse a Parquet file without one of these, because every row would be bad.
     """
     if reason := UNREAD.get(path.suffix.lower()):
         raise InputError(path, None, f"is {reason}, which is not read", CONVERT)
@@ -88,26 +92,29 @@ def read_records(path: Path, keys: Sequence[str] = (), required: bool = False) -
     return _read_array(path) if is_array else _read_json_lines(path)
 
 
-def read_lines(path: Path, columns: ColumnsConfig) -> Iterator[Row | BadLine]:
+def read_lines(path: Path, columns: ColumnsConfig, with_all: bool = False) -> Iterator[Row | BadLine]:
     """Yield question and answer of every row of `path` in order, like read_records.
+
+    `with_all`: the rows have all of their columns.
 
     Raises:
         InputError: the file is missing or can't be read.
     """
     keys = (columns.prompt, columns.answer)
-    for record in read_records(path, keys, required=True):
+    for record in read_records(path, () if with_all else keys, required=keys):
         if isinstance(record, BadLine):
             yield record
             continue
-        values = record.values
+        values = {**record.values}
         if columns.prompt in values:
-            values |= {columns.prompt: _prompt_text(values[columns.prompt])}
+            values[columns.prompt] = _prompt_text(values[columns.prompt])
         if columns.answer in values:
-            values |= {columns.answer: _answer_text(values[columns.answer])}
+            values[columns.answer] = _answer_text(values[columns.answer])
         if fault := _prompt_fault(values, columns.prompt) or _answer_fault(values, columns.answer):
             yield BadLine(record.line, fault)
         else:
-            yield Row(record.line, *(values[key] for key in keys))
+            prompt, answer = (values[key] for key in keys)
+            yield Row(record.line, prompt, answer, record.values if with_all else None)
 
 
 def _prompt_text(value: Any) -> Any:
@@ -229,7 +236,7 @@ def _read_array(path: Path) -> Iterator[Record | BadLine]:
         yield _as_record(number, values)
 
 
-def _read_parquet(path: Path, keys: Sequence[str], required: bool) -> Iterator[Record | BadLine]:
+def _read_parquet(path: Path, keys: Sequence[str], required: Sequence[str]) -> Iterator[Record | BadLine]:
     """Yield every row of `path`, with the columns `keys` only (none: all)."""
     arrow = _import_arrow(path)
     row = 0
@@ -248,13 +255,13 @@ def _read_parquet(path: Path, keys: Sequence[str], required: bool) -> Iterator[R
         raise InputError(f"{path}:{row + 1} (row)", None, f"can't be read: {reason}", remedy) from error
 
 
-def _columns(path: Path, names: Sequence[str], keys: Sequence[str], required: bool) -> list[str]:
+def _columns(path: Path, names: Sequence[str], keys: Sequence[str], required: Sequence[str]) -> list[str]:
     equal = [name for name, count in Counter(names).items() if count > 1]
     if equal:
         raise InputError(path, equal, "columns must have different names", "rename or remove them")
     columns = [name for name in names if name in keys or not keys]
-    missing = [key for key in keys if key not in names]
-    if not columns or (required and missing):
+    missing = [key for key in required if key not in names]
+    if not columns or missing:
         raise InputError(path, missing, f"has no such column (it has: {', '.join(names)})")
     return columns
 

@@ -13,7 +13,7 @@ from stages.fetch.user_files import split_files
 def training_rows(
     dataset: DatasetConfig, columns: ColumnsConfig, seed: int, fetched: Path | None, count: int | None = None
 ) -> Iterator[Row]:
-    """Yield the usable training rows in order, those of generated data at most `count`.
+    """Yield the usable training rows with all columns, in order; those of generated data at most `count`.
 
     `fetched` is the artifact of fetch_dataset, if there is one.
 
@@ -30,4 +30,4 @@ def training_rows(
     if not files:
         raise InputError(fetched, None, "holds no file of the training split")
     for file in files:
-        yield from (row for row in read_lines(file, columns) if isinstance(row, Row))
+        yield from (row for row in read_lines(file, columns, with_all=True) if isinstance(row, Row))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ class Prompts:
     """Texts of the prompts."""
     solutions: tuple[str, ...]
     """Ground truths."""
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Columns of the dataset by name, for reward functions that accept them."""
 
     def __len__(self) -> int:
         """Return R."""
@@ -43,7 +45,15 @@ class Prompts:
             self.lengths[rows],
             tuple(self.texts[i] for i in rows),
             tuple(self.solutions[i] for i in rows),
+            {name: [column[i] for i in rows] for name, column in self.columns.items()},
         )
+
+    def arguments(self, group_size: int) -> dict[str, Sequence[Any]]:
+        """Return the named arguments of reward functions for `group_size` completions of each prompt."""
+        columns = {**self.columns, "prompts": self.texts}
+        return {
+            name: [value for value in column for _ in range(group_size)] for name, column in columns.items()
+        }
 
     def continued(self, completions: Sequence[str]) -> list[str]:
         """Return completions, equally many of each prompt, as rewards read them: with opened tags."""

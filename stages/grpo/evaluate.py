@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from stages.base.checks import demand
 from stages.base.context import Context
+from stages.grpo.columns import dataset_columns
 from stages.grpo.config import EvaluateConfig, RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.model import CausalLM
@@ -28,7 +29,7 @@ from stages.grpo.sampling import uniforms
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import are_right, warn_of_words
-from stages.rewards.score import RewardScores, check_failures, score
+from stages.rewards.score import RewardScores, check_failures, prepare, score
 from stages.weights.dtypes import Array
 from stages.weights.names import renamed
 from stages.weights.sources import open_directory
@@ -61,7 +62,10 @@ def run(context: Context) -> None:
     demand(evaluate_problems(config))
     rollout, reward = context.section(RolloutConfig, "rollout"), context.section(RewardConfig, "reward")
     vocabulary = Vocabulary.read(context.inputs["fetch"], shape)
-    prompts = read_prompts(context.inputs["tokenize"] / "test.mindrecord", vocabulary)
+    accepted = prepare(reward)
+    records = context.inputs["tokenize"] / "test.mindrecord"
+    prompts = read_prompts(records, vocabulary)
+    prompts = dataclasses.replace(prompts, columns=dataset_columns(context, records, len(prompts), accepted))
     prompts = prompts.take(range(min(len(prompts), config.num_prompts or len(prompts))))
     warn_of_words(context, reward, prompts.solutions)
     S = prompts.ids.shape[1]
@@ -75,6 +79,9 @@ def run(context: Context) -> None:
     for number, name in enumerate(("before", "after")):
         model.load(fuse(shape, weights(context.inputs[name], context.inputs.get("strategy"), shape)))
         answers[name] = answer(greedy, sampling, prompts, vocabulary, config, reward, context.seed)
+        for function, message in answers[name].rewards.single.items():
+            rule = "scored one by one, because the call with all answers failed"
+            context.warn(f"reward {function}: {rule}: {message}")
         context.progress(number + 1, 2, f"{name}: accuracy {answers[name].right.mean():.3f}", "models")
     result = summary(answers["before"], answers["after"], config.k)
     context.write_result(result)
@@ -98,7 +105,7 @@ def answer(
     """Complete all prompts greedily and the first ones by sampling, and score the completions."""
     texts, tokens = complete(greedy, prompts, vocabulary, None)
     read = prompts.continued(texts)
-    scores = score(reward, read, prompts.solutions, tokens)
+    scores = score(reward, read, prompts.solutions, tokens, prompts.arguments(1))
     allowed = reward.max_failures
     if allowed is not None:  # the limit is meant for one training step
         reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))

@@ -16,6 +16,7 @@ from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.roles import RoleModel, gather_rows
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import uniforms
+from stages.grpo.scoring import of_worker_0
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import are_right
@@ -98,13 +99,18 @@ class GreedyAccuracy:
         """Return the accuracy of the model's current weights, the same on every worker.
 
         Worker 0 decides: a judge with a time limit may treat an answer differently on another worker.
+
+        Raises:
+            InputError: more comparisons fail than reward.max_failures allows.
         """
         mine = self.decoder.generate(self.mine.ids, self.mine.lengths, None)
         ids = gather_rows(self.world, self.mesh, mine.ids)[: len(self.prompts)]
         done = Completions.from_ids(ids, self.vocabulary.special.eos)
         texts = self.vocabulary.texts(done.ids, done.lengths)
-        right = sum(are_right(self.reward, self.prompts.continued(texts), self.prompts.solutions))
-        return float(self.world.arrays(np.array([right], np.int32))[0, 0] / len(texts))
+        read, solutions = self.prompts.continued(texts), self.prompts.solutions
+        rank = self.mesh.data_index * self.mesh.model_parallel + self.mesh.model_index
+        right = of_worker_0(lambda: sum(are_right(self.reward, read, solutions)), rank, self.world)
+        return float(right / len(texts))
 
 
 def prompt_order(rows: int, seed: int, position: int, count: int) -> Array:

@@ -1,6 +1,5 @@
 """Greedy answers of an exported model by other inference programs, and the held-out questions to ask."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +7,7 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.records import Row
 from stages.grpo.config import RolloutConfig
 from stages.tokenize.config import TokenizeConfig
-from stages.tokenize.source import splits
-from stages.tokenize.tally import DROPPED
+from stages.tokenize.source import splits, written_rows
 from stages.tokenize.text import columns
 
 BATCH = 64  # prompts that transformers answers at once
@@ -18,11 +16,7 @@ BATCH = 64  # prompts that transformers answers at once
 def held_out(fetched: Path, tokenized: Path, dataset: DatasetConfig, config: TokenizeConfig) -> list[Row]:
     """Return the held-out rows that tokenize has not dropped."""
     _, test = splits(fetched, dataset, columns(dataset, config))
-    ledger = tokenized / f"test{DROPPED}"
-    entries = map(json.loads, ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else [])
-    dropped = {(entry["source"], entry["line"]) for entry in entries}
-    rows = ((file.name, row) for file in test.files for row in test.read(file) if isinstance(row, Row))
-    return [row for source, row in rows if (source, row.line) not in dropped]
+    return list(written_rows(test, tokenized / "test.mindrecord"))
 
 
 def ask_transformers(directory: Path, questions: list[str], rollout: RolloutConfig) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from stages.base.errors import ConfigError, InputError, Problem, StageError
 from stages.base.layout import LayoutConfig
 from stages.grpo import checkpoint
 from stages.grpo.checkpoint import CHECKPOINTS, FINAL, Checkpoints, read_set
+from stages.grpo.columns import dataset_columns
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.metrics import StepLog, peak_memory_gib, read_rows
@@ -28,6 +29,7 @@ from stages.grpo.trainer import Job, StepResult, Trainer
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import warn_of_words
+from stages.rewards.score import prepare
 from stages.weights.tensors import write_rank
 
 
@@ -41,7 +43,11 @@ def run(context: Context, rank: int, world: int) -> None:
     """
     job = read_job(context, world)
     vocabulary = Vocabulary.read(context.inputs["fetch"], job.model)
-    prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
+    records = context.inputs["tokenize"] / "train.mindrecord"
+    prompts = read_prompts(records, vocabulary)
+    if rank == 0:  # it alone calls the functions
+        accepted = prepare(job.reward)
+        prompts = replace(prompts, columns=dataset_columns(context, records, len(prompts), accepted))
     training, held_out = hold_out(prompts, job.train)
     if held_out is not None and rank == 0:
         warn_of_words(context, job.reward, held_out.solutions)
@@ -221,8 +227,14 @@ class RunLogs:
         for name, message in scores.messages.items():
             if (name, message) not in self.warned and len(self.warned) < MAX_WARNINGS:
                 count = f"{scores.failures[name]} of {len(result.sampled.texts)} completions of step {step}"
-                self.context.warn(f"reward {name}: no value for {count}, which count 0: {message}")
+                remedy = "; raise reward.timeout_s" if scores.late[name] else ""
+                self.context.warn(f"reward {name}: no value for {count}, which count 0: {message}{remedy}")
             self.warned.add((name, message))
+        for name, message in scores.single.items():
+            if (name, "") not in self.warned:
+                rule = f"scored one by one in step {step}, without the others of the step"
+                self.context.warn(f"reward {name}: {rule}, because the call with all failed: {message}")
+            self.warned.add((name, ""))
 
     def keep_batch(self, file: Path, step: int, result: StepResult) -> None:
         """Write all completions of a diverged step."""

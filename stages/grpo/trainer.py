@@ -185,7 +185,10 @@ class Trainer:
                 texts += decoded
                 decoded = prompts.continued(decoded)
                 solutions = [solution for solution in prompts.solutions for _ in range(G)]
-                scores.append(score_shared(reward, decoded, solutions, done.lengths, self.rank, self.world))
+                columns = prompts.arguments(G)
+                scores.append(
+                    score_shared(reward, decoded, solutions, done.lengths, self.rank, self.world, columns)
+                )
                 check_failures(reward, scores[-1], len(decoded), f"completions of step {step}")
             informative += int(algorithm.informative(scores[-1].total.reshape(size, G)).sum())
             if informative >= size:

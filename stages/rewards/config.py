@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from stages.base.bounds import NonNegative
+from stages.base.bounds import NonNegative, PositiveFloat
 from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
 from stages.rewards.functions import ITEM_REWARDS
@@ -27,8 +27,9 @@ class RewardConfig:
 
     functions: tuple[str, ...]
     """Built-in names (ITEM_REWARDS in functions.py; maths with the package math-verify; LENGTH_REWARDS in
-    length.py) or the user's `module:function`, called with (completions, solutions) and returning one number
-    for each."""
+    length.py) or the user's `module:function`. It is called once per step with all completions and ground
+    truths, and by name with those of the prompts and the dataset's columns that it accepts; it returns one
+    number for each completion, or None for one that it can't score."""
     weights: tuple[float, ...]
     """One factor per function; mindrlhf's verifier_weight."""
     length: LengthConfig | None
@@ -36,6 +37,10 @@ class RewardConfig:
     max_failures: Annotated[NonNegative | None, NotInIdentity()] = None
     """Completions of a step for which one function may raise, take too long or return no finite number (they
     count 0); one more ends the run. The limit also holds for evaluate's prompts. null: a tenth of them."""
+    timeout_s: Annotated[PositiveFloat, NotInIdentity()] = 60.0
+    """Seconds for one call of a user's function. If a call with all completions raises or takes longer, they
+    are scored one by one to find those that fail, for five times as long in total. maths compares one answer
+    at a time, for a twelfth of it."""
     files: Annotated[tuple[str, ...], NotInIdentity()] = ()
     """Files that the user's functions read while they run: their content is fingerprinted, as the functions'
     own files are."""

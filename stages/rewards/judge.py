@@ -1,6 +1,7 @@
 """Right and wrong answers, from which accuracies are computed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stages.base.context import Context
 from stages.rewards.config import RewardConfig, judge_of
@@ -27,7 +28,9 @@ def are_right(
     Raise InputError if more comparisons fail or take too long than reward.max_failures allows.
     """
     judge = judge_of(reward)
-    config = RewardConfig((judge,), (1.0,), None, reward.max_failures if reward is not None else None)
+    config = RewardConfig((judge,), (1.0,), None)
+    if reward is not None:
+        config = replace(config, max_failures=reward.max_failures, timeout_s=reward.timeout_s)
     scores = score_each(config, completions, solutions)
     check_failures(config, scores, len(completions), "answers")
     return [value > 0 for value in scores.parts[judge]]

@@ -39,10 +39,19 @@ def install() -> None:
     specification = os.environ.get(VARIABLE)
     if specification is None or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
-    code = _read(Path(specification))
-    for file, digest in set(code.values()):
-        checked_bytes(file, digest)
-    sys.meta_path.insert(0, _Finder(code))
+    check()
+    sys.meta_path.insert(0, _Finder(_read(Path(specification))))
+
+
+def check() -> None:
+    """Compare the files of the specification in VARIABLE, if there is one, with their planned digests.
+
+    Raises:
+        InputError: a file does not have its planned digest.
+    """
+    if specification := os.environ.get(VARIABLE):
+        for file, digest in set(_read(Path(specification)).values()):
+            checked_bytes(file, digest)
 
 
 def checked_bytes(file: str, digest: str) -> bytes:

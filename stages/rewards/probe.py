@@ -7,7 +7,7 @@ and no demonstration shows one.
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.records import Row
 from stages.fetch.training import training_rows
 from stages.rewards.config import RewardConfig
+from stages.rewards.messages import OURS
 from stages.rewards.score import score_each
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import columns, ground_truth, user_text
@@ -120,6 +121,13 @@ def broken(row: Row, wrong: str) -> dict[str, str]:
     return dict(zip(BROKEN, ("", answers(row, wrong)["marked"], cut), strict=True))
 
 
+def arguments(rows: Sequence[Row], config: TokenizeConfig) -> dict[str, list[Any]]:
+    """Return the named arguments of reward functions for one completion of each row."""
+    known = dict.fromkeys(key for row in rows for key in row.columns or ())
+    columns = {key: [(row.columns or {}).get(key) for row in rows] for key in known if key not in OURS}
+    return {**columns, "prompts": [user_text(row, config) for row in rows]}
+
+
 def probe(
     dataset: DatasetConfig,
     config: TokenizeConfig,
@@ -148,12 +156,13 @@ def probe(
     expected = {DEMONSTRATED, *(form for form, words in REQUESTED_BY.items() if words in prompt)}
     if config.enable_thinking:
         expected.add("thinking")
-    functions = _probe_functions(reward, forms, truths, expected, leftover.text if leftover else "")
+    named = arguments([row for row, _ in pairs], config)
+    functions = _probe_functions(reward, forms, truths, named, expected, leftover.text if leftover else "")
     problems = _unearned(functions)
     # if nothing is earned, right and wrong answers score the same anyway
     is_hopeless = problems and not any(function.earned_by for function in functions.values())
     if leftover and problems:
-        without = _probe_functions(reward, forms, truths, expected)
+        without = _probe_functions(reward, forms, truths, named, expected)
         problems = _attribute(leftover, problems, _unearned(without))
     if not is_hopeless:
         problems += _undistinguished(functions, expected)
@@ -174,6 +183,7 @@ def _probe_functions(
     reward: RewardConfig,
     forms: Sequence[dict[str, str]],
     truths: Sequence[str],
+    named: Mapping[str, Sequence[Any]],
     expected: set[str],
     end: str = "",
 ) -> dict[str, FunctionProbe]:
@@ -181,7 +191,8 @@ def _probe_functions(
     scored, functions = {}, {}
     for form in forms[0]:
         ending = "" if form == CUT_OFF else end
-        scored[form] = score_each(reward, [row[form] + ending for row in forms], truths, [0] * len(truths))
+        lines = [row[form] + ending for row in forms]
+        scored[form] = score_each(reward, lines, truths, [0] * len(truths), named)
     for name, weight in zip(reward.functions, reward.weights, strict=True):
         means = {form: round(statistics.fmean(columns.parts[name]), 4) for form, columns in scored.items()}
         earning = [form for form in means if form not in BROKEN and means[form] >= EARNED]

@@ -1,13 +1,14 @@
 """A trial of user reward functions on a few completions, before the run starts.
 
-It runs in a separate process, like a stage, because user code may do anything.
+It runs in a separate process, like a stage. The functions run in a further one (process.py), which is killed
+at the end: threads or processes that they leave behind keep nothing waiting.
 """
 
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig
 from stages.rewards.config import RewardConfig
-from stages.rewards.probe import answers, broken, sample_rows
+from stages.rewards.probe import answers, arguments, broken, sample_rows
 from stages.rewards.score import check_failures, score_each
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import ground_truth
@@ -28,17 +29,24 @@ def run(context: Context) -> None:
     known = [(row, truth) for row in rows if (truth := ground_truth(row, dataset, tokenize))]
     if not known:
         raise InputError("dataset.solution", dataset.solution, "gives none of the first rows a ground truth")
-    forms = [(truth, (*answers(row, truth).values(), broken(row, "0")["wrong"])) for row, truth in known]
-    lines = [line for _, each in forms for line in each]
-    truths = [truth for truth, each in forms for _ in each]
-    columns = score_each(reward, lines, truths, map(len, lines))
+    forms = [
+        (row, truth, line)
+        for row, truth in known
+        for line in (*answers(row, truth).values(), broken(row, "0")["wrong"])
+    ]
+    lines, truths = [line for *_, line in forms], [truth for _, truth, _ in forms]
+    named = arguments([row for row, *_ in forms], tokenize)
+    columns = score_each(reward, lines, truths, map(len, lines), named)
     if reward.max_failures is None:
         check_failures(reward, columns, len(lines), "trial answers")
     for name, faults in columns.faults.items():
         if faults == len(lines):
             rule = f"failed for all {faults} trial answers: {columns.messages[name]}"
-            raise InputError("reward.functions", name, rule, "correct the function")
-    empty = score_each(reward, [""] * len(known), [truth for _, truth in known], [0] * len(known))
+            is_late = columns.late[name] == faults
+            remedy = f"raise reward.timeout_s={reward.timeout_s:g}" if is_late else "correct the function"
+            raise InputError("reward.functions", name, rule, remedy)
+    blank, named = [""] * len(known), arguments([row for row, _ in known], tokenize)
+    empty = score_each(reward, blank, [truth for _, truth in known], [0] * len(known), named)
     for name, faults in empty.faults.items():
         if faults:
             context.warn(f"reward {name}: fails for a completion without any text: {empty.messages[name]}")

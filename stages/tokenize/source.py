@@ -1,5 +1,6 @@
 """Rows of the training and the test split, read in batches."""
 
+import json
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.records import BadLine, Row, read_lines, split_sources
-from stages.tokenize.tally import Tally
+from stages.tokenize.tally import DROPPED, Tally
 
 ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory
 CHARACTERS_PER_BATCH = 1 << 24  # a tokenizer takes 150 times as much memory as its text
@@ -33,20 +34,24 @@ class Rows(Generic[R]):
     """Only the first readable rows up to this number; None: all."""
 
 
-def splits(fetched: Path, dataset: DatasetConfig, columns: ColumnsConfig) -> tuple[Rows[Row], Rows[Row]]:
-    """Return the training and the test rows of an artifact of fetch_dataset."""
+def splits(
+    fetched: Path, dataset: DatasetConfig, columns: ColumnsConfig, with_all: bool = False
+) -> tuple[Rows[Row], Rows[Row]]:
+    """Return the training and the test rows of an artifact of fetch_dataset; `with_all`: see read_lines."""
     train, test = (split_sources(fetched, split) for split in ("train", "test"))
     read_train: Read[Row]
     read_test: Read[Row]
     if test:
-        read_train = read_test = partial(read_lines, columns=columns)
+        read_train = read_test = partial(read_lines, columns=columns, with_all=with_all)
     else:
         assert dataset.test_rows is not None  # fetch_dataset requires it without a test file
-        read_train, read_test = hold_out(train, columns, dataset.test_rows)
+        read_train, read_test = hold_out(train, columns, dataset.test_rows, with_all)
     return Rows(train, read_train, dataset.train_rows), Rows(test or train, read_test, dataset.test_rows)
 
 
-def hold_out(files: Sequence[Path], columns: ColumnsConfig, rows: int) -> tuple[Read[Row], Read[Row]]:
+def hold_out(
+    files: Sequence[Path], columns: ColumnsConfig, rows: int, with_all: bool = False
+) -> tuple[Read[Row], Read[Row]]:
     """Divide training files by the digest of their question; return readers of training and test rows.
 
     The test gets the `rows` smallest digests, a few more if questions repeat. This does not depend on the
@@ -71,11 +76,25 @@ def hold_out(files: Sequence[Path], columns: ColumnsConfig, rows: int) -> tuple[
         raise InputError("dataset.test_rows", rows, rule, remedy)
 
     def read(file: Path, held_out: bool) -> Iterator[Row | BadLine]:
-        for row in read_lines(file, columns):
+        for row in read_lines(file, columns, with_all):
             if (isinstance(row, Row) and digest(row.prompt) <= largest) == held_out:
                 yield row
 
     return partial(read, held_out=False), partial(read, held_out=True)
+
+
+def written_rows(rows: Rows[Row], records: Path) -> Iterator[Row]:
+    """Yield the rows that stage tokenize wrote to `records`, in order: without those that it left out."""
+    ledger = records.with_suffix(DROPPED)
+    entries = map(json.loads, ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else [])
+    left_out = {(entry["source"], entry["line"]) for entry in entries if entry["file"] == records.name}
+    used = 0
+    for file in rows.files:
+        readable = (row for row in rows.read(file) if isinstance(row, Row))
+        for row in islice(readable, None if rows.limit is None else rows.limit - used):
+            used += 1
+            if (file.name, row.line) not in left_out:
+                yield row
 
 
 def digest(prompt: str) -> int:

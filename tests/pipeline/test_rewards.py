@@ -1,7 +1,10 @@
 """Rewards before a run: what prompts request, and a trial of the user's functions."""
 
+import json
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.errors import ConfigError
@@ -72,7 +75,9 @@ def tried(directory, source, *overrides):
         ("def g(c, s): return [1.0]", "reward.functions=mine:f: can't be imported: AttributeError"),
         ("import sys; sys.exit(0)", "can't be imported: SystemExit: 0 (mine.py:1)"),
         ("def f(c, s): raise KeyError(s[0])", "failed for 24 of 24 trial answers"),
-        ("def f(c, s): return [1e39]", "returned 1e+39: times its weight"),
+        ("def f(c, s): return [1e39] * len(c)", "returned 1e+39: times its weight"),
+        ("def f(c, s): return [1.0]", "returned 1 numbers for 24 completions"),
+        ("def f(c, s, unit_tests): return [1.0] * len(c)", "has a parameter unit_tests"),
         ("import os\ndef f(c, s): os._exit(3)", "was tried before anything else runs: "),
     ],
 )
@@ -85,7 +90,7 @@ def test_broken_reward_is_refused_before_the_run(directory, source, output):
 
 def test_working_reward_is_tried_once(directory, capsys):
     log = directory / "trials"
-    source = f"open({str(log)!r}, 'a').write('.')\ndef f(c, s):\n    return [1.0 / len(c[0])]"
+    source = f"open({str(log)!r}, 'a').write('.')\ndef f(c, s):\n    return [1.0 / len(text) for text in c]"
     tried(directory, source)
     assert "fails for a completion without any text: ZeroDivisionError" in capsys.readouterr().err
     for text, *overrides in ([source + "  # changed"], [source, "seed=1"]):
@@ -102,6 +107,53 @@ def test_working_reward_is_tried_once(directory, capsys):
 
 
 def test_allowed_reward_failures(directory):
-    tried(directory, "def f(c, s): return [1 / ('boxed' in c[0])]", "reward.max_failures=20")
+    tried(directory, "def f(c, s): return [1 / ('boxed' in text) for text in c]", "reward.max_failures=20")
     with pytest.raises(ConfigError, match="failed for all 24 trial answers"):
         tried(directory, "def f(c, s): return 1 / 0", "reward.max_failures=20")
+
+
+LEFT = """
+import subprocess, threading, time, multiprocessing
+threading.Thread(target=time.sleep, args=(600,)).start()
+
+def f(c, s):
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,)).start()
+    pid = subprocess.Popen(["sleep", "600"]).pid
+    open("left", "a").write(f"{pid}\\n")
+    return [1.0] * len(c)
+"""
+
+
+def test_threads_and_processes_that_a_reward_leaves_behind_keep_no_trial_waiting(directory):
+    began = time.monotonic()
+    tried(directory, LEFT)
+    assert time.monotonic() - began < 60
+    left = [int(line) for line in (directory / "left").read_text().splitlines()]
+    assert left and not any(map(runs, left))
+
+
+def runs(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_reward_that_hangs_is_refused_with_the_key_to_raise(directory):
+    with pytest.raises(ConfigError, match=r"no result after 0\.5 s; raise reward\.timeout_s") as caught:
+        tried(directory, "import time\ndef f(c, s): time.sleep(600)", "reward.timeout_s=0.5")
+    assert "max_failures" not in str(caught.value)
+
+
+def test_a_trial_gives_the_columns_of_the_dataset(directory, capsys):
+    rows = [{"q": f"{n}+1?", "a": str(n + 1), "level": n} for n in range(40)]
+    (directory / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = "def f(completions, truths, level, prompts):\n"
+    source += "    assert all(p.startswith(f'{n}+1?') for n, p in zip(level, prompts)), (level, prompts)\n"
+    source += "    return [float(n) for n in level]"
+    data = ["dataset.columns={prompt:q,answer:a}", "dataset.solution=answer", "dataset.test_rows=8"]
+    tried(directory, source, "dataset.path=rows.jsonl", *data)
+    with pytest.raises(ConfigError, match="has a parameter tests"):
+        tried(
+            directory,
+            source.replace("level, prompts)", "level, prompts, tests)", 1),
+            "dataset.path=rows.jsonl",
+            *data,
+        )

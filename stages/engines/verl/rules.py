@@ -10,6 +10,7 @@ from stages.base.errors import Problem
 from stages.base.layout import ROLES
 from stages.engines.layout_rules import layout_problems
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
+from stages.rewards.config import BUILTIN
 
 
 def problems(job: Job) -> Iterator[Problem]:
@@ -217,5 +218,7 @@ def notes(job: Job) -> Iterator[str]:
         yield "verl's warm-up begins with a learning rate of 0: the first step trains nothing"
     if train.weight_decay:
         yield f"train.weight_decay={train.weight_decay}: verl applies it to norms and biases, too"
+    if any(name not in BUILTIN for name in job.reward.functions):
+        yield "verl calls reward functions with one completion at a time, not with all of a step"
     if not job.on_cpu:
         yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"

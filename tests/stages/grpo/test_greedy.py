@@ -83,5 +83,9 @@ def test_validation_gives_the_same_answers_as_evaluate():
 class OtherCount:
     """Two workers; worker 0 judged four answers as right."""
 
+    size = 2
+
     def arrays(self, array):
-        return np.stack([np.full_like(array, 4) if array.shape == (1,) else array, array])
+        of_worker_0 = np.frombuffer(b'{"value": 4}', np.int32)
+        first = [len(of_worker_0.tobytes())] if array.shape == (1,) else of_worker_0
+        return np.stack([first if len(first) == len(array) else array, array])

@@ -13,19 +13,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from stages.base.errors import InputError
 from stages.grpo import worker
 from stages.grpo.links import CHUNK, Links
 from stages.grpo.scoring import score_shared
 from stages.rewards.config import RewardConfig
 
-DRAWN = iter(np.random.default_rng(0).random(1000))
+RANKS = """
+import random
 
-
-def draw(completions, solutions):
-    """A reward with another value at every call, and a few failures."""
-    if completions[0].endswith("7"):
-        raise ValueError(f"no sevens: {completions[0]} ü")
-    return [float(next(DRAWN))]
+def ranks(completions, solutions):
+    order = sorted(completions, key=int)
+    return [order.index(text) / len(order) + random.random() / 1000 for text in completions]
+"""
 
 
 def worlds(size):
@@ -42,17 +42,50 @@ def worlds(size):
     return [SimpleNamespace(size=size, arrays=functools.partial(gather, rank)) for rank in range(size)]
 
 
-def test_a_reward_that_draws_lots_is_the_same_on_all_workers():
-    name = f"{__name__}:draw"
-    config, texts = RewardConfig((name,), (2.0,), None), [str(i) for i in range(20)]
-    with ThreadPoolExecutor(2) as threads:
-        share = functools.partial(score_shared, config, texts, texts, np.arange(20) + 1)
-        first, second = threads.map(share, range(2), worlds(2))
-    np.testing.assert_array_equal(first.total, second.total)
-    assert len(set(first.total.tolist())) == 19  # two failures count 0
-    for actual in (first, second):
-        assert actual.failures == actual.faults == {name: 2}
-        assert actual.messages[name].startswith("ValueError: no sevens: 7 ü (test_scoring.py:")
+def on_workers(count, config, texts):
+    """Return the scores of each of `count` workers, or the error."""
+
+    def run(rank, world):
+        columns = {"prompts": texts} if rank == 0 else None
+        try:
+            return score_shared(config, texts, texts, np.arange(len(texts)) + 1, rank, world, columns)
+        except InputError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(run, range(count), worlds(count)))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_ranks_are_those_among_the_completions_of_all_workers(users, workers):
+    """A reward that draws lots is the same on all workers."""
+    users(RANKS)
+    config, texts = RewardConfig(("my_rewards:ranks",), (2.0,), None), [str(i) for i in range(21)]
+    first, *others = on_workers(workers, config, texts)
+    np.testing.assert_allclose(first.total, 2 * np.arange(21) / 21, atol=3e-3)
+    for other in others:
+        np.testing.assert_array_equal(first.total, other.total)
+        assert other.failures == {"my_rewards:ranks": 0} and other.total.dtype == np.float32
+
+
+def test_all_workers_get_the_failures_and_the_errors_of_worker_0(users):
+    users(
+        """
+def f(completions, solutions):
+    return [None if text == "7" else 1.0 for text in completions if text != "9"]
+
+def g(completions, solutions, prompts):
+    if "7" in completions:
+        raise ValueError(f"no sevens: {completions[0]} ü")
+    return [1.0] * len(prompts)
+"""
+    )
+    name, texts = "my_rewards:f", [str(i) for i in range(9)]
+    first, second = on_workers(2, RewardConfig((name, "my_rewards:g"), (1.0, 1.0), None), texts)
+    assert first.messages == second.messages and "ü" in second.messages["my_rewards:g"]
+    assert second.failures == second.faults == {name: 1, "my_rewards:g": 1}
+    refused = on_workers(2, RewardConfig((name,), (1.0,), None), [*texts, "9"])
+    assert refused[0] == refused[1] and "returned 9 numbers for 10 completions" in refused[1]
 
 
 def run_workers(world, work):

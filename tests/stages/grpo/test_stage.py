@@ -66,11 +66,12 @@ CALLS = []
 
 
 def stumbling(completions, solutions):
-    """Fails for the third of all completions."""
-    CALLS.append(completions)
-    if len(CALLS) == 3:
-        raise ValueError(f"stumbled at {completions[0]!r}")
-    return [len(completions[0]) / 20]
+    """Fail for the third completion of the first step."""
+    if len(completions) == 16:
+        CALLS.append(completions[2])
+    if len(CALLS) == 1 and CALLS[0] in completions:
+        raise ValueError(f"stumbled at {CALLS[0]!r}")
+    return [len(completion) / 20 for completion in completions]
 
 
 DIVERGING = {

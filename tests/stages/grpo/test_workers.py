@@ -31,13 +31,23 @@ DATA2_MODEL2 = [
 GENERATE_MODEL2 = ["layout.generate.data_parallel=1", "layout.generate.model_parallel=2"]
 SEVERAL = ["train.num_iterations=2"]
 """Several updates per rollout, so that old log-probabilities count."""
-NORMED = [*SEVERAL, "model=tiny_qwen3"]
-"""Each card norms its own heads with weights that all share."""
+NORMED = [
+    *SEVERAL, "model=tiny_qwen3",
+    "reward.functions=[accuracy,answer_format,tests.stages.grpo.test_workers:ranks]",
+]  # fmt: skip
+"""Each card norms its own heads with weights that all share; a reward compares all completions of a step."""
 
 
 def shortness(completions, solutions):
     """A reward that random weights earn differently from one completion to the next."""
     return [len(completion) / 20 for completion in completions]
+
+
+def ranks(completions, solutions):
+    """A reward by rank among all completions of a step."""
+    assert len(completions) == 16
+    order = sorted(completions, key=lambda text: (len(text), text))
+    return [order.index(completion) / len(order) for completion in completions]
 
 
 def run(root, stage, config):

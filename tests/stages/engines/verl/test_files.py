@@ -1,13 +1,17 @@
 """Files that verl and its workers write: one JSON object per line, characters not escaped."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
 from pipeline.config.load import load
 from stages.base.errors import InputError
 from stages.engines.verl import results, rewards
-from stages.engines.verl.job import Job
+from stages.engines.verl.job import TRAIN_DATA, Job, Paths
+from tests.stages.fetch.settings import context, write_lines
 
 OVERRIDES = [
     "experiment=verl_7b", "model.path=/models/m", "train.prompts_per_step=8", "rollout.num_generations=4",
@@ -49,7 +53,9 @@ def test_saved_steps_without_metrics_are_found(tmp_path):
 
 
 def write(report, *steps):
-    lines = [json.dumps({"step": step, "faults": {"maths": f"failed in {step}"}}) for step in steps]
+    lines = [
+        json.dumps({"step": step, "faults": {"maths": f"failed in {step}"}, "late": []}) for step in steps
+    ]
     report.write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -63,3 +69,95 @@ def test_a_step_with_too_many_failures_is_refused(tmp_path):
         file.write('{"step": 2, "fau')  # by a worker that was killed
     with pytest.raises(InputError, match=r"failed for 3 of 32 completions of step 2.*: failed in 2"):
         rewards.check_steps(report, run)
+
+
+BASE = """
+class RewardManagerBase:
+    def __init__(self, config, tokenizer, compute_score):
+        self.tokenizer = tokenizer
+"""
+SCORE = """
+import asyncio, json, sys
+from types import SimpleNamespace
+sys.path.insert(0, ".")
+import numpy as np
+from rewards import Rewards
+
+SPECIAL = {1: "<|end|>", 2: "<think>", 3: "</think>"}
+
+class Tokenizer:
+    added_tokens_decoder = {id: SimpleNamespace(content=text, special=True) for id, text in SPECIAL.items()}
+
+    def decode(self, ids, skip_special_tokens):
+        return " ".join(SPECIAL.get(id, str(id)) for id in ids)
+
+def item(index):
+    mask = np.array([1] * 7 + [0])
+    responses, prompts = np.array([7, 3, index + 4, 0]), np.array([1, 8, 9, 2])
+    batch = {"responses": responses, "attention_mask": mask, "prompts": prompts}
+    fields = {"reward_model": {"ground_truth": "3"}, "global_steps": 1, "extra_info": {"index": index}}
+    return SimpleNamespace(batch=batch, non_tensor_batch=fields)
+
+async def main():
+    manager = Rewards({}, Tokenizer(), None)
+    done = [manager.run_single([item(index)]) for index in range(3)]
+    print(json.dumps([reward["reward_score"] for reward in await asyncio.gather(*done)]))
+
+asyncio.run(main())
+"""
+USER = """
+def f(completions, solutions, prompts, level):
+    assert completions[0].startswith("<think>7 </think> "), completions
+    assert (len(completions), prompts) == (1, ["8 9 <think>"]), prompts
+    return [level[0] + 0.5] if level[0] != 30 else []
+"""
+
+
+def test_functions_get_prompt_and_columns_of_each_completion(tmp_path, monkeypatch):
+    """verl's base class is replaced; tests/upstream runs the real one."""
+    package = tmp_path / "verl/experimental/reward_loop/reward_manager"
+    package.mkdir(parents=True)
+    (package / "base.py").write_text(BASE)
+    (tmp_path / "users_reward.py").write_text(USER)
+    monkeypatch.chdir(tmp_path)
+    overrides = ["reward.functions=[users_reward:f]", "reward.weights=[2.0]"]
+    job = Job.from_run(load([*OVERRIDES, *overrides]))
+    (tmp_path / rewards.COLUMNS).write_text("".join(f'{{"level": {level}}}\n' for level in (10, 20, 30)))
+    for name, text in rewards.files(job, Paths(tmp_path, tmp_path)).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "configs/score.py").write_text(SCORE)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "score.py"],
+        cwd=tmp_path / "configs",
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(done.stdout) == [21.0, 41.0, 0.0], done.stderr
+    (line,) = (tmp_path / rewards.REPORT).read_text().splitlines()
+    assert "returned 0 numbers for 1 completions" in json.loads(line)["faults"]["users_reward:f"]
+
+
+def test_columns_are_written_for_each_row_of_the_training_data(tmp_path):
+    arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    fetched, tokenized = tmp_path / "fetched", tmp_path / "tokenized"
+    for directory in (fetched, tokenized):
+        directory.mkdir()
+    rows = [{"question": f"q{n}", "answer": f"#### {n}", "level": n} for n in range(3)]
+    write_lines(fetched / "train.jsonl", *rows)
+    write_lines(fetched / "test.jsonl", *rows)
+    parquet.write_table(
+        arrow.Table.from_pylist([{"prompt": row["question"]} for row in rows]), tokenized / TRAIN_DATA
+    )
+    for functions, written in (("accuracy", None), ("mine:f", [0, 1, 2])):
+        overrides = ["dataset=gsm8k", f"reward.functions=[{functions}]", "reward.weights=[1.0]"]
+        config = load([*OVERRIDES, *overrides]).plain()
+        made = context(tmp_path / functions, "grpo", config, fetch_dataset=fetched, tokenize=tokenized)
+        rewards.write_columns(made, Job.from_config(made.config))
+        file = made.work / rewards.COLUMNS
+        levels = (
+            [json.loads(line)["level"] for line in file.read_text().splitlines()] if file.exists() else None
+        )
+        assert levels == written
