@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stages.base.errors import Problem
-from stages.base.graph import Program, RequiredFiles, Stage
+from stages.base.graph import Program, Stage
 from stages.base.rules import Rules
 from stages.engines.engine import Checkout, Engine, Environment, Load, Window
 
@@ -41,8 +41,6 @@ class Declaration:
     """Rules that a run must keep, applied to `subject`."""
     subject: Callable[[Sections, int], Any] = lambda run, cards_per_node: run
     """Return what the rules check, for nodes with a number of cards."""
-    required_files: Mapping[str, RequiredFiles] = field(default_factory=dict)
-    """Stage -> files that its artifacts contain, where they differ from the stage's own declaration."""
     programs: tuple[Program, ...] = ()
     """Outside programs that do the work of stages."""
     checkouts: tuple[Checkout, ...] = ()
@@ -88,7 +86,6 @@ class Declared(Engine[Any]):
             "imports": declared.imports,
             "rehearsal": declared.rehearsal,
             "unrehearsed": declared.unrehearsed,
-            "required_files": declared.required_files,
         }
         vars(self).update(values)
 

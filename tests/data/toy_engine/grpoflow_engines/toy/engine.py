@@ -26,6 +26,7 @@ def stages(run) -> tuple[Stage, ...]:
             sections=("model", "engine", "seed"),
             inputs={"tokenize": "tokenize", "fetch": "fetch"},
             computes=True,
+            required_files=lambda config: (catalog.RESULT, "weights.bin"),
             program=GRPO,
         ),
         replace(catalog.EVALUATE, skipped="engine=toy trains nothing"),
@@ -39,7 +40,6 @@ ENGINE = Declared(
         trains=lambda family: family.name == "qwen2",
         stages=stages,
         rules=RULES,
-        required_files={"grpo": lambda config: (catalog.RESULT, "weights.bin")},
         programs=(GRPO,),
     )
 )
