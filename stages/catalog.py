@@ -1,7 +1,7 @@
 """Declarations of all stages: name, config sections, inputs, code version, entry point, required files.
 
-The graph (pipeline/plan/graph.py, each engine's `stages`), the Luigi tasks, the stage processes and the store
-read these declarations. The module imports no stage, because a plan with nothing to do loads it.
+The graph (pipeline/plan/graph.py, each engine's `stages`), the Luigi tasks and the stage processes read these
+declarations. The module imports no stage, because a plan with nothing to do loads it.
 """
 
 from __future__ import annotations
@@ -46,12 +46,6 @@ def _grpo_files(config: Config) -> Iterator[str]:
     if config["engine"]["name"] == "local":
         yield from ("metrics.jsonl", "completions.jsonl")
     yield from _rank_files("train", config["layout"]["train"])
-
-
-def _export_files(config: Config) -> Iterator[str]:
-    yield from HUGGING_FACE
-    if "tokenize" in config:  # version 1 wrote the weights only
-        yield from ("chat_template.jinja", "generation_config.json", "README.md")
 
 
 def _rank_files(directory: str, layout: Mapping[str, int]) -> Iterator[str]:
@@ -144,7 +138,7 @@ EXPORT = Stage(
     summary="Trained model as a Hugging Face directory.",
     version=3,
     entry="stages.export.stage",
-    required_files=_export_files,
+    required_files=_files(*HUGGING_FACE, "chat_template.jinja", "generation_config.json", "README.md"),
 )
 REPORT = Stage(
     "report",

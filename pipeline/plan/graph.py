@@ -44,6 +44,11 @@ class StageSpec:
         return self.key.stage
 
     @property
+    def required(self) -> tuple[str, ...]:
+        """Patterns of paths that the stage's artifact must contain."""
+        return tuple(self.stage.required_files(self.config))
+
+    @property
     def code(self) -> dict[str, tuple[str, str]]:
         """User's module that the stage imports -> its file and the file's SHA-256."""
         modules = {} if self.stage.user_code is None else self.stage.user_code.modules

@@ -188,6 +188,7 @@ def _manifest(spec: StageSpec, outcome: Outcome) -> Manifest:
         ended=outcome.ended,
         host=socket.gethostname(),
         peak_memory_gib=round(outcome.peak_memory_gib, 3),
+        required=spec.required,
     )
 
 

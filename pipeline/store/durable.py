@@ -4,7 +4,8 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ TRANSIENT_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF, errno.EINTR, errno.EACCES, errno.EPERM}
 )
 """Read errors that do not show that the file is damaged, such as missing permission or memory."""
+MAY_BE_EMPTY = (".jsonl", ".db")
+"""Suffixes of required files that may have zero bytes."""
 READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
@@ -54,6 +57,29 @@ def settle(
             os.fsync(file.fileno())
         path.chmod(READ_ONLY)
     return files
+
+
+def missing_file(required: Iterable[str], files: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the first pattern that no file matches; `a|b` means a or b, and an empty file does not count.
+
+    Args:
+        required: patterns of paths.
+        files: relative path -> entry of the manifest.
+    """
+    names = {name for name, entry in files.items() if entry["size"] or name.endswith(MAY_BE_EMPTY)}
+    directories = {name.rpartition("/")[0] for name in names}
+    for pattern in required:
+        if not any(_matches(alternative, names, directories) for alternative in pattern.split("|")):
+            return pattern.replace("|", " or ")
+    return None
+
+
+def _matches(pattern: str, names: Set[str], directories: Set[str]) -> bool:
+    """Return True if a file matches, without comparing every name for each of hundreds of ranks."""
+    directory, _, last = pattern.rpartition("/")
+    if last == "*" and directory in directories:
+        return True
+    return pattern in names or ("*" in pattern and any(fnmatchcase(name, pattern) for name in names))
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

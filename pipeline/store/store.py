@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, NoResult, StoreError, store_errors
-from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
+from pipeline.store.durable import damage, fsync_directory, missing_file, settle, unreadable, write_json
 from pipeline.store.leases import AlreadyLocked, locked
 from stages.base.files import is_digest_entry, read_json
 from stages.base.reader import read
-from stages.required_files import missing_file
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -73,6 +72,8 @@ class Manifest:
     ended: float
     host: str
     peak_memory_gib: float
+    required: tuple[str, ...]
+    """Patterns of paths that the stage must have written, as planned (StageSpec.required)."""
     files: Mapping[str, Any] = field(default_factory=dict)
     """Relative path -> {size (bytes), sha256}."""
     format: int = FORMAT
@@ -162,9 +163,8 @@ class Store:
             manifest = self.manifest(key)
         except StoreError as error:
             return manifest_damage(error, path)
-        sizes = {name: entry["size"] for name, entry in manifest.files.items()}
-        missing = missing_file(manifest.stage, manifest.config, sizes)
-        if missing is not None:  # committed by a version that did not check this
+        missing = missing_file(manifest.required, manifest.files)
+        if missing is not None:  # written by a program that did not check this
             return f"output missing: the stage ended without {missing}"
         try:
             for name, entry in manifest.files.items():
@@ -234,8 +234,7 @@ class Store:
             files = settle(staging, MANIFEST, manifest.files)
             if manifest.files and files != manifest.files:
                 raise StoreError(f"{staging}: was changed after it was downloaded")
-            sizes = {name: entry["size"] for name, entry in files.items()}
-            missing = missing_file(key.stage, manifest.config, sizes)
+            missing = missing_file(manifest.required, files)
             if missing is not None or not files:
                 raise NoResult(f"ended with exit code 0, but without {missing or 'any file'}")
             write_json(staging / MANIFEST, {**asdict(manifest), "files": files})

@@ -10,8 +10,7 @@ from typing import Any
 RequiredFiles = Callable[[Mapping[str, Any]], Iterable[str]]
 """Function from the config sections that a stage read to patterns of paths in its artifact.
 
-Each pattern must match at least one file; `a|b` means a or b. Sections may come from an earlier version of
-this program, so the function may raise KeyError or TypeError.
+Each pattern must match at least one file; `a|b` means a or b. The manifest records them.
 """
 
 
@@ -75,7 +74,8 @@ class Stage:
     """Number of processes; more than one run under msrun."""
     steps: Callable[[Mapping[str, Any]], int] | None = None
     """Function from the config sections that a stage read to the most steps that it takes, by which its
-    duration grows. As with required_files, the sections may come from an earlier version."""
+    duration grows. Sections may come from a manifest of an earlier version: it may raise KeyError or
+    TypeError."""
     computes: bool = False
     """True if each process occupies a card."""
     bytes_written: int | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from stages.base.errors import Problem
-from stages.base.graph import Program, RequiredFiles, Stage
+from stages.base.graph import Program, Stage
 from stages.engines import upstream_keys
 from stages.engines.upstream_keys import Rendered, Schema
 
@@ -94,8 +94,6 @@ class Engine(ABC, Generic[J]):
     """Module with the functions of pipeline.rehearsal.Rehearsal; empty if it cannot be rehearsed on a CPU."""
     unrehearsed: ClassVar[str] = ""
     """Why it cannot be rehearsed."""
-    required_files: ClassVar[Mapping[str, RequiredFiles]] = {}
-    """Stage -> files that its artifacts contain, where they differ from the stage's own declaration."""
     keeps_tags: ClassVar[bool] = False
     """True if rewards read tags that are special tokens of the tokenizer, and a tag that the prompt opens."""
     own_rewards: ClassVar[bool] = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from pipeline.plan.graph import Plan, StageSpec
 from pipeline.run import build
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
+from pipeline.store.durable import missing_file
 from pipeline.store.store import Key, Manifest, Store
-from stages.required_files import missing_file
+from stages.catalog import STAGES
 
 RESULT = {
     "prompts": 1, "accuracy_sft": 0, "accuracy_grpo": 0.5, "gain": 0.5,
@@ -30,23 +31,28 @@ def manifest_of(key: Key, **values: Any) -> Manifest:
     """Return a manifest with `values` and otherwise empty fields."""
     nothing: dict[str, Any] = {
         "code_version": 1, "config": {}, "inputs": {}, "external": {}, "versions": {}, "git_commit": None,
-        "seed": None, "started": 0.0, "ended": 1.0, "host": "", "peak_memory_gib": 0.0,
+        "seed": None, "started": 0.0, "ended": 1.0, "host": "", "peak_memory_gib": 0.0, "required": (),
     }  # fmt: skip
     return Manifest(key.stage, key.fingerprint, **{**nothing, **values})
 
 
-def required(stage: str, config: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the required files of a stage that are not in `files`: empty weights, otherwise a few bytes."""
-    more: dict[str, bytes] = {}
-    while (lack := missing_file(stage, config, dict.fromkeys([*files, *more], 1))) is not None:
+def required(patterns: Iterable[str], files: Iterable[str] = ()) -> dict[str, bytes]:
+    """Return the required files that are not in `files`: empty weights, otherwise a few bytes."""
+    patterns, more = list(patterns), dict[str, bytes]()
+    while (lack := missing_file(patterns, {name: {"size": 1} for name in (*files, *more)})) is not None:
         name = lack.partition(" or ")[0].replace("*", "x")
         more[name] = save({}) if name.endswith(".safetensors") else b"{}"
     return more
 
 
+def required_of(spec: Mapping[str, Any], files: Iterable[str] = ()) -> dict[str, bytes]:
+    """Return the required files of a stage of engine=local by the content of its spec.json."""
+    return required(STAGES[spec["stage"]].required_files(spec["config"]), files)
+
+
 def commit(store: Store, key: Key, files: Mapping[str, str | bytes | Path], **values: Any) -> Path:
-    """Commit `files` (relative path -> content, or target of a link) and the required files of the stage."""
-    files = {**required(key.stage, values.get("config", {}), files), **files}
+    """Commit `files` (relative path -> content, or target of a link) and the files that are `required`."""
+    files = {**required(values.get("required", ()), files), **files}
     with store.lock(key), attempt(store, key) as slot:
         for name, content in files.items():
             file = slot.staging / name
@@ -67,6 +73,7 @@ def commit_spec(store: Store, spec: StageSpec, files: Mapping[str, str | bytes],
         "config": dict(spec.config),
         "inputs": {name: key.fingerprint for name, key in spec.inputs.items()},
         "external": dict(spec.external),
+        "required": spec.required,
     }
     return commit(store, spec.key, files, **{**known, **values})
 

@@ -19,7 +19,7 @@ from pipeline.errors import StoreError
 from pipeline.plan.target import ALL_STAGES
 from pipeline.run.run import Run, begin, first_digest
 from pipeline.store import history
-from tests.pipeline.artifacts import complete, replace_stages, required
+from tests.pipeline.artifacts import complete, replace_stages, required_of
 from tests.processes import living, unanswered_download, wait_until
 
 
@@ -172,7 +172,7 @@ def test_invalid_variables_that_are_overridden_fail_no_stage(
 
 def write_required(spec):
     """Write the required files of a stage into its output, and return the spec."""
-    for name, content in required(spec["stage"], spec["config"], {}).items():
+    for name, content in required_of(spec).items():
         (Path(spec["output"]) / name).parent.mkdir(parents=True, exist_ok=True)
         (Path(spec["output"]) / name).write_bytes(content)
     return spec

@@ -6,9 +6,9 @@ import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
+from pipeline.store.durable import missing_file
 from stages import __main__
 from stages.catalog import STAGES
-from stages.required_files import missing_file
 
 ENGINES = {
     "local": [],
@@ -28,23 +28,34 @@ def specs(*overrides):
 def test_every_stage_of_every_engine_declares_required_files(overrides):
     for spec in specs(*overrides):
         assert spec.name in STAGES
-        assert list(STAGES[spec.name].required_files(spec.config)), spec.name
-        assert missing_file(spec.name, spec.config, {"tensorboard/events": 5}) is not None
+        assert missing(spec, {"tensorboard/events": 5}) is not None
+
+
+def missing(spec, sizes):
+    return missing_file(spec.required, {name: {"size": size} for name, size in sizes.items()})
 
 
 def test_each_rank_must_have_files_that_are_not_empty():
     (grpo,) = (spec for spec in specs() if spec.name == "grpo")
     rank = "train/rank_{}/model.safetensors"
     files = {"result.json": 9, "metrics.jsonl": 0, "completions.jsonl": 0, rank.format(0): 9}
-    assert missing_file("grpo", grpo.config, files) == "train/rank_1/*"
-    assert missing_file("grpo", grpo.config, {**files, rank.format(1): 0}) == "train/rank_1/*"
+    assert missing(grpo, files) == "train/rank_1/*"
+    assert missing(grpo, {**files, rank.format(1): 0}) == "train/rank_1/*"
     files[rank.format(1)] = 9
-    assert missing_file("grpo", grpo.config, files) is None
-    assert missing_file("grpo", grpo.config, {**files, "result.json": 0}) == "result.json"
-    # artifacts of other versions are checked as far as possible
-    assert missing_file("grpo", {}, {"tensorboard/events": 5}) == "result.json"
-    assert missing_file("grpo", {}, {"result.json": 5}) is None
-    assert missing_file("a_stage_of_tomorrow", {}, {}) is None
+    assert missing(grpo, files) is None
+    assert missing(grpo, {**files, "result.json": 0}) == "result.json"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "file"),
+    [
+        (ENGINES["mindspeed_rl"], "mcore/*"),
+        (["engine=verl", "model=qwen2_5_7b"], "actor/huggingface/config.json"),
+    ],
+)
+def test_an_engine_s_stage_requires_its_own_files(overrides, file):
+    (grpo,) = (spec for spec in specs(*overrides) if spec.name == "grpo")
+    assert missing(grpo, {"result.json": 9}) == file
 
 
 @pytest.mark.parametrize("code", [None, 0, 3])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stages import catalog
 from stages.base.errors import Problem
@@ -56,7 +56,6 @@ class MindspeedRl(Engine[Job]):
     imports = ("ray", "hydra-core", "transformers")
     own_rewards = True
     rehearsal = "pipeline.rehearsal.mindspeed_rl"
-    required_files: ClassVar = {"grpo": lambda config: (catalog.RESULT, "mcore/*")}
     rendered = RENDERED
 
     def trains(self, family: Family) -> bool:
@@ -95,6 +94,7 @@ class MindspeedRl(Engine[Job]):
                 # per checkpoint: weights, and float32 weights with both moments; one more while it is written
                 bytes_written=7 * size * (1 + run.train.keep_checkpoints),
                 computes=True,
+                required_files=lambda config: (catalog.RESULT, "mcore/*"),
                 corrections=("warm-up over fewer updates",) if run.train.warmup_steps else (),
                 program=GRPO,
             ),

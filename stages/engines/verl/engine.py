@@ -6,14 +6,14 @@ train.py (start and end of a run), results.py (checkpoints and metrics), tokeniz
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from stages import catalog
 from stages.base.errors import Problem
-from stages.base.graph import EXPORT_SECTIONS, Program, RequiredFiles, Stage
+from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.engines import programs
 from stages.engines.engine import Engine, Environment, Window
 from stages.engines.verl import rules
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
 
+TOKENIZE_FILES = (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA)
+"""Files that tokenize writes: evaluate reads the test rows, as with engine=local."""
+
 
 class Verl(Engine[Job]):
     """verl 0.9.1 (python -m verl.trainer.main_ppo)."""
@@ -41,10 +44,6 @@ class Verl(Engine[Job]):
     keeps_tags = True
     rehearsal = "pipeline.rehearsal.verl"
     rendered = RENDERED
-    required_files: ClassVar[Mapping[str, RequiredFiles]] = {
-        "tokenize": lambda config: (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA),
-        "grpo": lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
-    }
 
     def trains(self, family: Family) -> bool:
         """Return True for families whose Hugging Face classes verl was read with."""
@@ -63,6 +62,7 @@ class Verl(Engine[Job]):
                 sections=(*catalog.TOKENIZE.sections, "engine"),
                 version=1,
                 entry="stages.engines.verl.tokenize",
+                required_files=lambda config: TOKENIZE_FILES,
                 unread=unread,
             ),
             replace(catalog.STRATEGY, skipped=reason),
@@ -78,6 +78,7 @@ class Verl(Engine[Job]):
                 # per checkpoint: float32 weights with both moments; one more while it is written
                 bytes_written=12 * run.model.num_parameters * (1 + run.train.keep_checkpoints),
                 computes=True,
+                required_files=lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
                 program=grpo,
             ),
             replace(

@@ -13,7 +13,7 @@ from pipeline.run.run import prepare_plan
 from pipeline.store.remote.remote import Remote
 from stages.catalog import STAGES
 from stages.report import artifacts
-from tests.pipeline.artifacts import RESULT, replace_stages, required
+from tests.pipeline.artifacts import RESULT, replace_stages, required_of
 from tests.pipeline.remote.conftest import edit_manifest
 
 WEIGHTS = b"w" * 200_000
@@ -34,7 +34,7 @@ def built(monkeypatch):
             assert (directory / "manifest.json").is_file(), directory
             assert (directory / "weights.bin").exists() is ("views" not in directory.parts)
         names.append(spec["stage"])
-        for name, content in {**required(spec["stage"], spec["config"], FILES), **FILES}.items():
+        for name, content in {**required_of(spec, FILES), **FILES}.items():
             file = Path(spec["output"]) / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)

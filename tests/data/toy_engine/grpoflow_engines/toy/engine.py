@@ -1,7 +1,6 @@
 """engine=toy: grpo from the fetched weights, without evaluation and export."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from stages.engines.toy.config import ToyEngine
 
@@ -26,7 +25,6 @@ class Toy(Engine[Job]):
 
     name = "toy"
     programs = (GRPO,)
-    required_files: ClassVar = {"grpo": lambda config: (catalog.RESULT, "weights.bin")}
 
     def trains(self, family):
         """Return True for the family of the built-in model."""
@@ -46,6 +44,7 @@ class Toy(Engine[Job]):
                 sections=("model", "engine", "seed"),
                 inputs={"tokenize": "tokenize", "fetch": "fetch"},
                 computes=True,
+                required_files=lambda config: (catalog.RESULT, "weights.bin"),
                 program=GRPO,
             ),
             replace(catalog.EVALUATE, skipped="engine=toy trains nothing"),
