@@ -26,7 +26,6 @@ from typing import Any
 
 import yaml
 
-from stages.base.keys import leaves
 from stages.base.reader import TYPE_NAMES
 from stages.base.rules import Broken, Rules, value_at
 from stages.engines.template import Entry, entries
@@ -179,6 +178,15 @@ def merged(values: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any
         else:
             result[name] = value
     return result
+
+
+def leaves(values: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted path and value of all keys that are not groups; an empty group counts as a value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, _join(start, name))
+        else:
+            yield _join(start, name), value
 
 
 def fits(default: Any, value: Any) -> bool:

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 STATE = "state.json"
 """File that distinguishes a checkpoint from every other: it has the digests of all others."""
 REMEDY = "name another checkpoint"
+ROLE_OF: dict[str, Role] = {
+    "weights": "train", "adam_m": "train", "adam_v": "train", "reference": "reference",
+}  # fmt: skip
+"""Set of tensors -> the role whose layout they are cut by."""
+LAST_STEP = 2**31 - 1
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -73,13 +78,6 @@ def flaw(path: Path, deep: bool = True) -> str | None:
     except InputError as error:
         return str(error.problem.rule)
     return None
-
-
-ROLE_OF: dict[str, Role] = {
-    "weights": "train", "adam_m": "train", "adam_v": "train", "reference": "reference",
-}  # fmt: skip
-"""Set of tensors -> the role whose layout they are cut by."""
-LAST_STEP = 2**31 - 1
 
 
 class Checkpoints:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, Problem
-from stages.base.keys import leaves
 from stages.engines import programs
 from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.config import VERSIONS, Version
+from stages.engines.upstream import leaves
 from stages.models.families.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 from stages.models.family import Mindrlhf
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.load import load
-from stages.base.keys import leaves
 from stages.engines.mindformers import job as mindformers
 from stages.engines.mindformers import rules as mindformers_rules
 from stages.engines.mindformers.files import finetune
@@ -17,6 +16,7 @@ from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.rehearsal import proofs, shrink
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
 from stages.engines.rehearsal import resumed
+from stages.engines.upstream import leaves
 from stages.models.families import parameter_shapes
 from stages.rewards.config import RewardConfig
 from stages.weights.names import name_map

@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
+from pipeline.config.compose import flat
 from pipeline.config.load import load
 from stages.base.errors import ConfigError
-from stages.base.keys import flat, leaves
 from stages.base.rules import Rules
 from stages.engines.mindrlhf.files import FILES, all_configs
 from stages.engines.mindrlhf.stage import paths_of as mindrlhf_paths
-from stages.engines.upstream import Upstream
+from stages.engines.upstream import Upstream, leaves
 
 SECTIONS = ("model", "layout", "tokenize", "rollout", "reward", "train", "seed")
 """Sections that are rendered, besides the engine's."""
