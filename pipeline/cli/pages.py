@@ -14,7 +14,7 @@ from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.terminal import as_json, console
 from pipeline.ui.watch import choose, follow, rows, view
-from stages.report.artifacts import Run as Artifacts
+from stages.report.artifacts import Artifacts
 
 
 def register(commands: Commands) -> None:

@@ -247,7 +247,7 @@ class Run:
         """
         if not self.display.label:
             return {}
-        from stages.report.timeline import covered_s  # imported late: other runs do not need it
+        from stages.report.details import covered_s  # imported late: other runs do not need it
 
         intervals = []
         for spec in self.plan.requested:

@@ -7,14 +7,14 @@ from typing import Any
 
 from pipeline.sweep.points import Point, varied
 from stages.report import sweep as drawn
-from stages.report.artifacts import Run
+from stages.report.artifacts import Artifacts
 
 
 def page(values: Mapping[str, Any], points: Sequence[Point], store: Path, config_dir: Path | None) -> str:
     """Return the page as HTML; `values` is the content of sweep.json."""
     keys = varied(points)
     named = dict.fromkeys(name for point in points for name in point.artifacts.values())
-    artifacts = Run.load({name: store / name for name in named if (store / name).is_dir()})
+    artifacts = Artifacts.load({name: store / name for name in named if (store / name).is_dir()})
     trained = [name for name in artifacts.directories if name.startswith("grpo/")]
     options = ["--config-dir", str(config_dir)] if config_dir else []
     options += shlex.split(values.get("target", ""))

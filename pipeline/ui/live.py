@@ -11,8 +11,7 @@ from pipeline.ui import watch
 from stages.base.files import read_json
 from stages.base.reader import read
 from stages.report.config import ReportConfig
-from stages.report.page import Live, Origin, render
-from stages.report.templates import render_page
+from stages.report.page import Live, Origin, render, render_page
 from stages.report.text import number
 
 MAX_ROWS = 200  # of runs and of sweeps, newest first

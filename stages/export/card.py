@@ -17,7 +17,7 @@ from stages.base.reader import read
 from stages.base.redact import redact
 from stages.fetch.config import DatasetConfig, remote_files
 from stages.models.config import ModelConfig
-from stages.report.artifacts import Run, mapping
+from stages.report.artifacts import Artifacts, mapping
 from stages.report.headline import tiles
 from stages.report.text import neutral, shorten
 
@@ -36,7 +36,7 @@ def model_card(
         licences: the base model's licence files, and its card.
         untemplated: True if the training prompts were the bare questions.
     """
-    artifacts = Run.load({name: inputs[name] for name in ("grpo", "evaluate") if name in inputs})
+    artifacts = Artifacts.load({name: inputs[name] for name in ("grpo", "evaluate") if name in inputs})
     model = read(ModelConfig, config["model"], "model")
     dataset, command = read(DatasetConfig, config["dataset"], "dataset"), config.get("command")
     name, data = plain(model.name), plain(dataset.name)

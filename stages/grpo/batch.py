@@ -20,6 +20,15 @@ from numpy.typing import NDArray
 from stages.grpo.parallel import Mesh
 from stages.weights.dtypes import Array
 
+MODEL_INPUTS = 11
+"""Arrays of `packed`."""
+VARY = ("ids", "position", "slot", "before", "target")
+"""Inputs whose length is N or M."""
+LEAST = 16
+"""M is at least all slots by this, so that no part of TokenLogits is empty."""
+FULL = 0.9
+"""All slots are computed if a larger share than this holds tokens."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -76,16 +85,6 @@ def _tensor(array: NDArray[Any]) -> Tensor:
     """Convert whole numbers to int32 and others to float32."""
     dtype = np.int32 if array.dtype.kind in "iu" else np.float32
     return Tensor(np.ascontiguousarray(array.astype(dtype)))
-
-
-MODEL_INPUTS = 11
-"""Arrays of `packed`."""
-VARY = ("ids", "position", "slot", "before", "target")
-"""Inputs whose length is N or M."""
-LEAST = 16
-"""M is at least all slots by this, so that no part of TokenLogits is empty."""
-FULL = 0.9
-"""All slots are computed if a larger share than this holds tokens."""
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,6 +40,11 @@ CHECKPOINTS, FINAL = "checkpoints", "final"
 """Directories in a stage\'s work directory: checkpoints that it resumes from, and that of its last step, from
 which longer runs can continue."""
 REMEDY = "name another checkpoint"
+ROLE_OF: dict[str, Role] = {
+    "weights": "train", "adam_m": "train", "adam_v": "train", "reference": "reference",
+}  # fmt: skip
+"""Set of tensors -> the role whose layout they are cut by."""
+LAST_STEP = 2**31 - 1
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -76,13 +81,6 @@ def flaw(path: Path, deep: bool = True) -> str | None:
     except InputError as error:
         return str(error.problem.rule)
     return None
-
-
-ROLE_OF: dict[str, Role] = {
-    "weights": "train", "adam_m": "train", "adam_v": "train", "reference": "reference",
-}  # fmt: skip
-"""Set of tensors -> the role whose layout they are cut by."""
-LAST_STEP = 2**31 - 1
 
 
 class Checkpoints:

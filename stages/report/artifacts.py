@@ -1,4 +1,4 @@
-"""Artifacts of a run as the report reads them; anything missing or broken becomes a note, not an error.
+"""Artifacts of a run as its report reads them; anything missing or broken becomes a note, not an error.
 
 A report is read most carefully when a run went wrong, so nothing here raises for a bad input file.
 """
@@ -6,13 +6,16 @@ A report is read most carefully when a run went wrong, so nothing here raises fo
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stages.catalog import STAGES
+from stages.report.text import number
 
+Points = list[tuple[float, float]]
+"""(step, value) of one metric."""
 STAGE_ORDER = tuple(name for name in STAGES if name != "report")
 READS = ("result.json", "metrics.jsonl", "completions.jsonl", "samples.jsonl")
 """Files of other stages that a report reads, besides their manifests."""
@@ -21,7 +24,7 @@ MAX_JSONL_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
-class Run:
+class Artifacts:
     """All inputs of the report, with the notes on what could not be read."""
 
     directories: Mapping[str, Path]
@@ -31,7 +34,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def load(cls, inputs: Mapping[str, Path]) -> Run:
+    def load(cls, inputs: Mapping[str, Path]) -> Artifacts:
         """Read the manifest.json of each input."""
         known = [name for name in STAGE_ORDER if name in inputs]
         run = cls({name: inputs[name] for name in (*known, *sorted(set(inputs) - set(known)))})
@@ -97,6 +100,16 @@ class Run:
 def mapping(value: object) -> dict[str, Any]:
     """Return `value` if it is a JSON object, else {}."""
     return value if isinstance(value, dict) else {}
+
+
+def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
+    """Return (step, value) of one metric by step; of a step repeated after a resume, the later one."""
+    curve: dict[float, float] = {}
+    for row in rows:
+        step, value = number(row.get("step")), number(row.get(key))
+        if step is not None and value is not None:
+            curve[step] = value
+    return sorted(curve.items())
 
 
 def _parsed(content: bytes) -> object:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.configuration import flat
 from stages.report.curves import MAX_LINES, overlay_all
+from stages.report.details import value_rows
+from stages.report.page import render_page
 from stages.report.sweep import NO_CELL, TEXT_LIMIT, limit, results
-from stages.report.templates import render_page
 from stages.report.text import shorten
 
 MAX_RUNS = MAX_LINES
@@ -57,7 +57,7 @@ def render(runs: Sequence[ComparedRun]) -> str:
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return [key, value in each configuration] of every key that differs; – where a key is missing."""
-    flattened = [dict(flat(config)) for config in configs]
+    flattened = [dict(value_rows(config)) for config in configs]
     keys = dict.fromkeys(key for values in flattened for key in values)
     rows = [[key, *(values.get(key, "–") for values in flattened)] for key in keys]
     differing = [row for row in rows if len(set(row[1:])) > 1]

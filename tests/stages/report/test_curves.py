@@ -14,13 +14,24 @@ import numpy as np
 import pytest
 
 from stages.report import curves
-from stages.report.artifacts import Run
-from stages.report.configuration import differences
-from stages.report.curves import COLOURS, GRPO, HEIGHT, SFT, band, draw_all, half_widths, points
+from stages.report.artifacts import Artifacts
+from stages.report.curves import (
+    COLOURS,
+    GRPO,
+    HEIGHT,
+    MAX_ROWS,
+    SFT,
+    band,
+    csv_link,
+    draw_all,
+    half_widths,
+    points,
+    readings,
+    span,
+)
+from stages.report.details import differences, verdict, verdicts
 from stages.report.headline import tiles
-from stages.report.importance import BOTTOM, MAX_LINES, TOP, Measured, importances, parallel
-from stages.report.readings import MAX_ROWS, csv_link, readings, span
-from stages.report.samples import verdict, verdicts
+from stages.report.sweep import BOTTOM, MAX_DRAWN, TOP, Measured, importances, parallel
 from stages.report.text import figure, neutral
 from tests.stages.report.synthetic import EVALUATION, metrics, warmup
 
@@ -111,9 +122,9 @@ def test_lines_meet_their_values_on_each_axis():
     points = sorted(sweep(1000), key=lambda point: -point.result)
     axes, lines = parallel(points, ["a", "b"])
     assert [value for _, value in axes[0].ticks] == ["1", "2", "10"] and len(axes) == 3
-    assert 0 < len(lines) <= MAX_LINES and lines[0].opacity == 1 > lines[-1].opacity
+    assert 0 < len(lines) <= MAX_DRAWN and lines[0].opacity == 1 > lines[-1].opacity
     heights = [{value: y for y, value in axis.ticks} for axis in axes[:2]]
-    for line, point in zip(lines, points[:: -(-1000 // MAX_LINES)], strict=True):
+    for line, point in zip(lines, points[:: -(-1000 // MAX_DRAWN)], strict=True):
         corners = [tuple(map(float, corner.split(","))) for corner in line.path.split()]
         expected = [heights[0][point.chosen["a"]], heights[1][point.chosen["b"]]]
         assert [y for _, y in corners[:2]] == pytest.approx(expected, abs=0.05)
@@ -168,7 +179,7 @@ def test_the_interval_is_wilsons():
 
 
 def test_differences_from_the_defaults(run):
-    loaded = Run.load(run)
+    loaded = Artifacts.load(run)
     config = loaded.config()
     defaults = {name: config[name] for name in ("model", "dataset", "layout", "rollout", "reward")}
     changed = {**defaults, "train": {**config["train"], "steps": 3}, "seed": 7, "unread": {"a": 1}}

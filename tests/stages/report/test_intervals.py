@@ -6,8 +6,16 @@ import math
 import pytest
 from scipy.stats import binom, chi2, multinomial, norm
 
-from stages.report.headline import gain_margin, indistinct, tiles
-from stages.report.intervals import differ, margin, paired_margin, quantile, wilson
+from stages.report.headline import (
+    differ,
+    gain_margin,
+    indistinct,
+    margin,
+    paired_margin,
+    quantile,
+    tiles,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ import pytest
 from markupsafe import escape
 
 from stages.report import compare, sweep
-from stages.report.artifacts import Run
+from stages.report.artifacts import Artifacts
 from stages.report.config import ReportConfig
+from stages.report.details import artifacts, covered_s
 from stages.report.page import Live, Origin, render
-from stages.report.provenance import artifacts
 from stages.report.text import moment, neutral
-from stages.report.timeline import covered_s
 from tests.stages.fetch.settings import write_lines
 from tests.stages.report.synthetic import (
     CONFIG,
@@ -103,7 +102,7 @@ def test_inputs_are_named_by_the_stages_that_made_them(run):
                 "more": "f" * 64
             }
             (run[stage] / "manifest.json").write_text(json.dumps(manifest))
-    made_from = {row["stage"]: row["inputs"] for row in artifacts(Run.load(run))}
+    made_from = {row["stage"]: row["inputs"] for row in artifacts(Artifacts.load(run))}
     assert made_from["evaluate"] == ["sft", "grpo", "tokenize", "fetch", "more"]
     assert "<td>sft, grpo, tokenize, fetch, more</td>" in check(render(run, SETTINGS))
 
@@ -135,7 +134,7 @@ def test_junk_in_every_file(run, junk):
         for file in directory.iterdir():
             file.write_bytes(junk)
     check(render(run, SETTINGS))
-    loaded = Run.load(run)
+    loaded = Artifacts.load(run)
     assert junk.endswith(b"}") or loaded.result("evaluate") == {}
     (run["grpo"] / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2\n\n7\n{"step": 3}\n{"st')
     assert [row["step"] for row in loaded.rows("grpo", "metrics.jsonl")] == [1, 3]
