@@ -22,7 +22,7 @@ from pipeline.plan.keys import Key, explain
 from stages import engines
 from stages.base.errors import as_override
 from stages.base.identity import field_types
-from stages.engines import MODULES, NAMES
+from stages.engines import NAMES, SUPERVISED
 
 ENGINES = {
     **dict.fromkeys(NAMES, ("model=qwen2_5_7b",)),
@@ -95,7 +95,7 @@ def upstream(language: str) -> str:
     head = ("程序", "由 grpoflow 的键设置", "由 grpoflow 自己设置")
     names = ("program", "from grpoflow's keys", "by grpoflow itself")
     lines = [_row(head if chinese else names), _row(["---"] * 3)]
-    for program in MODULES:
+    for program in sorted((*NAMES, SUPERVISED)):
         if reasons := engines.get(program).rendered.values():
             fixed = sum(reason.startswith("=") for reason in reasons)
             lines.append(_row([program, str(len(reasons) - fixed), str(fixed)]))

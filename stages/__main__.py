@@ -23,7 +23,7 @@ STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCE
 
 
 def entry(name: str) -> Callable[[Context], None]:
-    """Import and return the function of a stage, or the function stages.MODULE:FUNCTION."""
+    """Import and return the function of a stage, or the function MODULE:FUNCTION."""
     module, _, function = (STAGES[name].entry if name in STAGES else name).partition(":")
     run: Callable[[Context], None] = getattr(importlib.import_module(module), function or "run")
     return run
@@ -34,9 +34,9 @@ def main(arguments: list[str]) -> int:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a log in ASCII must not fail a stage
-    if len(arguments) != 2 or not (arguments[0] in STAGES or arguments[0].startswith("stages.")):
+    if len(arguments) != 2 or not (arguments[0] in STAGES or ":" in arguments[0]):
         print(
-            f"usage: python -m stages {{{','.join(STAGES)},stages.MODULE:FUNCTION}} spec.json",
+            f"usage: python -m stages {{{','.join(STAGES)},MODULE:FUNCTION}} spec.json",
             file=sys.stderr,
         )
         return 2

@@ -66,7 +66,7 @@ def constraints(config: Config) -> Iterator[str]:
         if not engine.programs:
             raise ConfigError([Problem("engine", engine.name, "runs in grpoflow's own environment")])
         yield f"# engine={engine.name}"
-        for name, versions, reason in engine.environment(engine.settings(config)).packages:
+        for name, versions, reason in engine.environment(engine.settings_of(config)).packages:
             yield f"{name}{versions}  # {reason}"
 
 
@@ -127,7 +127,7 @@ def _host_memory(config: Config) -> Iterator[Check]:
 
 
 def _outside(engine: Engine[Any], config: Config) -> Iterator[Check]:
-    settings: Any = engine.settings(config)
+    settings: Any = engine.settings_of(config)
     on_cpu = getattr(settings, "device", "npu") == "cpu"
     if not on_cpu:
         needed = min(config.cards, config.launcher.cards_per_node)

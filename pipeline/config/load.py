@@ -56,7 +56,7 @@ def _with_absolute_checkouts(config: Config) -> Config:
     """Return the configuration with absolute paths of checkouts: programs run in their work directories."""
     sections: dict[str, Any] = {}
     for engine in engines.chosen(config):
-        settings = engine.settings(config)
+        settings = engine.settings_of(config)
         homes = {key: getattr(settings, key) for key in marked(type(settings), Checkout)}
         paths = {key: os.path.abspath(home) for key, home in homes.items() if home is not None}
         sections[engine.section] = replace(settings, **paths)

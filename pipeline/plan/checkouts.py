@@ -40,7 +40,7 @@ def problems(engine: Engine[Any], config: Config) -> Iterator[Problem]:
     Only this machine's files are checked; with another launcher or a container they are elsewhere.
     """
     yield from _contracts(engine, config)
-    if config.launcher.name == "local" and not engine.settings(config).container:
+    if config.launcher.name == "local" and not engine.settings_of(config).container:
         yield from _files(engine, config)
 
 
@@ -48,7 +48,7 @@ def _contracts(engine: Engine[Any], config: Config) -> Iterator[Problem]:
     """Yield a problem for each checkout of another program, or of another version than the contract."""
     contract = engine.contract(config)
     for number, checkout in enumerate(engine.needed(config)):
-        home = getattr(engine.settings(config), checkout.key)
+        home = getattr(engine.settings_of(config), checkout.key)
         if home is None or not Path(home).is_dir():
             continue
         result = _contract(checkout, home)
@@ -61,7 +61,7 @@ def _contracts(engine: Engine[Any], config: Config) -> Iterator[Problem]:
 
 def _files(engine: Engine[Any], config: Config) -> Iterator[Problem]:
     """Yield a problem for each missing directory, interpreter and script, and for missing packages."""
-    settings, section = engine.settings(config), engine.section
+    settings, section = engine.settings_of(config), engine.section
     for key in identity.marked(type(settings), identity.Checkout):
         home = getattr(settings, key)
         if home is not None and not Path(home).is_dir():

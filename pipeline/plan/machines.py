@@ -26,7 +26,7 @@ def problems(config: Config, engine: Engine[Any], workers: int) -> Iterator[Prob
 
     `engine`, one of the run's, starts its programs on `workers` cards.
     """
-    settings, section, launcher = engine.settings(config), engine.section, config.launcher
+    settings, section, launcher = engine.settings_of(config), engine.section, config.launcher
     joins_cluster = getattr(settings, "ray_address", None) is not None  # only its first node gets a script
     nodes = 1 if joins_cluster else len(launch.nodes_of(workers, launcher))
     if launcher.name == "local":
@@ -92,5 +92,5 @@ def notes(config: Config) -> Iterator[str]:
 
 def node_paths(config: Config) -> list[str]:
     """Return the paths that every node of the run must have; an interpreter may be a name."""
-    sections = [engine.settings(config) for engine in chosen(config)]
+    sections = [engine.settings_of(config) for engine in chosen(config)]
     return list(dict.fromkeys(path for section in sections for path in on_every_node(section)))

@@ -27,14 +27,14 @@ TIMEOUT_S = 180.0
 
 def problems(engine: Engine[Any], config: Config) -> Iterator[Problem]:
     """Yield a problem for each key of `upstream` that the program does not have or has with another type."""
-    added = getattr(engine.settings(config), "upstream", {})
+    added = getattr(engine.settings_of(config), "upstream", {})
     if added and (schema := _schema(engine, config)) is not None:
         yield from schema.problems(f"{engine.section}.upstream", added, f"{engine.name}'s own configuration")
 
 
 def notes(engine: Engine[Any], config: Config) -> Iterator[str]:
     """Yield a note if keys are set that nobody could check."""
-    if getattr(engine.settings(config), "upstream", {}) and _schema(engine, config) is None:
+    if getattr(engine.settings_of(config), "upstream", {}) and _schema(engine, config) is None:
         needed = f"{engine.section}.python" if engine.schema_script(engine.job(config)) else "a checkout"
         yield (
             f"{engine.section}.upstream: whether {engine.name} has these keys was not checked; that needs "
@@ -44,7 +44,7 @@ def notes(engine: Engine[Any], config: Config) -> Iterator[str]:
 
 def _schema(engine: Engine[Any], config: Config) -> Schema | None:
     """Return the program's keys; None if it cannot be asked on this machine."""
-    settings, job = engine.settings(config), engine.job(config)
+    settings, job = engine.settings_of(config), engine.job(config)
     script = engine.schema_script(job)
     if script is None:
         return engine.schema(job)

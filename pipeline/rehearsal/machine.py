@@ -29,7 +29,7 @@ rehearsals import the checkout, because only that contains research/."""
 def missing_inputs(plan: Plan, engine: Engine[Any]) -> Iterator[Problem]:
     """Yield a problem for each missing checkout, and for a missing tokenizer."""
     for checkout in engine.needed(plan.config):
-        if getattr(engine.settings(plan.config), checkout.key) is None:
+        if getattr(engine.settings_of(plan.config), checkout.key) is None:
             rule = "is required: a rehearsal executes it"
             yield Problem(checkout.setting, None, rule, "give the checkout's directory")
     if tokenizer_directory(plan) is None:
@@ -56,7 +56,7 @@ def missing_packages(
 def missing_for_mindformers(plan: Plan, engine: Engine[Any]) -> Iterator[Problem]:
     """Yield a problem for each missing requirement of mindformers, or of an engine that builds on it."""
     yield from missing_inputs(plan, engine)
-    settings, section = engine.settings(plan.config), engine.section
+    settings, section = engine.settings_of(plan.config), engine.section
     if settings.container:
         rule = f"a rehearsal starts {engine.name} on this machine, where its replacements are"
         yield Problem(

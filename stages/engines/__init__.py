@@ -1,17 +1,23 @@
-"""Engines that run as separate programs: one package each, and the modules that they share.
+"""Engines: the embedded trainer (local.py), a package for each outside program, and what these share.
 
 A package NAME here is an engine if its module `config` has SETTINGS, the dataclass of the engine's settings,
-and its module `engine` has ENGINE (stages.engines.declaration.Engine). conf/engine/NAME.yaml has the
-defaults, and failures.yaml in the package adds to the table of known failures. No other file lists the
-engines. Packages in a directory `grpoflow_engines` on PYTHONPATH are engines, too; their YAML is in a
-directory for --config-dir. The module `local` declares the embedded trainer as an engine.
+and its module `engine` has ENGINE, an object of a class derived from stages.engines.engine.Engine. Installed
+packages of others add engines by entry points of the group grpoflow.engines, whose values are such classes:
+
+    [project.entry-points."grpoflow.engines"]
+    toy = "toy_engine.engine:Toy"
+
+conf/engine/NAME.yaml has an engine's defaults (of engines outside: in a directory for --config-dir), and
+failures.yaml beside its module adds to the table of known failures.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,25 +28,24 @@ if TYPE_CHECKING:
     from stages.models.family import Family
     from stages.sections import Sections
 
-__path__ += [str(path) for entry in sys.path if (path := Path(entry) / "grpoflow_engines").is_dir()]
-
-
-def packages() -> list[str]:
-    """Return the names of all packages of engines, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
-
-
 SUPERVISED = "mindformers"
 """Engine that does supervised training before any other engine if engine.sft names it."""
-MODULES = {"local": f"{__name__}.local"} | {name: f"{__name__}.{name}.engine" for name in packages()}
-"""Engine -> the module that defines ENGINE."""
-NAMES = tuple(name for name in MODULES if name != SUPERVISED)
+PACKAGES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
+"""Engines of this project that run outside programs."""
+OUTSIDE = {point.name: point for point in entry_points(group="grpoflow.engines")}
+"""Engines of other projects."""
+NAMES = ("local", *(name for name in PACKAGES if name != SUPERVISED), *OUTSIDE)
 """Engines that run grpo: the choices of conf/engine."""
 
 
+@functools.cache
 def get(name: str) -> Engine[Any]:
     """Return an engine by name; imports only the module of this engine."""
-    engine: Engine[Any] = importlib.import_module(MODULES[name]).ENGINE
+    if name in OUTSIDE:
+        engine: Engine[Any] = OUTSIDE[name].load()()
+        return engine
+    module = f"{__name__}.local" if name == "local" else f"{__name__}.{name}.engine"
+    engine = importlib.import_module(module).ENGINE
     return engine
 
 
@@ -61,11 +66,16 @@ def computing(run: Sections) -> tuple[Engine[Any], ...]:
 
 
 def settings() -> list[type[OutsideEngine]]:
-    """Return the settings' dataclass of each engine that runs grpo."""
-    classes = (importlib.import_module(f"{__name__}.{name}.config").SETTINGS for name in packages())
+    """Return the settings' dataclass of each outside engine that runs grpo."""
+    classes = [importlib.import_module(f"{__name__}.{name}.config").SETTINGS for name in PACKAGES]
+    classes += [get(name).settings for name in OUTSIDE]
     return [cls for cls in classes if issubclass(cls, OutsideEngine)]
 
 
 def failure_tables() -> list[Path]:
     """Return the tables of known failures that engines bring along."""
-    return sorted(table for directory in __path__ for table in Path(directory).glob("*/failures.yaml"))
+    directories = [Path(__file__).parent / name for name in PACKAGES]
+    for name in OUTSIDE:
+        file = sys.modules[type(get(name)).__module__].__file__
+        directories += [Path(file).parent] if file else []
+    return sorted(table for directory in directories if (table := directory / "failures.yaml").is_file())

@@ -80,6 +80,8 @@ class Engine(ABC, Generic[J]):
     """One engine. `J` is its job: the typed configuration of a run, and the numbers that follow from it."""
 
     name: ClassVar[str]
+    settings: ClassVar[type]
+    """Dataclass of its settings: conf/engine/NAME.yaml."""
     section: ClassVar[str] = "engine"
     """Section of the configuration with its settings."""
     programs: ClassVar[tuple[Program, ...]] = ()
@@ -157,13 +159,13 @@ class Engine(ABC, Generic[J]):
         """Return problems of the engine's own prompts and rewards."""
         return ()
 
-    def settings(self, run: Sections) -> Any:
+    def settings_of(self, run: Sections) -> Any:
         """Return the section that configures the engine."""
         return getattr(run, self.section)
 
     def contract(self, run: Sections) -> str | None:
         """Return the contract of the first checkout; None if the engine has only one."""
-        return getattr(self.settings(run), "contract", None)
+        return getattr(self.settings_of(run), "contract", None)
 
     def needed(self, run: Sections) -> tuple[Checkout, ...]:
         """Return the checkouts that a run needs."""
@@ -176,13 +178,13 @@ class Engine(ABC, Generic[J]):
 
     def all_problems(self, run: Sections) -> Iterator[Problem]:
         """Yield the problems of a run, first those of `upstream`."""
-        added = getattr(self.settings(run), "upstream", {})
+        added = getattr(self.settings_of(run), "upstream", {})
         yield from upstream_keys.rendered_problems(f"{self.section}.upstream", added, self.rendered)
         yield from self.problems(self.job(run))
 
     def all_notes(self, run: Sections) -> Iterator[str]:
         """Yield the notes for the plan: a missing checkout, those of the engine, and keys of `upstream`."""
-        settings = self.settings(run)
+        settings = self.settings_of(run)
         for first in self.checkouts[:1]:
             if getattr(settings, first.key) is None:
                 assumed = self.contract(run) == self.assumed_contract is not None
@@ -193,7 +195,7 @@ class Engine(ABC, Generic[J]):
 
     def missing(self, run: Sections) -> Iterator[Problem]:
         """Yield the missing checkouts that a run needs; `plan` and `run --render` do without them."""
-        settings = self.settings(run)
+        settings = self.settings_of(run)
         for checkout in self.needed(run):
             if checkout.package is None and getattr(settings, checkout.key) is None:
                 rule = f"is required to run: {checkout.description}"

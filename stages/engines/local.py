@@ -16,7 +16,7 @@ from stages.engines.engine import Engine, Load
 from stages.engines.sizes import rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo import checkpoint
-from stages.grpo.config import decay_corrections
+from stages.grpo.config import LocalEngine, decay_corrections
 from stages.grpo.rules import example_problems, prompt_problems, sft_problems, trainer_problems
 from stages.weights.config import split_problems
 
@@ -51,6 +51,7 @@ class Local(Engine["Sections"]):
     """The embedded MindSpore trainer; its job is the run itself."""
 
     name = "local"
+    settings = LocalEngine
     keeps_tags = True
     unrehearsed = "engine=local runs on a CPU itself: `grpoflow run` with a small model is its rehearsal"
 

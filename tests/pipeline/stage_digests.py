@@ -34,7 +34,7 @@ from stages import engines
 from stages.base.context import Context
 from stages.catalog import STAGES
 
-ENGINES = map(engines.get, engines.MODULES)
+ENGINES = map(engines.get, (*engines.NAMES, engines.SUPERVISED))
 PROGRAMS = {program.name: program.version for engine in ENGINES for program in engine.programs}
 GOLDEN = Path(__file__).parents[1] / "data" / "stage_digests.json"
 WRITE = "STAGE_DIGESTS_WRITE"

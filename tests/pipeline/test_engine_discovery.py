@@ -1,5 +1,6 @@
-"""A package on PYTHONPATH, with its YAML, is a complete engine without other edits."""
+"""An installed package with an entry point, and its YAML, is a complete engine without other edits."""
 
+import importlib
 import json
 import os
 import shutil
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from stages import engines
 
 TOY = Path(__file__).parents[1] / "data" / "toy_engine"
 
@@ -58,3 +61,8 @@ def test_its_failures_are_known_and_belong_to_the_last_attempt(grpoflow, tmp_pat
     configs.touch()  # so that the next attempt ends before it starts the program
     _, err = grpoflow(*seven, code=1)
     assert "configs" in err and "fifth step" not in err
+
+
+@pytest.mark.parametrize("name", engines.PACKAGES)
+def test_settings_that_are_read_without_the_engine_are_its_own(name):
+    assert engines.get(name).settings is importlib.import_module(f"stages.engines.{name}.config").SETTINGS

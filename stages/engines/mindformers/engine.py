@@ -16,6 +16,7 @@ from stages.engines import upstream_keys
 from stages.engines.engine import Engine, Environment, R
 from stages.engines.mindformers import rules
 from stages.engines.mindformers.checkout import checkout, finetune_schema, under
+from stages.engines.mindformers.config import MindformersConfig
 from stages.engines.mindformers.files import RENDERED
 from stages.engines.mindformers.job import Job
 from stages.engines.programs import known_versions
@@ -37,6 +38,7 @@ class Mindformers(Engine[Job]):
     """mindformers' supervised training."""
 
     name = "mindformers"
+    settings = MindformersConfig
     section = "mindformers"
     programs = (SFT,)
     checkouts = (

@@ -43,6 +43,7 @@ class Mindrlhf(Engine[Job]):
     """mindrlhf's tutorial of a family."""
 
     name = "mindrlhf"
+    settings = MindrlhfEngine
     programs = (GRPO,)
     checkouts = (
         Checkout(

@@ -39,6 +39,7 @@ class MindrlhfOneStage(Engine[Job]):
     """mindrlhf's script that trains in one stage."""
 
     name = "mindrlhf_one_stage"
+    settings = OneStageEngine
     programs = (GRPO,)
     checkouts = (
         Checkout("one_stage", "engine.mindrlhf_home", recognise, DESCRIPTION),

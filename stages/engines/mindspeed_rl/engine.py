@@ -42,6 +42,7 @@ class MindspeedRl(Engine[Job]):
     """MindSpeed-RL's cli/train_grpo.py with ai_framework mindspore."""
 
     name = "mindspeed_rl"
+    settings = MindspeedRlEngine
     programs = (TOKENIZE, CONVERT, GRPO, EXPORT)
     checkouts = (
         Checkout(

@@ -36,6 +36,7 @@ class Verl(Engine[Job]):
     """verl 0.9.1 (python -m verl.trainer.main_ppo)."""
 
     name = "verl"
+    settings = VerlEngine
     programs = (
         Program("verl_grpo", "stages.engines.verl.train", version=1),
         Program("verl_export", "stages.engines.verl.export", version=2),

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from stages.engines.toy.config import ToyEngine
-
 from stages.base.errors import InputError
 from stages.base.reader import read
 from stages.engines.outside import Rendered, StepWatcher, import_run, make_start, write_start
+from toy_engine.config import ToyEngine
 
 PROGRAM = """
 import pathlib, sys

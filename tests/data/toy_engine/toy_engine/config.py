@@ -13,6 +13,3 @@ class ToyEngine(OutsideEngine):
 
     name: Literal["toy"]
     steps: Positive
-
-
-SETTINGS = ToyEngine

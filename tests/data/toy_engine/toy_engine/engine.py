@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass, replace
 
-from stages.engines.toy.config import ToyEngine
-
 from stages import catalog
 from stages.base.checks import at_most
 from stages.base.graph import Program, Stage
 from stages.base.reader import part
 from stages.engines.engine import Engine
+from toy_engine.config import ToyEngine
 
-GRPO = Program("toy", "stages.engines.toy.stage", version=1)
+GRPO = Program("toy", "toy_engine.stage", version=1)
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,7 @@ class Toy(Engine[Job]):
     """A program that writes a file of weights."""
 
     name = "toy"
+    settings = ToyEngine
     programs = (GRPO,)
 
     def trains(self, family):
@@ -58,6 +58,3 @@ class Toy(Engine[Job]):
     def problems(self, job):
         """Yield a problem if there are more steps than the program counts."""
         yield from at_most("engine.steps", job.engine.steps, 9, "", "", "ours: the toy counts to 9")
-
-
-ENGINE = Toy()
