@@ -23,8 +23,9 @@ from stages.rewards.process import SINGLE_CALLS
 KIND = "reward_trial"
 LIMIT_S = 120.0
 """Time for starting the processes and importing the functions."""
-CALLS = 2 * (1 + SINGLE_CALLS)
-"""Limit of the time in the functions, in multiples of reward.timeout_s for each: two batches are scored."""
+CALLS = 2 + SINGLE_CALLS
+"""Limit of the time in the functions, in multiples of reward.timeout_s for each: a call with all completions,
+calls with one each, and another with those that did not fail."""
 READERS = ("grpo", "evaluate")
 SECTIONS = ("dataset", "tokenize", "reward", "seed")
 

@@ -11,21 +11,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stages.base.errors import InputError, Problem
 from stages.fetch.config import DatasetConfig
 from stages.fetch.records import Row
 from stages.fetch.training import training_rows
-from stages.rewards.config import RewardConfig
+from stages.rewards.config import BUILTIN, RewardConfig
 from stages.rewards.messages import OURS
-from stages.rewards.score import score_each
+from stages.rewards.score import Columns, columns_of, outcomes_of
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import columns, ground_truth, user_text
 
+T = TypeVar("T")
+
 ROWS = 64
 EARNED = 0.5
-"""Smallest mean reward of a form of answer that earns the reward."""
+"""Smallest mean reward of a form of answer that earns the reward.
+
+A function that compares completions is earned by forms that score more than the worst broken one."""
 DEMONSTRATED, CUT_OFF = "demonstrated", "cut off"
 BROKEN = ("empty", "wrong", CUT_OFF)
 """Forms of `broken`; all others state the right answer."""
@@ -187,15 +191,17 @@ def _probe_functions(
     expected: set[str],
     end: str = "",
 ) -> dict[str, FunctionProbe]:
-    """Score each form of answer of all rows, with length 0, because lengths depend on the model."""
-    scored, functions = {}, {}
-    for form in forms[0]:
-        ending = "" if form == CUT_OFF else end
-        lines = [row[form] + ending for row in forms]
-        scored[form] = score_each(reward, lines, truths, [0] * len(truths), named)
+    """Score each form of answer of all rows."""
+    scored, functions = _score_forms(reward, forms, truths, named, end), {}
     for name, weight in zip(reward.functions, reward.weights, strict=True):
         means = {form: round(statistics.fmean(columns.parts[name]), 4) for form, columns in scored.items()}
-        earning = [form for form in means if form not in BROKEN and means[form] >= EARNED]
+        right = [form for form in means if form not in BROKEN]
+        earning = [form for form in right if means[form] >= EARNED]
+        if expected.isdisjoint(earning) and name not in BUILTIN:
+            alone = dataclasses.replace(reward, functions=(name,), weights=(weight,))
+            if _compares_completions(alone, scored, forms, truths, named, end):  # EARNED is not on its scale
+                worst = min(means[form] for form in BROKEN)
+                earning = [form for form in right if means[form] > worst]
         earned_by = tuple(form for form in earning if form in expected)
         unmatched: tuple[str, ...] = ()
         if earned_by and name in COMPARING:
@@ -210,6 +216,52 @@ def _probe_functions(
             unmatched=unmatched,
         )
     return functions
+
+
+def _score_forms(
+    reward: RewardConfig,
+    forms: Sequence[Mapping[str, str]],
+    truths: Sequence[str],
+    named: Mapping[str, Sequence[Any]],
+    end: str,
+) -> dict[str, Columns]:
+    """Return the rewards of all rows by form; a function is called once with all forms of all rows.
+
+    The forms of a row are neighbours, as the completions of a prompt are in training. Their length is 0,
+    because lengths depend on the model.
+    """
+    names = list(forms[0])
+    lines = [row[form] + ("" if form == CUT_OFF else end) for row in forms for form in names]
+    columns = {key: _repeated(values, len(names)) for key, values in named.items()}
+    scored = outcomes_of(reward, lines, _repeated(truths, len(names)), [0] * len(lines), columns)
+    return {
+        form: columns_of({name: each.take(slice(i, None, len(names))) for name, each in scored.items()})
+        for i, form in enumerate(names)
+    }
+
+
+def _repeated(values: Sequence[T], count: int) -> list[T]:
+    return [value for value in values for _ in range(count)]
+
+
+def _compares_completions(
+    reward: RewardConfig,
+    scored: Mapping[str, Columns],
+    forms: Sequence[Mapping[str, str]],
+    truths: Sequence[str],
+    named: Mapping[str, Sequence[Any]],
+    end: str,
+) -> bool:
+    """Return True if a function scores right or broken answers differently without the others."""
+    parts = ([form for form in scored if (form in BROKEN) == are_broken] for are_broken in (False, True))
+    for part in parts:
+        some = [{form: row[form] for form in part} for row in forms]
+        alone = _score_forms(reward, some, truths, named, end)
+        if any(
+            alone[form].parts[name] != scored[form].parts[name] for form in part for name in reward.functions
+        ):
+            return True
+    return False
 
 
 def _deciding(expected: set[str]) -> set[str]:

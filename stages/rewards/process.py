@@ -111,6 +111,10 @@ class Scored:
     single: str = ""
     """Why the outcomes are those of calls with one completion each; empty if they are not."""
 
+    def take(self, rows: slice) -> Scored:
+        """Return the outcomes of some of the completions."""
+        return Scored(self.outcomes[rows], self.single)
+
 
 class NoReplyError(Exception):
     """The process has not replied in time, or has ended."""

@@ -121,6 +121,17 @@ def score_each(
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> Columns:
     """Score like `score`, but return plain numbers."""
+    return columns_of(outcomes_of(config, completions, solutions, lengths, columns))
+
+
+def outcomes_of(
+    config: RewardConfig,
+    completions: Sequence[str],
+    solutions: Sequence[str],
+    lengths: Iterable[int] | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+) -> dict[str, Scored]:
+    """Score like `score`, but return the outcome of each completion by function."""
     if lengths is None and any(name in LENGTH_REWARDS for name in config.functions):
         rule = "needs the completions' lengths in tokens"
         raise InputError("reward.functions", ", ".join(config.functions), rule)
@@ -128,19 +139,34 @@ def score_each(
     batch = Batch(completions, solutions, columns or {})
     names = _called(config)
     called = PROCESS.score(names, batch, config.timeout_s) if names else {}
-    scored = Columns({}, {}, {}, {})
+    scored = dict[str, Scored]()
     for name, weight in zip(config.functions, config.weights, strict=True):
-        path = MATHS if name == "maths" else name
+        path, single = MATHS if name == "maths" else name, ""
         if path in called:
-            outcomes = called[path].outcomes
-            scored.single.update({name: called[path].single} if called[path].single else {})
+            outcomes, single = called[path].outcomes, called[path].single
         elif name in ITEM_REWARDS:
             outcomes = _of_each(ITEM_REWARDS[name], batch)
         else:
             assert config.length is not None  # the table of rules requires it
             outcomes = _by_length(name, config.length, tokens, batch, called)
-        _add(scored, name, [_checked(outcome, weight) for outcome in outcomes])
+        scored[name] = Scored([_checked(outcome, weight) for outcome in outcomes], single)
     return scored
+
+
+def columns_of(scored: Mapping[str, Scored]) -> Columns:
+    """Return the values of outcomes by function, and the numbers and first messages of their failures."""
+    columns = Columns({}, {}, {}, {})
+    for name, each in scored.items():
+        failures = [outcome for outcome in each.outcomes if isinstance(outcome, Failure)]
+        faults = [failure for failure in failures if not failure.is_unusable]
+        columns.parts[name] = [0.0 if isinstance(outcome, Failure) else outcome for outcome in each.outcomes]
+        columns.failures[name], columns.faults[name] = len(failures), len(faults)
+        columns.late[name] = sum(failure.is_late for failure in faults)
+        if failures:
+            columns.messages[name] = (faults or failures)[0].message
+        if each.single:
+            columns.single[name] = each.single
+    return columns
 
 
 def _called(config: RewardConfig) -> list[str]:
@@ -181,14 +207,3 @@ def _checked(outcome: Outcome, weight: float) -> Outcome:
     if isinstance(outcome, Failure) or abs(outcome) * max(1.0, abs(weight)) <= LARGEST:
         return outcome
     return Failure(f"returned {outcome}: times its weight it must be within ±{LARGEST:g}")
-
-
-def _add(scored: Columns, name: str, outcomes: Sequence[Outcome]) -> None:
-    """Add a function's values, and the numbers and the first message of its failures."""
-    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
-    faults = [failure for failure in failures if not failure.is_unusable]
-    scored.parts[name] = [0.0 if isinstance(outcome, Failure) else outcome for outcome in outcomes]
-    scored.failures[name], scored.faults[name] = len(failures), len(faults)
-    scored.late[name] = sum(failure.is_late for failure in faults)
-    if failures:
-        scored.messages[name] = (faults or failures)[0].message

@@ -76,7 +76,7 @@ def tried(directory, source, *overrides):
         ("import sys; sys.exit(0)", "can't be imported: SystemExit: 0 (mine.py:1)"),
         ("def f(c, s): raise KeyError(s[0])", "failed for 24 of 24 trial answers"),
         ("def f(c, s): return [1e39] * len(c)", "returned 1e+39: times its weight"),
-        ("def f(c, s): return [1.0]", "returned 1 numbers for 24 completions"),
+        ("def f(c, s): return [1.0]", "returned 1 numbers for 28 completions"),
         ("def f(c, s, unit_tests): return [1.0] * len(c)", "has a parameter unit_tests"),
         ("import os\ndef f(c, s): os._exit(3)", "was tried before anything else runs: "),
     ],
@@ -104,6 +104,13 @@ def test_working_reward_is_tried_once(directory, capsys):
     tried(directory, source, "dataset=gsm8k")  # not fetched yet
     try_rewards(*prepare_plan([f"store={directory / 'store'}"]))  # no function of the user
     assert log.read_text() == before
+
+
+def test_completions_without_text_are_tried_beside_the_others(directory, capsys):
+    source = "def f(c, s):\n    lengths = list(map(len, c))\n"
+    source += "    return [n / (max(lengths) - min(lengths)) for n in lengths]"
+    tried(directory, source)
+    assert "without any text" not in capsys.readouterr().err
 
 
 def test_allowed_reward_failures(directory):

@@ -6,6 +6,7 @@ need nothing but annotated-types, and the user's functions from their directorie
 
 import dataclasses
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from stages.fetch.records import count_rows
 from stages.grpo.columns import dataset_columns
 from stages.grpo.metrics import read_rows
 from stages.rewards.config import BUILTIN
+from stages.rewards.planned_code import VARIABLE
 from stages.rewards.process import Accepted
 from stages.rewards.score import Columns, check_failures
 from stages.rewards.user_code import directory_of
@@ -32,13 +34,18 @@ COPIES = "scoring"
 """Directory of the copies, in the work directory."""
 REPORT = "reward_failures.jsonl"
 """File below the work directory with a line for each completion that a reward function failed for."""
+CODE = "planned_code.json"
+"""File below the work directory with the user's modules and their digests, see planned_code.py."""
 COLUMNS = "columns.jsonl"
 """File below the work directory with the columns of each training row; only for the user's functions."""
 TEMPLATE = '''"""The rewards of this run, for verl's reward.reward_manager. Written by grpoflow."""
 
+import os
 import sys
 
 sys.path[:0] = {path}
+if os.path.exists({code!r}):  # the user's modules, and their digests
+    os.environ[{variable!r}] = {code!r}
 from grpoflow_rewards import make_manager
 
 Rewards = make_manager(
@@ -53,8 +60,10 @@ def files(job: Job, paths: Paths) -> Mapping[str, str]:
     """Return the file and the copies: path below the work directory -> text."""
     path = [str(paths.root / COPIES), *user_directories(job)]
     values, report = dataclasses.asdict(job.reward), str(paths.root / REPORT)
-    columns = str(paths.root / COLUMNS)
-    text = TEMPLATE.format(path=path, values=values, report=report, columns=columns)
+    columns, code = str(paths.root / COLUMNS), str(paths.root / CODE)
+    text = TEMPLATE.format(
+        path=path, values=values, report=report, columns=columns, code=code, variable=VARIABLE
+    )
     copies = {
         "grpoflow_rewards.py": Path(__file__).with_name("reward_manager.py"),
         "stages/__init__.py": STAGES / "base" / "__init__.py",
@@ -70,6 +79,15 @@ def user_directories(job: Job) -> list[str]:
     """Return the directories from which the user's reward functions are imported."""
     modules = (name.partition(":")[0] for name in job.reward.functions if name not in BUILTIN)
     return list(dict.fromkeys(str(path) for module in modules if (path := directory_of(module))))
+
+
+def write_code(context: Context) -> None:
+    """Write the digests of the user's modules that are in this stage's specification, if it has one."""
+    file, specification = context.work / CODE, os.environ.get(VARIABLE)
+    file.unlink(missing_ok=True)
+    if specification:
+        code = json.loads(Path(specification).read_text(encoding="utf-8"))["code"]
+        file.write_text(json.dumps({"code": code}), encoding="utf-8")
 
 
 def write_columns(context: Context, job: Job) -> None:

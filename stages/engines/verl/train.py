@@ -68,6 +68,7 @@ def prepare(context: Context) -> None:
     write_template(chat_template(encoder), paths.model)
     values = generation(paths.model, encoder.ids, job.rollout, sampled=True)
     (paths.model / "generation_config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
+    rewards.write_code(context)
     rewards.write_columns(context, job)
     step = results.checkpoints(paths.checkpoints, job).prepare_resume(job.train.steps)
     StepLog(context.work / rewards.REPORT, step or 0)  # drops failures of steps that are trained again

@@ -138,3 +138,10 @@ def test_a_prompt_may_be_a_single_chat_message(tmp_path, prompt, text, reason):
 def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path):
     result = read_bytes(tmp_path, b"\xef\xbb\xbf" + GOOD + b"\r", GOOD + b"\r")
     assert result == [Row(1, "a", "b"), Row(2, "a", "b")]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
+def test_rows_have_their_columns_as_the_file_has_them(tmp_path, name):
+    rows = [{"q": [{"role": "user", "content": "1+1?"}], "a": 2, "level": 3}]
+    (row,) = read_lines(write(tmp_path, name, rows), ColumnsConfig("q", "a"), with_all=True)
+    assert row == Row(1, "1+1?", "2", rows[0])

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from stages import __main__
+from stages.base.errors import InputError
+from stages.rewards.config import RewardConfig
 from stages.rewards.planned_code import VARIABLE
+from stages.rewards.process import PROCESS
+from stages.rewards.score import prepare, score_each
 
 ROOT = Path(__file__).parents[3]
 
@@ -90,3 +94,49 @@ def test_a_stage_does_not_start_with_other_code(tmp_path, damage, capsys, monkey
     assert f"error: {file}: has been changed" in shown.err and "started" not in shown.out
     planned(tmp_path, {"mine.py": "value = 2\n"})
     assert __main__.main(["grpo", str(specification)]) == 0
+
+
+USER = RewardConfig(("mine:f",), (1.0,), None, timeout_s=2.0)
+SCORES = """
+def f(completions, solutions):
+    if completions == ["wait"]:
+        import time
+        time.sleep(60)
+    if completions == ["late"]:
+        import later
+    return [1.0] * len(completions)
+"""
+
+
+@pytest.fixture
+def scoring(tmp_path, monkeypatch):
+    """A directory that is first on the path, in a process whose stage has planned code."""
+    files = {"mine.py": SCORES, "later.py": "value = 1\n"}
+    monkeypatch.setenv(VARIABLE, str(planned(tmp_path / "first", files)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    PROCESS.close()
+    yield tmp_path
+    PROCESS.close()
+
+
+def test_the_scoring_process_executes_the_planned_files_and_this_one_none(scoring):
+    planned(scoring, {"mine.py": "f = None\n", "stages.py": "1 / 0\n", "conf.py": "1 / 0\n"})
+    prepare(USER)
+    assert score_each(USER, ["a", "late"], ["", ""]).parts == {"mine:f": [1.0, 1.0]}
+    assert "mine" not in sys.modules and "later" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["mine.py", "later.py"])
+@pytest.mark.parametrize("first", [None, "now", "wait"])
+def test_functions_are_not_called_after_a_change(scoring, name, first):
+    """Neither when the process starts, nor when it starts again, nor when a function imports a module."""
+    if first:
+        prepare(USER)
+        score_each(USER, [first], [""])
+    edit(scoring / "first" / name, "1", "2")
+    if (name, first) == ("mine.py", "now"):  # it is imported already
+        assert score_each(USER, ["late"], [""]).parts == {"mine:f": [1.0]}
+        return
+    with pytest.raises(InputError, match=rf"{name}: has been changed.*; repeat the command"):
+        score_each(USER, ["late"], [""])

@@ -79,6 +79,51 @@ def test_ground_truths_with_several_numbers_or_none_are_reported(tmp_path):
         run("accuracy", data=dataset(path=str(tmp_path)))
 
 
+RELATIVE = """
+import statistics
+
+def right(completions, solutions):
+    return [solution in completion for completion, solution in zip(completions, solutions)]
+
+def worse(completions, solutions):
+    values = right(completions, solutions)
+    return [sum(other < value for other in values) / (len(values) - 1) for value in values]
+
+def centred(completions, solutions):
+    values = right(completions, solutions)
+    mean, spread = statistics.fmean(values), statistics.pstdev(values)
+    return [0.1 * (value - mean) / (spread + 1e-6) for value in values]
+
+def in_group(completions, solutions, level):
+    values = [(level, value) for level, value in zip(level, right(completions, solutions))]
+    assert [values.count(value) for value in values[:8]] == [5] * 5 + [3] * 3, values
+    order = sorted(range(len(values)), key=lambda row: values[row])
+    ranks = {row: rank % 8 / 7 for rank, row in enumerate(order)}
+    return [ranks[row] for row in range(len(values))]
+
+def least(completions, solutions):
+    return [-value for value in worse(completions, solutions)]
+
+def low(completions, solutions):
+    return [0.1 * value for value in right(completions, solutions)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "is_earned"),
+    [("worse", True), ("centred", True), ("in_group", True), ("least", False), ("low", False)],
+)
+def test_a_reward_that_compares_completions_gets_all_forms_together(users, name, is_earned):
+    users(RELATIVE)
+    name = f"my_rewards:{name}"
+    rows = [Row(n, "How many?", f"#### {100 + n}", {"level": n}) for n in range(4)]
+    result = run(name, rows=rows)
+    means = result.functions[name].means
+    assert (result.earnable, not result.problems) == (is_earned, is_earned)
+    assert len(means) == 8 and result.functions[name].failures == 0
+    assert (means["demonstrated"] > means["wrong"]) is (name != "my_rewards:least")
+
+
 TAGGED, BOXED = {"prompt_suffix": REQUESTED}, {"prompt_suffix": BOX}
 WORDS = ("x + y", "2", "3")
 LATEX = (r"\$36", r"\$18.90", r"\$32,\!348", "5%", r"5\%", "1/2")

@@ -1,5 +1,6 @@
 """Files that verl and its workers write: one JSON object per line, characters not escaped."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pipeline.config.load import load
 from stages.base.errors import InputError
 from stages.engines.verl import results, rewards
 from stages.engines.verl.job import TRAIN_DATA, Job, Paths
+from stages.rewards.planned_code import VARIABLE
 from tests.stages.fetch.settings import context, write_lines
 
 OVERRIDES = [
@@ -113,8 +115,8 @@ def f(completions, solutions, prompts, level):
 """
 
 
-def test_functions_get_prompt_and_columns_of_each_completion(tmp_path, monkeypatch):
-    """verl's base class is replaced; tests/upstream runs the real one."""
+def score_three(tmp_path, monkeypatch):
+    """Score completions with the rendered files. verl's class is replaced; tests/upstream runs it."""
     package = tmp_path / "verl/experimental/reward_loop/reward_manager"
     package.mkdir(parents=True)
     (package / "base.py").write_text(BASE)
@@ -128,16 +130,36 @@ def test_functions_get_prompt_and_columns_of_each_completion(tmp_path, monkeypat
         (tmp_path / name).write_text(text)
     (tmp_path / "configs/score.py").write_text(SCORE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "score.py"],
         cwd=tmp_path / "configs",
         env=environment,
         capture_output=True,
         text=True,
     )
+
+
+def test_functions_get_prompt_and_columns_of_each_completion(tmp_path, monkeypatch):
+    done = score_three(tmp_path, monkeypatch)
     assert json.loads(done.stdout) == [21.0, 41.0, 0.0], done.stderr
     (line,) = (tmp_path / rewards.REPORT).read_text().splitlines()
     assert "returned 0 numbers for 1 completions" in json.loads(line)["faults"]["users_reward:f"]
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_functions_are_imported_as_they_were_planned(tmp_path, monkeypatch, is_changed):
+    file = tmp_path / "users_reward.py"
+    digest = hashlib.sha256((USER + "#" * is_changed).encode()).hexdigest()
+    specification = tmp_path / "spec.json"
+    specification.write_text(json.dumps({"code": {"users_reward": [str(file), digest]}}))
+    monkeypatch.setenv(VARIABLE, str(specification))
+    made = context(tmp_path, "grpo", {})
+    rewards.write_code(made)
+    (made.work / rewards.CODE).replace(tmp_path / rewards.CODE)
+    monkeypatch.delenv(VARIABLE)
+    done = score_three(tmp_path, monkeypatch)
+    assert done.returncode == is_changed
+    assert ("users_reward.py: has been changed" in done.stderr) is is_changed
 
 
 def test_columns_are_written_for_each_row_of_the_training_data(tmp_path):
