@@ -5,7 +5,7 @@ from pathlib import Path
 
 from launch.errors import LaunchError
 from launch.machine import environment
-from launch.machine.memory import memory_bytes
+from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
