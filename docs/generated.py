@@ -18,7 +18,7 @@ from pipeline.cli import COMMANDS, make_parsers
 from pipeline.cli.command import OVERRIDES
 from pipeline.config.load import load
 from pipeline.config.sections import Config
-from pipeline.plan.keys import Key, explain
+from pipeline.plan.keys import KeyDescription, explain
 from stages import engines
 from stages.base.errors import as_override
 from stages.base.identity import field_types
@@ -148,7 +148,7 @@ def _keys(run: Config, paths: list[str], engine: str = "") -> Iterator[str]:
             )
 
 
-def _facts(key: Key) -> str:
+def _facts(key: KeyDescription) -> str:
     unit = f", in {key.unit}" if key.unit else ""
     facts = [_text(key.type) + unit, f"default `{_shown(key.value)}`"]
     facts.append("rebuilds: " + ", ".join(key.reruns) if key.reruns else "not fingerprinted")

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from launch.errors import LaunchError
-from launch.machine.memory import memory_bytes
+from launch.machine.environment import memory_bytes
 from launch.process.job import engine_environment, find_port
 
 Window = tuple[str, str, str]

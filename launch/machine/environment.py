@@ -1,7 +1,24 @@
-"""Packages that child processes need."""
+"""The memory of this machine, and the packages that child processes need."""
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+
+CGROUP = Path("/sys/fs/cgroup")
+LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+"""Files with a container's limit: of version 2 and of version 1, the default of older systems."""
+
+
+def memory_bytes(cgroup: Path = CGROUP) -> int:
+    """Return the memory of this machine, or of the container that this process runs in."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            sizes.append(int((cgroup / name).read_text(encoding="ascii")))
+    return min(sizes)
+
 
 RULES = (
     ("mindspore", "==2.7.0", "the trainer is built and measured on 2.7.0"),

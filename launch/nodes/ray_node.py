@@ -57,7 +57,7 @@ class Failed(Exception):
     """Reason why the run cannot continue."""
 
 
-class Node:
+class RayNode:
     """The node on which this program runs, and its `ray start` unless an existing cluster is used.
 
     Ray's directory is private. At the end it is removed, and the ends of Ray's logs are saved.
@@ -249,7 +249,7 @@ def main(settings: dict[str, Any], rank: int) -> int:
     if len(settings["nodes"]) == 1:  # otherwise Ray replaces 127.0.0.1 by the machine's address
         os.environ.update(RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
     os.environ.pop("RAY_ADDRESS", None)
-    node = Node(settings, rank)
+    node = RayNode(settings, rank)
     try:
         return node.run_program() if rank == 0 else node.serve()
     except Failed as failure:  # reported before Ray ends, which may take long

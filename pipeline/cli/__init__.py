@@ -17,7 +17,7 @@ from pipeline.terminal import has_lost_reader, install_streams, report_lost_outp
 from stages.catalog import STAGES
 
 SECTIONS = {
-    "run": {"run": "run", "plan": "plan", "sweep": "sweep", "rehearse": "rehearse"},
+    "run": {"run": "run", "plan": "plan", "sweep": "run", "rehearse": "rehearse"},
     "inspect": {
         "runs": "runs", "show": "runs", "diff": "runs", "logs": "logs", "report": "pages", "watch": "pages",
         "ui": "pages",

@@ -1,8 +1,8 @@
-"""`grpoflow run`: same code path as `luigi --module pipeline RunGRPO`."""
+"""`grpoflow run`, the same code path as `luigi --module pipeline RunGRPO`, and `grpoflow sweep`."""
 
 from argparse import Namespace
 
-from pipeline.cli.command import Commands, add_target, bounded, target_of
+from pipeline.cli.command import Commands, add_json, add_target, bounded, target_of
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem, StoreError, report
 from pipeline.plan import checks
 from pipeline.run.run import begin, prepare_plan
@@ -10,7 +10,7 @@ from pipeline.store.attempt import is_held
 
 
 def register(commands: Commands) -> None:
-    """Add `run`."""
+    """Add `run` and `sweep`."""
     parser = commands.add(
         "run",
         run,
@@ -32,6 +32,25 @@ def register(commands: Commands) -> None:
         "--dry-run",
         action="store_true",
         help="only write an external engine's configuration files and a start script per node",
+    )
+
+    parser = commands.add(
+        "sweep",
+        sweep,
+        "run several configurations (points) as one graph; shared stages run once",
+        "-m train.beta=0.0,0.01 seed=0,1",
+    )
+    add_target(parser)
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="implied; accepted for compatibility with Hydra"
+    )
+    parser.add_argument("--plan", action="store_true", help="show the merged graph without starting it")
+    add_json(parser, "with --plan, a line per point")
+    parser.add_argument(
+        "--cards",
+        type=bounded(1, 1 << 20),
+        metavar="N",
+        help="cards of this machine (default: largest point)",
     )
 
 
@@ -75,3 +94,14 @@ def render(options: Namespace) -> int:
     for script in scripts:
         print(script)
     return Exit.DONE
+
+
+def sweep(options: Namespace) -> int:
+    """Run or plan the points of a sweep as one graph."""
+    if options.json and not options.plan:
+        rule = "is for --plan; results are in the store, in sweeps/ID/sweep.json"
+        raise ConfigError([Problem("--json", None, rule, "add --plan")])
+    from pipeline.sweep.build import Sweep
+
+    planned = Sweep(options.overrides, options.config_dir, target_of(options), options.cards)
+    return planned.show_plan(options.json) if options.plan else planned.run()

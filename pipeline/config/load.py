@@ -15,7 +15,7 @@ from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages import engines
-from stages.base.identity import Checkout, marked
+from stages.base.identity import CheckoutDirectory, marked
 from stages.base.layout import ROLES, Role, card_count, layout_name
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
@@ -57,7 +57,7 @@ def _with_absolute_checkouts(config: Config) -> Config:
     sections: dict[str, Any] = {}
     for engine in engines.chosen(config):
         settings = engine.settings_of(config)
-        homes = {key: getattr(settings, key) for key in marked(type(settings), Checkout)}
+        homes = {key: getattr(settings, key) for key in marked(type(settings), CheckoutDirectory)}
         paths = {key: os.path.abspath(home) for key, home in homes.items() if home is not None}
         sections[engine.section] = replace(settings, **paths)
     return replace(config, **sections)

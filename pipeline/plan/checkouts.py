@@ -62,7 +62,7 @@ def _contracts(engine: Engine[Any], config: Config) -> Iterator[Problem]:
 def _files(engine: Engine[Any], config: Config) -> Iterator[Problem]:
     """Yield a problem for each missing directory, interpreter and script, and for missing packages."""
     settings, section = engine.settings_of(config), engine.section
-    for key in identity.marked(type(settings), identity.Checkout):
+    for key in identity.marked(type(settings), identity.CheckoutDirectory):
         home = getattr(settings, key)
         if home is not None and not Path(home).is_dir():
             yield Problem(f"{section}.{key}", home, "is not a directory", "give a checkout's")

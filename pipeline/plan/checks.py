@@ -6,7 +6,7 @@ from typing import Any
 
 from launch.errors import LaunchError
 from launch.machine import environment
-from launch.machine.memory import memory_bytes
+from launch.machine.environment import memory_bytes
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest

@@ -31,7 +31,7 @@ MODEL_SIZE = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_si
 
 
 @dataclass(frozen=True)
-class Row:
+class Explanation:
     """Explanation of one stage."""
 
     stage: str
@@ -58,13 +58,13 @@ def explain(
     store: Store,
     environment: Sequence[str] = (),
     remote: Mapping[str, tuple[str, int]] = MappingProxyType({}),
-) -> list[Row]:
+) -> list[Explanation]:
     """Return one row per requested stage, in order.
 
     `environment` has reasons why this machine can run no stage. `remote` maps a stage that need not be built
     here to the reason, and the bytes that are pulled.
     """
-    rows: list[Row] = []
+    rows: list[Explanation] = []
     running: set[str] = set()
     blocked: set[str] = set()
     for spec in plan.requested:
@@ -84,7 +84,7 @@ def explain(
         if state in ("RUN", "BLOCKED"):
             running.add(spec.name)
         rows.append(
-            Row(
+            Explanation(
                 stage=spec.name,
                 state=state,
                 reason=reason,
@@ -102,7 +102,7 @@ def explain(
 
 def as_json(
     plan: Plan,
-    rows: Sequence[Row],
+    rows: Sequence[Explanation],
     warnings: Sequence[str] = (),
     memory: Sequence[RoleMemory] = (),
     notes: Sequence[str] = (),
@@ -126,7 +126,7 @@ def as_json(
 
 def show(
     plan: Plan,
-    rows: Sequence[Row],
+    rows: Sequence[Explanation],
     console: Console,
     warnings: Sequence[str] = (),
     memory: Sequence[RoleMemory] = (),

@@ -36,7 +36,7 @@ TYPE_NAMES = {
 
 
 @dataclass(frozen=True)
-class Key:
+class KeyDescription:
     """Description of one configuration key or section."""
 
     path: str
@@ -55,7 +55,7 @@ class Key:
     """Rules that check the key, besides its type, each with its source."""
 
 
-def explain(path: str, config: Config) -> Key:
+def explain(path: str, config: Config) -> KeyDescription:
     """Describe a key; raise ConfigError if it does not exist."""
     owner, hint, value, markers = _walk(path, config)
     section, name = path.partition(".")[0], path.rpartition(".")[2]
@@ -72,7 +72,7 @@ def explain(path: str, config: Config) -> Key:
     for key in field_types(inner) if inner else ():
         first_sentence = re.split(r"(?<=[.;])\s", " ".join(_docs(inner).get(key, "").split()))[0]
         fields[key] = first_sentence.rstrip(";")
-    return Key(
+    return KeyDescription(
         path,
         " ".join(meaning.split()),
         "section" if inner else type_text(hint),

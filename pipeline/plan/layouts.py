@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from launch.machine.memory import memory_bytes
+from launch.machine.environment import memory_bytes
 from pipeline.config import rules
 from pipeline.config.compose import compose
 from pipeline.config.directory import complete

@@ -18,7 +18,7 @@ ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Damage:
     """Artifact or checkpoint that is damaged, or that cannot be read."""
 
     path: Path
@@ -29,7 +29,7 @@ class Finding:
 
 def verify(
     store: Store, deep: bool, on_artifact: Callable[[Path], None] = lambda path: None
-) -> Iterator[Finding]:
+) -> Iterator[Damage]:
     """Yield the findings about all artifacts, then those about checkpoints.
 
     With `deep` the digests of all files are compared; otherwise sizes, and digests of small files.
@@ -39,15 +39,15 @@ def verify(
         try:
             problem = _problem(store, path, deep)
         except StoreError as error:
-            yield Finding(path, str(error), is_damaged=False)
+            yield Damage(path, str(error), is_damaged=False)
             continue
         if problem is not None:
-            yield Finding(path, problem)
+            yield Damage(path, problem)
     for path in checkpoints(store):
         on_artifact(path)
         problem = flaw(path, deep)
         if problem is not None and (path / STATE).exists():  # otherwise a trainer has just removed it
-            yield Finding(path, f"checkpoint damaged: {problem}")
+            yield Damage(path, f"checkpoint damaged: {problem}")
 
 
 def artifacts(store: Store) -> list[Path]:
@@ -69,7 +69,7 @@ def checkpoints(store: Store) -> list[Path]:
     return [state.parent for state in (*states, *kept) if state.parents[2] not in running]
 
 
-def quarantine(store: Store, finding: Finding) -> Path | None:
+def quarantine(store: Store, finding: Damage) -> Path | None:
     """Move damage to quarantine; the next run rebuilds it or resumes from an earlier checkpoint."""
     if finding.path.parents[1].name == KEPT:
         return store.quarantine_path(finding.path, f"{finding.path.parent.name}-{finding.path.name}")

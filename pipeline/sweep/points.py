@@ -165,7 +165,7 @@ def _expected(plans: Iterable[Plan], store: Store) -> tuple[dict[Key, float | No
 
     Only one plan is explained for each number of steps and size of the model, because that reads manifests.
     """
-    rows: dict[tuple[object, ...], explain.Row] = {}
+    rows: dict[tuple[object, ...], explain.Explanation] = {}
     expected: dict[Key, float | None] = {}
     cards: dict[str, int] = {}
     for plan in plans:

@@ -29,7 +29,7 @@ COLUMNS = ("stage", "state", "took", "step", "reward", "accuracy", "tokens/s", "
 
 
 @dataclass(frozen=True)
-class Row:
+class StageStatus:
     """One stage of a run as texts, in the order of COLUMNS; empty if unknown."""
 
     stage: str
@@ -78,7 +78,7 @@ def follow(root: Path, record: Record, console: Console) -> Record:
             time.sleep(REFRESH_S)
 
 
-def view(record: Record, stages: Sequence[Row]) -> Group:
+def view(record: Record, stages: Sequence[StageStatus]) -> Group:
     """Return the run's headline and the table of its stages."""
     took = f" for {duration(time.time() - record.started)}" if record.state == "running" else ""
     head = f"run {record.id}{f' ({record.name})' if record.name else ''}: {record.state}{took}"
@@ -89,7 +89,7 @@ def view(record: Record, stages: Sequence[Row]) -> Group:
     return Group(head + message, table)
 
 
-def sentence(row: Row) -> str:
+def sentence(row: StageStatus) -> str:
     """Describe a running stage in one line."""
     values = {"{}": row.step, "reward {}": row.reward, "accuracy {}": row.accuracy}
     values |= {"{} tokens/s": row.speed, "{} left": row.left}
@@ -97,27 +97,29 @@ def sentence(row: Row) -> str:
     return f"{row.stage}: {', '.join(parts) or f'running for {row.took}'}"
 
 
-def rows(store: Path, record: Record) -> list[Row]:
+def rows(store: Path, record: Record) -> list[StageStatus]:
     """Return the stages of a run, in order, with their current state in the store."""
     return [_row(store, record, stage, artifact) for stage, artifact in record.artifacts.items()]
 
 
-def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
+def _row(store: Path, record: Record, stage: str, artifact: str) -> StageStatus:
     complete = store / artifact
     with suppress(StoreError):
         manifest = Manifest.read(complete / MANIFEST)
         state = "done" if manifest.ended >= record.started else "cached"
         metrics = tail(complete / "metrics.jsonl")
-        return Row(stage, state, duration(manifest.ended - manifest.started), **_latest_figures(metrics))
+        return StageStatus(
+            stage, state, duration(manifest.ended - manifest.started), **_latest_figures(metrics)
+        )
     work = next(filter(is_held, find_all(store, artifact)), None)
     if record.state != "running" or work is None:
         waiting = "waiting" if record.state == "running" else "not run"
-        return Row(stage, record.state if stage == record.failed_stage else waiting)
+        return StageStatus(stage, record.state if stage == record.failed_stage else waiting)
     log = store / ".logs" / work.name
     began = (log / "spec.json").stat().st_mtime if (log / "spec.json").exists() else time.time()
     progress, metrics = tail(log / "progress.jsonl"), tail(work / "metrics.jsonl")
     latest = _latest_step(progress, metrics)
-    return Row(
+    return StageStatus(
         stage,
         "running",
         duration(time.time() - began),

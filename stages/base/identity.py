@@ -21,7 +21,7 @@ class NotInIdentity:
 
 
 @dataclass(frozen=True)
-class Checkout(NotInIdentity):
+class CheckoutDirectory(NotInIdentity):
     """Marker of a directory with an engine's sources."""
 
     every_node: bool = True

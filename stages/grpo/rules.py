@@ -15,10 +15,10 @@ from stages.base.layout import ROLES, Role
 from stages.grpo.config import EvaluateConfig, SftConfig, TrainConfig
 
 if TYPE_CHECKING:
-    from stages.grpo.trainer import Job
+    from stages.grpo.trainer import TrainingJob
     from stages.sections import Sections
 
-    Training = Sections | Job
+    Training = Sections | TrainingJob
     """A run, or the trainer's job."""
 
 

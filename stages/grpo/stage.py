@@ -25,7 +25,7 @@ from stages.grpo.parameters import unfuse
 from stages.grpo.records import StepRecords, step_arrays
 from stages.grpo.rules import prompt_problems, trainer_problems, training_problems
 from stages.grpo.trackers.process import end_trackers, start_trackers
-from stages.grpo.trainer import Job, StepResult, Trainer
+from stages.grpo.trainer import StepResult, Trainer, TrainingJob
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.judge import warn_of_words
@@ -156,13 +156,13 @@ def train(
     return step
 
 
-def read_job(context: Context, world: int) -> Job:
+def read_job(context: Context, world: int) -> TrainingJob:
     """Read the typed configuration and check it.
 
     Raises:
         ConfigError: the layout is beyond this trainer, or does not fit the number of workers.
     """
-    job = Job(
+    job = TrainingJob(
         model=context.section(ModelConfig, "model"),
         layout=context.section(LayoutConfig, "layout"),
         rollout=context.section(RolloutConfig, "rollout"),

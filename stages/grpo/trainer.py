@@ -37,7 +37,7 @@ from stages.weights.tensors import load
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """Complete description of a training run: models, data and settings."""
 
     model: ModelConfig
@@ -91,7 +91,7 @@ class Trainer:
     """One worker's models, optimizer and data for GRPO."""
 
     def __init__(
-        self, job: Job, rank: int, world: int, data: Prompts, vocabulary: Vocabulary,
+        self, job: TrainingJob, rank: int, world: int, data: Prompts, vocabulary: Vocabulary,
         held_out: Prompts | None = None,
     ) -> None:  # fmt: skip
         """Load this worker's shards and prepare the graphs, which are compiled when first used.

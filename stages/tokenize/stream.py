@@ -12,7 +12,7 @@ from stages.tokenize.encode import IGNORED, EncodedRow, Encoder
 from stages.tokenize.mindrecord import MindRecordFile
 from stages.tokenize.source import Rows, read_batches
 from stages.tokenize.supervised import Example, example_columns, write_examples
-from stages.tokenize.tally import DROPPED, SAMPLES, Tally, Target, TooLong
+from stages.tokenize.tally import DROPPED, SAMPLES, RecordFile, Tally, TooLong
 
 
 def tokenize_file(
@@ -41,10 +41,10 @@ def tokenize_file(
     total, config = count_rows(rows.files), encoder.config
     with contextlib.ExitStack() as stack:
 
-        def target_for(file: Path, columns: dict[str, int]) -> Target:
+        def target_for(file: Path, columns: dict[str, int]) -> RecordFile:
             most = min(total, rows.limit or total)
             writer = MindRecordFile.for_rows(file, columns, config.id_dtype, most)
-            return Target(file.name, target.with_suffix(DROPPED), writer=stack.enter_context(writer))
+            return RecordFile(file.name, target.with_suffix(DROPPED), writer=stack.enter_context(writer))
 
         truth = dict.fromkeys(("pretrain_ids", "loss_mask"), config.seq_length)
         grpo = target_for(target, {"prompt_ids": config.max_prompt_length, **truth})
@@ -77,7 +77,7 @@ def question_keys(rows: Rows[Row]) -> set[int]:
     return {question_key(row.prompt) for row in islice(readable, rows.limit)}
 
 
-def _count_repeated(target: Target, written: Sequence[EncodedRow], training: Set[int]) -> None:
+def _count_repeated(target: RecordFile, written: Sequence[EncodedRow], training: Set[int]) -> None:
     for row in (each.original for each in written if training):
         if question_key(row.prompt) in training:
             target.repeated += 1
@@ -121,7 +121,7 @@ def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row])
 
 
 def _write_grpo(
-    encoder: Encoder, target: Target, source: Path, rows: Sequence[EncodedRow]
+    encoder: Encoder, target: RecordFile, source: Path, rows: Sequence[EncodedRow]
 ) -> list[EncodedRow]:
     """Write the rows that fit, and with compat=mindrlhf the others truncated; return those written."""
     written = []
@@ -154,7 +154,7 @@ def sft_examples(encoder: Encoder, rows: Sequence[EncodedRow]) -> Iterator[Examp
         yield Example(row.original.line, row.prompt + learnt, [IGNORED] * len(row.prompt) + learnt)
 
 
-def _write_sft(encoder: Encoder, target: Target, source: Path, rows: Sequence[EncodedRow]) -> None:
+def _write_sft(encoder: Encoder, target: RecordFile, source: Path, rows: Sequence[EncodedRow]) -> None:
     length = encoder.config.sft_length
     target.rows_in += len(rows)
     examples = list(sft_examples(encoder, rows))

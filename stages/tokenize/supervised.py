@@ -18,7 +18,7 @@ from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.mindrecord import MindRecordFile
 from stages.tokenize.source import Rows, read_batches
-from stages.tokenize.tally import DROPPED, SAMPLES, Target, TooLong
+from stages.tokenize.tally import DROPPED, SAMPLES, RecordFile, TooLong
 from stages.tokenize.text import Turn, system_turns
 
 ALPACA = ("instruction", "input", "output")
@@ -58,7 +58,7 @@ def tokenize_conversations(encoder: Encoder, source: Path, target: Path) -> dict
     rows = Rows([source], partial(read_conversations, kind=config.kind))
     columns, most = example_columns(config), count_rows(rows.files)
     with MindRecordFile.for_rows(target, columns, config.id_dtype, most) as writer:
-        made = Target(target.name, target.with_suffix(DROPPED), writer=writer)
+        made = RecordFile(target.name, target.with_suffix(DROPPED), writer=writer)
         for _, batch in read_batches(rows, lambda row: str(row.turns), made):
             encoded, unusable = encode(encoder, batch)
             made.drop_all(source, unusable)
@@ -182,7 +182,7 @@ def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example
 
 
 def write_examples(
-    encoder: Encoder, target: Target, source: Path, rows: Sequence[Example], what: str, length: int
+    encoder: Encoder, target: RecordFile, source: Path, rows: Sequence[Example], what: str, length: int
 ) -> list[Example]:
     """Write examples of at most `length` ids, and longer ones by tokenize.over_long; return those written.
 

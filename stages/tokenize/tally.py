@@ -135,7 +135,7 @@ class Tally:
 
 
 @dataclass(kw_only=True)
-class Target(Tally):
+class RecordFile(Tally):
     """One MindRecord file that is being written."""
 
     writer: MindRecordFile

@@ -17,7 +17,7 @@ from pathlib import Path
 from stages.base.errors import InputError
 from stages.base.files import open_regular
 from stages.weights.dtypes import ITEM_BYTES
-from stages.weights.header import Plan, Rows, StoredTensor
+from stages.weights.header import FileLayout, Rows, StoredTensor
 from stages.weights.wire import Read, decode, encode_field, encode_length
 
 SLICE_BYTES = 512 * 2**20
@@ -33,7 +33,7 @@ _CRC_BYTES = len(_CRC) + 10
 """Bytes that save_checkpoint(crc_check=True) appends."""
 
 
-def build_ckpt(tensors: Sequence[tuple[str, str, Sequence[int]]]) -> Plan:
+def build_ckpt(tensors: Sequence[tuple[str, str, Sequence[int]]]) -> FileLayout:
     """Lay tensors (name, dtype code, shape) out one after the other."""
     frames: list[tuple[int, bytes]] = []
     regions: list[list[Rows]] = []
@@ -51,7 +51,7 @@ def build_ckpt(tensors: Sequence[tuple[str, str, Sequence[int]]]) -> Plan:
             parts.append((first, last, position))
             position += (last - first) * row_bytes
         regions.append(parts)
-    return Plan(frames, regions, position)
+    return FileLayout(frames, regions, position)
 
 
 def _frame(name: str, dtype: str, shape: Sequence[int], content: int) -> bytes:

@@ -89,7 +89,7 @@ Rows = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Plan:
+class FileLayout:
     """Positions in a weight file that is to be written."""
 
     frames: Sequence[tuple[int, bytes]]
@@ -101,7 +101,7 @@ class Plan:
 
 def build_header(
     tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Mapping[str, str] | None = None
-) -> Plan:
+) -> FileLayout:
     """Lay tensors (name, dtype code, shape) out one after the other."""
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     begins, position = [], 0
@@ -115,4 +115,4 @@ def build_header(
     first = struct.pack("<Q", len(text)) + text
     rows = [shape[0] if shape else 1 for _, _, shape in tensors]
     regions = [[(0, count, len(first) + begin)] for count, begin in zip(rows, begins, strict=True)]
-    return Plan([(0, first)], regions, len(first) + position)
+    return FileLayout([(0, first)], regions, len(first) + position)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch.machine import checks, environment
-from launch.machine.memory import LIMITS, memory_bytes
+from launch.machine.environment import LIMITS, memory_bytes
 from stages.engines.mindrlhf import engine as mindrlhf
 
 GIB = 2**30

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stages.base.bounds import NonNegative, Positive
-from stages.base.identity import Checkout
+from stages.base.identity import CheckoutDirectory
 from stages.engines.config import OutsideProgram, UpstreamKeys
 from stages.grpo.config import AdamConfig
 
@@ -16,7 +16,7 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     Settings of this machine are those of the engine by default.
     """
 
-    home: Annotated[str | None, Checkout()]
+    home: Annotated[str | None, CheckoutDirectory()]
     """The checkout; null: plan and run --render write a placeholder, run refuses."""
     epochs: Positive
     """Passes over the examples (shipped YAML: 2)."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from stages.base.bounds import Positive
-from stages.base.identity import AbsentWhen, Checkout
+from stages.base.identity import AbsentWhen, CheckoutDirectory
 from stages.engines.config import OutsideEngine, UpstreamKeys
 
 Version = Literal["0cd087455", "e8a8fc1"]
@@ -18,9 +18,9 @@ VERSIONS: tuple[Version, ...] = ("e8a8fc1", "0cd087455")
 class MindrlhfSettings(OutsideEngine):
     """Settings of mindrlhf's tutorial and of its one-stage script."""
 
-    mindrlhf_home: Annotated[str | None, Checkout()]
+    mindrlhf_home: Annotated[str | None, CheckoutDirectory()]
     """The checkout; null: plan and run --render assume the newest contract, run refuses."""
-    mindformers_home: Annotated[str | None, Checkout()]
+    mindformers_home: Annotated[str | None, CheckoutDirectory()]
     """Checkout of mindformers for PYTHONPATH; null: the interpreter's own mindformers."""
     contract: str
     """Version of arguments and behaviour, a Literal in each engine's own settings."""
@@ -47,7 +47,7 @@ class MindrlhfEngine(MindrlhfSettings):
 
     name: Literal["mindrlhf"]
     """mindrlhf: the user's checkout of mindspore-ai/mindrlhf."""
-    msadapter_home: Annotated[str | None, Checkout()]
+    msadapter_home: Annotated[str | None, CheckoutDirectory()]
     """msadapter's library directory, which vllm-mindspore needs; null: not put on PYTHONPATH."""
     contract: Literal["auto", "0cd087455", "e8a8fc1"]
     """Version of arguments and YAML keys; auto: recognised from the checkout's files."""

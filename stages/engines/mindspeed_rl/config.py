@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from stages.base.bounds import Positive
-from stages.base.identity import Checkout, NotInIdentity
+from stages.base.identity import CheckoutDirectory, NotInIdentity
 from stages.engines.config import UpstreamKeys
 from stages.engines.ray import RayEngine
 
@@ -20,7 +20,7 @@ class MindspeedRlEngine(RayEngine):
 
     name: Literal["mindspeed_rl"]
     """mindspeed_rl: the user's checkout of Ascend/MindSpeed-RL."""
-    mindspeed_rl_home: Annotated[str | None, Checkout()]
+    mindspeed_rl_home: Annotated[str | None, CheckoutDirectory()]
     """The checkout, with megatron, mindspeed and mindspeed_llm copied in as its guide says; null: plan and
     run --render do without it, run refuses."""
     convert_python: Annotated[str | None, NotInIdentity()]
