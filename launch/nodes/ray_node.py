@@ -8,8 +8,8 @@ the run fails; the launcher then ends all nodes. `ray stop` is not used: it ends
 
 Why not `ray symmetric-run` (Ray 2.54, ray/scripts/symmetric_run.py): it refuses a machine on which any Ray
 runs (check_ray_already_started) and ends with `ray stop`, so that two runs cannot share a machine; it counts
-nodes, so that a missing node is not named (check_cluster_ready); a node that is lost while the program runs is
-not noticed; a node that fails to start ends with exit code 0 (CalledProcessError is only printed); and it
+nodes, so that a missing node is not named (check_cluster_ready); a node that is lost while the program runs
+is not noticed; a node that fails to start ends with exit code 0 (CalledProcessError is only printed); and it
 refuses --node-ip-address, by which a node with several networks chooses one.
 """
 

@@ -1,6 +1,10 @@
 """Checks of what an engine needs on this machine: checkouts, interpreters and scripts."""
 
 import functools
+import glob
+import hashlib
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +12,7 @@ from typing import Any
 
 from launch.machine import checks
 from launch.machine.checks import Check
+from pipeline.cache import recall, remember
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from stages.base import identity
@@ -84,14 +89,32 @@ def _files(engine: Engine[Any], config: Config) -> Iterator[Problem]:
 
 @functools.cache
 def _missing_packages(python: str, packages: tuple[str, ...], search: str) -> tuple[str, str] | None:
-    """Return rule and remedy if an interpreter does not run or lacks packages; queried once per process."""
-    versions = checks.versions(python, packages, python_path=search)
+    """Return rule and remedy if an interpreter does not run or lacks packages.
+
+    It is asked once until it or its packages change.
+    """
+    key = state_of(python, *packages, search)
+    versions = recall("versions", key)
     if versions is None:
-        return "does not answer", "give an interpreter of Python 3.10 or 3.11"
-    if missing := [name for name in packages if versions[name] is None]:
+        versions = checks.versions(python, packages, python_path=search)
+        if versions is None:
+            return "does not answer", "give an interpreter of Python 3.10 or 3.11"
+        remember("versions", key, dict(versions))
+    if missing := [name for name in packages if versions.get(name) is None]:
         remedy = "give the interpreter of the engine's environment (docs/install.md), or install it there"
         return f"has no {' and no '.join(missing)}", remedy
     return None
+
+
+def state_of(python: str, *more: str) -> str:
+    """Return a digest that changes when an interpreter is replaced, or a package installed or removed in it.
+
+    `more` are texts that the digest covers, too.
+    """
+    prefix, real = Path(python).parent.parent, os.path.realpath(python)
+    directories = sorted(glob.glob(str(prefix / "lib" / "python3*" / "site-packages")))
+    times = [[path, os.stat(path).st_mtime_ns] for path in (python, real, *directories)]
+    return hashlib.sha256(json.dumps([times, more]).encode()).hexdigest()
 
 
 @functools.cache

@@ -6,10 +6,7 @@ keys with a note.
 """
 
 import functools
-import glob
 import hashlib
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from launch.machine import checks
 from pipeline.cache import recall, remember
 from pipeline.config.sections import Config
 from pipeline.errors import Problem
+from pipeline.plan.checkouts import state_of
 from stages.engines.engine import Engine
 from stages.engines.upstream_keys import Schema
 
@@ -60,7 +58,8 @@ def _schema(engine: Engine[Any], config: Config) -> Schema | None:
 @functools.cache
 def _answer(python: str, script: tuple[str, ...], python_path: str) -> str | None:
     """Return the last line that a script prints, from the cache if nothing has changed since."""
-    key = hashlib.sha256(json.dumps([_state(python, script), script[1:], python_path]).encode()).hexdigest()
+    content = hashlib.sha256(Path(script[0]).read_bytes()).hexdigest()
+    key = state_of(python, content, *script[1:], python_path)
     if isinstance(known := recall("program_keys", key), str):
         return known
     lines = (checks.script_output(python, script, python_path, TIMEOUT_S) or "").splitlines()
@@ -68,12 +67,3 @@ def _answer(python: str, script: tuple[str, ...], python_path: str) -> str | Non
         return None
     remember("program_keys", key, lines[-1])
     return lines[-1]
-
-
-def _state(python: str, script: tuple[str, ...]) -> list[object]:
-    """Return what changes when an interpreter is replaced, or a package is installed or removed in it."""
-    prefix = Path(python).parent.parent
-    directories = sorted(glob.glob(str(prefix / "lib" / "python3*" / "site-packages")))
-    real = os.path.realpath(python)
-    times = [[path, os.stat(path).st_mtime_ns] for path in (python, real, *directories)]
-    return [*times, hashlib.sha256(Path(script[0]).read_bytes()).hexdigest()]
