@@ -162,7 +162,7 @@ def require_line(log: Path, text: str) -> None:
 def dump(values: Mapping[str, Any], added: Mapping[str, Any] | None = None) -> str:
     """Return YAML text in the order of the keys, with `added` keys of the user merged into it.
 
-    A comment at the start names them (stages/engines/upstream.py).
+    A comment at the start names them (stages/engines/upstream_keys.py).
     """
     text: str = yaml.safe_dump(merged(values, added or {}), sort_keys=False, allow_unicode=True)
     return comment(added or {}) + text

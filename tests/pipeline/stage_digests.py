@@ -40,7 +40,7 @@ GOLDEN = Path(__file__).parents[1] / "data" / "stage_digests.json"
 WRITE = "STAGE_DIGESTS_WRITE"
 """Variable that lets tests write what they would compare."""
 COMMAND = f"{WRITE}=1 python -m pytest -p no:xdist -k without_its_version"
-REMEDY = f"raise it in stages/catalog.py and run {COMMAND}"
+REMEDY = f"raise it in stages/catalog.py, or that of a Program in the engine's engine.py, and run {COMMAND}"
 WEIGHTS = ("model.initializer_range=0.02", "model.rope_theta=10000")
 """Overrides of the model in GOLDEN, independent of the defaults."""
 REWARD = "reward.functions=[accuracy,answer_format]"

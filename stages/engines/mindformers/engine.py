@@ -1,6 +1,8 @@
 """engine.sft=mindformers: supervised training by mindformers before all other stages, for any engine.
 
 Its result is a Hugging Face directory, which later stages read instead of the fetched one.
+Read in this order: config.py (settings), checkout.py, job.py, files.py (what is rendered), rules.py (what is
+refused), stage.py (start and end of a run), checkpoints.py.
 """
 
 from __future__ import annotations

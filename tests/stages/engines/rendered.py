@@ -1,7 +1,11 @@
 """Configurations of all engines, and digests of the files that are rendered for them.
 
-`python -m tests.stages.engines.rendered` writes tests/data/rendered.json anew; test_rendered.py compares it.
-A difference that is meant is explained in the commit that changes the file.
+test_rendered.py compares them with tests/data/rendered.json.
+
+    python -m tests.stages.engines.rendered
+        writes the digests anew; the commit that changes them explains the difference
+    python -m tests.stages.engines.rendered OVERRIDE...
+        prints the files of one configuration, to compare them with those of another commit
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -154,6 +159,15 @@ def digest(overrides: Sequence[str]) -> str:
     return hashlib.sha256(listed.encode("utf-8")).hexdigest()[:16]
 
 
-if __name__ == "__main__":
+def main(overrides: Sequence[str]) -> None:
+    """Print the files of a configuration, or write the digests of all."""
+    if overrides:
+        for name, text in texts(overrides).items():
+            print(f"==> {name}\n{text}")
+        return
     found = {" ".join(overrides): digest(overrides) for overrides in configurations()}
     DIGESTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
