@@ -10,8 +10,8 @@ from typing import Any
 RequiredFiles = Callable[[Mapping[str, Any]], Iterable[str]]
 """Function from the config sections that a stage read to patterns of paths in its artifact.
 
-Each pattern must match at least one file; `a|b` means a or b. Sections may come from an earlier version of
-this program, so the function may raise KeyError or TypeError.
+Each pattern must match at least one file; `a|b` means a or b. Sections may come from another version of this
+program, for example through a shared remote, so the function may raise KeyError or TypeError.
 """
 
 
@@ -75,7 +75,7 @@ class Stage:
     """Number of processes; more than one run under msrun."""
     steps: Callable[[Mapping[str, Any]], int] | None = None
     """Function from the config sections that a stage read to the most steps that it takes, by which its
-    duration grows. As with required_files, the sections may come from an earlier version."""
+    duration grows. As with required_files, the sections may come from another version."""
     computes: bool = False
     """True if each process occupies a card."""
     bytes_written: int | None = None
@@ -84,9 +84,6 @@ class Stage:
     """Reason why the stage is left out, or None."""
     unread: frozenset[tuple[str, str]] = frozenset()
     """(section, key) pairs in `sections` that do not affect the output and are not fingerprinted."""
-    corrections: tuple[str, ...] = ()
-    """Corrected defects that affect this configuration: artifacts made before the correction were wrong and
-    have other fingerprints. Artifacts of all other configurations keep theirs."""
     program: Program | None = None
     """External program that does the work instead of `entry`."""
 

@@ -25,7 +25,6 @@ from stages.engines.programs import VERSIONS as PROGRAMS
 from stages.engines.programs import known, windows
 from stages.engines.sizes import growth, rank_bytes
 from stages.fetch.config import licence_files
-from stages.grpo.config import decay_corrections
 from stages.models.families import FAMILIES, family_of, trained_by
 from stages.models.layouts import warnings as layout_warnings
 from stages.models.memory import GIB
@@ -34,7 +33,7 @@ from stages.weights.config import SplitConfig
 if TYPE_CHECKING:
     from stages.sections import Sections
 
-GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=3)
+GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=1)
 MOST_SEQUENCES = 1024
 """mindrlhf's default for max_num_seqs (grpo_configs.py); vLLM refuses more than max_model_len."""
 
@@ -80,7 +79,6 @@ def graph(run: Sections, load_format: str, converted: bool) -> tuple[Stage, ...]
             * (1 + run.train.keep_checkpoints)
             * growth(run),
             computes=True,
-            corrections=decay_corrections(run.train),
             program=GRPO,
         ),
         replace(

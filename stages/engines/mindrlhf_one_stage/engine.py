@@ -21,7 +21,7 @@ from stages.models.memory import warnings
 if TYPE_CHECKING:
     from stages.sections import Sections
 
-GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf_one_stage.stage", version=3)
+GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf_one_stage.stage", version=1)
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Sections")
 CONVERT = Program("mindspeed_rl_convert", "stages.engines.mindspeed_rl.convert", version=1)
-TOKENIZE = Program("mindspeed_rl_tokenize", "stages.engines.mindspeed_rl.tokenize", version=4)
-GRPO = Program("mindspeed_rl_grpo", "stages.engines.mindspeed_rl.train", version=4)
-EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=3)
+TOKENIZE = Program("mindspeed_rl_tokenize", "stages.engines.mindspeed_rl.tokenize", version=1)
+GRPO = Program("mindspeed_rl_grpo", "stages.engines.mindspeed_rl.train", version=1)
+EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=1)
 
 
 class MindspeedRl(Engine[Job]):
@@ -102,7 +102,6 @@ class MindspeedRl(Engine[Job]):
                 # per checkpoint: weights, and float32 weights with both moments; one more while it is written
                 bytes_written=7 * size * (1 + run.train.keep_checkpoints),
                 computes=True,
-                corrections=("warm-up over fewer updates",) if run.train.warmup_steps else (),
                 program=GRPO,
             ),
             replace(
