@@ -80,7 +80,6 @@ TOKENIZE = Stage(
     sections=("model", "dataset", "tokenize"),
     inputs={"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
     summary="Tokenized prompts as MindRecord files, or the files of the engine's own preprocessing.",
-    version=3,
     entry="stages.tokenize.stage",
     # Training data as MindRecord, or in Megatron's format for MindSpeed-RL.
     required_files=_files(
@@ -107,7 +106,6 @@ SFT = Stage(
     sections=("model", "sft", "engine", "seed"),
     inputs={"split": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Weights after supervised fine-tuning.",
-    version=5,
     entry="stages.grpo.entry:sft",
     steps=lambda config: config["sft"]["steps"],
     required_files=_sft_files,
@@ -117,7 +115,6 @@ GRPO = Stage(
     sections=("model", "layout", "rollout", "reward", "train", "engine", "seed"),
     inputs={"weights": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Policy weights after GRPO, with metrics and checkpoints.",
-    version=5,
     entry="stages.grpo.entry:grpo",
     steps=lambda config: config["train"]["steps"],
     required_files=_grpo_files,
@@ -127,7 +124,6 @@ EVALUATE = Stage(
     sections=("model", "rollout", "reward", "evaluate", "seed"),
     inputs={"before": "split", "after": "grpo", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Accuracy on held-out prompts before and after GRPO.",
-    version=4,
     entry="stages.grpo.entry:evaluate",
     required_files=_files(RESULT, "samples.jsonl"),
 )
@@ -136,7 +132,6 @@ EXPORT = Stage(
     sections=EXPORT_SECTIONS,
     inputs={"grpo": "grpo", "evaluate": "evaluate", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Trained model as a Hugging Face directory.",
-    version=3,
     entry="stages.export.stage",
     required_files=_files(*HUGGING_FACE, "chat_template.jinja", "generation_config.json", "README.md"),
 )
@@ -144,7 +139,6 @@ REPORT = Stage(
     "report",
     sections=("report",),
     summary="Report of the run as one HTML page.",
-    version=5,
     entry="stages.report.stage",
     required_files=_files(RESULT, "index.html"),
 )

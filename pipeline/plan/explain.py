@@ -250,6 +250,4 @@ def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
     for name, key in spec.inputs.items():
         if manifest.inputs.get(name) != key.fingerprint:
             changes.append(f"input changed: {name}")
-    if not changes and spec.stage.corrections:
-        changes.append(f"defect corrected: {', '.join(spec.stage.corrections)}")
     return changes

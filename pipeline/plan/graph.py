@@ -190,7 +190,7 @@ def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
         part = {section: values[section] for section in stage.sections}
         external = {str(path): digest(path) for path in stage.external}
         sections = {name: identities[name] for name in stage.sections if name in identities}
-        further: dict[str, Any] = {"corrections": list(stage.corrections)} if stage.corrections else {}
+        further: dict[str, Any] = {}
         if stage.user_code is not None and stage.user_code.packages:
             further["packages"] = dict(stage.user_code.packages)
         inputs = {name: specs[source].key for name, source in stage.inputs.items()}

@@ -84,9 +84,6 @@ class Stage:
     """Reason why the stage is left out, or None."""
     unread: frozenset[tuple[str, str]] = frozenset()
     """(section, key) pairs in `sections` that do not affect the output and are not fingerprinted."""
-    corrections: tuple[str, ...] = ()
-    """Corrected defects that affect this configuration: artifacts made before the correction were wrong and
-    have other fingerprints. Artifacts of all other configurations keep theirs."""
     program: Program | None = None
     """External program that does the work instead of `entry`."""
 

@@ -27,20 +27,13 @@ class CheckoutDirectory(NotInIdentity):
     every_node: bool = True
 
 
-@dataclass(frozen=True)
-class AbsentWhen:
-    """Marker of a field that older stores do not have: with this value, fingerprints stay the same."""
-
-    value: Any
-
-
 def identity(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a dataclass's plain values that enters fingerprints; unknown keys are included."""
     known = _fields(cls)
     included = {}
     for key, value in values.items():
         markers, options = known.get(key, ((), ()))
-        if any(isinstance(marker, NotInIdentity) or marker == AbsentWhen(value) for marker in markers):
+        if any(isinstance(marker, NotInIdentity) for marker in markers):
             continue
         inner = None
         if options and isinstance(value, Mapping):

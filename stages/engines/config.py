@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from stages.base.bounds import PositiveFloat
-from stages.base.identity import AbsentWhen, NotInIdentity
+from stages.base.identity import NotInIdentity
 
-UpstreamKeys = Annotated[Mapping[str, Any], AbsentWhen({})]
+UpstreamKeys = Mapping[str, Any]
 """Type of a section's `upstream`: keys that grpoflow does not model (stages/engines/upstream_keys.py)."""
 
 

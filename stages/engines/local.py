@@ -16,7 +16,7 @@ from stages.engines.engine import Engine, Load
 from stages.engines.sizes import rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo import checkpoint
-from stages.grpo.config import LocalEngine, decay_corrections
+from stages.grpo.config import LocalEngine
 from stages.grpo.rules import example_problems, prompt_problems, sft_problems, trainer_problems
 from stages.weights.config import split_problems
 
@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
 IGNORED_KEYS = ("use_seq_parallel", "recompute", "select_recompute", "opt_offload")
 """Keys of a layout that change nothing for the embedded trainer, whose context_parallel is 1."""
-EXACT_GROUPS = (2, 4, 8, 16, 32)
-"""Group sizes for which the mean of equal float32 rewards was always exact."""
-
-
-def corrections(run: Sections) -> Iterator[str]:
-    """Yield the defects by which earlier versions trained this configuration wrongly."""
-    train, rollout = run.train, run.rollout
-    yield from decay_corrections(train)
-    if rollout.num_generations not in EXACT_GROUPS:
-        yield "advantages of equal rewards"
-    if train.validate_every and (rollout.repetition_penalty != 1 or rollout.min_tokens > 0):
-        yield "validation without repetition_penalty and min_tokens"
 
 
 def trains(family: Family) -> bool:
@@ -82,7 +70,6 @@ class Local(Engine["Sections"]):
                 GRPO,
                 inputs={**GRPO.inputs, "weights": weights},
                 external=(Path(start) / checkpoint.STATE,) if start else (),
-                corrections=tuple(corrections(run)),
                 workers=run.layout.train.cards,
                 computes=True,
                 # The result, and per checkpoint weights, both Adam moments and a reference that moves;

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from stages.base.bounds import NonNegative, Positive, PositiveFloat, Share
-from stages.base.identity import AbsentWhen, NotInIdentity
+from stages.base.identity import NotInIdentity
 from stages.base.layout import RoleLayout
 from stages.grpo import trackers
 
@@ -32,7 +32,7 @@ class LocalEngine:
     """Program of the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
     mindformers, before everything else (section mindformers). What it trains is grpo's input, with an
     identity of its own."""
-    upstream: Annotated[Mapping[str, Any], AbsentWhen({})]
+    upstream: Mapping[str, Any]
     """With sft=mindformers: train.KEY, keys of mindformers' file that grpoflow does not model."""
 
 
@@ -142,7 +142,7 @@ class TrainConfig(OptimizerConfig):
     """Steps between moves of the reference towards the policy (TR-DPO, arXiv:2404.09656); 0: it stays."""
     ref_model_mixup_alpha: Annotated[float, Gt(0), Le(1)]
     """Share of the policy in the reference after such a move; TRL's default is 0.6."""
-    lora_rank: Annotated[NonNegative, AbsentWhen(0)]
+    lora_rank: NonNegative
     """Rank of adapters that are trained instead of the weights (LoRA, arXiv:2106.09685; engine=verl only);
     0: all weights are trained."""
     max_kl: PositiveFloat | None
@@ -178,15 +178,6 @@ class TrainConfig(OptimizerConfig):
     def updates_per_step(self) -> int:
         """Optimizer updates of one step: one per iteration over its completions."""
         return self.num_iterations
-
-
-def decay_corrections(train: TrainConfig) -> tuple[str, ...]:
-    """Return the name of a corrected defect that affected this configuration, for Engine.corrections.
-
-    The learning rate fell within train.steps updates although there were more.
-    """
-    affected = train.num_iterations > 1 and train.schedule != "constant"
-    return ("learning rate beyond its horizon",) if affected else ()
 
 
 def greedy(max_tokens: int) -> RolloutConfig:

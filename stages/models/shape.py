@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from stages.base.bounds import NonNegative, Positive, PositiveFloat
-from stages.base.identity import AbsentWhen, NotInIdentity
+from stages.base.identity import NotInIdentity
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -115,7 +115,7 @@ class Shape:
     """Fields that names and shapes of weights depend on; config.json's keys."""
 
     # stores from before this field contain models of these two families
-    family: Annotated[FamilyName, AbsentWhen("qwen2"), AbsentWhen("deepseek_v3")]
+    family: FamilyName
     """Model family, which decides tensors, ids and networks (a module in stages/models/families each)."""
     hidden_size: Positive
     """Elements of a token's state."""
@@ -131,11 +131,11 @@ class Shape:
     """Rows of the embedding; at least the tokenizer's size."""
     tie_word_embeddings: bool
     """The output head is the embedding."""
-    head_dim: Annotated[Positive | None, AbsentWhen(None)] = None
+    head_dim: Positive | None = None
     """Elements of an attention head; null: hidden_size / num_attention_heads."""
-    deepseek_v3: Annotated[DeepseekV3Config | None, AbsentWhen(None)] = None
+    deepseek_v3: DeepseekV3Config | None = None
     """Additional fields of a DeepSeek-V3; null for every other family."""
-    qwen3_moe: Annotated[Qwen3MoeConfig | None, AbsentWhen(None)] = None
+    qwen3_moe: Qwen3MoeConfig | None = None
     """Additional fields of a Qwen3 with experts; null for every other family."""
 
     @property
@@ -191,7 +191,7 @@ class ModelFields(Shape):
     Concat alone)."""
     qkv_concat: bool
     """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
-    rope_scaling: Annotated[RopeScalingConfig | None, AbsentWhen(None)] = None
+    rope_scaling: RopeScalingConfig | None = None
     """Stretching of positions (Llama 3.1 and later); null for none."""
     sliding_window: Annotated[Positive | None, NotInIdentity()] = None
     """Latest tokens that some layers attend to (config.json); null: all. No engine computes a window, so no

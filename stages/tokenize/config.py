@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from stages.base.bounds import Positive
 from stages.base.checks import equal
 from stages.base.errors import Problem
-from stages.base.identity import AbsentWhen, NotInIdentity
+from stages.base.identity import NotInIdentity
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TokenizeConfig:
     or an instruction such as "Put the answer in \\boxed{}."."""
     id_dtype: Literal["int64", "int32"]
     """Column type; int64 is rlhf_data.py's."""
-    enable_thinking: Annotated[bool | None, AbsentWhen(None)] = None
+    enable_thinking: bool | None = None
     """Value for the chat template: Qwen3's puts an empty <think></think> before the answer where it
     is false. null: nothing, and the template decides."""
 

@@ -24,7 +24,7 @@ def count_records(artifact: Path, split: str) -> int:
 
 def table(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield one row per file, in the order of COLUMNS."""
-    for name, card in _complete_cards(result.get("files", {})):
+    for name, card in result.get("files", {}).items():
         repeated = card.get("repeated", {}).get("rows", 0)
         counts = (card["rows_in"], card["rows_out"])
         yield name, *map(str, counts), _listed(card["dropped"]), _listed(card["truncated"]), str(repeated)
@@ -33,19 +33,13 @@ def table(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "train", str(read), str(train["rows"]), str(train["left_out"]), "0", ""
 
 
-def _complete_cards(files: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the cards with row counts; those of other versions may have none."""
-    keys = {"rows_in", "rows_out", "dropped", "truncated"}
-    return ((name, card) for name, card in files.items() if keys <= card.keys())
-
-
 def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count}: {reason}" for reason, count in counts.items()) or "0"
 
 
 def warnings(files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a warning for rows that are cut, left out, or repeated in the test."""
-    for name, card in _complete_cards(files):
+    for name, card in files.items():
         for column, rows in card["truncated"].items():
             yield f"{name}: {rows} of {card['rows_in']} rows are cut to the length of {column}"
         for reason, rows in card["dropped"].items():

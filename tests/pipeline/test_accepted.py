@@ -36,7 +36,7 @@ from stages.grpo.batch import Batch
 from stages.grpo.config import SftConfig
 from stages.grpo.data import Vocabulary, read_examples, read_prompts
 from stages.grpo.parallel import Mesh
-from stages.grpo.rules import EXAMPLES, SFT, ExampleCount
+from stages.grpo.rules import example_problems, sft_problems
 from stages.grpo.stage import hold_out, read_job
 from stages.models.config import ModelConfig
 from stages.plan_checks import Planned, problems
@@ -113,7 +113,7 @@ def begin_sft(context):
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(context.inputs["tokenize"] / "sft.mindrecord").without(checked)
-    problems = [*SFT.check(config), *EXAMPLES.check(ExampleCount(config, len(examples)))]
+    problems = [*sft_problems(config), *example_problems(config, len(examples))]
     if problems:
         raise ConfigError(problems)
     assert (context.inputs["split"] / "train" / "rank_0" / "model.safetensors").is_file()

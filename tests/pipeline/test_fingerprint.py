@@ -14,7 +14,7 @@ from pipeline.plan.graph import plan
 from tests.pipeline.stage_digests import LEARNING_RATE, WEIGHTS
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "fingerprints.json").read_text())
-"""Overrides -> stage -> fingerprint, of releases before; some have artifacts that a correction replaced."""
+"""Overrides -> stage -> first digits of its fingerprint."""
 
 
 @pytest.mark.parametrize("line", GOLDEN, ids=lambda line: line or "defaults")

@@ -22,7 +22,7 @@ from stages.base.reader import read
 from stages.fetch import tokenizer_files
 from stages.fetch.builtin import write_model
 from stages.models.config import ModelConfig
-from tests.pipeline.artifacts import commit_spec, write_checkpoint
+from tests.pipeline.artifacts import commit_spec, data_card, write_checkpoint
 from tests.stages.fetch.settings import model_values
 
 DATA = Path(__file__).parents[1] / "data"
@@ -167,7 +167,7 @@ def test_the_number_of_rows_is_checked_after_tokenize_for_requested_stages(tmp_p
     overrides, split = [f"store={tmp_path / 'store'}", *FEW], Target(only=("split",))
     planned, store = prepare_plan(overrides)
     run = Run(planned, store, overrides)
-    result = {"files": {name: {"records": 90} for name in ("train", "sft")}}
+    result = {"files": {name: data_card(90) for name in ("train", "sft")}}
     commit_spec(store, planned.spec("tokenize"), {"result.json": json.dumps(result)})
     with pytest.raises(ConfigError, match="leaves 26 of 90 prompts"):
         run.build("sft")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stages.models.family import Family
     from stages.sections import Sections
 
-SFT = Program("mindformers", "stages.engines.mindformers.stage", version=3, section="mindformers")
+SFT = Program("mindformers", "stages.engines.mindformers.stage", version=1, section="mindformers")
 GROUP = "train"
 """Group of mindformers.upstream, and of engine.upstream, with the keys of finetune.yaml."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from stages.base.bounds import Positive
-from stages.base.identity import AbsentWhen, CheckoutDirectory
+from stages.base.identity import CheckoutDirectory
 from stages.engines.config import OutsideEngine, UpstreamKeys
 
 Version = Literal["0cd087455", "e8a8fc1"]
@@ -56,7 +56,7 @@ class MindrlhfEngine(MindrlhfSettings):
     use_vllm: Annotated[int, Ge(0), Le(2)]
     """0: MindFormers generates, with one seed per replica, so that layout.generate.data_parallel must be at
     least 2; 1: vllm-mindspore; 2: vLLM's model, MindFormers' generation (debugging, 0cd087455 only)."""
-    tokenizer: Annotated[Literal["auto", "qwen", "file"], AbsentWhen("qwen")]
+    tokenizer: Literal["auto", "qwen", "file"]
     """Decoder of ids for rewards. qwen: mindrlhf's own class with Qwen2.5's ids; file: the model's
     tokenizer.json; auto: qwen for Qwen2.5's vocabulary, file for every other."""
     pack_num: Positive

@@ -25,7 +25,6 @@ from stages.engines.mindrlhf.job import Job
 from stages.engines.sizes import growth, rank_bytes
 from stages.engines.upstream_keys import Schema
 from stages.fetch.config import licence_files
-from stages.grpo.config import decay_corrections
 from stages.models.families import family_of, trained_by
 from stages.weights.config import split_problems
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from stages.rewards.probe import Leftover
     from stages.sections import Sections
 
-GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=3)
+GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=1)
 
 
 class Mindrlhf(Engine[Job]):
@@ -182,7 +181,6 @@ def graph(run: Sections, load_format: str, converted: bool) -> tuple[Stage, ...]
             * (1 + run.train.keep_checkpoints)
             * growth(run),
             computes=True,
-            corrections=decay_corrections(run.train),
             program=GRPO,
         ),
         replace(

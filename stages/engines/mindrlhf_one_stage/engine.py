@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from stages.rewards.probe import Leftover
     from stages.sections import Sections
 
-GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf_one_stage.stage", version=3)
+GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf_one_stage.stage", version=1)
 
 
 class MindrlhfOneStage(Engine[Job]):

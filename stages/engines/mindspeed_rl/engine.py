@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Sections")
 CONVERT = Program("mindspeed_rl_convert", "stages.engines.mindspeed_rl.convert", version=1)
-TOKENIZE = Program("mindspeed_rl_tokenize", "stages.engines.mindspeed_rl.tokenize", version=4)
-GRPO = Program("mindspeed_rl_grpo", "stages.engines.mindspeed_rl.train", version=4)
-EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=3)
+TOKENIZE = Program("mindspeed_rl_tokenize", "stages.engines.mindspeed_rl.tokenize", version=1)
+GRPO = Program("mindspeed_rl_grpo", "stages.engines.mindspeed_rl.train", version=1)
+EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=1)
 
 
 class MindspeedRl(Engine[Job]):
@@ -96,7 +96,6 @@ class MindspeedRl(Engine[Job]):
                 bytes_written=7 * size * (1 + run.train.keep_checkpoints),
                 computes=True,
                 required_files=lambda config: (catalog.RESULT, "mcore/*"),
-                corrections=("warm-up over fewer updates",) if run.train.warmup_steps else (),
                 program=GRPO,
             ),
             replace(

@@ -115,7 +115,6 @@ def collect(context: Context) -> None:
     cards = tokenize_file(encoder, test, target, training=question_keys(train))
     for warning in warnings(cards):
         context.warn(warning)
-    cards["test"].pop("repeated", None)  # as in artifacts of earlier versions
     if engine.sft == "mindformers":
         cards |= _write_examples(context, encoder, train)
     result = {

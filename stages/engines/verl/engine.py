@@ -39,7 +39,7 @@ class Verl(Engine[Job]):
     settings = VerlEngine
     programs = (
         Program("verl_grpo", "stages.engines.verl.train", version=1),
-        Program("verl_export", "stages.engines.verl.export", version=2),
+        Program("verl_export", "stages.engines.verl.export", version=1),
     )
     imports = ("verl", "ray")
     keeps_tags = True
