@@ -1,7 +1,7 @@
 """Luigi tasks: RunGRPO, a variant of it by the name of each stage, and the tasks of a run's stages.
 
 Constructing a task has no effects. A run begins in `_begin`, when Luigi first asks RunGRPO whether it is
-complete; that is also where Luigi's command ends if the run is invalid.
+complete; that is also where Luigi's command ends if the run is invalid or nothing is missing.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class RunGRPO(RunTask):
 def _begin(task: RunGRPO) -> Run:
     """Begin the run of a task's parameters, and report it if nothing is missing.
 
-    Luigi's command ends here if the run is invalid.
+    Luigi's command ends here if the run is invalid, or already complete.
     """
     parser = CmdlineParser.get_instance()
     if parser is not None:
@@ -240,6 +240,8 @@ def _begin(task: RunGRPO) -> Run:
             run.report()
         except REPORTED as error:
             _refuse(error, Exit.FAILED)
+        if parser is not None and luigi.interface.core().local_scheduler:
+            sys.exit(Exit.DONE)  # Luigi would only find that there is nothing to do
     elif parser is not None:
         for note in scheduling.notes():
             print(f"note: {note}", file=sys.stderr, flush=True)
