@@ -40,6 +40,9 @@ def set_defaults() -> None:
         "worker": {"check_complete_on_run": True},
     }
     config = get_config()
+    # Luigi's own scheduler is made before a run begins and its cards are known. It needs no limit, because
+    # those stages of a run that occupy cards follow each other; a central scheduler has its own.
+    config.set("resources", CARDS, str(sys.maxsize))
     if is_central and not config.has_option("core", "worker-keep-alive"):
         # A run waits while others occupy the cards; without this, Luigi ends as soon as it gets no task.
         defaults["worker"]["keep_alive"] = True

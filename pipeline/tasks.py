@@ -1,18 +1,22 @@
-"""Luigi tasks: RunGRPO, a variant of it by the name of each stage, and the tasks of a run's stages."""
+"""Luigi tasks: RunGRPO, a variant of it by the name of each stage, and the tasks of a run's stages.
+
+Constructing a task has no effects. A run begins in `_begin`, when Luigi first asks RunGRPO whether it is
+complete; that is also where Luigi's command ends if the run is invalid or nothing is missing.
+"""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import json
+import multiprocessing
 import os
 import shlex
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import luigi
 from luigi.cmdline_parser import CmdlineParser
@@ -23,7 +27,7 @@ from pipeline import scheduling
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem, check_working_directory, report
 from pipeline.plan.target import Target
 from pipeline.run import signals
-from pipeline.run.run import Run, prepare_plan
+from pipeline.run.run import Run, begin
 from pipeline.store.store import DIGITS
 from pipeline.terminal import install_streams
 from stages.catalog import STAGES
@@ -44,8 +48,7 @@ _runs: dict[str, Run] = {}
 
 def build(runs: Sequence[Run], workers: int, cards: int) -> bool:
     """Build what is missing of several runs as one graph; return True if nothing failed."""
-    for run in runs:
-        _register(run, cards)
+    _runs.update({run.id: run for run in runs})
     tasks = [RunTask(run_id=run.id) for run in runs]
     done = luigi.build(
         tasks,
@@ -57,12 +60,6 @@ def build(runs: Sequence[Run], workers: int, cards: int) -> bool:
         detailed_summary=True,
     )
     return done.status in (LuigiStatusCode.SUCCESS, LuigiStatusCode.SUCCESS_WITH_RETRY)
-
-
-def _register(run: Run, cards: int) -> None:
-    """Make a run known to its tasks, and set the number of cards that tasks may occupy together."""
-    _runs[run.id] = run
-    get_config().set("resources", scheduling.CARDS, str(cards))
 
 
 class Task(luigi.Task):
@@ -87,11 +84,10 @@ class Task(luigi.Task):
     @property
     def of_run(self) -> Run:
         """Run of this process that the task belongs to."""
-        with _exit_if_invalid():
-            if self.run_id not in _runs:
-                remedy = f"use RunGRPO, or one of {', '.join(stage.task_name for stage in STAGES.values())}"
-                rule = "is a part of a run, and not started by itself"
-                raise ConfigError([Problem("luigi", self.task_family, rule, remedy)])
+        if self.run_id not in _runs:
+            remedy = f"use RunGRPO, or one of {', '.join(stage.task_name for stage in STAGES.values())}"
+            rule = "is a part of a run, and not started by itself"
+            _refuse(ConfigError([Problem("luigi", self.task_family, rule, remedy)]))
         return _runs[self.run_id]
 
 
@@ -121,13 +117,16 @@ class StageTask(Task):
 
     def complete(self) -> bool:
         """Return True if the artifact is complete."""
+        if _asks_in_parallel() and self.run_id not in _runs:
+            return False  # asked again before it is built
         return self.of_run.is_complete(self.stage)
 
     def run(self) -> None:
         """Build the artifact."""
         try:
             signals.end_with_parent()
-            self.of_run.build(self.stage)
+            if not self.complete():
+                self.of_run.build(self.stage)
         except KeyboardInterrupt as error:
             signals.leave_fork(error)
             raise
@@ -145,7 +144,6 @@ class RunTask(Task):
     """Run of this process: its stages, and the report of its result."""
 
     run_id: str = luigi.Parameter(default="")
-    _is_reported = False
 
     def requires(self) -> list[StageTask]:
         """Return the tasks of all requested stages, so that a complete report hides no damage upstream."""
@@ -153,51 +151,33 @@ class RunTask(Task):
 
     def complete(self) -> bool:
         """Return True once this process has reported the result, which fully cached runs do, too."""
-        return self._is_reported
+        return self.of_run.is_reported
 
     def run(self) -> None:
         """Report the result; the result line is the last line on stdout."""
+        if self.of_run.is_reported:
+            return  # fully cached, which a process of --parallel-scheduling did not know
         try:
             self.of_run.report()
         except REPORTED as error:  # Luigi's own message about it is suppressed
             report(error)
             raise
-        self._is_reported = True
 
 
-@contextlib.contextmanager
-def _exit_if_invalid() -> Iterator[None]:
-    """Print reported errors of the code inside, and end the process with exit code 2."""
-    try:
-        yield
-    except REPORTED as error:
+def _asks_in_parallel() -> bool:
+    """Return True in a process of --parallel-scheduling, which was forked before the run began."""
+    return multiprocessing.parent_process() is not None
+
+
+def _refuse(error: Exception, code: Exit = Exit.INVALID) -> NoReturn:
+    """Print an error and end Luigi's command; luigi.build raises the error and returns that it failed."""
+    is_command = CmdlineParser.get_instance() is not None
+    if is_command:
         install_streams()
-        report(error)
-        sys.exit(Exit.INVALID)
-
-
-class OverridesParameter(luigi.Parameter):
-    """Hydra overrides as one value: a shell-split string, or a JSON list.
-
-    The value is a canonical JSON list, since Luigi compares parameters with == and shows them as text.
-    """
-
-    def parse(self, text: str) -> str:
-        """Return canonical JSON of `text`; end the process if it is malformed."""
-        stripped = text.strip()
-        with _exit_if_invalid():
-            if not stripped:  # for example an unset variable, which would begin a default run
-                rule = "is empty; leave it out for the defaults"
-                raise ConfigError([Problem("--overrides", None, rule, QUOTING)])
-            try:
-                parsed = json.loads(stripped) if stripped.startswith("[") else shlex.split(stripped)
-            except ValueError as error:
-                rule = f"cannot be split into KEY=VALUE: {error}"
-                raise ConfigError([Problem("--overrides", text, rule, QUOTING)]) from error
-            if not all(isinstance(item, str) for item in parsed):
-                rule = "a JSON list must hold text only"
-                raise ConfigError([Problem("--overrides", text, rule, QUOTING)])
-        return json.dumps(parsed)
+    report(error)
+    if not is_command:
+        raise error
+    sys.exit(code)
 
 
 class RunGRPO(RunTask):
@@ -211,7 +191,7 @@ class RunGRPO(RunTask):
         luigi --module pipeline Split --overrides 'layout=dp2_mp1_pp1'    (split and everything upstream)
     """
 
-    overrides: str = OverridesParameter(default="[]", description=OVERRIDES)
+    overrides: str = luigi.Parameter(default="[]", description=OVERRIDES)
     config_dir: str | None = luigi.OptionalParameter(
         default=None, description="directory with your own config groups"
     )
@@ -220,38 +200,69 @@ class RunGRPO(RunTask):
     force: str | None = luigi.OptionalParameter(default=None, description=FORCE)
     run_id = ""  # no parameter here: a new run begins
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.run_id = self._begin()
-        parser = CmdlineParser.get_instance()
-        if parser is None or parser.known_args.root_task != self.task_family:
-            return
-        if luigi.interface.core().local_scheduler and not self.of_run.missing():
-            self.run()
-            gc.freeze()  # saves a garbage collection at the interpreter's end
-            sys.exit(Exit.DONE)  # setting up a Luigi worker would double the time of a fully cached run
+    @property
+    def of_run(self) -> Run:
+        """Run of these parameters, which begins when Luigi first asks whether the task is complete."""
+        if not self.run_id:
+            run = _begin(self)
+            _runs[run.id] = run
+            self.run_id = run.id
+        return _runs[self.run_id]
+
+    def complete(self) -> bool:
+        """Return True once the result is reported; a fully cached run is reported when it begins."""
+        if _asks_in_parallel() and not self.run_id:
+            return False  # begins in Luigi's own process
+        return super().complete()
+
+
+def _begin(task: RunGRPO) -> Run:
+    """Begin the run of a task's parameters, and report it if nothing is missing.
+
+    Luigi's command ends here if the run is invalid, or already complete.
+    """
+    parser = CmdlineParser.get_instance()
+    if parser is not None:
+        install_streams()
+        atexit.register(gc.freeze)  # saves a garbage collection at the interpreter's end
+    signals.install()
+    try:
+        check_working_directory()
+        is_empty = parser is not None and getattr(parser.known_args, "overrides", None) == ""
+        overrides = parse_overrides("" if is_empty else task.overrides)  # Luigi takes "" for the default
+        directory = Path(task.config_dir) if task.config_dir else None
+        only, force = ([names] if names else [] for names in (task.only, task.force))
+        run = begin(overrides, directory, Target.parse(task.until, only, force), scheduling.check)
+    except REPORTED as error:
+        _refuse(error)
+    if not run.missing():
+        try:
+            run.report()
+        except REPORTED as error:
+            _refuse(error, Exit.FAILED)
+        if parser is not None and luigi.interface.core().local_scheduler:
+            sys.exit(Exit.DONE)  # Luigi would only find that there is nothing to do
+    elif parser is not None:
         for note in scheduling.notes():
             print(f"note: {note}", file=sys.stderr, flush=True)
-        atexit.register(self.of_run.report_unbuilt)  # Luigi itself ends without a message
+        atexit.register(run.report_unbuilt)  # Luigi itself ends without a message
+    return run
 
-    def _begin(self) -> str:
-        """Begin the run of these parameters and return its id; end the process if they are invalid."""
-        if CmdlineParser.get_instance() is not None:
-            install_streams()
-        signals.install()
-        with _exit_if_invalid():
-            check_working_directory()
-            only, force = ([names] if names else [] for names in (self.only, self.force))
-            target = Target.parse(self.until, only, force)
-            directory, overrides = (
-                Path(self.config_dir) if self.config_dir else None,
-                json.loads(self.overrides),
-            )
-            planned, store = prepare_plan(overrides, directory, target=target)
-            scheduling.check(planned.requested, planned.missing(store))
-            run = Run(planned, store, overrides, config_dir=directory)
-        _register(run, run.plan.config.cards)
-        return run.id
+
+def parse_overrides(text: str) -> list[str]:
+    """Return the overrides in a shell-split string or a JSON list; raise ConfigError if it is malformed."""
+    stripped = text.strip()
+    if not stripped:  # for example an unset variable, which would begin a default run
+        rule = "is empty; leave it out for the defaults"
+        raise ConfigError([Problem("--overrides", None, rule, QUOTING)])
+    try:
+        parsed = json.loads(stripped) if stripped.startswith("[") else shlex.split(stripped)
+    except ValueError as error:
+        rule = f"cannot be split into KEY=VALUE: {error}"
+        raise ConfigError([Problem("--overrides", text, rule, QUOTING)]) from error
+    if not all(isinstance(item, str) for item in parsed):
+        raise ConfigError([Problem("--overrides", text, "a JSON list must hold text only", QUOTING)])
+    return list(parsed)
 
 
 for _stage in STAGES.values():  # `luigi … Split` is `luigi … RunGRPO --only split`

@@ -42,6 +42,20 @@ def problems(planned: Planned) -> Iterator[Problem]:
     for stage, check in CHECKS.items():
         if stage in planned.pending:
             yield from check(planned)
+    yield from row_problems(planned)
+
+
+def row_problems(planned: Planned) -> Iterator[Problem]:
+    """Yield a problem for each pending stage of engine=local for which tokenize made too few rows."""
+    config, tokenized = planned.config, planned.artifacts.get("tokenize")
+    if config.engine.name != "local" or tokenized is None:
+        return
+    if "sft" in planned.pending and config.sft.enabled:
+        held_out = 0 if config.sft_data.path is not None else config.sft.check_prompts
+        left = max(0, count_records(tokenized, "sft") - held_out)
+        yield from example_problems(config.sft, left)
+    if "grpo" in planned.pending:
+        yield from prompt_problems(config.train, count_records(tokenized, "train"))
 
 
 def _fetch(planned: Planned) -> Iterator[Problem]:
@@ -66,27 +80,14 @@ def _fetch_dataset(planned: Planned) -> Iterator[Problem]:
         yield from _raised(lambda: check_rows(arith, seed, dataset.train_rows or 0, dataset.test_rows or 0))
 
 
-def _sft(planned: Planned) -> Iterator[Problem]:
-    """Yield a problem if a finished tokenize stage made too few examples for engine=local."""
-    config, tokenized = planned.config, planned.artifacts.get("tokenize")
-    if config.engine.name == "local" and config.sft.enabled and tokenized:
-        held_out = 0 if config.sft_data.path is not None else config.sft.check_prompts
-        left = max(0, count_records(tokenized, "sft") - held_out)
-        yield from example_problems(config.sft, left)
-
-
 def _grpo(planned: Planned) -> Iterator[Problem]:
-    """Yield the problems of train.resume_from and of too few prompts, for engine=local."""
-    config, tokenized = planned.config, planned.artifacts.get("tokenize")
-    if config.engine.name != "local":
-        return
-    if config.train.resume_from is not None:
+    """Yield the problems of train.resume_from, which engine=local reads."""
+    config = planned.config
+    if config.engine.name == "local" and config.train.resume_from is not None:
         yield from _raised(lambda: _check_checkpoint(planned, Path(config.train.resume_from or "")))
-    if tokenized:
-        yield from prompt_problems(config.train, count_records(tokenized, "train"))
 
 
-CHECKS = {"fetch": _fetch, "fetch_dataset": _fetch_dataset, "sft": _sft, "grpo": _grpo}
+CHECKS = {"fetch": _fetch, "fetch_dataset": _fetch_dataset, "grpo": _grpo}
 
 
 def _raised(check: Callable[[], object]) -> Iterator[Problem]:

@@ -55,7 +55,7 @@ def register(commands: Commands) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Build the missing stages with Luigi."""
+    """Begin the run and build the missing stages with Luigi."""
     if options.render:
         return render(options)
     try:

@@ -28,19 +28,8 @@ LOCAL = ("local", "local")
 
 
 def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
-    """Raise ConfigError with all that a stage of the plan would refuse.
-
-    A run repeats this after tokenize, because only then the number of rows is known.
-    """
-    complete = {spec.name: store.path(spec.key) for spec in plan.requested if store.problem(spec.key) is None}
-    planned = plan_checks.Planned(
-        plan.config,
-        complete,
-        {spec.name for spec in plan.requested if spec.name in plan.rebuilt or spec.name not in complete},
-        cached_digest,
-        needs_weights,
-        plan.config.launcher.name == "local",
-    )
+    """Raise ConfigError with all that a stage of the plan would refuse, as far as it is known."""
+    planned = _planned(plan, store, needs_weights)
     problems = []
     if plan.config.launcher.name != "local" and (plan.config.engine.name, plan.config.engine.sft) == LOCAL:
         # not one of config/rules.py, because doctor checks a launcher's machines with any engine
@@ -55,6 +44,24 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
                 problems += program_keys.problems(engine, plan.config)
     if problems:
         raise ConfigError(problems)
+
+
+def check_rows(plan: Plan, store: Store) -> None:
+    """Raise ConfigError if tokenize made too few rows for a stage; only known once it is complete."""
+    if problems := list(plan_checks.row_problems(_planned(plan, store))):
+        raise ConfigError(problems)
+
+
+def _planned(plan: Plan, store: Store, needs_weights: bool = True) -> plan_checks.Planned:
+    complete = {spec.name: store.path(spec.key) for spec in plan.requested if store.problem(spec.key) is None}
+    return plan_checks.Planned(
+        plan.config,
+        complete,
+        {spec.name for spec in plan.requested if spec.name in plan.rebuilt or spec.name not in complete},
+        cached_digest,
+        needs_weights,
+        plan.config.launcher.name == "local",
+    )
 
 
 def check_machine(plan: Plan, to_build: Sequence[StageSpec]) -> None:

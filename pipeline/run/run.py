@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +58,26 @@ def first_digest(root: Path, key: Key) -> str | None:
     return Store(root).manifest_digest(key)
 
 
-def begin(overrides: Sequence[str], config_dir: Path | None, target: Target) -> Run:
-    """Compose, plan and begin a run; raise an error in REPORTED if it is invalid."""
+def begin(
+    overrides: Sequence[str],
+    config_dir: Path | None,
+    target: Target,
+    check: Callable[[Sequence[StageSpec], Sequence[StageSpec]], None] | None = None,
+) -> Run:
+    """Compose, check and plan a run, and record its start: `grpoflow run` and Luigi's RunGRPO begin here.
+
+    Args:
+        overrides: Hydra overrides.
+        config_dir: directory with the user's own groups.
+        target: the requested stages.
+        check: further check, of the requested stages and of those that are missing.
+
+    Raises:
+        an error in REPORTED: the run is invalid; nothing was recorded.
+    """
     planned, store = prepare_plan(overrides, config_dir, target=target)
+    if check is not None:
+        check(planned.requested, planned.missing(store))
     return Run(planned, store, overrides, config_dir=config_dir)
 
 
@@ -92,10 +109,14 @@ class Run:
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
         self.id = history.new_run_id()
+        self.is_reported = False
+        """True once this process has printed and recorded the result."""
         self._began = time.time()
         self.display = Display(label)
         missing = self.missing()
         self._cached = {spec.name for spec in plan.requested if spec not in missing}
+        self._untried_rewards = "fetch_dataset" not in self._cached
+        self._uncounted_rows = "tokenize" not in self._cached
         to_build = missing
         if missing and plan.config.remote.url:
             from pipeline.run.sharing import Connection, Sharing  # imported late: it loads fsspec
@@ -181,10 +202,7 @@ class Run:
             state = "pulled"
         else:
             self._ensure_inputs(spec)
-            if spec.stage.computes:  # the dataset may be available only now
-                try_rewards(self.plan, self.store)
-            if "tokenize" in spec.inputs:  # the numbers of rows are known only now
-                checks.check(self.plan, self.store)
+            self._check_made(spec)
             replaces, launcher = self.replaced.get(stage), self.plan.config.launcher
             start = functools.partial(build, spec, self.store, launcher, self.display, self.id, replaces)
             try:
@@ -196,6 +214,15 @@ class Run:
                 ran = start()
             state = "done" if ran else "cached"
         self.display.finish(stage, state)
+
+    def _check_made(self, spec: StageSpec) -> None:
+        """Check, once and before the first stage that needs it, what the run's own data stages have made."""
+        if spec.stage.computes and self._untried_rewards:
+            try_rewards(self.plan, self.store)
+            self._untried_rewards = False
+        if "tokenize" in spec.inputs and self._uncounted_rows:
+            checks.check_rows(self.plan, self.store)
+            self._uncounted_rows = False
 
     def _ensure_inputs(self, spec: StageSpec) -> None:
         """Pull or build missing inputs, except remote-only ones of which single files can be downloaded."""
@@ -276,6 +303,7 @@ class Run:
         if note := summary.outdated_note(self.plan, self.store, self.replaced):
             print(f"note: {note}", file=sys.stderr)
         print(summary.last_line(self.plan, self.store, result, self.id), flush=True)
+        self.is_reported = True
 
     def _state(self, spec: StageSpec) -> str:
         """Return a stage's state: cached, remote, pulled or done, also if a fork of this process built it."""

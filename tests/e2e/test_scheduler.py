@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.store import history
 from tests.e2e import crash
 from tests.e2e.conftest import CHEAP, Finished, command, damage, finish, luigi
 from tests.pipeline.remote import servers
@@ -143,6 +144,15 @@ def test_luigi_obeys_the_section_worker_and_says_so(key, code, message, tmp_path
         values = [*overrides, "launcher.timeout_s=6", "layout=dp1_mp1_pp1"]
         done = finish(luigi(tmp_path / "store", *values, task="FetchDataset"), tmp_path, 100, code=code)
     assert message in done.stderr
+
+
+def test_luigi_asks_for_stages_in_parallel(tmp_path):
+    line = [*luigi(tmp_path / "store", *CHEAP, task="Strategy"), "--parallel-scheduling"]
+    for number in (1, 2):  # the second run finds everything cached
+        done = finish(line, tmp_path, code=0)
+        runs = list(history.runs(tmp_path / "store"))
+        assert done.stdout.count(" run=") == 1 and f" run={runs[-1]} " in done.stdout
+        assert len(runs) == number
 
 
 @pytest.mark.parametrize("task", ["RunTask --run-id x", "RunTask", "StageTask --stage grpo"])

@@ -1,5 +1,6 @@
 """Runs in this process: requested stages, rebuilding, Luigi's tasks, and a parent that is killed."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -16,10 +17,12 @@ from launch.errors import ProcessFailed
 from pipeline.cli import main
 from pipeline.cli.completion import overrides
 from pipeline.errors import StoreError
+from pipeline.plan.graph import downstream
 from pipeline.plan.target import ALL_STAGES
 from pipeline.run.run import Run, begin, first_digest
 from pipeline.store import history
 from tests.pipeline.artifacts import complete, replace_stages, required_of
+from tests.pipeline.plans import MINDSPEED_RL, planned
 from tests.processes import living, unanswered_download, wait_until
 
 
@@ -108,11 +111,37 @@ def test_runs_with_the_same_fingerprint_share_a_task(tmp_path):
 
 
 def test_training_stages_occupy_cards(tmp_path):
-    luigi.configuration.get_config().set("resources", "cards", "0")
     used = {name: made.resources for name, made in stage_tasks(f"store={tmp_path}").items()}
     expected = {"sft": {"cards": 1}, "grpo": {"cards": 2}, "evaluate": {"cards": 1}}
     assert {name: cards for name, cards in used.items() if cards} == expected
-    assert luigi.configuration.get_config().get("resources", "cards") == "2"
+
+
+def test_constructing_a_task_has_no_effects(tmp_path, capsys):
+    store = tmp_path / "store"
+    made = task("RunGRPO", f"store={store}")
+    task("Split", "no such key=1")
+    assert not store.exists() and capsys.readouterr() == ("", "")
+    assert not made.complete() and len(history.runs(store)) == 1
+    assert not made.complete() and made.deps() and len(history.runs(store)) == 1
+
+
+def test_luigi_build_fails_for_an_invalid_run_and_does_not_exit(tmp_path, capsys):
+    made = task("RunGRPO", f"store={tmp_path}", "train.stepz=1")
+    assert not luigi.build([made], local_scheduler=True, log_level="CRITICAL")
+    assert capsys.readouterr().err.count("error: ") == 1 and not history.runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("engine.sft=mindformers", "layout=dp1_mp1_pp1"), MINDSPEED_RL, ("engine=verl", "model=qwen2_5_7b")],
+)
+def test_stages_that_occupy_cards_follow_each_other(overrides):
+    """Luigi's own scheduler has no limit of cards."""
+    graph = planned(*overrides).graph
+    computing = [stage.name for stage in graph if stage.computes]
+    assert len(computing) > 1
+    for earlier, later in itertools.pairwise(computing):
+        assert later in downstream([earlier], graph)
 
 
 def test_a_task_of_a_stage_builds_it_with_its_inputs_only(tmp_path, capsys):
