@@ -66,7 +66,8 @@ CURRENCY = "[$€£¥₹]"
 SIGN = re.compile(rf"(?P<sign>[-+])(?P<gap>\s*){CURRENCY}?\s?\Z")
 MINUS = re.compile(rf"(?i)(?P<left>[0-9]\S*\s+)?\b(?:minus|negative)\s+{CURRENCY}?\Z")
 JOINED_BEFORE = re.compile(
-    r"(?i)(?:[0-9)%][\s$]*[×÷*/^+x]|[0-9%]\s+or|[√≠±≤≥]|\b(?:sqrt|log|ln|sin|cos|tan)|[A-Za-z0-9)] [<>]=?)"
+    r"(?i)(?:[0-9)%][\s$]*[×÷*/^+x]|[0-9%]\s+or|[√≠±≤≥]|\b(?:sqrt|log|ln|sin|cos|tan)|[A-Za-z0-9)] [<>]=?"
+    r"|(?:\bnot|n't)(?:\s+equal\s+to)?)"
     r"[\s$(]*\Z"
 )
 JOINED_AFTER = re.compile(
@@ -74,9 +75,20 @@ JOINED_AFTER = re.compile(
     r"|[\s*×]*(?:√|sqrt|(?:[πi∞]|pi)(?![A-Za-z]))"
     r"|[abeijnqruvwxyz](?![A-Za-z'])| [xyz](?![A-Za-z'])"
     r"|\.?\\|\([^()]{0,20}[0-9xyz]"
+    r"|_[0-9A-Za-z]"  # the base of 101_2
+    r"|\s?[≤≥≠]|\s?[<>]=?\s?[-+]?\.?[0-9xyz](?![A-Za-z])"
 )
 OPERATION = re.compile(r"[\s%$)]*(?:[-+*×÷/=≈±]|x(?= ?[0-9]))[\s$(]*[-+]?\.?[0-9]")
-LISTED = re.compile(rf"(?i)[\s%$]*(?:[,;&]|or|and|to)\s*{CURRENCY}?\s?[-+]?\.?[0-9]")
+LISTED = re.compile(
+    r"(?i)[\s%$(]*(?:(?:[a-z]{1,15}\.?\s){0,3}(?:&|and\s|or\s(?:[a-z]{1,15}\s){0,2})|[,;&]|and|or"
+    r"|to(?!\s[0-9]\s?(?:d\.?p|decimal|s\.?f|significant)))"
+    rf"\s*(?:[a-z]{{1,12}}\s*[=≈]\s*)?{CURRENCY}?\s?[-+]?\.?[0-9]"
+)
+COMPOUND = re.compile(
+    r"(?i)\s?(?:h|hours?|hrs?|m|min|minutes?|days?|weeks?|months?|years?|feet|foot|ft|yards?|miles?|km|m|met(?:er|re)s?"
+    r"|dollars?|euros?|pounds?|lbs?|kg|kilograms?)\b[.,]?\s?[0-9]"
+)
+"""What follows the first number of a measure in several units, such as `2 hours 30 minutes`."""
 PAIR_BEFORE, PAIR_AFTER = re.compile(r"[0-9]\s*,\s*\Z"), re.compile(r"\s*[)\]]")
 EXPRESSION = re.compile(
     r"[<>≤≥≠±√∞π|\\]|[0-9)]!|[0-9)]\s*[-+*×÷]\s*[A-Za-z(](?![A-Za-z])|[0-9]\s*/\s*[xyz](?![A-Za-z])"
@@ -92,7 +104,7 @@ PHRASE = re.compile(
     r"(?:[*_ ]{0,3}(?:\([^()\n]{0,40}\))?[*_ ]{0,3}[:=]|[^.\n:=<]{0,60}?\b(?:is|IS|be|equals)\b)"
     r"|答案\s*(?:是|为|:)"
 )
-CLAUSE_END = re.compile(r"[.!?](?=\s|$)|\n|<|####|(?<!\\);")
+CLAUSE_END = re.compile(r"[.!?](?=\s|$)|\n|<(?![<=\s0-9])|####|(?<!\\);(?!\s*[A-Za-z]\s*=)")
 SPACE = re.compile(r"[\s:]*")
 LEAD = re.compile(
     r"(?i)[\s:*_\"'“(\[$]*(?:(?:therefore|thus|so|then|now|simply|just|only|exactly|approximately|about|around"
@@ -211,7 +223,7 @@ def _value(text: str, match: re.Match[str], alone: bool) -> Fraction | None:
         return None
     if PAIR_BEFORE.search(before) and PAIR_AFTER.match(after):
         return None
-    if alone and (OPERATION.match(after) or LISTED.match(after)):
+    if alone and (OPERATION.match(after) or LISTED.match(after) or COMPOUND.match(after)):
         return None
     if scale := SCALE.match(after):
         value *= SCALES[scale[1] or scale[2]]

@@ -31,6 +31,9 @@ EQUAL = [
     ("The answer is x = 18.", "18"), ("The answer is 9 * 2 = 18 dollars.", "18"),
     ("The answer is $18 per day for 7 days.", "18"), ("The answer is 18. I checked 3 times.", "18"),
     (r"The answer is \(18\).", "18"), ("答案是18元。", "18"),
+    ("The answer is 18 dollars and she has 2 left.", "18"), ("The answer is 18 for 2 people", "18"),
+    ("The answer is 3.14 to 2 decimal places.", "3.14"), ("The answer is 18 minutes", "18"),
+    ("#### 18<|im_end|>", "18"), ("#### 18</s>", "18"), ("<<9*2=18>>", "18"), ("#### 18\n> 5", "18"),
     ("18 is the result. Is the answer correct? Yes.", "18"), ("<think>The answer is 17?</think>\n\n18", "18"),
     ("<think>\n9*2\n</think>\n\n#### 18", "18"), ("#### Step 1: 9 * 2\nThat makes 18", "18"),
     ("#### Conclusion\nIt is 18.", "18"),
@@ -91,6 +94,14 @@ DIFFERENT = [
     (r"18 \boxed{}", "18"), (r"18 \boxed{\text{none}}", "18"), ("18 <answer></answer>", "18"),
     ("<think>18</think>\n17", "18"), ("The answer is 17, not 18", "18"),
     ("answer is 18; the answer is 17", "18"),
+    # a second number after the first and its unit
+    ("#### 3 apples and 4 pears", "3"), ("The answer is 3 red apples and 4 pears.", "3"),
+    ("The answer is 18 (or 19).", "18"), ("#### 18 or maybe 19", "18"), ("answer is x = 3 and y = 4", "3"),
+    ("The answer is a = 3; b = 4", "3"), ("#### 2 hours 30 minutes", "2"), ("#### 3h 20m", "3"),
+    ("#### 2 hours and 30 minutes", "2"), ("#### 5 feet 6 inches", "5"), ("#### 18 dollars 50 cents", "18"),
+    # comparisons, denials, bases and digit groups of programming languages
+    ("Answer: 3 < 4", "3"), ("#### 18 \u2265 x", "18"), ("The answer is not 18", "18"), ("It isn't 18", "18"),
+    (r"\boxed{101_2}", "101"), (r"\boxed{43_{5}}", "43"), ("#### 1_000", "1"),
     # no number at all
     ("", "18"), ("eighteen", "18"), ("no idea", "18"), ("x18", "18"), ("<answer>none</answer>", "18"),
     ("####", "18"),
