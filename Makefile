@@ -1,25 +1,27 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
 # make test   the tests, in three processes, of which some wait (WORKERS=1: in one)
 # make test-long  more variants of what is proven once, what takes minutes, and 1,000 examples of each property
-# make upstream       mindrlhf, MindSpeed-RL, verl and what they need, at their pinned commits, into ./upstream
-# make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
+# make upstream       verl, mindformers, and the checkouts of mindrlhf and MindSpeed-RL that a public address or
+#                     MIRROR=DIR has, into ./upstream
+# make test-upstream  the tests that run them for real; those of a missing checkout are skipped
+# make core           a short part of these tests with what ./upstream has; .ci/run runs it
 # make check  what .ci/run runs: lint, types, import rule, tests, documents
 # make docs   the documents as a site in build/docs; a warning is an error
 # make pictures  the documents' pictures, of a real run and sweep, in Chromium
 # make bench  benchmarks (BENCH=NAME for one)
 # make setup  only install
+# INDEX=URL is one more package index for pip
 
 VENV ?= .venv
 PYTHON ?= $(firstword $(foreach p,python3.11 python3.10,$(shell $(p) -c 'import ensurepip, venv' 2>/dev/null && echo $(p))))
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(INSTALL_OPTIONS)
+EXTRA_INDEX = $(addprefix --extra-index-url=,$(INDEX))
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EXTRA_INDEX) $(INSTALL_OPTIONS)
 
-MARKER ?= upstream
 WORKERS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
-MIRROR := $(wildcard ../shared/upstream)
 
-.PHONY: run test test-long upstream test-upstream check docs pictures bench setup clean
+.PHONY: run test test-long upstream test-upstream core check docs pictures bench setup clean
 
 run: setup
 	@$(BIN)/luigi --module pipeline RunGRPO
@@ -34,11 +36,13 @@ test-long: $(VENV)/.test
 
 upstream:
 	@test -n "$(PYTHON)" || { echo "error: python3.11 or python3.10 with venv is needed"; exit 1; }
-	$(PYTHON) tests/upstream/fill.py $(addprefix --mirror=,$(MIRROR))
+	$(PYTHON) tests/upstream/fill.py $(addprefix --mirror=,$(MIRROR)) $(addprefix --index=,$(INDEX))
 
-test-upstream: WORKERS = 2 # a process of mindrlhf takes gigabytes
+test-upstream core: WORKERS = 2 # a process of mindrlhf takes gigabytes
 test-upstream: $(VENV)/.test upstream
-	$(PYTEST) tests/upstream -m $(MARKER)
+	$(PYTEST) tests/upstream -m upstream -rs
+core: $(VENV)/.test
+	$(PYTEST) tests/upstream -m core -rs
 
 check: $(VENV)/.test $(VENV)/.dev docs
 	$(BIN)/ruff check .

@@ -17,6 +17,15 @@ def interpreter():
     return lambda name: _existing(sources.interpreter(name))
 
 
+@pytest.fixture(scope="session", params=["wheel", "checkout"])
+def mindformers(request, checkout, interpreter):
+    """Return a directory that contains the package mindformers: 1.6.0 from PyPI, and 051d65f."""
+    if request.param == "checkout":
+        return checkout("mindformers-051d65f")
+    (packages,) = interpreter("mindspore").parents[1].glob("lib/python3.*/site-packages")
+    return packages
+
+
 def _existing(path):
     if not path.exists():
         pytest.skip(f"{path} is missing: make upstream")

@@ -1,6 +1,8 @@
 """Download of the sources and environments of ./upstream: `make upstream`. Complete ones are left alone.
 
-A source comes from mirrors on this machine, or else from public addresses.
+A source is a checkout from a mirror on this machine, or else from a public address. Not every machine
+reaches one, so a missing source is listed, and the tests that need it are skipped. An environment comes
+from a package index, like grpoflow's own packages: one that can't be installed is an error.
 A source is complete when it has its final name, an environment when its stamp file is written.
 Uses only the standard library: a bare interpreter runs it before anything is installed.
 """
@@ -11,21 +13,25 @@ import argparse
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.upstream.sources import UPSTREAM, interpreter
 
 NO_PROMPT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
 TIMEOUT_S = 1800.0
+ANSWER_S = 15.0
+"""Time in which a server must answer; git itself would wait minutes for one behind a firewall."""
+STALLED = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
+"""Options by which git ends a download that stands still."""
 STAMP = "grpoflow-requirements"
 """File in an environment with the digest of its requirements."""
-ENVIRONMENTS = {"mindspore": False, "mindspeed": False, "verl": True}
-"""Name -> True if bytecode is written, because many processes import much of the environment."""
 
 
 def _hosts(name: str, *hosts: str) -> tuple[str, ...]:
@@ -47,20 +53,42 @@ SOURCES = {
     "megatron-core_v0.8.0": ("baf94af3c667248865f23df73b9fb8e2395e6fd0", MEGATRON),
 }
 """Name of a directory in ./upstream and of an archive -> commit, public addresses in order."""
+ENVIRONMENTS: dict[str, tuple[str, ...]] = {
+    "verl": (),
+    "mindspore": (),
+    "mindspeed": (
+        "mindspeed-rl-c21465a",
+        "mindspeed-llm-9930a505",
+        "mindspeed-ca70c133",
+        "megatron-core_v0.8.0",
+    ),
+}
+"""Name -> sources without which nothing uses it: it is then not installed."""
+COMPILED = "verl"
+"""Environment with bytecode from the start, because many processes import much of it at once."""
+UNREACHABLE: dict[str, str] = {}
+"""Servers that did not answer -> the reason; each is asked once."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return exit code 0 if everything requested is there, else 1."""
+    """Return exit code 1 if an environment can't be installed, else 0: sources may be missing."""
     parser = argparse.ArgumentParser(prog="make upstream", description=__doc__)
     parser.add_argument(
         "--mirror", action="append", default=[], type=Path, help="directory with archives or repositories"
     )
+    parser.add_argument("--index", action="append", default=[], help="further package index for pip")
     parser.add_argument("--only", metavar="WORD", default="", help="only names that contain WORD")
     options = parser.parse_args(arguments)
+    for mirror in options.mirror:
+        if not mirror.is_dir():
+            parser.error(f"{mirror} is not a directory")
     UPSTREAM.mkdir(exist_ok=True)
-    results = [fill(name, options.mirror) for name in SOURCES if options.only in name]
-    results += [install(name) for name in ENVIRONMENTS if options.only in f"venv-{name}"]
-    return 0 if all(results) else 1
+    missing = [name for name in SOURCES if options.only in name and not fill(name, options.mirror)]
+    environments = [name for name in ENVIRONMENTS if options.only in f"venv-{name}"]
+    failed = [name for name in environments if not install(name, options.index)]
+    if missing:
+        print(f"missing: {', '.join(missing)}; tests that need them are skipped", flush=True)
+    return 1 if failed else 0
 
 
 def fill(name: str, mirrors: Iterable[Path]) -> bool:
@@ -87,7 +115,8 @@ def fill(name: str, mirrors: Iterable[Path]) -> bool:
         return _report(name, f"from {origin}")
     shutil.rmtree(part, ignore_errors=True)
     remedy = f"link a checkout to {target}, or give make MIRROR=DIR with {files[0]} or {repository}"
-    return _report(name, "; ".join([*reasons, remedy]), False)
+    print(f"{name}: missing: {'; '.join([*reasons, remedy])}", flush=True)
+    return False
 
 
 def _unpack(origin: str, part: Path) -> Path:
@@ -98,10 +127,20 @@ def _unpack(origin: str, part: Path) -> Path:
     return part / Path(origin).name.removesuffix(".tar.xz")
 
 
-def _git(directory: Path, *arguments: str, check: bool = True) -> str:
-    line, variables = ["git", "-C", str(directory), *arguments], {**os.environ, **NO_PROMPT}
-    done = subprocess.run(line, env=variables, check=check, capture_output=True, text=True, timeout=TIMEOUT_S)
-    return done.stdout
+def _git(directory: Path, *arguments: str, check: bool = True, timeout_s: float = TIMEOUT_S) -> str:
+    """Return git's output. At a timeout its helpers are killed, too: one that waits keeps the pipe open."""
+    line, variables = ["git", "-C", str(directory), *STALLED, *arguments], {**os.environ, **NO_PROMPT}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(line, env=variables, text=True, start_new_session=True, **pipes)
+    try:
+        output, errors = process.communicate(timeout=timeout_s)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if check and process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, line, output, errors)
+    return output
 
 
 def _check_out(origin: str, commit: str, part: Path) -> Path:
@@ -124,8 +163,27 @@ def _copy(origin: str, commit: str, part: Path) -> Path:
     return part
 
 
+def _reach(origin: str, part: Path) -> None:
+    """Raise an error at once if the server of a repository does not answer."""
+    server = urlsplit(origin).netloc
+    if reason := UNREACHABLE.get(server):
+        raise OSError(reason)
+    try:
+        _git(part, "ls-remote", origin, "HEAD", timeout_s=ANSWER_S)
+    except subprocess.TimeoutExpired:
+        UNREACHABLE[server] = f"{server} does not answer within {ANSWER_S:g} s"
+        raise OSError(UNREACHABLE[server]) from None
+    except subprocess.CalledProcessError as error:
+        if (
+            "unable to access" in error.stderr
+        ):  # neither an unknown repository nor one that asks for a password
+            UNREACHABLE[server] = error.stderr.strip().rpartition("': ")[2]
+        raise
+
+
 def _clone(origin: str, commit: str, part: Path) -> Path:
     """Clone one commit without history, or everything if the server sends no single commits."""
+    _reach(origin, part)
 
     def git(*arguments: str) -> None:
         _git(part, *arguments)
@@ -140,8 +198,8 @@ def _clone(origin: str, commit: str, part: Path) -> Path:
     return part
 
 
-def install(name: str) -> bool:
-    """Create one environment, or update it to its requirements.
+def install(name: str, indexes: Iterable[str] = ()) -> bool:
+    """Create one environment, or update it to its requirements; return False if that failed.
 
     NAME-alone.txt has requirements that are installed without their dependencies, if there are any.
     """
@@ -149,6 +207,8 @@ def install(name: str) -> bool:
     home, alone = python.parents[1], requirements.with_name(f"{name}-alone.txt")
     if home.is_symlink():
         return _report(home.name, "is a link", os.access(python, os.X_OK))
+    if absent := [source for source in ENVIRONMENTS[name] if not (UPSTREAM / source).is_dir()]:
+        return _report(home.name, f"is not needed without {', '.join(absent)}")
     files = [(requirements, [])] + ([(alone, ["--no-deps"])] if alone.exists() else [])
     digest = hashlib.sha256(b"".join(file.read_bytes() for file, _ in files)).hexdigest()
     stamp = home / STAMP
@@ -156,7 +216,8 @@ def install(name: str) -> bool:
         return _report(home.name, "is there")
     shutil.rmtree(home, ignore_errors=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    pip += [] if ENVIRONMENTS[name] else ["--no-compile"]  # most of MindSpore is never imported
+    pip += [f"--extra-index-url={index}" for index in indexes]
+    pip += [] if name == COMPILED else ["--no-compile"]  # most of MindSpore is never imported
     try:
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         for file, options in files:

@@ -18,9 +18,9 @@ FILES = {
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_names_are_those_of_its_conversion(checkout, family):
+def test_names_are_those_of_its_conversion(mindformers, family):
     """Each file replaces parts of a name one after the other."""
-    text = (checkout("mindformers-051d65f") / FILES[family]).read_text(encoding="utf-8")
+    text = (mindformers / FILES[family]).read_text(encoding="utf-8")
     pairs = REPLACED.findall(text)
     assert len(pairs) > 8
     section = {"qwen3_moe": Qwen3MoeConfig(4, 2, 8, True)} if family == "qwen3_moe" else {}

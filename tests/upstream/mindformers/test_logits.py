@@ -55,7 +55,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_they_are_transformers(checkout, interpreter, case, tmp_path):
+def test_they_are_transformers(mindformers, interpreter, case, tmp_path):
     """Llama's training network, and the one of Qwen3, which mindformers has for inference alone."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -74,8 +74,7 @@ def test_they_are_transformers(checkout, interpreter, case, tmp_path):
     }
     (tmp_path / "case.json").write_text(json.dumps(values))
     program = Path(__file__).with_name("llama_program.py" if is_llama else "qwen3_program.py")
-    paths = {"PYTHONPATH": str(checkout("mindformers-051d65f"))}
-    env = shim.environment(tmp_path / "answers.json", paths)
+    env = shim.environment(tmp_path / "answers.json", {"PYTHONPATH": str(mindformers)})
     run(interpreter("mindspore"), program, "case.json", "complete", "logits.npy", env=env, cwd=tmp_path)
     result = np.load(tmp_path / "logits.npy").reshape(expected.shape)
     assert np.abs(expected).max() > 1

@@ -39,7 +39,7 @@ WITHOUT_PATCHES = {
 """Options by which MindSpeed chooses no patches: configurations that differ in them can share a process."""
 
 
-DEGREES = ("tensor_model", "pipeline_model")
+DEGREES = ("tensor_model", "pipeline_model", "context")  # the last one is never rendered: upstream says 1
 
 
 def jobs(*overrides):
