@@ -39,7 +39,7 @@ POLL_S = 0.2
 PROGRAM = """
 import sys
 descriptor, root, *path = sys.argv[1:]
-sys.path[:], sys.argv[1:] = [root], []
+sys.path[:], sys.argv[1:] = [root, *path], []
 from stages import own_packages
 own_packages.install()
 sys.path[:] = path
