@@ -19,6 +19,7 @@ from pipeline.store.attempt import attempt
 from pipeline.store.store import Key, Manifest, Store
 from stages.required_files import missing_file
 
+
 def data_card(records: int) -> dict[str, Any]:
     """Return the card of a tokenized file that uses all rows."""
     return {"records": records, "rows_in": records, "rows_out": records, "dropped": {}, "truncated": {}}
