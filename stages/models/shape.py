@@ -71,7 +71,9 @@ class DeepseekV3Config:
     v_head_dim: Positive
     """Elements of a value head."""
     n_routed_experts: Annotated[Positive, Le(4096)]
+    """Experts among which the router chooses."""
     n_shared_experts: Positive
+    """Experts that process every token."""
     num_experts_per_tok: Positive
     """Routed experts that process a token."""
     moe_intermediate_size: Positive
@@ -91,9 +93,13 @@ class DeepseekV3Config:
     rope_original_length: Positive
     """Positions before stretching."""
     rope_beta_fast: PositiveFloat
+    """Rotations within the original length above which a frequency is not stretched."""
     rope_beta_slow: PositiveFloat
+    """Rotations within the original length below which a frequency is stretched fully."""
     rope_mscale: PositiveFloat
+    """Factor in the scale of rotated queries and keys."""
     rope_mscale_all_dim: PositiveFloat
+    """Factor in the scale of attention."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,6 @@ class Qwen3MoeConfig:
 class Shape:
     """Fields that names and shapes of weights depend on; config.json's keys."""
 
-    # stores from before this field contain models of these two families
     family: FamilyName
     """Model family, which decides tensors, ids and networks (a module in stages/models/families each)."""
     hidden_size: Positive
