@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -185,7 +184,7 @@ def plan(
     only: str | Sequence[str] = (),
     force: str | Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what a run would do, like `grpoflow plan --json`.
+    """Return what a run would do: the data of `grpoflow plan --json`.
 
     Args:
         overrides: Hydra overrides, for example `["train.beta=0.02", "store=DIR"]`; text is one override.
@@ -223,12 +222,14 @@ def run(
     Raises:
         Error: the configuration is invalid or a stage failed; stderr has the reason.
     """
-    store = Store(plan(overrides, until=until, only=only, force=force)["store"])
-    done = _grpoflow("run", *_options(until, only, force), *_texts(overrides, "overrides"), stderr=None)
-    result = re.search(r"^(?:result|done) .*?\brun=([\w-]+)", done.stdout, re.M)
-    if done.returncode != Exit.DONE or result is None:
-        raise Error(f"grpoflow run ended with exit code {done.returncode}; its messages are on stderr")
-    return store.run(result[1])
+    done = _grpoflow(
+        "run", "--json", *_options(until, only, force), *_texts(overrides, "overrides"), stderr=None
+    )
+    ended: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+    if done.returncode != Exit.DONE:
+        reason = f": {ended['error']}" if "error" in ended else ""
+        raise Error(f"grpoflow run ended with exit code {done.returncode}{reason}")
+    return Store(ended["store"]).run(ended["run"])
 
 
 def _texts(values: str | Sequence[str], argument: str) -> list[str]:

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.config.load import load
+from pipeline.config.store_path import store_path
 from pipeline.plan.target import Target
 from pipeline.store.store import Store
 
@@ -140,5 +140,5 @@ def target_of(options: Namespace) -> Target:
 
 
 def store_of(options: Namespace) -> Store:
-    """Return the configured store."""
-    return Store(Path(load(options.overrides, options.config_dir).store))
+    """Return the store of a command that reads nothing else of the configuration."""
+    return Store(store_path(options.overrides, options.config_dir))

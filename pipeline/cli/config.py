@@ -7,14 +7,13 @@ from dataclasses import asdict
 from pipeline.cli.command import Commands, add_configuration, add_json
 from pipeline.config import file
 from pipeline.config.grammar import key_of
-from pipeline.config.load import derived_values, load
+from pipeline.config.load import load, unchecked
 from pipeline.config.sections import Config
 from pipeline.errors import Exit
 from pipeline.plan import keys
 from pipeline.plan import layouts as planned
 from pipeline.terminal import Table, as_json, console
 from stages.base.errors import as_override
-from stages.base.reader import read
 
 
 def register(commands: Commands) -> None:
@@ -60,7 +59,7 @@ def _explain(options: Namespace, loaded: Config) -> int:
     chosen = [override for override in options.overrides if key_of(override) != options.explain]
     owners = keys.engines_with(options.explain)
     if owners and loaded.engine.name not in owners:  # read, but not checked: an engine may need further keys
-        loaded = read(Config, derived_values([f"engine={owners[0]}"]))
+        loaded = unchecked([f"engine={owners[0]}"])
         default = keys.explain(options.explain, loaded).value
     else:
         default = keys.explain(options.explain, load(chosen, options.config_dir)).value

@@ -7,17 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pipeline.cli.command import Commands
-from pipeline.config.load import derived_values
+from pipeline.config.load import unchecked
 from pipeline.errors import ConfigError, Exit, Problem, store_errors
 from pipeline.plan.checks import tag_warnings
 from pipeline.terminal import as_json
 from stages import engines
-from stages.base.reader import read
-from stages.fetch.config import DatasetConfig
-from stages.models.config import ModelConfig
 from stages.rewards import probe as rewards
-from stages.rewards.config import RewardConfig
-from stages.tokenize.config import TokenizeConfig
 
 
 def register(commands: Commands) -> None:
@@ -44,14 +39,13 @@ def tokenize(options: Namespace) -> int:
     """Write one file of questions, instructions or conversations as MindRecord."""
     from stages.tokenize.stage import make_encoder, tokenize_path  # not needed by --help
 
-    values = derived_values(options.overrides, options.config_dir)
-    dataset = read(DatasetConfig, values["dataset"], "dataset")
-    config = read(TokenizeConfig, values["tokenize"], "tokenize")
+    run = unchecked(options.overrides, options.config_dir)
+    dataset, config = run.dataset, run.tokenize
     if options.sft and config.kind != "grpo":
         rule = f"requires tokenize.kind=grpo, not {config.kind}"
         raise ConfigError([Problem("--sft", None, rule, "omit it")])
     # Token ids of the section apply. Its shape does not: the default model is not the tokenizer's.
-    model = replace(read(ModelConfig, values["model"], "model"), vocab_size=sys.maxsize)
+    model = replace(run.model, vocab_size=sys.maxsize)
     encoder = make_encoder(options.tokenizer, model, dataset, config)
     with store_errors(options.out, "choose another directory"):
         cards = tokenize_path(encoder, options.input, options.out, sft=options.sft)
@@ -65,12 +59,10 @@ def probe(options: Namespace) -> int:
         "PYTHONSAFEPATH"
     ):  # a stage imports from the working directory, this script does not
         sys.path.insert(0, os.getcwd())
-    values = derived_values(options.overrides, options.config_dir)
-    dataset = read(DatasetConfig, values["dataset"], "dataset")
-    config = read(TokenizeConfig, values["tokenize"], "tokenize")
-    reward = read(RewardConfig, values["reward"], "reward")
-    model, engine = read(ModelConfig, values["model"], "model"), engines.get(values["engine"]["name"])
-    end = engine.leftover(values["engine"], model)
+    run = unchecked(options.overrides, options.config_dir)
+    dataset, config, reward, model = run.dataset, run.tokenize, run.reward, run.model
+    engine = engines.get(run.engine.name)
+    end = engine.leftover(vars(run.engine), model)
     outcome = rewards.probe(dataset, config, reward, rewards.sample_rows(dataset, config, 0), end)
     found = outcome.to_json()
     found["problems"] += tag_warnings(model, config, reward, engine)

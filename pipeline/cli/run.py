@@ -1,12 +1,15 @@
 """`grpoflow run`, the same code path as `luigi --module pipeline RunGRPO`, and `grpoflow sweep`."""
 
 from argparse import Namespace
+from typing import Any
 
 from pipeline.cli.command import Commands, add_json, add_target, bounded, target_of
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem, StoreError, report
 from pipeline.plan import checks
-from pipeline.run.run import begin, prepare_plan
+from pipeline.run.run import Run, begin, prepare_plan
+from pipeline.store import history
 from pipeline.store.attempt import is_held
+from pipeline.terminal import as_json
 
 
 def register(commands: Commands) -> None:
@@ -27,6 +30,7 @@ def register(commands: Commands) -> None:
         metavar="N",
         help="stages that may run at the same time",
     )
+    add_json(parser, "one line with the run, its store and result, or the error")
     parser.add_argument(
         "--render",
         "--dry-run",
@@ -59,19 +63,39 @@ def run(options: Namespace) -> int:
     if options.render:
         return render(options)
     try:
-        begun = begin(options.overrides, options.config_dir, target_of(options))
+        target = target_of(options)
+        begun = begin(options.overrides, options.config_dir, target, prints_result=not options.json)
     except REPORTED as error:
         report(error)
+        if options.json:
+            print(as_json({"error": str(error)}, indent=None))
         return Exit.INVALID  # also if this machine cannot build what is missing: nothing was started
+    code = build(begun, options.workers)
+    if options.json:
+        print(as_json(outcome(begun), indent=None))
+    return code
+
+
+def build(begun: Run, workers: int) -> int:
+    """Build what a run is missing; return the exit code."""
     if not begun.missing():
         begun.report()  # Luigi would do nothing else, and importing it would double the time
         return Exit.DONE
     from pipeline import tasks
 
-    if tasks.build([begun], options.workers, begun.plan.config.cards):
+    if tasks.build([begun], workers, begun.plan.config.cards):
         return Exit.DONE
     begun.report_unbuilt()
     return Exit.FAILED
+
+
+def outcome(ended: Run) -> dict[str, Any]:
+    """Return what `--json` prints about a run that has ended."""
+    record = history.runs(ended.store.root)[ended.id]
+    values = {"run": record.id, "store": str(ended.store.root), "state": record.state}
+    if record.message:
+        values["error"] = record.message
+    return {**values, "result": record.result, "artifacts": dict(record.artifacts)}
 
 
 def render(options: Namespace) -> int:

@@ -14,13 +14,11 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from pipeline.cli.command import Commands
-from pipeline.config.load import derived_values
+from pipeline.config.load import unchecked
 from pipeline.errors import Exit, store_errors
 from pipeline.terminal import console
 from stages.base.files import shown_bytes
-from stages.base.layout import ROLES, RoleLayout
-from stages.base.reader import read
-from stages.models.config import ModelConfig
+from stages.base.layout import ROLES
 from stages.models.layouts import warnings
 from stages.weights.index import unused_index
 from stages.weights.strategy.stage import write_strategy
@@ -119,10 +117,8 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
 
 def strategy(options: Namespace) -> int:
     """Write strategy files of one role."""
-    values = derived_values(options.overrides, options.config_dir)
-    model = read(ModelConfig, values["model"], "model")
-    path = f"layout.{options.role}"
-    layout = read(RoleLayout, values["layout"][options.role], path)
+    config = unchecked(options.overrides, options.config_dir)
+    model, layout, path = config.model, config.layout.role(options.role), f"layout.{options.role}"
     for warning in warnings(model, layout):
         print(f"warning: {path}: {warning}", file=sys.stderr)
     role = options.role if options.names == "mindrlhf" else None

@@ -1,24 +1,28 @@
 """The complete typed configuration: composed by Hydra, with nulls derived and all rules checked."""
 
-import contextlib
-import copy
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from pipeline.config import rules
 from pipeline.config.compose import compose
+from pipeline.config.composed import Composed, ComposedLayout, ComposedTrainRole
 from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages import engines
-from stages.base.identity import CheckoutDirectory, marked
-from stages.base.layout import ROLES, Role, card_count, layout_name
-from stages.base.reader import as_text, read
-from stages.fetch.sources import choose_source
+from stages.base.identity import CheckoutDirectory, field_types, marked
+from stages.base.layout import ROLES, LayoutConfig, Role, RoleLayout
+from stages.base.reader import read
+from stages.fetch.config import DatasetConfig
+from stages.fetch.sources import implied_source
+from stages.grpo.config import TrainConfig
+from stages.models.config import ModelConfig
+
+T = TypeVar("T")
 
 
 def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
@@ -30,18 +34,8 @@ def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
 
 
 def unchecked(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
-    """Compose, derive and type a configuration; raise ConfigError if a value has the wrong type."""
-    return derived(read(Config, derived_values(overrides, config_dir)))
-
-
-def derived(config: Config) -> Config:
-    """Return the configuration with the values that follow from its engines' settings."""
-    for engine in engines.chosen(config)[::-1]:
-        config = engine.derive(config)
-    if config.split.roles is None:
-        roles: tuple[Role, ...] = ("train",) if config.sft.enabled else ROLES
-        config = replace(config, split=replace(config.split, roles=roles))
-    return config
+    """Compose, type and derive a configuration; raise ConfigError if a value has the wrong type."""
+    return derive(read(Composed, complete(compose(overrides, config_dir), overrides)))
 
 
 def defaults() -> Config:
@@ -63,74 +57,84 @@ def _with_absolute_checkouts(config: Config) -> Config:
     return replace(config, **sections)
 
 
-def derived_values(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """Return the composed configuration with derived values as plain data, without checking it.
-
-    Raises:
-        ConfigError: the configuration cannot be composed.
-    """
-    values = compose(overrides, config_dir)
-    return derive(complete(values, overrides))
-
-
-def derive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in nulls that follow from other values: sources, cards, degrees, intervals and the engine's keys.
-
-    Values of a wrong type are ignored here: reading the typed configuration reports them.
-    """
-    derived = copy.deepcopy(dict(values))
-    with contextlib.suppress(KeyError, TypeError, AttributeError, ZeroDivisionError):
-        _derive_layout(derived)
-    with contextlib.suppress(KeyError, TypeError, AttributeError, ZeroDivisionError):
-        for section in (derived["model"], derived["dataset"]):
-            if section["source"] is None:
-                section["source"] = choose_source(section)
-        train = derived["train"]
-        if train["validate_every"] is None:
-            is_needed = train["keep_best"] or train["patience"]
-            train["validate_every"] = train["checkpoint_every"] if is_needed else 0
-        engine = derived["engine"]
-        for section in (engine, derived["mindformers"]):
-            if "env" in section:
-                section["env"] = {key: as_text(value) for key, value in section["env"].items()}
-    return derived
+def derive(composed: Composed) -> Config:
+    """Return the configuration with the values that follow from others, last those of its engines."""
+    model, dataset, train = composed.model, composed.dataset, composed.train
+    layout = _layout(composed.layout, model)
+    is_validated = train.keep_best or train.patience is not None
+    validate_every = train.checkpoint_every if is_validated else 0
+    config = _as(
+        Config,
+        composed,
+        cards=layout.train.cards if composed.cards is None else composed.cards,
+        layout=layout,
+        model=_as(ModelConfig, model, source=model.source or implied_source(model.path, model.hub)),
+        dataset=_as(
+            DatasetConfig,
+            dataset,
+            source=dataset.source or implied_source(dataset.path, dataset.hub, dataset.files),
+        ),
+        train=_as(
+            TrainConfig,
+            train,
+            validate_every=validate_every if train.validate_every is None else train.validate_every,
+        ),
+    )
+    for engine in engines.chosen(config)[::-1]:
+        config = engine.derive(config)
+    if config.split.roles is None:
+        roles: tuple[Role, ...] = ("train",) if config.sft.enabled else ROLES
+        config = replace(config, split=replace(config.split, roles=roles))
+    return config
 
 
-def _derive_layout(values: dict[str, Any]) -> None:
-    """Fill in the layout's name, the number of cards and the degrees of all roles."""
-    layout, model = values["layout"], values["model"]
-    train = layout["train"]
-    cards = card_count(train)
-    layout["name"] = layout_name(train)
-    if values["cards"] is None:
-        values["cards"] = cards
-    for role in (layout["generate"], layout["reference"]):
-        _derive_role(role, train["model_parallel"], cards, model)
-    for role in (train, layout["generate"], layout["reference"]):
-        if role["micro_batch_num"] is None:
-            role["micro_batch_num"] = role["pipeline_stage"]
-        if not role["offset"]:
-            role["offset"] = _spread(model["num_hidden_layers"], role["pipeline_stage"])
+def _as(cls: type[T], composed: T, **derived: Any) -> T:
+    """Return `cls` with the fields of a composed section, and those that were derived."""
+    kept = {name: getattr(composed, name) for name in field_types(cast(Any, cls)) if name not in derived}
+    return cls(**kept, **derived)
 
 
-def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:
-    """Fill in null degrees: the largest possible model_parallel up to train's, then data_parallel."""
-    if role["model_parallel"] is None:
-        common = math.gcd(cards, model["num_attention_heads"], model["num_key_value_heads"])
-        degrees = range(1, min(model_parallel, common) + 1)
-        role["model_parallel"] = max((degree for degree in degrees if common % degree == 0), default=1)
-    if role["data_parallel"] is None:
-        cards_per_replica = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
-        role["data_parallel"] = max(1, cards // cards_per_replica)
+def _layout(composed: ComposedLayout, model: ModelConfig) -> LayoutConfig:
+    """Return the layouts with their name, and with all degrees of all roles."""
+    train = _role(composed.train, composed.train.data_parallel, composed.train.model_parallel, model)
+    roles = {"train": train}
+    for name, role in (("generate", composed.generate), ("reference", composed.reference)):
+        model_parallel = role.model_parallel or _most_parallel(train, model)
+        cards_per_replica = model_parallel * role.pipeline_stage * role.context_parallel
+        data_parallel = role.data_parallel or max(1, train.cards // cards_per_replica)
+        roles[name] = _role(role, data_parallel, model_parallel, model)
+    return LayoutConfig(name=train.name, **roles)
 
 
-def _spread(layers: int, stages: int) -> list[int]:
+def _role(
+    composed: ComposedTrainRole, data_parallel: int, model_parallel: int, model: ModelConfig
+) -> RoleLayout:
+    """Return a role's layout with its degrees, and its number of micro-batches and layers per stage."""
+    stages = composed.pipeline_stage
+    return _as(
+        RoleLayout,
+        composed,
+        data_parallel=data_parallel,
+        model_parallel=model_parallel,
+        micro_batch_num=composed.micro_batch_num or stages,
+        offset=composed.offset or _spread(model.num_hidden_layers, stages),
+    )
+
+
+def _most_parallel(train: RoleLayout, model: ModelConfig) -> int:
+    """Return the largest model_parallel up to train's that divides the cards and the numbers of heads."""
+    common = math.gcd(train.cards, model.num_attention_heads, model.num_key_value_heads)
+    degrees = range(1, min(train.model_parallel, common) + 1)
+    return max((degree for degree in degrees if common % degree == 0), default=1)
+
+
+def _spread(layers: int, stages: int) -> tuple[int, ...]:
     """Return the additional layers of each pipeline stage; empty if all have the same number.
 
     Inner stages get them first, because the outer two also have the embedding and the head.
     """
     remainder = layers % stages
     if remainder == 0 or layers < stages:
-        return []
+        return ()
     order = [*range(1, stages - 1), 0]
-    return [int(stage in order[:remainder]) for stage in range(stages)]
+    return tuple(int(stage in order[:remainder]) for stage in range(stages))

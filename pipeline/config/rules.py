@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from launch.config import LOOPBACK
+from pipeline.config.store_path import store_problems
 from pipeline.errors import Problem
 from stages import engines
 from stages.base.checks import at_most, divides, multiple_of
@@ -26,11 +27,6 @@ from stages.tokenize.config import problems as tokenize_problems
 if TYPE_CHECKING:
     from pipeline.config.sections import Config
 
-MOST_STORE_BYTES = 440
-"""Length of a store's path with which SQLite, which MindRecord uses, opens the index of a dataset: it accepts
-504 bytes, of which up to 64 are the rest of the path (/tokenize/.building-DIGITS+N/train.mindrecord.db)."""
-MOST_NAME_BYTES = 255
-"""Length of a file name that Linux accepts."""
 SET_BY_LAUNCHER = re.compile(
     r"--(?:job-name|nodes|ntasks(?:-per-\w+)?|array|output)(?![\w-]).*|-[JNnao](?!-).*"
 )
@@ -85,7 +81,7 @@ def _sections(config: Config) -> Iterator[Problem]:
 def _places(config: Config) -> Iterator[Problem]:
     """Yield problems of store, remote and launcher."""
     store, launcher = config.store, config.launcher
-    broken = list(_store(store))
+    broken = list(store_problems(store))
     yield from broken or _remote_store(store, config.remote.url or "")
     for index, name in enumerate(config.remote.stages):
         if name not in STAGES:
@@ -104,30 +100,6 @@ def _places(config: Config) -> Iterator[Problem]:
     if launcher.name == "slurm" and launcher.master_addr not in LOOPBACK:
         rule = "has no effect with launcher=slurm: Slurm names the address of the first node"
         yield Problem("launcher.master_addr", launcher.master_addr, rule, "leave it out", slurm)
-
-
-def _store(store: str) -> Iterator[Problem]:
-    """Yield a problem unless the store is a directory whose path SQLite and Linux can open."""
-    source = "ours: pipeline/store"
-    paths = [os.fsencode(find(store)) for find in (os.path.abspath, os.path.realpath)]
-    length, longest = max(map(len, paths)), max(len(name) for name in paths[0].split(b"/"))
-    if not store:
-        remedy = "give store=DIR, or unset GRPOFLOW_STORE"
-        yield Problem("store", store, "must name a directory", remedy, source)
-    elif "://" in store:
-        rule = "is a URL; a store is a directory of this machine"
-        remedy = "give store=DIR, and share artifacts at a URL with remote=URL"
-        yield Problem("store", store, rule, remedy, source)
-    elif store.startswith("~"):  # which only shells replace
-        remedy = f"use {os.path.expanduser(store)}"
-        yield Problem("store", store, "must be a complete path: ~ is not replaced", remedy, source)
-    elif length > MOST_STORE_BYTES:
-        rule = f"is a path of {length} bytes, must be at most {MOST_STORE_BYTES}"
-        remedy = "choose a directory with a shorter path, links followed"
-        yield Problem("store", store, rule, remedy, "SQLite's os_unix.c: MAX_PATHNAME")
-    elif longest > MOST_NAME_BYTES:
-        rule = f"has a name of {longest} bytes, must be at most {MOST_NAME_BYTES}"
-        yield Problem("store", store, rule, "shorten it", source)
 
 
 def _remote_store(store: str, url: str) -> Iterator[Problem]:

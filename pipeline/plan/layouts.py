@@ -1,7 +1,7 @@
 """All layouts that a number of cards allows, ranked by estimated cost (`grpoflow layouts`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ from rich.console import Console
 from launch.machine.environment import memory_bytes
 from pipeline.config import rules
 from pipeline.config.compose import compose
+from pipeline.config.composed import Composed, ComposedLayout
 from pipeline.config.directory import complete
 from pipeline.config.load import derive
-from pipeline.config.load import derived as fill
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.terminal import Table
@@ -22,7 +22,6 @@ from stages.base.reader import read
 from stages.models.cost import ASSUMED, Cost, cost
 from stages.models.memory import Fits, RoleMemory, shown
 
-DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
 CARDS = 8
 _ORDER: dict[Fits, int] = {"yes": 0, "maybe": 1, "no": 2}
 
@@ -77,14 +76,14 @@ def find(
     single = "layout" in keys and "layout=named" not in overrides
     if values["cards"] is None:
         values["cards"] = card_count(values["layout"]["train"]) if single else CARDS
-    derived = derive(values)
-    default = fill(read(Config, derived))
+    composed = read(Composed, values)
+    default = derive(composed)
     engine = engines.get(default.engine.name)
     choices: list[Choice] = []
     refused: list[tuple[Config, list[Problem]]] = []
-    known = derived | {"layout": values["layout"]}  # values that do not depend on the layout are derived once
-    for candidate in [known] if single else _candidates(known, default.cards):
-        config = fill(read(Config, derive(candidate)))
+    layouts = [composed.layout] if single else _candidates(composed.layout, default.cards)
+    for layout in layouts:
+        config = derive(replace(composed, layout=layout))
         problems = rules.check(config)
         if problems:
             refused.append((config, problems))
@@ -109,14 +108,19 @@ def _distance(refused: tuple[Config, list[Problem]]) -> tuple[int, int, int]:
     return len(problems), config.layout.generate.data_parallel, config.layout.train.context_parallel
 
 
-def _candidates(values: Mapping[str, Any], cards: int) -> Iterator[dict[str, Any]]:
-    """Yield the configuration with each factorisation of `cards` into four degrees."""
+def _candidates(layout: ComposedLayout, cards: int) -> Iterator[ComposedLayout]:
+    """Yield the layout with each factorisation of `cards` into four degrees of train."""
     for mp in _divisors(cards):
         for pp in _divisors(cards // mp):
             for cp in _divisors(cards // (mp * pp)):
-                degrees = (cards // (mp * pp * cp), mp, pp, cp)
-                train = values["layout"]["train"] | dict(zip(DEGREES, degrees, strict=True))
-                yield {**values, "layout": values["layout"] | {"train": train}}
+                train = replace(
+                    layout.train,
+                    data_parallel=cards // (mp * pp * cp),
+                    model_parallel=mp,
+                    pipeline_stage=pp,
+                    context_parallel=cp,
+                )
+                yield replace(layout, train=train)
 
 
 def _divisors(number: int) -> list[int]:

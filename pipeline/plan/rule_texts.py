@@ -20,9 +20,9 @@ from stages import engines
 from stages.base.errors import as_override
 
 MODULES = (
-    "pipeline.config.rules", "stages.grpo.rules", "stages.models.config", "stages.models.families",
-    "stages.tokenize.config", "stages.rewards.config", "stages.fetch.config", "stages.fetch.sources",
-    "stages.weights.config", "stages.engines.layout_rules",
+    "pipeline.config.rules", "pipeline.config.store_path", "stages.grpo.rules", "stages.models.config",
+    "stages.models.families", "stages.tokenize.config", "stages.rewards.config", "stages.fetch.config",
+    "stages.fetch.sources", "stages.weights.config", "stages.engines.layout_rules",
 )  # fmt: skip
 """Modules with rules of all engines."""
 CONDITIONS = {

@@ -63,6 +63,7 @@ def begin(
     config_dir: Path | None,
     target: Target,
     check: Callable[[Sequence[StageSpec], Sequence[StageSpec]], None] | None = None,
+    prints_result: bool = True,
 ) -> Run:
     """Compose, check and plan a run, and record its start: `grpoflow run` and Luigi's RunGRPO begin here.
 
@@ -71,6 +72,7 @@ def begin(
         config_dir: directory with the user's own groups.
         target: the requested stages.
         check: further check, of the requested stages and of those that are missing.
+        prints_result: print the table of stages and the result line at the end.
 
     Raises:
         an error in REPORTED: the run is invalid; nothing was recorded.
@@ -78,7 +80,7 @@ def begin(
     planned, store = prepare_plan(overrides, config_dir, target=target)
     if check is not None:
         check(planned.requested, planned.missing(store))
-    return Run(planned, store, overrides, config_dir=config_dir)
+    return Run(planned, store, overrides, config_dir=config_dir, prints_result=prints_result)
 
 
 class Run:
@@ -92,6 +94,7 @@ class Run:
         label: str = "",
         connections: dict[RemoteConfig, Connection] | None = None,
         config_dir: Path | None = None,
+        prints_result: bool = True,
     ) -> None:
         """Check that this machine can run `plan`, and record the start of the run.
 
@@ -103,7 +106,7 @@ class Run:
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
-        self._config_dir = config_dir
+        self._config_dir, self._prints_result = config_dir, prints_result
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
@@ -293,7 +296,7 @@ class Run:
     def report(self) -> None:
         """Print the summary and the result line, and record the result."""
         result = summary.results(self.plan, self.store)
-        if not self.display.label:  # a sweep prints one table for all its points
+        if self._prints_result and not self.display.label:  # a sweep prints one table for all its points
             states = {spec.name: self._state(spec) for spec in self.plan.requested}
             summary.show(self.plan, self.store, states, result, console())
         history.record(self.store.root, self.id, "finished", result=result, **self._took())
@@ -302,7 +305,8 @@ class Run:
         self._notify("finished", result=result)
         if note := summary.outdated_note(self.plan, self.store, self.replaced):
             print(f"note: {note}", file=sys.stderr)
-        print(summary.last_line(self.plan, self.store, result, self.id), flush=True)
+        if self._prints_result:
+            print(summary.last_line(self.plan, self.store, result, self.id), flush=True)
         self.is_reported = True
 
     def _state(self, spec: StageSpec) -> str:

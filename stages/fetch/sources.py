@@ -1,9 +1,8 @@
 """Configuration of sources and downloads; imports nothing heavy."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from stages.base.errors import Fault, Problem
@@ -56,10 +55,11 @@ class FilesConfig:
     """None: the source has no held-out file."""
 
 
-def choose_source(section: Mapping[str, Any]) -> str:
-    """Return the source for a model or dataset section with `source: null`; a path takes precedence."""
-    sources = {"path": "local", "hub": "modelscope", "files": "url"}
-    return next((source for key, source in sources.items() if section.get(key) is not None), "local")
+def implied_source(path: str | None, hub: object, files: object = None) -> str:
+    """Return the source of a model or dataset that names none; a path takes precedence."""
+    if path is None and hub is not None:
+        return "modelscope"
+    return "url" if path is None and files is not None else "local"
 
 
 RECORDED = "ours: configurations are recorded"

@@ -16,8 +16,8 @@ from hypothesis import given, note
 
 from pipeline.config import rules
 from pipeline.config.compose import compose
-from pipeline.config.load import derive, derived
-from pipeline.config.sections import Config
+from pipeline.config.composed import Composed
+from pipeline.config.load import derive
 from pipeline.errors import ConfigError
 from pipeline.plan.checks import check
 from pipeline.plan.graph import plan
@@ -72,7 +72,7 @@ refused: Counter[bool] = Counter()
 def accepted(values, store):
     """Return the plan, or None if it is refused; count both."""
     try:
-        config = derived(read(Config, derive(values)))
+        config = derive(read(Composed, values))
         problems = rules.check(config)
         if problems:
             raise ConfigError(problems)

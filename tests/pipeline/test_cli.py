@@ -87,6 +87,30 @@ def tiny_hugging_face(directory):
     return {name: bits.view(np.float32) for name, bits in write_hf(directory, model).items()}
 
 
+@pytest.mark.parametrize("command", ["runs", "gc", "verify"])
+def test_a_store_is_read_without_a_configuration(command, tmp_path, shown, monkeypatch):
+    root = tmp_path / "store"
+    monkeypatch.setenv("GRPOFLOW_REMOTE", "no url")
+    assert "train.steps" not in shown(command, f"store={root}", "remote=none", "train.steps=-1").err
+    with monkeypatch.context() as alone:
+        alone.setattr("pipeline.config.compose.compose", None)
+        shown(command, f"store={root}")
+        alone.setenv("GRPOFLOW_STORE", str(root))
+        shown(command)
+    assert "did you mean" in shown(command, "remote=none", "stor=x", code=2).err  # not the default store
+    for store in ("s3://bucket/x", "5", "null"):
+        assert "error: store" in shown(command, "remote=none", f"store={store}", code=2).err
+
+
+def test_run_prints_a_line_of_json(tmp_path, printed):
+    strategy = ["run", "--only", "strategy", f"store={tmp_path}", "layout=dp1_mp1_pp1"]
+    for _ in range(2):  # built, then cached
+        ended = printed(*strategy)
+        assert ended["state"] == "finished" and (tmp_path / ended["artifacts"]["strategy"]).is_dir()
+        assert history.find(tmp_path, "last").id == ended["run"]
+    assert "train.stepz" in printed("run", "train.stepz=1", code=2)["error"]
+
+
 def test_the_weight_tools_round_trip(tmp_path, monkeypatch):
     def tool(words, *overrides):
         assert main(["weights", *words.split(), *overrides]) == 0

@@ -11,7 +11,7 @@ import pytest
 import grpoflow
 from pipeline.cli import main
 from pipeline.config.load import load, unchecked
-from pipeline.config.rules import MOST_STORE_BYTES
+from pipeline.config.store_path import MOST_STORE_BYTES
 from pipeline.errors import ConfigError
 from pipeline.run.origin import published
 from stages.fetch.builtin import write_config
@@ -76,6 +76,23 @@ def test_a_default_follows_from_further_keys(typed, key, value):
 )  # fmt: skip
 def test_a_wrong_value_is_reported_with_its_key(override, key):
     assert problem_of([override]).path == key
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("layout.generate.model_parallel=x", "train.keep_best=3", "model.num_attention_heads=many"),
+        ("layout.train.pipeline_stage=null", "layout.train.data_parallel=null"),
+        ("layout.train.pipeline_stage=0", "model.num_key_value_heads=0"),
+    ],
+)
+def test_values_of_a_wrong_type_hide_no_other_problem(wrong):
+    """Nulls that follow from a wrong value are no problems of their own."""
+    with pytest.raises(ConfigError) as raised:
+        unchecked(["layout=dp1_mp1_pp1", *wrong])
+    assert sorted(problem.path for problem in raised.value.problems) == sorted(
+        override.partition("=")[0] for override in wrong
+    )
 
 
 CARDS = "dp1_mp1_pp1_cp1"

@@ -17,7 +17,7 @@ from pipeline.store.durable import settle
 from stages.base.context import Context
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
-from stages.fetch.sources import FetchConfig, choose_source
+from stages.fetch.sources import FetchConfig, implied_source
 from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 from tests.stages.weights.checkpoints import make_model
@@ -43,7 +43,8 @@ def _composed(group: str, name: str) -> dict[str, Any]:
 
 def sourced(section: dict[str, Any]) -> dict[str, Any]:
     """The section with its source derived, as pipeline does."""
-    return section if section["source"] else section | {"source": choose_source(section)}
+    implied = implied_source(section["path"], section["hub"], section.get("files"))
+    return section if section["source"] else section | {"source": implied}
 
 
 def fetch_values(**changes: Any) -> dict[str, Any]:

@@ -1,0 +1,71 @@
+"""The configuration as Hydra composes it: fields that follow from other values may be null.
+
+`load.derive` turns it into a `Config`, where none of these fields is null.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.config.sections import Config
+from stages.base.bounds import NonNegative, Positive
+from stages.base.layout import LayoutConfig, RoleLayout
+from stages.fetch.config import DatasetConfig
+from stages.grpo.config import TrainConfig
+from stages.models.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class ComposedTrainRole(RoleLayout):
+    """Layout of the train role."""
+
+    micro_batch_num: Positive | None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class ComposedRole(ComposedTrainRole):
+    """Layout of a role whose degrees may follow from those of train."""
+
+    data_parallel: Positive | None  # type: ignore[assignment]
+    model_parallel: Positive | None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class ComposedLayout(LayoutConfig):
+    """Layouts of the three roles."""
+
+    name: str | None  # type: ignore[assignment]
+    train: ComposedTrainRole
+    generate: ComposedRole
+    reference: ComposedRole
+
+
+@dataclass(frozen=True)
+class ComposedModel(ModelConfig):
+    """Model whose source may follow from its path and hub."""
+
+    source: Literal["builtin", "local", "modelscope"] | None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class ComposedDataset(DatasetConfig):
+    """Dataset whose source may follow from its path, hub and files."""
+
+    source: Literal["builtin", "local", "url", "modelscope"] | None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class ComposedTraining(TrainConfig):
+    """Training whose interval of validations may follow from what needs them."""
+
+    validate_every: NonNegative | None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Composed(Config):
+    """All sections."""
+
+    cards: Positive | None  # type: ignore[assignment]
+    model: ComposedModel
+    layout: ComposedLayout
+    dataset: ComposedDataset
+    train: ComposedTraining
