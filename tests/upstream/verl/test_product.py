@@ -37,19 +37,12 @@ def test_verl_has_every_key_that_is_rendered_and_refuses_others(interpreter, eng
     config = load(["experiment=verl_7b", "model.path=/models/m", f"engine.strategy={strategy}"])
     rendered = files.configuration(Job.from_run(config), Paths(Path("/run"), Path("/data/train.parquet")))
     assert list(schema.problems("engine.upstream", _known_types(schema, rendered), "verl")) == []
-    others = {
-        "megatron",
-        "fsdp_config",
-        "ulysses_sequence_parallel_size",
-        "lr_scheduler_type",
-        "min_lr_ratio",
-    }
-    others |= {"lr_decay_style", "min_lr", "lora_rank"}  # each belongs to one of the strategies
-    known = {key for key in files.RENDERED if not others & set(key.split("."))}
-    assert [
-        key for key in known if not any(f"{name}.".startswith(f"{key}.") for name in schema.defaults)
-    ] == []
+    others = set(OF_ONE_STRATEGY.split())
+    known = [key for key in files.RENDERED if not others & set(key.split("."))]
+    assert [key for key in known if not _has(schema, key)] == []
     misspelt = {"trainer": {"balance_bach": True}}
+    of_ray = {"ray_kwargs": {"ray_init": {"_temp_dir": "/scratch", "runtime_env": {"pip": ["a"]}}}}
+    assert list(schema.problems("engine.upstream", of_ray, "verl")) == []
     (problem,) = schema.problems("engine.upstream", misspelt, "verl")
     assert problem.remedy == "did you mean trainer.balance_batch?"
 

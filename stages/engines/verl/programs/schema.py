@@ -1,7 +1,8 @@
 """Keys of verl's ppo_trainer configuration: `PYTHON schema.py MODEL_ENGINE` in verl's interpreter.
 
-It prints {"defaults": {KEY: DEFAULT}} as JSON (stages/engines/upstream_keys.py). MODEL_ENGINE is verl's: dp
-for FSDP, megatron for Megatron. A class of verl may have more fields than its YAML; both are listed.
+It prints {"defaults": {KEY: DEFAULT}, "open": [GROUP]} as JSON (stages/engines/upstream_keys.py).
+MODEL_ENGINE is verl's: dp for FSDP, megatron for Megatron. A class of verl may have more fields than its
+YAML; both are listed.
 """
 # mypy: ignore-errors
 
@@ -17,6 +18,8 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 PLAIN = (bool, int, float, str, list, type(None))
+OPEN = ("ray_kwargs.ray_init",)
+"""Groups that take more keys than verl lists: arguments of ray.init, which refuses unknown ones itself."""
 
 
 def leaves(values, path=""):
@@ -41,4 +44,4 @@ if __name__ == "__main__":
             config = compose("ppo_trainer", overrides=[f"model_engine={sys.argv[1]}"])
         defaults = dict(leaves(OmegaConf.to_container(config, resolve=True)))
     defaults.pop("model_engine", None)  # engine.strategy selects it
-    print(json.dumps({"defaults": defaults}))
+    print(json.dumps({"defaults": defaults, "open": OPEN}))
