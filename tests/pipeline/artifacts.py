@@ -21,7 +21,6 @@ from pipeline.store.store import Key, Manifest, Store
 from stages.catalog import STAGES
 
 
-
 def data_card(records: int) -> dict[str, Any]:
     """Return the card of a tokenized file that uses all rows."""
     return {"records": records, "rows_in": records, "rows_out": records, "dropped": {}, "truncated": {}}
