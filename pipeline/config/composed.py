@@ -1,6 +1,7 @@
 """The configuration as Hydra composes it: fields that follow from other values may be null.
 
-`load.derive` turns it into a `Config`, where none of these fields is null.
+`load.derive` turns it into a `Config`, where none of these fields is null. The classes have no comparison and
+text of their own, which would take half of the time to import them.
 """
 
 from dataclasses import dataclass
@@ -14,14 +15,14 @@ from stages.grpo.config import TrainConfig
 from stages.models.config import ModelConfig
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedTrainRole(RoleLayout):
     """Layout of the train role."""
 
     micro_batch_num: Positive | None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedRole(ComposedTrainRole):
     """Layout of a role whose degrees may follow from those of train."""
 
@@ -29,7 +30,7 @@ class ComposedRole(ComposedTrainRole):
     model_parallel: Positive | None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedLayout(LayoutConfig):
     """Layouts of the three roles."""
 
@@ -39,28 +40,28 @@ class ComposedLayout(LayoutConfig):
     reference: ComposedRole
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedModel(ModelConfig):
     """Model whose source may follow from its path and hub."""
 
     source: Literal["builtin", "local", "modelscope"] | None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedDataset(DatasetConfig):
     """Dataset whose source may follow from its path, hub and files."""
 
     source: Literal["builtin", "local", "url", "modelscope"] | None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedTraining(TrainConfig):
     """Training whose interval of validations may follow from what needs them."""
 
     validate_every: NonNegative | None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Composed(Config):
     """All sections."""
 

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,7 +14,7 @@ from pipeline.config.directory import complete
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages import engines
-from stages.base.identity import CheckoutDirectory, field_types, marked
+from stages.base.identity import CheckoutDirectory, marked
 from stages.base.layout import ROLES, LayoutConfig, Role, RoleLayout
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
@@ -90,8 +90,8 @@ def derive(composed: Composed) -> Config:
 
 def _as(cls: type[T], composed: T, **derived: Any) -> T:
     """Return `cls` with the fields of a composed section, and those that were derived."""
-    kept = {name: getattr(composed, name) for name in field_types(cast(Any, cls)) if name not in derived}
-    return cls(**kept, **derived)
+    names = (field.name for field in fields(cast(Any, cls)))
+    return cls(**{name: getattr(composed, name) for name in names if name not in derived}, **derived)
 
 
 def _layout(composed: ComposedLayout, model: ModelConfig) -> LayoutConfig:

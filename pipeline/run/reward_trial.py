@@ -69,7 +69,7 @@ def _score_samples(
     """Score a few completions in a child process; return its warnings."""
     with tempfile.TemporaryDirectory(prefix="reward-trial-") as scratch:
         directory = Path(scratch)
-        arguments = write_spec(directory, "stages.rewards.trial", values, inputs, code=code)
+        arguments = write_spec(directory, "stages.rewards.trial:run", values, inputs, code=code)
         program = [sys.executable, *arguments]
         limit_s = LIMIT_S + CALLS * reward.timeout_s * len(reward.functions)
         try:

@@ -96,14 +96,17 @@ def test_values_of_a_wrong_type_hide_no_other_problem(wrong):
 
 
 CARDS = "dp1_mp1_pp1_cp1"
+DEGREES = {
+    "dp": "data_parallel", "mp": "model_parallel", "pp": "pipeline_stage", "cp": "context_parallel",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("overrides", "paths"),
     [
         (["seed=x", "train.steps=0", "model.hidden_size=none"], {"seed", "train.steps", "model.hidden_size"}),
-        *((["layout=" + CARDS.replace(f"{degree}1", f"{degree}0"), *engine], {"cards"})
-          for degree in ("dp", "mp", "pp", "cp") for engine in ([], ["engine=mindrlhf"])),
+        *((["layout=" + CARDS.replace(f"{short}1", f"{short}0"), *engine], {f"layout.train.{degree}"})
+          for short, degree in DEGREES.items() for engine in ([], ["engine=mindrlhf"])),
         (["layout=dp1_mp999999999999_pp1"], {"layout.train.model_parallel", "train.prompts_per_step"}),
     ],
 )  # fmt: skip
