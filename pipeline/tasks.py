@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import configparser
 import contextlib
 import gc
 import json
@@ -14,13 +15,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import luigi
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem, check_working_directory, report
+
+try:
+    import luigi
+except configparser.Error as _error:  # Luigi reads luigi.cfg when it is imported
+    _rule = f"cannot be read: {' '.join(str(_error).split())}"
+    raise ConfigError([Problem("luigi.cfg", None, _rule, "correct it")]) from _error
 from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
 from luigi.execution_summary import LuigiStatusCode
 
 from pipeline import scheduling
-from pipeline.errors import REPORTED, ConfigError, Exit, Problem, check_working_directory, report
 from pipeline.plan.target import Target
 from pipeline.run import signals
 from pipeline.run.run import Run, prepare_plan
@@ -202,7 +208,7 @@ class OverridesParameter(luigi.Parameter):
     @classmethod
     def _parser_kwargs(cls, *names: Any) -> dict[str, Any]:
         """Return argparse's settings of the option; Luigi would take an empty text as an absent one."""
-        return super()._parser_kwargs(*names) | {"type": lambda text: text or " "}
+        return {**super()._parser_kwargs(*names), "type": lambda text: text or " "}
 
 
 class RunGRPO(RunTask):
