@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ def set_defaults() -> None:
         for key, value in values.items():
             if not config.has_option(section, key):
                 config.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
+    # Luigi itself reads the keys default-scheduler-…, and warns that nothing does
+    warnings.filterwarnings("ignore", "The configuration contains the parameter 'default_scheduler_")
     for name in ("luigi", "luigi-interface"):
         logging.getLogger(name).addFilter(_filter_and_shorten)
 

@@ -7,6 +7,7 @@ complete; that is also where Luigi's command ends if the run is invalid or nothi
 from __future__ import annotations
 
 import atexit
+import configparser
 import gc
 import json
 import multiprocessing
@@ -18,13 +19,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import luigi
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem, check_working_directory, report
+
+try:
+    import luigi
+except configparser.Error as _error:  # Luigi reads luigi.cfg when it is imported
+    _rule = f"cannot be read: {' '.join(str(_error).split())}"
+    raise ConfigError([Problem("luigi.cfg", None, _rule, "correct it")]) from _error
 from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
 from luigi.execution_summary import LuigiStatusCode
 
 from pipeline import scheduling
-from pipeline.errors import REPORTED, ConfigError, Exit, Problem, check_working_directory, report
 from pipeline.plan.target import Target
 from pipeline.run import signals
 from pipeline.run.run import Run, begin

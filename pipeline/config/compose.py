@@ -77,7 +77,7 @@ def _compose(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[st
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    if problems := list(label_problems(overrides)):
+    if problems := list(label_problems(overrides, config_dir)):
         raise NotComposed(problems)
     for name, function in RESOLVERS.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
@@ -159,13 +159,15 @@ def _unused_files(config_dir: Path) -> Iterator[Problem]:
             yield Problem("--config-dir", file, rule, "give the file another name")
 
 
-def label_problems(overrides: Sequence[str]) -> Iterator[Problem]:
+def label_problems(overrides: Sequence[str], config_dir: Path | None) -> Iterator[Problem]:
     """Yield a problem for each override of a label."""
     for override in overrides:
         if (key := key_of(override)) in LABELS:
             group, value = key.partition(".")[0], override.partition("=")[2].strip("'\"")
             rule = f"is the label of the chosen {group} and cannot be changed"
-            yield Problem(key, value or None, rule, f"use {group}={value or 'CHOICE'}")
+            is_choice = group == "layout" or f"{group}/{value}.yaml" in config_files(config_dir)
+            remedy = f"use {group}={value}" if value and is_choice else f"leave it out, or use {group}=CHOICE"
+            yield Problem(key, value or None, rule, remedy)
 
 
 def _states(files: Iterable[Path]) -> tuple[tuple[str, ...], ...]:

@@ -115,7 +115,10 @@ def _source_problems(
     `chosen`: key -> its value, and the source that it stands for.
     """
     implied = next((name for value, name in chosen.values() if value), otherwise)
-    if source != implied:
+    if source == "local" and implied == otherwise:  # no key is set
+        rule = f"needs {section}.path, which is null"
+        yield Problem(f"{section}.source", source, rule, f"give {section}.path=DIR", "ours: stages/fetch")
+    elif source != implied:
         rule = f"must be {implied or 'null'}: the first of {', '.join(chosen)} that is set decides"
         remedy = f"set it to {implied or 'null'}, or set the key of source={source} alone"
         yield Problem(f"{section}.source", source, rule, remedy, "ours: stages/fetch")

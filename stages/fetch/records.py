@@ -142,12 +142,18 @@ def _answer_text(value: Any) -> Any:
 
 
 def _prompt_fault(values: dict[str, Any], key: str) -> str:
-    if isinstance(values.get(key), list):
-        return (
-            f"{key!r} must be text, or a list with a single message of role user: move a system message to "
-            "tokenize.system_prompt, and leave out other turns"
-        )
-    return text_fault(values, key)
+    if not isinstance(messages := values.get(key), list):
+        return text_fault(values, key)
+    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
+    if not roles or None in roles:
+        return f'{key!r} must be text, or a list with a single message {{"role": "user", "content": "…"}}'
+    if roles == ["user"]:
+        return f"{key!r} must be text: the content of its message is none, for example because it has parts"
+    found = ", ".join(map(str, roles))
+    return (
+        f"{key!r} must be text, or a list with a single message of role user, has {found}: "
+        "move a system message to tokenize.system_prompt, and leave out other turns"
+    )
 
 
 def _answer_fault(values: dict[str, Any], key: str) -> str:

@@ -11,8 +11,9 @@ from stages.rewards.number import true_number
 
 LIBRARY: Any = importlib.import_module("math_verify")  # has no types
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it would warn that its time limit is off
-TAG = re.compile(r"</?(?:think|answer)>")
-UNITS = re.compile(r"\\!|\\?%|\\\$")
+TAG = re.compile(r"(?i)</?(?:think|answer)>")
+ANSWER, ANSWER_END = re.compile(r"(?i)<answer>"), re.compile(r"(?i)</answer>")
+UNITS = re.compile(r"\\!|\\?%|\\\$|[€£¥₹]|\\(?:pounds|euro)(?![A-Za-z])")
 SEPARATOR = re.compile(r"(?<=[0-9])\\[,;:] ?(?=[0-9]{3}(?![0-9]))")
 DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
 """Without them, math-verify reads only plain numbers and fractions."""
@@ -43,9 +44,9 @@ def _answer(completion: str) -> tuple[str, bool]:
     math-verify can't read tags. A formula alone is the content of <answer>, unless it has words.
     """
     after = completion.rpartition("</think>")[2]
-    _, tag, answer = (after if after.strip() else completion).rpartition("<answer>")
-    answer = TAG.sub(" ", answer.partition("</answer>")[0])
-    return answer, bool(tag) and not WORD.search(answer)
+    *before, answer = ANSWER.split(after if after.strip() else completion)
+    answer = TAG.sub(" ", ANSWER_END.split(answer, maxsplit=1)[0])
+    return answer, bool(before) and not WORD.search(answer)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from stages.base.errors import InputError, Problem
 from stages.fetch.config import DatasetConfig
 from stages.fetch.records import Row
-from stages.fetch.training import training_rows
+from stages.fetch.training import first_bad_line, training_rows
 from stages.rewards.config import BUILTIN, RewardConfig
 from stages.rewards.messages import OURS
 from stages.rewards.score import Columns, columns_of, outcomes_of
@@ -103,7 +103,12 @@ def sample_rows(
     rows = training_rows(dataset, columns(dataset, config), seed, fetched, count)
     first = list(islice(rows, count))
     if not first:
-        raise InputError(fetched or dataset.path, None, "holds no usable row", "check dataset.columns")
+        bad = first_bad_line(dataset, columns(dataset, config), fetched)
+        rule, remedy = "holds no rows", "give JSON lines, a JSON array or Parquet"
+        if bad is not None:
+            rule = f"holds no usable row, for example line {bad.line}: {bad.reason}"
+            remedy = "correct the rows, or set dataset.columns"
+        raise InputError(fetched or dataset.path, None, rule, remedy)
     return first
 
 

@@ -130,6 +130,19 @@ def test_grpoflow_ignores_the_section_worker(key, tmp_path):
     assert "raise launcher.timeout_s" in done.stderr and "luigi" not in done.stderr.lower()
 
 
+def test_grpoflow_names_a_luigi_cfg_that_luigi_cannot_read(tmp_path):
+    (tmp_path / "luigi.cfg").write_text("[core\nworkers=2\n")
+    program = [sys.executable, "-m", "pipeline.cli", "run", "--only", "fetch", f"store={tmp_path / 'store'}"]
+    done = finish([*program, *CHEAP], tmp_path, code=2)
+    assert done.stderr.startswith("error: luigi.cfg: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_grpoflow_needs_no_scheduler_that_luigi_cfg_names(tmp_path):
+    (tmp_path / "luigi.cfg").write_text("[core]\ndefault-scheduler-url=http://127.0.0.1:9\n")
+    program = [sys.executable, "-m", "pipeline.cli", "run", "--only", "fetch", f"store={tmp_path / 'store'}"]
+    assert "luigi" not in finish([*program, *CHEAP], tmp_path, code=0).stderr.lower()
+
+
 @pytest.mark.parametrize(
     ("key", "code", "message"),
     [

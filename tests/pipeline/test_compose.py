@@ -164,6 +164,8 @@ def test_labels_cannot_be_overridden(tmp_path):
         for form in ("{}=tiny", "++{}='a b'", "+{}=null", "~{}", "~{}=tiny"):
             problem = problem_of([form.format(label)])
             assert problem.path == label and f"use {label.partition('.')[0]}=" in problem.remedy
+    for override in ("dataset.name=my_sums", "model.name='my model'"):  # such a remedy would fail as well
+        assert override.partition("=")[2].strip("'") not in problem_of([override]).remedy
     assert main(["sweep", "--plan", "model.name=qwen2_5_7b,tiny", f"store={tmp_path / 'store'}"]) == 2
 
 

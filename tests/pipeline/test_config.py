@@ -237,3 +237,8 @@ def test_a_store_is_refused_if_sqlite_cannot_open_files_in_it(is_linked, tmp_pat
     assert "must be at most" in capsys.readouterr().err
     assert main(["plan", f"store={tmp_path / ('d' * 256)}"]) == 2
     assert "255" in capsys.readouterr().err
+
+
+def test_a_model_whose_weights_no_source_has_asks_for_its_directory():
+    with pytest.raises(ConfigError, match=r"model\.source=local: .*give model\.path"):
+        load(["experiment=mindrlhf_deepseek_v3"])

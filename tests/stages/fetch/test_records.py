@@ -119,10 +119,12 @@ USER = {"role": "user", "content": "How many?"}
         ([{"role": "system", "content": "Be brief."}, USER], None, "move a system message"),
         ([USER, {"role": "assistant", "content": "Two."}, USER], None, "leave out other turns"),
         ([{"role": "assistant", "content": "Two."}], None, "a single message of role user"),
-        ([{"role": "user"}], None, "a single message of role user"),
-        ([], None, "a single message of role user"),
+        ([{"role": "user"}], None, "the content of its message"),
+        ([{"role": "user", "content": [{"type": "text", "text": "a"}]}], None, "the content of its message"),
+        ([{"from": "human", "value": "How many?"}], None, "a single message {"),
+        ([], None, "a single message {"),
         ([{"role": "user", "content": ""}], None, "is empty"),
-        (["How many?"], None, "a single message of role user"),
+        (["How many?"], None, "a single message {"),
     ],
 )  # fmt: skip
 def test_a_prompt_may_be_a_single_chat_message(tmp_path, prompt, text, reason):

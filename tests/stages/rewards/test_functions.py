@@ -99,6 +99,7 @@ MATHS = [
     ("<think>4, no</think><answer>5</answer>", "5", 1.0), ("<think>5</think><answer>4</answer>", "5", 0.0),
     ("<think>5</think>\n4", "5", 0.0), ("<answer>4</answer><answer>5</answer>", "5", 1.0),
     (r"<answer>\frac{1}{2}</answer>", "0.5", 1.0), ("<answer>x+1</answer>", "$1+x$", 1.0),
+    ("<ANSWER>5</ANSWER>", "5", 1.0), ("<answer>€36</answer>", "36", 1.0), ("£36", r"\pounds 36", 1.0),
     (r"<answer>\boxed{x+1}</answer>", "$1+x$", 1.0), ("<answer>5 apples</answer>", "5", 1.0),
     # units and separators in ground truths
     (r"\boxed{36}", r"\$36", 1.0), (r"\boxed{\$36}", r"\$36", 1.0), (r"\boxed{35}", r"\$36", 0.0),

@@ -75,7 +75,7 @@ def test_ground_truths_with_several_numbers_or_none_are_reported(tmp_path):
     with pytest.raises(InputError, match=r"dataset\.solution=after_marker"):
         run("accuracy", rows=[Row(1, "Who?", "nobody")])
     (tmp_path / "train.jsonl").write_text("{}\n")
-    with pytest.raises(InputError, match="no usable row"):
+    with pytest.raises(InputError, match=r"no usable row, for example line 1: .*question"):
         run("accuracy", data=dataset(path=str(tmp_path)))
 
 
