@@ -12,10 +12,13 @@ file, rows = sys.argv[1], json.loads(sys.argv[2])
 
 
 class Tokenizer:
-    """A tokenizer whose id of a row's text is the row's number."""
+    """A tokenizer whose id of a row's text is the row's number; the next id is that of the prompt."""
+
+    def __init__(self):
+        self.added_tokens_decoder = {}
 
     def decode(self, ids, skip_special_tokens):
-        return rows[int(ids[0])][0]
+        return [*(text for text, *_ in rows), "What is it?"][int(ids[0])]
 
 
 async def rewards():
@@ -25,7 +28,8 @@ async def rewards():
     for number, (_, truth, length) in enumerate(rows):
         responses = torch.full((length + 3,), number)
         mask = torch.cat([torch.ones(4), torch.ones(length), torch.zeros(3)])
-        batch = {"responses": responses, "attention_mask": mask}
+        prompts = torch.full((4,), len(rows))
+        batch = {"responses": responses, "attention_mask": mask, "prompts": prompts}
         item = SimpleNamespace(
             batch=batch, non_tensor_batch={"reward_model": {"ground_truth": truth}, "global_steps": 1}
         )
