@@ -19,7 +19,7 @@ MACHINES = re.compile(r"(_nodes|launch/test_(nodes|slurm|ray))\.py$")
 UPSTREAM_RUNS = re.compile(r"upstream/mindrlhf/test_(run|standin)\.py$")
 """Files that share runs of mindrlhf, which take minutes."""
 LONGEST = re.compile(
-    r"tests/(e2e|launch|stages/grpo)/|/test_(browser|users_files|learning|variants|training)\.py$"
+    r"tests/(e2e|launch|stages/grpo)/|/test_(browser|users_files|learning|variants|training|mathematics)\.py$"
 )
 """Slow files, which start first so that all processes end at about the same time."""
 MAKER = "tests/e2e/test_chain.py"

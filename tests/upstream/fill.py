@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.upstream.sources import UPSTREAM, interpreter
 
 NO_PROMPT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
-TIMEOUT_S = 1800.0
+TIMEOUT_S = 600.0
 ANSWER_S = 15.0
 """Time in which a server must answer; git itself would wait minutes for one behind a firewall."""
 STALLED = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")

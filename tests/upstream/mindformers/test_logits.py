@@ -53,8 +53,11 @@ CASES = {
     "qwen3": ("qwen3_untied", False), "qwen3_tied": ("qwen3", False),
 }  # fmt: skip
 
+MARKS = dict.fromkeys(("llama", "qwen3"), pytest.mark.core)
+"""One case of each network runs in CI."""
 
-@pytest.mark.parametrize("case", CASES)
+
+@pytest.mark.parametrize("case", [pytest.param(name, marks=MARKS.get(name, ())) for name in CASES])
 def test_they_are_transformers(mindformers, interpreter, case, tmp_path):
     """Llama's training network, and the one of Qwen3, which mindformers has for inference alone."""
     torch = pytest.importorskip("torch")

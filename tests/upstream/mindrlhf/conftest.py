@@ -22,8 +22,11 @@ def boxed(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def upstream(boxed, checkout, interpreter, tmp_path_factory):
-    """mindrlhf itself at a commit, with what stands in for a card."""
+def upstream(request, checkout, interpreter, tmp_path_factory):
+    """mindrlhf itself at a commit, with what stands in for a card.
+
+    The model, which takes a minute, is made only for a checkout that is there.
+    """
     script = tmp_path_factory.mktemp("shim") / "answers.json"  # without it: the model's own answers only
 
     def recipe(version):
@@ -32,7 +35,8 @@ def upstream(boxed, checkout, interpreter, tmp_path_factory):
             f"engine.python={interpreter('mindspore')}",
             *[f"+engine.env.{name}='{value}'" for name, value in shim.environment(script, {}).items()],
         ]
-        return Recipe(boxed, checkout(f"mindrlhf-{version}"), engine)
+        home = checkout(f"mindrlhf-{version}")
+        return Recipe(request.getfixturevalue("boxed"), home, engine)
 
     return recipe
 

@@ -34,8 +34,8 @@ class Upstream:
 @pytest.fixture(scope="session")
 def upstream(checkout, interpreter, tmp_path_factory):
     """Return the checkout, which is laid out once."""
-    python = interpreter("mindspeed")
     rl, llm, mindspeed, megatron = map(checkout, NAMES)
+    python = interpreter("mindspeed")
     parts = [*rl.iterdir(), llm / "mindspeed_llm", mindspeed / "mindspeed", megatron / "megatron"]
     return Upstream(lay_out(tmp_path_factory.mktemp("upstream") / "MindSpeed-RL", parts), python)
 

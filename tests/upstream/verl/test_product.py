@@ -30,7 +30,7 @@ def run(*command, **options):
     return done.stdout
 
 
-@pytest.mark.parametrize("engine", ["dp", "megatron"])
+@pytest.mark.parametrize("engine", [pytest.param("dp", marks=pytest.mark.core), "megatron"])
 def test_verl_has_every_key_that_is_rendered_and_refuses_others(interpreter, engine):
     schema = Schema.parse(run(interpreter("verl"), PROGRAMS / "schema.py", engine).splitlines()[-1])
     strategy = "fsdp2" if engine == "dp" else "megatron"
@@ -65,7 +65,8 @@ def _known_types(schema, rendered):
 
 @pytest.mark.parametrize(
     "overrides",
-    [*[(f"model={name}",) for name in FAMILIES], ("train.lora_rank=8",),
+    [pytest.param((f"model={FAMILIES[0]}",), marks=pytest.mark.core),
+     *[(f"model={name}",) for name in FAMILIES[1:]], ("train.lora_rank=8",),
      ("train.beta=0", "train.schedule=cosine", "train.max_grad_norm=null"),
      ("layout.train.data_parallel=8",
       "layout.train.context_parallel=2", "engine.rollout=sglang", "launcher.cards_per_node=8")],
@@ -91,7 +92,11 @@ REWARDS = (
 )
 
 
-@pytest.mark.parametrize("overrides", REWARDS, ids=lambda overrides: overrides[0])
+@pytest.mark.parametrize(
+    "overrides",
+    [pytest.param(REWARDS[0], marks=pytest.mark.core), *REWARDS[1:]],
+    ids=lambda overrides: overrides[0],
+)
 def test_rewards_are_those_of_the_local_engine(interpreter, tmp_path, monkeypatch, overrides):
     users = tmp_path / "users"
     users.mkdir()
