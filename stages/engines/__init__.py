@@ -14,16 +14,18 @@ failures.yaml beside its module adds to the table of known failures.
 from __future__ import annotations
 
 import functools
+import glob
 import importlib
 import pkgutil
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.engines.config import OutsideEngine
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from stages.engines.engine import Engine
     from stages.models.family import Family
     from stages.sections import Sections
@@ -32,7 +34,23 @@ SUPERVISED = "mindformers"
 """Engine that does supervised training before any other engine if engine.sft names it."""
 PACKAGES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
 """Engines of this project that run outside programs."""
-OUTSIDE = {point.name: point for point in entry_points(group="grpoflow.engines")}
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    """Return the entry points of other projects' engines by name.
+
+    importlib.metadata, which takes 40 ms, is imported only if an installed distribution has the group.
+    """
+    files = (file for path in sys.path for file in glob.iglob(f"{glob.escape(path)}/*.dist-info/{DECLARED}"))
+    if not any(GROUP.encode() in Path(file).read_bytes() for file in files):
+        return {}
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+GROUP, DECLARED = "grpoflow.engines", "entry_points.txt"
+OUTSIDE = _entry_points()
 """Engines of other projects."""
 NAMES = ("local", *(name for name in PACKAGES if name != SUPERVISED), *OUTSIDE)
 """Engines that run grpo: the choices of conf/engine."""
