@@ -205,11 +205,6 @@ class OverridesParameter(luigi.Parameter):
                 raise ConfigError([Problem("--overrides", text, rule, QUOTING)])
         return json.dumps(parsed)
 
-    @classmethod
-    def _parser_kwargs(cls, *names: Any) -> dict[str, Any]:
-        """Return argparse's settings of the option; Luigi would take an empty text as an absent one."""
-        return {**super()._parser_kwargs(*names), "type": lambda text: text or " "}
-
 
 class RunGRPO(RunTask):
     """GRPO post-training from fetch to report.
