@@ -63,3 +63,12 @@ def store_problems(store: str) -> Iterator[Problem]:
     elif longest > MOST_NAME_BYTES:
         rule = f"has a name of {longest} bytes, must be at most {MOST_NAME_BYTES}"
         yield Problem("store", store, rule, "shorten it", source)
+    elif file := _file_in_the_way(os.path.abspath(store)):
+        yield Problem("store", store, f"must be a directory: {file} is none", "give store=DIR", source)
+
+
+def _file_in_the_way(path: str) -> str | None:
+    """Return the path, or the first of its parents that exists, if it is not a directory."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return None if os.path.isdir(path) else path

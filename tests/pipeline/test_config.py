@@ -242,3 +242,11 @@ def test_a_store_is_refused_if_sqlite_cannot_open_files_in_it(is_linked, tmp_pat
 def test_a_model_whose_weights_no_source_has_asks_for_its_directory():
     with pytest.raises(ConfigError, match=r"model\.source=local: .*give model\.path"):
         load(["experiment=mindrlhf_deepseek_v3"])
+
+
+@pytest.mark.parametrize("below", ["", "a/b"])
+def test_a_file_is_no_store(below, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for command in ("plan", "runs"):
+        assert main([command, f"store={tmp_path / 'file' / below}"]) == 2
+        assert "must be a directory" in capsys.readouterr().err

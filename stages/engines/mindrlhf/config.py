@@ -11,7 +11,15 @@ from stages.engines.config import OutsideEngine, UpstreamKeys
 
 Version = Literal["0cd087455", "e8a8fc1"]
 VERSIONS: tuple[Version, ...] = ("e8a8fc1", "0cd087455")
-"""Commits of mindspore-ai/mindrlhf whose contract is known. The first is assumed without a checkout."""
+"""Commits of mindspore-ai/mindrlhf whose contract is known, newest first; the first is assumed without a
+checkout. They differ in
+
+- main.py's arguments: contract.py _NAME_ARGUMENTS (by which a checkout is recognised), files.py arguments;
+- keys and sections of grpo_config.yaml, and the tokenizer's path: Job.is_newer in files.py;
+- what is refused and noted: Job.is_newer in rules.py.
+
+Some families run at one of them only (Mindrlhf.contracts in stages/models/family.py).
+"""
 
 
 @dataclass(frozen=True)
@@ -78,8 +86,8 @@ class MindrlhfEngine(MindrlhfSettings):
     enable_reshard_optimizer: bool
     """Number the generation's cards so that resharding needs fewer exchanges (mindrlhf's default false)."""
     upstream: UpstreamKeys
-    """More keys of mindrlhf's files, merged last: grpo_config.SECTION.KEY, and model.ROLE.KEY for the model
-    file of train, reference or generate."""
+    """More keys of mindrlhf's files, merged last: grpo_config.SECTION.KEY; model.ROLE.model.model_config.KEY
+    for train, reference or generate; in families with experts model.ROLE.moe_config.KEY, too."""
 
 
 SETTINGS = MindrlhfEngine

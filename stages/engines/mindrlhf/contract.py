@@ -37,7 +37,7 @@ _NAME_ARGUMENTS: Mapping[Version, str] = {
 
 
 def recognise(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
-    """Return the version whose arguments main.py takes (without one the newest), or raise ConfigError."""
+    """Return the version whose arguments main.py takes (without a checkout the newest); raise ConfigError."""
     if home is None:
         return VERSIONS[0]
     declared, problems = frozenset(mindformers.ARGUMENT.findall(read(home, tutorial.main))), []

@@ -2,7 +2,7 @@
 
 Source: mindrlhf 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and the YAML next to main.py; of the
 model files mindformers 051d65f and mindrlhf's model_configs. Comments explain the values that differ from
-upstream's defaults. Tutorials for experts have a form of their own.
+upstream's defaults. Model files of networks with experts have other sections (end of _model_file).
 """
 
 from collections.abc import Mapping
@@ -35,6 +35,8 @@ FILES: dict[Role, str] = {
 _CHECKPOINTS = "=grpoflow reads the checkpoints there"
 _WEIGHTS = "=it is the directory of the weights at the start"
 _FAMILY = "=the model's family decides it"
+# Key of grpo_config.yaml -> grpoflow's key that sets it, or "=" and why it must stay. Rendered constants that
+# a user may change (deterministic, sink_size) have no line.
 _GRPO_CONFIG: Rendered = {
     "rl_config.model_name": _FAMILY,
     "rl_config.dataset_file": "=it is the file that tokenize wrote",
@@ -204,7 +206,8 @@ RENDERED: Rendered = {
     **{f"grpo_config.{key}": reason for key, reason in _GRPO_CONFIG.items()},
     **{key: reason for role in ROLES for key, reason in _rendered_for(role).items()},
 }
-"""Keys that engine.upstream must not set (stages/engines/upstream_keys.py)."""
+"""Keys that engine.upstream must not set -> grpoflow's key, or "=" and the reason. Add a line to a table
+above, not here."""
 RENDERED_WITH_EXPERTS: Rendered = {
     **{
         f"model.generate.model.model_config.{key}": "model.torch_dtype"
@@ -332,7 +335,6 @@ def _rl_config(job: Job, paths: Paths, resume: bool) -> Values:
 
 def _actor_config(job: Job, paths: Paths) -> Values:
     train, layout = job.train, job.layout.train
-    last_share = 1.0 if train.schedule == "constant" else train.final_share
     return {
         "load": str(paths.actor),
         "save": str(paths.checkpoints),
@@ -354,7 +356,7 @@ def _actor_config(job: Job, paths: Paths) -> Values:
         },
         "lr_schedule": {
             "lr": train.learning_rate,
-            "min_lr": train.learning_rate * last_share,
+            "min_lr": train.learning_rate * train.final_share,
             "warmup_step": train.warmup_steps,
             "decay_steps": train.updates,  # its schedule counts updates
             "lr_decay_style": "cosine" if train.schedule == "cosine" else "linear",
@@ -426,7 +428,10 @@ def _recompute_config(layout: RoleLayout) -> Values:
 
 
 def tokenizer_type(job: Job) -> str:
-    """Return the tokenizer class of e8a8fc1 (models/model_utils.py, TokenizerFactory)."""
+    """Return the tokenizer class of e8a8fc1 (models/model_utils.py, TokenizerFactory).
+
+    "deepseek" is its fast tokenizer for any tokenizer.json; 0cd087455 calls it "llama" (vocabulary.py).
+    """
     return "deepseek" if job.reads_tokenizer_json else job.tutorial.name
 
 

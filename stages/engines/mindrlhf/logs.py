@@ -16,6 +16,8 @@ from stages.engines.mindrlhf.job import Job
 from stages.engines.outside import NUMBER, Report, Row, StepWatcher
 
 FINISHED = "run grpo train end"
+"""Line without which a run has not succeeded (stage.py, collect)."""
+# In the order of a run's lines. Only lines from _BEGIN to _SPEED belong to a step: a later one would be lost.
 _PLAN = re.compile(r"Start training epoch num:(\d+), step num:(\d+)")
 _BEGIN = re.compile(r"epoch: (\d+), step: (\d+) start\s*$")
 _METRICS = re.compile(r"total step \d+ metrics: \{(.*)\}")
@@ -25,7 +27,7 @@ UPDATE = re.compile(
 )
 _SAVED = re.compile(r"Saved data to (\S.*prompt_completions_step_\S+\.json)")
 _SPEED = re.compile(rf"step processed tokens ({NUMBER}), tokens/s/p ({NUMBER})")
-_FIRST = re.compile(NUMBER)
+_NUMBER = re.compile(NUMBER)
 NAMES = {
     "reward_mean": "reward",
     "reward_max": "reward_max",
@@ -88,7 +90,7 @@ def update_metrics(match: re.Match[str]) -> list[tuple[str, float]]:
     """Return the metrics of an update from a line that UPDATE matches."""
     numbers = []
     for name, text in zip(("loss", "lr", "grad_norm"), (match[1], match[2], match[5]), strict=True):
-        if text is not None and (number := _FIRST.search(text)):
+        if text is not None and (number := _NUMBER.search(text)):
             numbers.append((name, float(number[0])))
     return [*numbers, ("overflow", float("True" in match[3] or match[3].strip("[] ") == "1"))]
 
@@ -116,6 +118,7 @@ class Watcher(StepWatcher):
         super().__init__(logs / f"worker_{worker}.log", work, report, completions=True)
         self.train = job.train
         self.steps, self.saved = LogReader(train.cards), LogReader(train.cards)
+        # `saved` collects the files of completions only; its rows are not used
         self._first_log = Follower(logs / "worker_0.log")
 
     def poll(self) -> None:

@@ -75,6 +75,7 @@ def rendered(job: Job, paths: Paths) -> Rendered:
         env=environment(job, paths),
         checkouts=(home, job.engine.mindformers_home, job.engine.msadapter_home),
         workers=workers,
+        # at each start this script finds the newest complete checkpoint; if there is one, `again` runs
         resumable=(str(paths.configs / "checkpoints.py"), str(paths.checkpoints), str(workers)),
         again=(str(main), *arguments(job, resumed(paths), resume=True)),
     )
@@ -154,12 +155,17 @@ def copy_inputs(job: Job, context: Context) -> Paths:
 
 
 def collect(context: Context) -> None:
-    """Check that the run finished; import weights, strategy, metrics and completions into the artifact."""
+    """Import weights, strategy, metrics and completions into the artifact.
+
+    Success is FINISHED in the log and a complete last checkpoint of every worker. Without them
+    final_checkpoint raises InputError, and nothing is committed.
+    """
     job, root = load_job(Job, context), context.work / "checkpoints"
     workers = job.layout.train.cards
     moment = final_checkpoint(read_start(context.work), FINISHED, root, "train", workers)
     import_ranks([checkpoints.file(root, "train", rank, moment) for rank in range(workers)], context.output)
     _import_strategy(job, context)
+    # written by configs/checkpoints.py at each start
     resumed = json.loads((root / checkpoints.RESUMED).read_text(encoding="utf-8"))
     import_run(context, resumed, str(moment), job.version, not_logged=NOT_LOGGED)
 

@@ -116,7 +116,7 @@ RENDERED: Rendered = {
     "trainer.project_name": METRICS_FILE,
     "trainer.experiment_name": METRICS_FILE,
 }
-"""Keys of verl that upstream must not set."""
+"""Keys of verl that upstream must not set -> grpoflow's key, or "=" and the reason."""
 
 
 def text(job: Job, paths: Paths) -> str:

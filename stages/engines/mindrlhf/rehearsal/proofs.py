@@ -53,7 +53,11 @@ def _gradients(metrics: Rows) -> Proof:
         return Proof(claim, "unproven", "the log has no gradient norms")
     norms = [row.get("grad_norm", math.nan) for row in metrics]
     seen = ", ".join(f"{norm:.3g}" for norm in norms)
-    varied = [row["grad_norm"] > 0 for row in metrics if row.get("reward_max") != row.get("reward_min")]
+    varied = [
+        norm > 0
+        for row, norm in zip(metrics, norms, strict=True)
+        if row.get("reward_max") != row.get("reward_min")
+    ]
     holds = bool(varied) and all(varied) and all(map(math.isfinite, norms))
     reason = "; where rewards vary it must be above 0: advantages or log-probabilities are lost"
     return proof(claim, holds, seen if holds else seen + reason)
