@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from stages.engines.upstream import leaves
 
 from pipeline.config.load import load
+from stages.base.keys import leaves
 from stages.engines.mindformers import job as mindformers
 from stages.engines.mindformers import rules as mindformers_rules
 from stages.engines.mindformers.files import finetune
