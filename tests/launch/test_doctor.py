@@ -9,9 +9,12 @@ import pytest
 
 from launch.machine import checks, environment
 from launch.machine.environment import LIMITS, memory_bytes
-from stages.engines.mindrlhf import engine as mindrlhf
+from stages.engines import programs
 
 GIB = 2**30
+
+KNOWN = programs.known_versions("mindrlhf", "machine")
+VLLM = programs.windows(programs.VERSIONS, "vllm")
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -40,7 +43,7 @@ def test_versions_of_another_interpreter():
     ],
 )  # fmt: skip
 def test_versions_of_an_engines_packages_are_checked(name, have, status):
-    known = [item for item in mindrlhf.KNOWN.packages + mindrlhf.VLLM if item[0] == name]
+    known = [item for item in KNOWN.packages + VLLM if item[0] == name]
     [check] = checks.packages(known, {name: have}.get, "python")
     assert check.status == status
     assert (name in check.remedy) == (status == "problem")
@@ -99,7 +102,7 @@ FILES = {
     ],
 )  # fmt: skip
 def test_versions_are_read_from_the_files_of_installers(tmp_path, program, version, status):
-    check, window = getattr(checks, program), getattr(mindrlhf.KNOWN, program)
+    check, window = getattr(checks, program), getattr(KNOWN, program)
     assert check(window, tmp_path).status == "problem"
     name, text = FILES[program]
     file = tmp_path / name
