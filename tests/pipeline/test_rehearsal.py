@@ -20,6 +20,7 @@ from pipeline.rehearsal import mindspeed_rl, verl
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.run import signals
 from pipeline.store.leases import locked
+from stages import engines
 from stages.base.errors import InputError
 from stages.base.reader import read
 from stages.engines import local
@@ -57,9 +58,17 @@ def engine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     rehearsable = copy.copy(LOCAL)
     vars(rehearsable).update(rehearsal=__name__, unrehearsed="")
-    monkeypatch.setattr(local, "ENGINE", rehearsable)
+    use(monkeypatch, rehearsable)
     monkeypatch.setattr(signals, "install", lambda: None)  # of this process
     problems.clear()
+    yield
+    engines.get.cache_clear()
+
+
+def use(monkeypatch, local_engine):
+    """Let an engine be engine=local."""
+    monkeypatch.setattr(local, "ENGINE", local_engine)
+    engines.get.cache_clear()
 
 
 @pytest.fixture
@@ -106,7 +115,7 @@ def test_a_refusal_comes_before_anything_is_written(rehearsed, capsys):
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_with_the_reason(rehearsed, capsys, monkeypatch, overrides, why):
-    monkeypatch.setattr(local, "ENGINE", LOCAL)
+    use(monkeypatch, LOCAL)
     assert rehearsed(READ, overrides=overrides)[0] == 2
     assert why in capsys.readouterr().err
 

@@ -24,7 +24,7 @@ def store(tmp_path):
     Each step of grpo took 2 s, except one with a checkpoint.
     """
     now, store = time.time(), Store(tmp_path / "store")
-    commit(store, KEYS["fetch"], {}, started=now - 508, ended=now - 500)
+    commit(store, KEYS["fetch"], {"config.json": "{}"}, started=now - 508, ended=now - 500)
     artifacts = {stage: str(key) for stage, key in KEYS.items()}
     history.record(store.root, RUN, "started", overrides=[], config={}, artifacts=artifacts)
     metrics = '{"step": 1, "accuracy_check": 0.25}\n{"step": 2}\n'
