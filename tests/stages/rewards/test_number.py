@@ -204,7 +204,7 @@ def test_long_completions_take_little_time(part):
 
 
 def reading_s(text):
-    """Return the seconds to read a text; the least of several leaves out garbage collection of other tests."""
+    """Return the seconds to read a text; its callers take the least, which leaves out garbage collection."""
     began = time.process_time()
     final_number(text)
     final_number(text + "18")
