@@ -111,7 +111,7 @@ def _built_in(section: Any) -> dict[str, Any]:
     return {name: parameter._default for name, parameter in section.get_params()}
 
 
-def stays_alive() -> bool:
+def waits_for_tasks() -> bool:
     """Return True if Luigi's worker waits for tasks that it cannot run yet."""
     return bool(luigi.worker.worker().keep_alive)
 

@@ -85,7 +85,7 @@ class Task(luigi.Task):
     def retry_count(self) -> int | None:
         """Number of failures after which a worker that stays alive gives up; None: as luigi.cfg says."""
         is_set = get_config().has_option("scheduler", "retry_count")
-        return 1 if scheduling.stays_alive() and not is_set else None
+        return 1 if scheduling.waits_for_tasks() and not is_set else None
 
     @property
     def of_run(self) -> Run:

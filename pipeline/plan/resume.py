@@ -20,7 +20,7 @@ from pipeline.config.sections import Config
 from pipeline.errors import InputError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import SPEC
-from pipeline.store.attempt import KEPT, find_all, is_held
+from pipeline.store.attempt import FINAL_CHECKPOINTS, find_all, is_held
 from pipeline.store.store import Store
 from stages.base.files import read_object
 from stages.base.identity import identity
@@ -97,7 +97,9 @@ def _usable(plan: Plan, spec: StageSpec, store: Store) -> Iterator[tuple[Checkpo
     """Yield checkpoints of other runs with the same model and data and the keys that differ, newest first."""
     roots = [*store.root.glob(f".work/{STAGE}-*/{CHECKPOINTS}"), *store.root.glob(f".work/{STAGE}-*/{FINAL}")]
     roots = [root for root in roots if not is_held(root.parent)]
-    newest_first = sorted([*roots, *store.root.glob(f"{KEPT}/{STAGE}-*")], key=_changed, reverse=True)
+    newest_first = sorted(
+        [*roots, *store.root.glob(f"{FINAL_CHECKPOINTS}/{STAGE}-*")], key=_changed, reverse=True
+    )
     for directory in newest_first[:MOST_ATTEMPTS]:
         with contextlib.suppress(InputError, AttributeError, LookupError, TypeError, ValueError, OSError):
             # its log or the checkpoint may have been removed
@@ -128,7 +130,7 @@ def _has_same_data(spec: StageSpec, made: dict[str, Any], different: list[str]) 
 
 def _attempt_of(directory: Path) -> str:
     """Return STAGE-DIGITS, perhaps with the suffix of a slot, for a directory of checkpoints."""
-    return directory.name if directory.parent.name == KEPT else directory.parent.name
+    return directory.name if directory.parent.name == FINAL_CHECKPOINTS else directory.parent.name
 
 
 def _checkpoints(directory: Path) -> Iterator[Checkpoint]:

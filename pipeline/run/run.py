@@ -188,8 +188,8 @@ class Run:
         try:
             self._pull_or_build(stage)
         except REPORTED as error:
-            kept = resume.after_failure(self.store, self.plan.spec(stage))
-            self._report_failure(stage, "\n".join(filter(None, [str(error), kept])))
+            advice = resume.after_failure(self.store, self.plan.spec(stage))
+            self._report_failure(stage, "\n".join(filter(None, [str(error), advice])))
             raise
         except KeyboardInterrupt:
             message = "interrupted; finished stages and checkpoints are kept: repeat the command to resume"
@@ -260,8 +260,8 @@ class Run:
         self.display.finish(stage, state)
         summary_line = message.splitlines()[0]
         try:
-            took = self._took(stage)
-            history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **took)
+            durations = self._durations(stage)
+            history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **durations)
         except StoreError as error:  # for example a full disk; the failure itself is still reported below
             print(f"warning: {error}", file=sys.stderr, flush=True)
         if self.sharing is not None and state != "interrupted":
@@ -269,7 +269,7 @@ class Run:
         self._notify(state, stage=stage, message=summary_line)
         print(f"error: {message}", file=sys.stderr, flush=True)
 
-    def _took(self, failed: str | None = None) -> dict[str, float]:
+    def _durations(self, failed: str | None = None) -> dict[str, float]:
         """Return how long the stages of a sweep's point ran; {} for a run of its own, which waits for none.
 
         Stages that the point shares with others count for each of them. The last attempt of the stage that
@@ -299,7 +299,7 @@ class Run:
         if self._prints_result and not self.display.label:  # a sweep prints one table for all its points
             states = {spec.name: self._state(spec) for spec in self.plan.requested}
             summary.show(self.plan, self.store, states, result, console())
-        history.record(self.store.root, self.id, "finished", result=result, **self._took())
+        history.record(self.store.root, self.id, "finished", result=result, **self._durations())
         if self.sharing is not None:
             self.sharing.end(self.id)
         self._notify("finished", result=result)

@@ -19,7 +19,7 @@ from pipeline.store.leases import PATIENCE_S, AlreadyLocked, is_locked, locked
 from pipeline.store.store import DIGITS, Key, Store
 from stages.grpo.checkpoint import FINAL
 
-KEPT = ".checkpoints"
+FINAL_CHECKPOINTS = ".checkpoints"
 """Directory of the store with the final checkpoints of finished attempts, as STAGE-DIGITS/step_N."""
 
 
@@ -42,7 +42,7 @@ class Attempt:
         """Remove the work directory except the final checkpoint; call this once the artifact is committed."""
         final, name = self.work / FINAL, self.work.name.partition("+")[0]
         if final.is_dir():
-            kept = self.work.parents[1] / KEPT / name
+            kept = self.work.parents[1] / FINAL_CHECKPOINTS / name
             with contextlib.suppress(OSError):  # the artifact is complete without it
                 kept.parent.mkdir(exist_ok=True)
                 shutil.rmtree(kept, ignore_errors=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pipeline.errors import StoreError, store_errors
 from pipeline.store import history, leases
-from pipeline.store.attempt import KEPT, is_held
+from pipeline.store.attempt import FINAL_CHECKPOINTS, is_held
 from pipeline.store.history import Record
 from pipeline.store.store import Store
 from pipeline.store.verify import artifacts
@@ -98,7 +98,7 @@ def _garbage(store: Store, runs: Iterable[Record], keep: int, busy: Set[str]) ->
         if _name(path) in unneeded:
             yield Garbage(path, _bytes(path), "artifact")
     flat = {artifact.replace("/", "-"): artifact for artifact in known}
-    for kind, directory in (("work", ".work"), ("checkpoints", KEPT), ("logs", ".logs")):
+    for kind, directory in (("work", ".work"), ("checkpoints", FINAL_CHECKPOINTS), ("logs", ".logs")):
         for path in sorted((store.root / directory).glob("*")):
             artifact = flat.get(_artifact_of(path))
             if artifact is None or _artifact_of(path) in busy:

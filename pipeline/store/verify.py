@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import StoreError
-from pipeline.store.attempt import KEPT, is_held
+from pipeline.store.attempt import FINAL_CHECKPOINTS, is_held
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store, manifest_damage
 from stages.grpo.checkpoint import CHECKPOINTS, STATE, flaw
 
@@ -65,13 +65,13 @@ def checkpoints(store: Store) -> list[Path]:
     """Return complete checkpoints of engine=local's trainer that no running attempt writes."""
     states = sorted((store.root / ".work").glob(f"*/{CHECKPOINTS}/step_*/{STATE}"))
     running = {work for work in {state.parents[2] for state in states} if is_held(work)}
-    kept = sorted(store.root.glob(f"{KEPT}/*/step_*/{STATE}"))
+    kept = sorted(store.root.glob(f"{FINAL_CHECKPOINTS}/*/step_*/{STATE}"))
     return [state.parent for state in (*states, *kept) if state.parents[2] not in running]
 
 
 def quarantine(store: Store, finding: Damage) -> Path | None:
     """Move damage to quarantine; the next run rebuilds it or resumes from an earlier checkpoint."""
-    if finding.path.parents[1].name == KEPT:
+    if finding.path.parents[1].name == FINAL_CHECKPOINTS:
         return store.quarantine_path(finding.path, f"{finding.path.parent.name}-{finding.path.name}")
     if finding.path.parent.name == CHECKPOINTS:
         return store.quarantine_path(finding.path, f"{finding.path.parents[1].name}-{finding.path.name}")

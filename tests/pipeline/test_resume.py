@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.plan import resume
 from pipeline.run.run import prepare_plan
-from pipeline.store.attempt import KEPT, attempt
+from pipeline.store.attempt import FINAL_CHECKPOINTS, attempt
 from pipeline.store.collect import collect
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
@@ -89,7 +89,7 @@ def test_a_checkpoint_in_use_or_with_missing_files_is_not_named(interrupted, tmp
 def test_the_final_checkpoint_is_verified_and_collected_with_its_artifact(interrupted, tmp_path):
     plan, store = interrupted([], final=80)
     key = plan.spec("grpo").key
-    kept = store.root / KEPT / key.flat
+    kept = store.root / FINAL_CHECKPOINTS / key.flat
     assert [path.name for path in kept.iterdir()] == ["step_000080"] and not store.work_dir(key).exists()
     from pipeline.store import history
 

@@ -18,7 +18,7 @@ from stages.engines.upstream_keys import rendered_problems
 from stages.models.families import family_of
 from stages.models.layouts import warnings as layout_warnings
 
-HEADER = "Assistant:"
+ANSWER_PREFIX = "Assistant:"
 """Text in a prompt after which mindrlhf's kk_reward looks for <think> and <answer>."""
 
 
@@ -394,11 +394,11 @@ def _training(job: Job) -> Iterator[Problem]:
 def _rewards(job: Job) -> Iterator[Problem]:
     """Yield problems of rewards, and of the prompt in which one looks for the answer."""
     yield from _registered_rewards(job)
-    if "knights" in job.reward.functions and HEADER not in job.tokenize.prompt_suffix:
+    if "knights" in job.reward.functions and ANSWER_PREFIX not in job.tokenize.prompt_suffix:
         rule = (
-            f"must contain {HEADER!r} for the reward knights: mindrlhf reads the answer after it, because a "
-            "chat template's header consists of special tokens, which it removes; without it no answer is "
-            "right"
+            f"must contain {ANSWER_PREFIX!r} for the reward knights: mindrlhf reads the answer after it, "
+            "because a chat template's header consists of special tokens, which it removes; without it no "
+            "answer is right"
         )
         path, suffix = "tokenize.prompt_suffix", job.tokenize.prompt_suffix
         yield Problem(path, suffix, rule, "end it with this text", "kk_reward_fn.py, extract_solution")

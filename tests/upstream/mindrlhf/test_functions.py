@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.files import all_configs, arguments, grpo_config
-from stages.engines.mindrlhf.rules import HEADER
+from stages.engines.mindrlhf.rules import ANSWER_PREFIX
 from stages.engines.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import job_of, paths
@@ -95,7 +95,7 @@ def request(version, directory):
             for style, iterations in SCHEDULES
         },
         "puzzles": puzzle_request(""),
-        "puzzles with header": puzzle_request(f"{HEADER} "),
+        "puzzles with header": puzzle_request(f"{ANSWER_PREFIX} "),
         "qwen": text_request(complete, qwen, [*answer, 151645]),
         "qwen, file": text_request(file, qwen, [*answer, 151645]),
         "tiny, file": text_request(second, tiny, [*answer, 258]),
