@@ -181,7 +181,7 @@ LOGS = Path(__file__).parents[1] / "data" / "logs" / "failed"
 ENDS = {
     "mindspeed_rl_msadapter": ("proven", "where MSAdapter is required"),
     "mindspeed_rl_msadapter_667a547": ("proven", "where MSAdapter is required"),
-    "mindspeed_rl_static_self": ("failed", "write sock.bind(('', 0)) in _get_free_port"),
+    "mindspeed_rl_static_self": ("failed", "check out c21465a, which engine=mindspeed_rl supports"),
     "mindspeed_rl_rank": ("failed", "worker_0.log"),
     None: ("failed", "no machine without NPUs can train"),
 }
