@@ -1,0 +1,1 @@
+"""The engine areal: GRPO by AReaL, which generates and trains on separate cards."""

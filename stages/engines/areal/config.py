@@ -1,0 +1,58 @@
+"""Settings of engine=areal that no other section holds. Defaults: conf/engine/areal.yaml."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+from stages.base.bounds import NonNegative, Positive, PositiveFloat
+from stages.base.identity import NotInIdentity
+from stages.engines.config import UpstreamKeys
+from stages.engines.ray import RayEngine
+
+
+@dataclass(frozen=True)
+class ArealEngine(RayEngine):
+    """AReaL's GRPO (areal.PPOTrainer with its single controller)."""
+
+    name: Literal["areal"]
+    """areal: the package in the environment of engine.python."""
+    sft: Annotated[Literal["off"], NotInIdentity()]
+    """off: a warm start is model.path=DIR of an exported model."""
+    device: Literal["npu", "cpu"]
+    """cpu: AReaL trains in float32, and grpoflow's server (stages/engines/areal/programs) generates; for
+    small models."""
+    mode: Literal["sync", "async"]
+    """sync: each step trains on completions of the newest weights. async: generation goes on while the cards
+    of training update the weights, and completions may be engine.staleness versions old."""
+    staleness: NonNegative | None
+    """Versions of the weights by which a completion may be older than those that train on it (AReaL's
+    max_head_offpolicyness); null: 0 with mode=sync, 2 with mode=async."""
+    partial_rollout: bool | None
+    """Completions that a weight update interrupts go on with the new weights. AReaL always does so with
+    mode=async; null: as engine.mode says."""
+    rollout_cards: Positive | None
+    """Cards that generate, besides those of layout.train; null: as many as layout.train has."""
+    kl_in_reward: Annotated[float, Ge(0)]
+    """Weight of the KL divergence from the fetched model, which AReaL subtracts from each token's reward
+    (actor.kl_ctl, estimator k1). It has no KL term in the loss: train.beta stays 0."""
+    behaviour_weight: Literal["none", "clamp", "mask"]
+    """With mode=async: weight of a token by the ratio of the newest policy to the one that generated it.
+    none: 1; clamp: the ratio, at most engine.behaviour_limit; mask: tokens with a larger ratio are left
+    out."""
+    behaviour_limit: PositiveFloat
+    """Largest ratio for behaviour_weight, above 1."""
+    micro_batch_tokens: Positive
+    """Tokens of a card's forward-backward pass on NPUs; sequences are packed into it. On a CPU a pass has one
+    sequence."""
+    start_timeout_s: Annotated[PositiveFloat, NotInIdentity()]
+    """Time limit until all workers are ready. AReaL itself waits forever for a worker that died."""
+    cards_per_node: Annotated[Positive, NotInIdentity()]
+    """Cards of one machine: launcher.cards_per_node."""
+    launcher: Annotated[Literal["local", "ssh", "slurm"], NotInIdentity()]
+    """Where workers run: launcher.name. AReaL's own scheduler starts them on this machine, Ray elsewhere."""
+    upstream: UpstreamKeys
+    """Keys of AReaL's GRPOConfig that grpoflow does not model."""
+
+
+SETTINGS = ArealEngine

@@ -1,0 +1,121 @@
+"""engine=areal: GRPO by AReaL, on NPUs or on a CPU.
+
+Read in this order: config.py (settings), job.py, files.py (what is rendered), rules.py (what is refused),
+train.py (start and end of a run), programs/grpoflow_areal (what runs in AReaL's interpreter), results.py
+(state, metrics, model), tokenize.py, export.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages import catalog
+from stages.base.errors import Problem
+from stages.base.graph import EXPORT_SECTIONS, Program, Stage
+from stages.engines import programs
+from stages.engines.areal import rules
+from stages.engines.areal.config import ArealEngine
+from stages.engines.areal.files import RENDERED
+from stages.engines.areal.job import PROGRAMS, TRAIN_DATA, Job
+from stages.engines.engine import Engine, Environment
+from stages.fetch.config import licence_files
+
+if TYPE_CHECKING:
+    from stages.models.family import Family
+    from stages.sections import Sections
+
+VERSIONS = Path(__file__).with_name("versions.yaml")
+TOKENIZE_FILES = (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA)
+"""Files that tokenize writes: evaluate reads the test rows, as with engine=local."""
+
+
+class Areal(Engine[Job]):
+    """AReaL 1.0.4 (areal.PPOTrainer, single controller, version 1)."""
+
+    name = "areal"
+    settings = ArealEngine
+    programs = (Program("areal_grpo", "stages.engines.areal.train", version=1),)
+    imports = ("areal", "ray")
+    keeps_tags = True
+    unrehearsed = "grpoflow has no rehearsal for it yet; engine.device=cpu runs a small model for real"
+    rendered = RENDERED
+
+    def trains(self, family: Family) -> bool:
+        """Return True for families whose Hugging Face classes AReaL was read with."""
+        return family.name in ("qwen2", "qwen3", "llama3")
+
+    def stages(self, run: Sections) -> tuple[Stage, ...]:
+        """Return the graph after fetch; AReaL reads the fetched directory, and evaluate the export."""
+        size = run.model.weight_bytes
+        reason = "engine=areal: FSDP shards the fetched weights while it loads them"
+        unread = frozenset(("engine", field.name) for field in fields(ArealEngine) if field.name != "name")
+        (grpo,) = self.programs
+        return (
+            replace(catalog.CONVERT, skipped=reason),
+            replace(
+                catalog.TOKENIZE,
+                sections=(*catalog.TOKENIZE.sections, "engine"),
+                version=1,
+                entry="stages.engines.areal.tokenize",
+                required_files=lambda config: TOKENIZE_FILES,
+                unread=unread,
+            ),
+            replace(catalog.STRATEGY, skipped=reason),
+            replace(catalog.SPLIT, skipped=reason),
+            replace(
+                catalog.SFT, skipped="sft.enabled=false: a warm start is model.path=DIR of an exported model"
+            ),
+            replace(
+                catalog.GRPO,
+                sections=("dataset", "tokenize", *catalog.GRPO.sections),
+                inputs={"tokenize": "tokenize", "fetch": "fetch"},
+                workers=self.job(run).cards,
+                # two states of float32 weights with both moments, and the model
+                bytes_written=2 * 12 * run.model.num_parameters + 4 * run.model.num_parameters,
+                computes=True,
+                required_files=lambda config: (catalog.RESULT, "metrics.jsonl", "model/config.json"),
+                program=grpo,
+            ),
+            replace(
+                catalog.EXPORT,
+                sections=(*EXPORT_SECTIONS, "engine"),
+                inputs={"grpo": "grpo", "fetch": "fetch"},
+                external=licence_files(run.model),
+                entry="stages.engines.areal.export",
+                bytes_written=2 * size,
+                unread=unread,
+            ),
+            replace(
+                catalog.EVALUATE,
+                inputs={**catalog.EVALUATE.inputs, "before": "fetch", "after": "export"},
+                computes=True,
+            ),
+        )
+
+    def job(self, run: Sections) -> Job:
+        """Return the job of a run."""
+        return Job.from_run(run)
+
+    def problems(self, job: Job) -> Iterator[Problem]:
+        """Yield what AReaL would compute wrongly, ignore, or die of."""
+        return rules.problems(job)
+
+    def notes(self, job: Job) -> Iterator[str]:
+        """Yield what a user should know before the run starts."""
+        return rules.notes(job)
+
+    def schema_script(self, job: Job) -> tuple[str, ...]:
+        """Return the script that prints the keys of GRPOConfig, for AReaL's interpreter."""
+        return (str(PROGRAMS / "grpoflow_areal" / "schema.py"),)
+
+    def environment(self, settings: Any) -> Environment:
+        """Return the versions that AReaL works with on the device of the settings."""
+        group = "cpu" if settings.device == "cpu" else "npu"
+        windows = (*programs.windows(VERSIONS, "all"), *programs.windows(VERSIONS, group))
+        return Environment(windows, *programs.windows(VERSIONS, "machine"))
+
+
+ENGINE = Areal()

@@ -1,0 +1,203 @@
+"""Inference server for AReaL on a CPU: the part of vLLM's HTTP interface that AReaL uses, with transformers.
+
+Weights come from disk (actor.weight_update_mode=disk). Generation stops between two tokens when it is paused
+or when new weights arrive, and answers finish_reason "abort" with what it has; AReaL then asks for the rest
+(infra/remote_inf_engine.py, agenerate). A sample depends on the seed, the prompt and how often the prompt was
+asked for, but not on the order in which requests arrive. The file SERVER_LOG, if it is set, gets a JSON line
+for each load, with the digest of the weights.
+Source: AReaL 1.0.4, engine/vllm_remote.py, engine/vllm_ext/areal_vllm_server.py.
+"""
+# mypy: ignore-errors
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+LOG_VARIABLE = "GRPOFLOW_AREAL_SERVER_LOG"
+
+
+def digest(model):
+    """Return a digest of all weights: names in order, bytes in float32; without a tied lm_head."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        total.update(name.encode())
+        total.update(tensor.detach().float().contiguous().numpy().tobytes())
+    return total.hexdigest()[:16]
+
+
+class Generator:
+    """One model, which generates for one request at a time, token by token."""
+
+    def __init__(self, path, seed):
+        self._seed, self._version = seed, -1
+        self._model_lock = threading.Lock()
+        self._running = threading.Event()
+        self._running.set()
+        self._pauses, self._asked = 0, Counter()
+        # a vocabulary that is padded to a round size has ids that no text has
+        self._vocabulary = len(AutoTokenizer.from_pretrained(path, local_files_only=True))
+        self.load(path)
+
+    def load(self, path):
+        """Replace the weights."""
+        kwargs = {"local_files_only": True, "dtype": torch.float32, "attn_implementation": "sdpa"}
+        model = AutoModelForCausalLM.from_pretrained(path, **kwargs).eval()
+        with self._model_lock:
+            self._model = model
+            self._version += 1
+            self._asked.clear()
+        self._log({"event": "load", "load": self._version, "path": str(path), "digest": digest(model)})
+
+    def pause(self):
+        """Abort what is being generated, and let new requests wait."""
+        self._running.clear()
+        self._pauses += 1
+        self._log({"event": "pause"})
+
+    def resume(self):
+        """Let requests go on."""
+        self._running.set()
+        self._log({"event": "resume"})
+
+    @torch.no_grad()
+    def generate(self, request):
+        """Return vLLM's answer to a completion request: token ids with log-probabilities."""
+        self._running.wait()
+        prompt, temperature = list(request["prompt"]), float(request.get("temperature", 1.0))
+        key = hashlib.sha256(json.dumps(prompt).encode()).hexdigest()
+        with self._model_lock:
+            version, pauses = self._version, self._pauses
+            self._asked[key] += 1
+            name = f"{self._seed} {version} {key} {self._asked[key]}"
+        generator = torch.Generator().manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:15], 16))
+        stops = set() if request.get("ignore_eos") else set(request.get("stop_token_ids") or ())
+        tokens, logprobs, reason, cache = [], [], "length", None
+        ids = torch.tensor([prompt])
+        while len(tokens) < request["max_tokens"]:
+            with self._model_lock:
+                if self._pauses != pauses or self._version != version:
+                    reason = "abort"
+                    break
+                out = self._model(input_ids=ids, past_key_values=cache, use_cache=True)
+            cache = out.past_key_values
+            logits = out.logits[0, -1, : self._vocabulary].float() / (temperature or 1.0)
+            token, logprob = sample(logits, temperature, request, generator)
+            tokens.append(token)
+            logprobs.append(logprob)
+            ids = torch.tensor([[token]])
+            if token in stops:
+                reason = "stop"
+                break
+        self._log({"event": "generate", "load": version, "reason": reason, "tokens": len(tokens)})
+        named = [f"token_id:{token}" for token in tokens]
+        choice = {"index": 0, "text": "", "finish_reason": reason}
+        return {"choices": [{**choice, "logprobs": {"tokens": named, "token_logprobs": logprobs}}]}
+
+    def _log(self, event):
+        if path := os.environ.get(LOG_VARIABLE):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(event) + "\n")
+
+
+def sample(logits, temperature, request, generator):
+    """Return a token and its log-probability in the full distribution, as vLLM's raw logprobs are.
+
+    Args:
+        logits: divided by the temperature, [vocabulary].
+        temperature: 0 for the likeliest token.
+        request: top_k and top_p, as in vLLM's interface.
+        generator: source of random numbers.
+    """
+    logprobs = torch.log_softmax(logits, -1)
+    if temperature == 0:
+        token = int(logprobs.argmax())
+        return token, float(logprobs[token])
+    order = logprobs.sort(descending=True)
+    kept = order.values.exp()
+    top_k = int(request.get("top_k") or -1)
+    if 0 < top_k < len(kept):
+        kept[top_k:] = 0
+    top_p = float(request.get("top_p") or 1.0)
+    if top_p < 1:
+        before = kept.cumsum(-1) - kept
+        kept[before >= top_p * kept.sum()] = 0
+    token = int(order.indices[torch.multinomial(kept, 1, generator=generator)])
+    return token, float(logprobs[token])
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The addresses that AReaL asks."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        """Answer health checks."""
+        self._answer({}, self.path.partition("?")[0])
+
+    def do_POST(self):
+        """Answer requests with a JSON body."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self._answer(json.loads(body or b"{}"), self.path.partition("?")[0])
+
+    def _answer(self, request, path):
+        generator, ok = self.server.generator, {"success": True, "message": ""}
+        try:
+            if path in ("/health", "/v1/models"):
+                self._reply({"status": "ok"})
+            elif path == "/v1/completions":
+                self._reply(generator.generate(request))
+            elif path == "/areal_update_weights":
+                generator.load(request["model_path"])
+                self._reply(ok)
+            elif path == "/areal_pause_generation":
+                generator.pause()
+                self._reply(ok)
+            elif path == "/areal_continue_generation":
+                generator.resume()
+                self._reply(ok)
+            else:
+                self._reply({"error": f"the server for CPUs has no {path}"}, 404)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            self._reply({"success": False, "message": repr(error)}, 400)
+
+    def _reply(self, answer, status=200):
+        data = json.dumps(answer).encode()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the client is gone
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    def log_message(self, *arguments):
+        """Log nothing: there is a request for every completion."""
+
+
+class Server(ThreadingHTTPServer):
+    """One thread per request; the model works for one at a time."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments, _ = parser.parse_known_args()
+    torch.set_num_threads(1)
+    server = Server((arguments.host, arguments.port), Handler)
+    server.generator = Generator(arguments.model, arguments.seed)
+    server.serve_forever()

@@ -1,0 +1,134 @@
+"""Generation and rewards of an AReaL run: one completion per episode, scored by grpoflow's functions.
+
+AReaL's workers import it. It takes the prompt's ids as tokenize wrote them, so that AReaL renders no chat
+template. A reward function that fails gives 0 and a line in the report, which the end of the run reads: AReaL
+drops an episode that raises, and trains on another.
+Source: AReaL 1.0.4, workflow/rlvr.py.
+"""
+# mypy: ignore-errors
+
+import asyncio
+import json
+import os
+import sys
+import uuid
+from collections import Counter
+
+import numpy as np
+import torch
+from areal import workflow_context
+from areal.api import ModelRequest, RolloutWorkflow
+from areal.utils import stats_tracker
+from areal.utils.hf_utils import load_hf_tokenizer
+
+PROMPT_VERSION = -1
+"""Version of the tokens of a prompt, which no model generated."""
+
+
+class Scorer:
+    """Rewards of single completions by stages.rewards, which is imported from copies."""
+
+    def __init__(self, settings):
+        sys.path[:0] = [path for path in settings["path"] if path not in sys.path]
+        if os.path.exists(settings["code"]):  # the user's modules, and their digests
+            os.environ[settings["code_variable"]] = settings["code"]
+        from stages.base.errors import InputError
+        from stages.base.reader import read
+        from stages.rewards.config import RewardConfig
+        from stages.rewards.score import prepare, score_each, weighted
+
+        self._config = read(RewardConfig, settings["reward"], "reward")
+        self._score, self._weighted, self._error = score_each, weighted, InputError
+        self._report = settings["report"]
+        names = [each.names for each in prepare(self._config)]
+        self._takes_prompts = any(each is None or "prompts" in each for each in names)
+        self._rows = []
+        if any(each is None or each - {"prompts"} for each in names):
+            with open(settings["columns"], encoding="utf-8") as file:
+                self._rows = [json.loads(line) for line in file]
+
+    def __call__(self, prompt, completion, solution, tokens, row, step):
+        """Return the weighted reward of a completion, and the value of each function."""
+        named = {name: [value] for name, value in self._rows[row].items()} if self._rows else {}
+        if self._takes_prompts:
+            named["prompts"] = [prompt]
+        try:
+            scored = self._score(self._config, [completion], [solution], [tokens], named)
+            faults = {name: scored.messages[name] for name, count in scored.faults.items() if count}
+            late = [name for name in faults if scored.late[name]]
+            parts = {name: np.array(column, np.float32) for name, column in scored.parts.items()}
+            value = float(self._weighted(self._config, parts)[0])
+            parts = {name: float(column[0]) for name, column in parts.items()}
+        except self._error as error:
+            name = str(error.problem.value or error.problem.path)
+            faults, late, value, parts = {name: error.problem.rule}, [], 0.0, {}
+        if faults:
+            with open(self._report, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, "faults": faults, "late": late}) + "\n")
+        return value, parts
+
+
+class Workflow(RolloutWorkflow):
+    """One episode: a completion of one prompt, with its reward."""
+
+    def __init__(self, task, gconfig, tokenizer):
+        with open(task, encoding="utf-8") as file:
+            self._task = json.load(file)
+        self._tokenizer = load_hf_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        self._sampling = gconfig.new(n_samples=1, stop_token_ids=self._task["end_ids"])
+        self._scorer, self._logged = Scorer(self._task["scoring"]), Counter()
+        from stages.base.tags import continued, tags_of
+
+        self._continued = continued
+        added = self._tokenizer.added_tokens_decoder
+        tags = tags_of(token.content for token in added.values())
+        self._left_out = {i for i, token in added.items() if token.special and token.content not in tags}
+
+    async def arun_episode(self, engine, data):
+        """Return tokens, log-probabilities, versions and reward of a completion, each [1, tokens]."""
+        request = ModelRequest(
+            rid=uuid.uuid4().hex,
+            input_ids=data["prompt_ids"],
+            gconfig=self._sampling,
+            tokenizer=self._tokenizer,
+        )
+        response = await engine.agenerate(request)
+        prompt, ids = self._read(response.input_tokens), response.output_tokens
+        completion = self._continued(prompt, self._read(ids))
+        step = max(response.output_versions, default=0) + 1
+        arguments = (prompt, completion, data["solution"], len(ids), data["row"], step)
+        # in a thread: the event loop goes on with other episodes
+        reward, parts = await asyncio.to_thread(self._scorer, *arguments)
+        stats_tracker.get(workflow_context.stat_scope()).scalar(
+            reward=reward, **{f"part_{name}": value for name, value in parts.items()}
+        )
+        self._log(step, prompt, completion, data["solution"], reward, parts, response)
+        inputs = len(response.input_tokens)
+        result = {
+            "input_ids": torch.tensor(response.input_tokens + ids, dtype=torch.int32),
+            "loss_mask": torch.tensor([0] * inputs + [1] * len(ids), dtype=torch.int32),
+            "logprobs": torch.tensor([0.0] * inputs + response.output_logprobs, dtype=torch.float32),
+            "versions": torch.tensor([PROMPT_VERSION] * inputs + response.output_versions, dtype=torch.int32),
+            "attention_mask": torch.ones(inputs + len(ids), dtype=torch.bool),
+            "rewards": torch.tensor(reward, dtype=torch.float32),
+        }
+        return {name: tensor.unsqueeze(0) for name, tensor in result.items()}
+
+    def _log(self, step, prompt, completion, solution, reward, parts, response):
+        """Write a completion; `step` is the first that can train on it."""
+        file = self._task["completions"]
+        if file is None or step % self._task["completions_every"]:
+            return
+        if self._logged[step] == self._task["logged_completions"]:  # of each worker; the end takes the first
+            return
+        self._logged[step] += 1
+        row = {"step": step, "prompt": prompt, "completion": completion, "solution": solution}
+        row |= {"reward": reward, "parts": parts, "tokens": len(response.output_tokens)}
+        row |= {"versions": sorted(set(response.output_versions))}
+        with open(file, "a", encoding="utf-8") as out:
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def _read(self, ids):
+        """Return the text of ids without special tokens except for tags, which rewards read."""
+        kept = [i for i in ids if i not in self._left_out]
+        return self._tokenizer.decode(kept, skip_special_tokens=False)

@@ -1,0 +1,73 @@
+"""Each rule of AReaL refuses a configuration, and accepts a similar one."""
+
+import pytest
+
+from pipeline.config.load import load
+from stages.base.errors import ConfigError
+
+BASE = (
+    "engine=areal",
+    "model=qwen2_5_7b",
+    "model.path=/models/qwen",
+    "layout=dp4_mp1_pp1",
+)
+ACTOR, LOSS, TRAINER, OURS = "ppo/actor.py", "functional.py", "rl_trainer.py", "ours: stages/engines/areal"
+SERVERS, CPU, ASYNC = "vllm_remote.py", "engine.device=cpu", "engine.mode=async"
+TWO = "layout.generate.data_parallel=2"
+
+CASES = [  # refused key, part of the source, breaking and passing overrides
+    ("train.loss_type", LOSS, "train.loss_type=grpo", "train.loss_type=dapo"),
+    ("train.beta", ACTOR, "train.beta=0.01", "engine.kl_in_reward=0.01"),
+    ("train.use_bias_correction_kl", ACTOR, "train.use_bias_correction_kl=true", ""),
+    ("train.mask_truncated_completions", ACTOR, "train.mask_truncated_completions=true", ""),
+    ("train.num_iterations", ACTOR, "train.num_iterations=2", ""),
+    ("train.lora_rank", OURS, "train.lora_rank=4", ""),
+    ("train.ref_model_sync_steps", TRAINER, "train.ref_model_sync_steps=5", ""),
+    ("train.resample_rounds", TRAINER, "train.resample_rounds=1", ""),
+    ("train.validate_every", OURS, "train.validate_every=1", ""),
+    ("train.max_kl", TRAINER, "train.max_kl=1.0", ""),
+    ("train.resume_from", "recover.py", "train.resume_from=/x", ""),
+    ("train.loggers", OURS, "train.loggers=[wandb]", ""),
+    ("rollout.min_tokens", SERVERS, "rollout.min_tokens=1", ""),
+    ("rollout.min_p", SERVERS, "rollout.min_p=0.1", ""),
+    ("rollout.repetition_penalty", SERVERS, "rollout.repetition_penalty=1.1", ""),
+    ("tokenize.compat", OURS, "tokenize.compat=mindrlhf", ""),
+    ("engine.staleness", "staleness_manager.py", "engine.staleness=1", f"engine.staleness=1 {ASYNC}"),
+    ("engine.partial_rollout", "staleness_manager.py", "engine.partial_rollout=true",
+     f"engine.partial_rollout=true {ASYNC}"),
+    ("engine.partial_rollout", "remote_inf_engine.py", f"engine.partial_rollout=false {ASYNC}", ASYNC),
+    ("engine.behaviour_weight", LOSS, "engine.behaviour_weight=clamp",
+     f"engine.behaviour_weight=clamp {ASYNC}"),
+    ("engine.behaviour_limit", "cli_args.py",
+     f"engine.behaviour_weight=mask engine.behaviour_limit=1.0 {ASYNC}",
+     f"engine.behaviour_weight=mask engine.behaviour_limit=1.1 {ASYNC}"),
+    ("layout.train.model_parallel", OURS, "layout=dp2_mp2_pp1", ""),
+    ("layout.train.pipeline_stage", OURS, "layout=dp2_mp1_pp2", ""),
+    ("layout.train.context_parallel", OURS, "layout=dp2_mp1_pp1_cp2", ""),
+    ("layout.generate.pipeline_stage", OURS, f"layout.generate.pipeline_stage=2 {TWO}", ""),
+    ("layout.generate.context_parallel", OURS, f"layout.generate.context_parallel=2 {TWO}", ""),
+    ("layout.train.expert_parallel", OURS, "layout.train.expert_parallel=2", ""),
+    ("engine.rollout_cards", "alloc_mode.py",
+     f"layout.generate.model_parallel=2 {TWO} engine.rollout_cards=3",
+     f"layout.generate.model_parallel=2 {TWO} engine.rollout_cards=6"),
+    ("layout.generate.model_parallel", OURS, f"{CPU} layout.generate.model_parallel=2 {TWO}", CPU),
+    ("layout.generate.model_parallel", "scheduler/ray.py",
+     "layout.generate.model_parallel=4 layout.generate.data_parallel=1 launcher.cards_per_node=2",
+     f"layout.generate.model_parallel=2 {TWO} launcher.cards_per_node=2"),
+    ("engine.mini_batch_size", ACTOR, "engine.mini_batch_size=5", "engine.mini_batch_size=8"),
+    ("engine.mini_batch_size", "fsdp_engine.py", f"{CPU} engine.mini_batch_size=8",
+     "engine.mini_batch_size=8"),
+    ("train.prompts_per_step", "train_controller.py", "train.prompts_per_step=6", "train.prompts_per_step=8"),
+    ("rollout.max_tokens", "utils/data.py", "engine.micro_batch_tokens=40", CPU),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "source", "breaking", "passing"), CASES, ids=lambda text: text[:60])
+def test_each_rule_refuses_one_configuration_and_accepts_another(key, source, breaking, passing):
+    with pytest.raises(ConfigError) as refused:
+        load([*BASE, *breaking.split()])
+    (problem, *_) = [
+        found for found in refused.value.problems if found.path == key and source in found.source
+    ]
+    assert problem.rule and problem.remedy
+    load([*BASE, *passing.split()])
