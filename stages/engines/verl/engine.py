@@ -9,24 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stages import catalog
 from stages.base.errors import Problem
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.engines import programs
-from stages.engines.engine import Engine, Environment, Window
+from stages.engines.engine import Engine, Environment, Lock, R, Window
 from stages.engines.verl import rules
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.files import MODEL_ENGINES, RENDERED
 from stages.engines.verl.job import PROGRAMS, TRAIN_DATA, Job
 from stages.fetch.config import licence_files
+from stages.grpo.rules import prompt_problems
 
 if TYPE_CHECKING:
     from stages.models.family import Family
     from stages.sections import Sections
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
+LOCKS = Path(__file__).with_name("locks")
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""Index with torch's builds for CPUs, which torch_npu needs, too."""
 
 TOKENIZE_FILES = (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA)
 """Files that tokenize writes: evaluate reads the test rows, as with engine=local."""
@@ -38,7 +42,7 @@ class Verl(Engine[Job]):
     name = "verl"
     settings = VerlEngine
     programs = (
-        Program("verl_grpo", "stages.engines.verl.train", version=1),
+        Program("verl_grpo", "stages.engines.verl.train", version=2),
         Program("verl_export", "stages.engines.verl.export", version=1),
     )
     imports = ("verl", "ray")
@@ -102,9 +106,24 @@ class Verl(Engine[Job]):
         """Return the job of a run."""
         return Job.from_run(run)
 
+    def derive(self, run: R) -> R:
+        """Return the configuration with the program that generates completions on the chosen device."""
+        settings = run.engine
+        assert isinstance(settings, VerlEngine)
+        if settings.rollout is not None:
+            return run
+        rollout: Literal["vllm", "transformers"] = "transformers" if settings.device == "cpu" else "vllm"
+        return replace(run, engine=replace(settings, rollout=rollout))
+
     def problems(self, job: Job) -> Iterator[Problem]:
         """Yield what verl would refuse, ignore silently or die of."""
         return rules.problems(job)
+
+    def all_problems(self, run: Sections) -> Iterator[Problem]:
+        """Yield the problems of a run, and whether enough prompts are left to train on."""
+        yield from super().all_problems(run)
+        if run.train.validate_every and run.dataset.train_rows is not None:
+            yield from prompt_problems(run.train, run.dataset.train_rows)
 
     def notes(self, job: Job) -> Iterator[str]:
         """Yield what a user should know before the run starts."""
@@ -116,14 +135,27 @@ class Verl(Engine[Job]):
 
     def environment(self, settings: Any) -> Environment:
         """Return the versions that verl 0.9.1 works with on the device of the settings."""
-        return Environment(packages(settings.device, settings.rollout), *windows("machine"))
+        window = packages(settings.device, settings.rollout)
+        return Environment(window, *windows("machine"), lock=lock_of(settings.device, settings.rollout))
 
 
-def packages(device: str, rollout: str) -> tuple[Window, ...]:
-    """Return the packages for a device, and on NPUs for a program that generates completions."""
+def packages(device: str, rollout: str | None) -> tuple[Window, ...]:
+    """Return the packages for a device and a program that generates completions."""
     if device == "cpu":
-        return windows("all", "cpu")
-    return windows("all", "npu", "vllm") if rollout == "vllm" else windows("all", "npu")
+        return windows("all", "cpu", "vllm_cpu") if rollout == "vllm" else windows("all", "cpu")
+    return windows("all", "npu") if rollout == "sglang" else windows("all", "npu", "vllm")
+
+
+def lock_of(device: str, rollout: str | None) -> Lock | None:
+    """Return the complete environment for a device and a program; None for SGLang, which has a script."""
+    if device == "cpu":
+        name = "cpu_vllm.txt" if rollout == "vllm" else "cpu.txt"
+        return Lock(LOCKS / name, ("--no-deps", f"--extra-index-url={CPU_INDEX}"))
+    if rollout == "sglang":
+        return None
+    # vLLM's own kernels are for CUDA
+    options = (f"--extra-index-url={CPU_INDEX}", "--no-binary=vllm")
+    return Lock(LOCKS / "npu.txt", options, ("VLLM_TARGET_DEVICE=empty",))
 
 
 def windows(*groups: str) -> tuple[Window, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from stages.engines.outside import dump
 from stages.engines.upstream_keys import Rendered, merged
-from stages.engines.verl.job import CPUS_PER_WORKER, DRIVER_CPUS, METRICS, PLUGIN, REWARDS, Job, Paths
+from stages.engines.verl import inference
+from stages.engines.verl.job import CPUS_PER_WORKER, DRIVER_CPUS, METRICS, REWARDS, Job, Paths
 
 Values = dict[str, Any]
 MODEL_ENGINES = {"fsdp2": "dp", "megatron": "megatron"}
@@ -18,8 +19,19 @@ AGGREGATION = {
     "grpo": "seq-mean-token-mean",
     "dapo": "token-mean",
     "dr_grpo": "seq-mean-token-sum-norm",
+    "cispo": "token-mean",
+    "sapo": "seq-mean-token-mean",  # verl's sapo has no other; KL and entropy read the key
 }
 """train.loss_type -> actor.loss_agg_mode."""
+ESTIMATORS = {
+    "grpo": "grpo",
+    "dr_grpo": "grpo",  # with norm_adv_by_std_in_grpo=false
+    "rloo": "rloo",
+    "reinforce_plus_plus": "reinforce_plus_plus",
+}
+"""train.advantages -> algorithm.adv_estimator."""
+KL_LOSS_TYPES = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
+"""train.kl_estimator -> actor.kl_loss_type (core_algos.py, kl_penalty_forward); none is abs."""
 NO_LIMIT = 1e9
 """Value of clip_grad and clip_ratio_c that has no effect."""
 
@@ -30,6 +42,7 @@ METRICS_FILE = "=metrics are read from this file"
 RESUMING = "=resuming reads it"
 PROOF = "=it changes the proof that a checkpoint is complete"
 RENDERED: Rendered = {
+    **inference.RENDERED,
     "data.train_files": PATH,
     "data.val_files": PATH,
     "data.train_batch_size": "train.prompts_per_step",
@@ -48,14 +61,18 @@ RENDERED: Rendered = {
     "actor_rollout_ref.actor.data_loader_seed": "seed",
     "actor_rollout_ref.actor.clip_ratio_low": "train.epsilon_low",
     "actor_rollout_ref.actor.clip_ratio_high": "train.epsilon_high",
-    "actor_rollout_ref.actor.policy_loss.loss_mode": "train.importance_sampling_level",
+    "actor_rollout_ref.actor.clip_ratio_c": "train.clip_ratio_c",
+    "actor_rollout_ref.actor.tau_pos": "train.sapo_temperature_pos",
+    "actor_rollout_ref.actor.tau_neg": "train.sapo_temperature_neg",
+    "actor_rollout_ref.actor.policy_loss.loss_mode": "train.loss_type",
     "actor_rollout_ref.actor.loss_agg_mode": "train.loss_type",
     "actor_rollout_ref.actor.loss_scale_factor": "train.loss_type",
     "actor_rollout_ref.actor.use_kl_loss": "train.beta",
     "actor_rollout_ref.actor.kl_loss_coef": "train.beta",
+    "actor_rollout_ref.actor.kl_loss_type": "train.kl_estimator",
+    "actor_rollout_ref.actor.entropy_coeff": "train.entropy_coeff",
     "actor_rollout_ref.actor.checkpoint.save_contents": RESUMING,
     "actor_rollout_ref.actor.checkpoint.load_contents": RESUMING,
-    "actor_rollout_ref.actor.checkpoint.async_save": PROOF,
     "actor_rollout_ref.actor.optim.lr": "train.learning_rate",
     "actor_rollout_ref.actor.optim.lr_warmup_steps": "train.warmup_steps",
     "actor_rollout_ref.actor.optim.weight_decay": "train.weight_decay",
@@ -94,6 +111,7 @@ RENDERED: Rendered = {
     "actor_rollout_ref.rollout.tensor_model_parallel_size": "layout.generate.model_parallel",
     "actor_rollout_ref.rollout.gpu_memory_utilization": "engine.gpu_memory_utilization",
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": "engine.forward_micro_batch_size",
+    "algorithm.adv_estimator": "train.advantages",
     "algorithm.norm_adv_by_std_in_grpo": "train.scale_advantages",
     "reward.reward_manager.source": FROM_REWARD,
     "reward.reward_manager.name": FROM_REWARD,
@@ -110,7 +128,7 @@ RENDERED: Rendered = {
     "trainer.resume_mode": RESUMING,
     "trainer.resume_from_path": RESUMING,
     "trainer.del_local_ckpt_after_load": RESUMING,
-    "trainer.use_v1": "=other trainers have other checkpoints and metrics",
+    "trainer.use_v1": "=verl 0.9.1 calls its earlier trainer deprecated, and grpoflow was not read with it",
     "trainer.rollout_data_dir": "train.logged_completions",
     "trainer.logger": METRICS_FILE,
     "trainer.project_name": METRICS_FILE,
@@ -131,8 +149,8 @@ def configuration(job: Job, paths: Paths) -> Values:
     values: Values = {
         "data": {
             "train_files": str(paths.data),
-            "val_files": str(paths.data),  # required, but not used: test_freq is -1
-            "val_max_samples": 1,
+            "val_files": str(paths.held_out or paths.data),  # required, but not used if test_freq is -1
+            "val_max_samples": -1 if train.validate_every else 1,
             "train_batch_size": train.prompts_per_step,
             "max_prompt_length": tokenize.max_prompt_length,
             "max_response_length": job.rollout.max_tokens,
@@ -148,9 +166,10 @@ def configuration(job: Job, paths: Paths) -> Values:
             "rollout": _rollout(job),
         },
         "algorithm": {
-            "adv_estimator": "grpo",
+            "adv_estimator": job.engine.adv_estimator or ESTIMATORS[train.advantages],
             "norm_adv_by_std_in_grpo": train.scale_advantages,
             "use_kl_in_reward": False,
+            **inference.algorithm(job),
         },
         "reward": {
             "reward_manager": {
@@ -162,6 +181,7 @@ def configuration(job: Job, paths: Paths) -> Values:
         "trainer": _trainer(job, paths),
         "ray_kwargs": {"ray_init": {"runtime_env": {"env_vars": _workers_variables(job, paths)}}},
     }
+    values = merged(values, {"actor_rollout_ref": inference.determinism(job)})
     return merged(values, _on_cpu(job)) if job.on_cpu else values
 
 
@@ -179,7 +199,6 @@ def _model(job: Job, paths: Paths) -> Values:
 def _actor(job: Job) -> Values:
     """Return the section of the policy: batches, loss, checkpoints, optimizer and sharding."""
     train, engine = job.train, job.engine
-    per_sequence = train.importance_sampling_level == "sequence"
     values: Values = {
         "strategy": engine.strategy,
         "ppo_mini_batch_size": job.mini_batch_size,
@@ -188,14 +207,16 @@ def _actor(job: Job) -> Values:
         "data_loader_seed": job.seed,
         "clip_ratio_low": train.epsilon_low,
         "clip_ratio_high": train.epsilon_high,
-        "clip_ratio_c": NO_LIMIT,  # verl's default bounds the loss of negative advantages (dual clip)
-        "policy_loss": {"loss_mode": "gspo" if per_sequence else "vanilla"},
+        "clip_ratio_c": NO_LIMIT if train.clip_ratio_c is None else train.clip_ratio_c,  # verl's default is 3
+        "tau_pos": train.sapo_temperature_pos,
+        "tau_neg": train.sapo_temperature_neg,
+        "policy_loss": {"loss_mode": loss_mode(job)},
         "loss_agg_mode": AGGREGATION[train.loss_type],
         "loss_scale_factor": job.rollout.max_tokens if train.loss_type == "dr_grpo" else None,
         "use_kl_loss": train.beta > 0,
         "kl_loss_coef": train.beta,
-        "kl_loss_type": "low_var_kl",
-        "entropy_coeff": 0,
+        "kl_loss_type": KL_LOSS_TYPES[train.kl_estimator],
+        "entropy_coeff": train.entropy_coeff,
         "use_torch_compile": False,
         "checkpoint": {"save_contents": ["model", "optimizer", "extra"]},
         "optim": _optimizer(job),
@@ -216,6 +237,16 @@ def _actor(job: Job) -> Values:
             "use_torch_compile": False,
         },
     }
+
+
+def loss_mode(job: Job) -> str:
+    """Return verl's name of the loss of a token."""
+    train = job.train
+    if job.engine.loss_mode is not None:
+        return job.engine.loss_mode
+    if train.loss_type in ("cispo", "sapo"):
+        return train.loss_type
+    return "gspo" if train.importance_sampling_level == "sequence" else "vanilla"
 
 
 def _optimizer(job: Job) -> Values:
@@ -266,7 +297,7 @@ def _megatron_degrees(job: Job) -> Values:
 def _rollout(job: Job) -> Values:
     rollout, engine = job.rollout, job.engine
     return {
-        "name": engine.rollout,
+        "name": job.rollout_program,
         "n": rollout.num_generations,
         "seed": job.seed,
         "temperature": rollout.temperature,
@@ -275,6 +306,8 @@ def _rollout(job: Job) -> Values:
         "tensor_model_parallel_size": job.layout.generate.model_parallel,
         "gpu_memory_utilization": engine.gpu_memory_utilization,
         "log_prob_micro_batch_size_per_gpu": job.forward_micro_batch_size,
+        **inference.weight_transfer(job),
+        **inference.validation(job),
     }
 
 
@@ -290,7 +323,7 @@ def _trainer(job: Job, paths: Paths) -> Values:
         "max_actor_ckpt_to_keep": None,  # verl forgets earlier checkpoints when it resumes; train.py prunes
         "default_local_dir": str(paths.checkpoints),
         "resume_mode": "auto",
-        "test_freq": -1,
+        "test_freq": train.validate_every or -1,  # and after the last step
         "val_before_train": False,
         "rollout_data_dir": str(paths.completions) if train.logged_completions else None,
         "logger": ["console", "file"],
@@ -303,7 +336,7 @@ def _trainer(job: Job, paths: Paths) -> Values:
 def _on_cpu(job: Job) -> Values:
     """Return what a CPU needs besides; `upstream` may replace it."""
     model: Values = {"use_remove_padding": False, "override_config": {"attn_implementation": "sdpa"}}
-    if job.train.lora_rank:
+    if job.train.lora_rank and job.rollout_program == "transformers":
         model["lora"] = {"merge": True}  # the plugin's rollout reads complete weights
     values: Values = {
         "data": {"dataloader_num_workers": 0},
@@ -311,21 +344,12 @@ def _on_cpu(job: Job) -> Values:
             "model": model,
             "actor": {"fsdp_config": _float32()},
             "ref": {"fsdp_config": _float32()},
-            "rollout": {
-                "name": "hf",
-                "dtype": "float32",
-                "tensor_model_parallel_size": job.cards,  # one server for all workers
-                "agent": {
-                    "num_workers": 1,
-                    "agent_loop_config_path": str(PLUGIN / "grpoflow_verl_cpu" / "agent_loops.yaml"),
-                },
-            },
+            "rollout": inference.cpu_rollout(job),
         },
         "reward": {"num_workers": 1},
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
     }
-    filters = job.engine.upstream.get("algorithm", {}).get("filter_groups", {}).get("enable")
-    if not filters:  # verl does not filter groups with a custom sampler
+    if not job.train.resample_rounds:  # verl does not filter groups with a custom sampler
         sampler = {"path": "pkg://grpoflow_verl_cpu.ordered", "name": "OrderedReplayBuffer"}
         values["trainer"] = {"v1": {"sampler": {"custom_sampler": sampler}}}
     return values
@@ -351,6 +375,7 @@ def variables(job: Job, paths: Paths) -> dict[str, str]:
             "OMP_NUM_THREADS": "1",  # sums depend on the number of threads
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             "RAY_worker_niceness": "0",  # Ray's default of 15 starves its workers on a busy machine
+            **inference.cpu_variables(job),
         }
     return {**result, "HF_DATASETS_CACHE": str(paths.root / "cache")}  # by default in the home directory
 
@@ -362,4 +387,8 @@ def _workers_variables(job: Job, paths: Paths) -> dict[str, str]:
 
 def ray_options(job: Job) -> list[str]:
     """Return options of `ray start`; a CPU's worker gets logical CPUs that the machine may not have."""
-    return [f"--num-cpus={DRIVER_CPUS + CPUS_PER_WORKER * job.cards}"] if job.on_cpu else []
+    if not job.on_cpu:
+        return []
+    cpus = f"--num-cpus={DRIVER_CPUS + CPUS_PER_WORKER * job.cards}"
+    # a dashboard is ten processes, which would delay the start of everything else
+    return [cpus] if job.engine.ray_dashboard_port else [cpus, "--include-dashboard=false"]

@@ -49,6 +49,16 @@ class Job(RayJob):
         return self.cards // split
 
     @property
+    def rollout_program(self) -> str:
+        """Program that generates completions; engine.rollout is null before it is derived."""
+        return self.engine.rollout or ("transformers" if self.on_cpu else "vllm")
+
+    @property
+    def seeds_samples(self) -> bool:
+        """True if the plugin's agent loops give each sample a seed or an identity."""
+        return self.on_cpu or self.engine.deterministic
+
+    @property
     def on_cpu(self) -> bool:
         """True if the plugin for CPUs is used."""
         return self.engine.device == "cpu"
@@ -59,7 +69,9 @@ class Paths(RunPaths):
     """Absolute paths of a run's files."""
 
     data: Path
-    """Training data, in the artifact: the package datasets finds no symbolic links."""
+    """Training data: a path without links, because the package datasets finds no symbolic ones."""
+    held_out: Path | None = None
+    """Prompts for validation, if there is any."""
 
     @property
     def model(self) -> Path:

@@ -9,14 +9,17 @@ utils/checkpoint/fsdp_checkpoint_manager.py, utils/tracking.py (FileLogger), tra
 """
 
 import json
+import math
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stages.engines.outside import MALFORMED, Row
 from stages.engines.tracked_checkpoints import TrackedCheckpoints
+from stages.engines.verl.inference import MISMATCH_LIMITS
 from stages.engines.verl.job import Job
 from stages.grpo.config import TrainConfig
 from stages.grpo.metrics import StepLog, read_rows
@@ -43,8 +46,22 @@ METRIC_NAMES = {
     "timing_s/update_actor": "train_s",
     "timing_s/update_weights": "reshard_s",
     "timing_s/step": "step_s",
+    "timing_s/testing": "validation_s",
+    "rollout_corr/log_ppl_abs_diff": "rollout_logprob_diff",
+    "training/rollout_probs_diff_max": "rollout_prob_diff_max",
+    "rollout_corr/k3_kl": "rollout_kl",
+    "rollout_corr/ppl_ratio": "rollout_perplexity_ratio",
+    "rollout_corr/rollout_is_mean": "correction_weight",
+    "rollout_corr/rollout_rs_masked_fraction": "correction_rejected_share",
 }
 """verl's metric -> grpoflow's (stages/grpo/metrics.py)."""
+VALIDATION = re.compile(r"val-core/.*/acc/mean@1")
+"""verl's metric for the accuracy of greedy answers; the middle is the name of the data set."""
+FURTHER_GROUPS = (
+    "training/filter_groups/evicted_samples",
+    "training/filter_groups/discarded_surplus_samples",
+)
+"""verl's metrics that count groups of dynamic sampling that were not trained on."""
 COMPLETION_NAMES = {"input": "prompt", "output": "completion", "gts": "solution", "score": "reward"}
 """verl's key of a completion -> grpoflow's."""
 
@@ -76,7 +93,51 @@ def read_metrics(line: str) -> Row:
     entry = json.loads(line)
     data, named = entry["data"], METRIC_NAMES.items()
     values = {name: float(data[metric]) for metric, name in named if data.get(metric) is not None}
+    for metric, value in data.items():
+        if VALIDATION.fullmatch(metric) and value is not None:
+            values["validation_accuracy"] = float(value)
+    if further := [float(data[metric]) for metric in FURTHER_GROUPS if metric in data]:
+        values["unused_groups"] = sum(further)
     return {"step": int(entry["step"]), **values}
+
+
+def with_sampled_groups(row: Row, job: Job) -> Row:
+    """Return a step's metrics with the number of groups that dynamic sampling has sampled."""
+    if not job.train.resample_rounds:
+        return row
+    further = row.pop("unused_groups", 0.0)
+    return {**row, "sampled_groups": job.train.prompts_per_step + further}
+
+
+def checks(file: Path) -> dict[int, float]:
+    """Return the accuracy of each step of a file of metrics that was checked."""
+    return checks_of(read_rows(file))
+
+
+def checks_of(rows: Iterable[Mapping[str, Any]]) -> dict[int, float]:
+    """Return the accuracy of each step that was checked."""
+    name = "validation_accuracy"
+    return {row["step"]: row[name] for row in rows if name in row}
+
+
+def best(checked: Mapping[int, float]) -> int | None:
+    """Return the first step of the best accuracy; None if no step was checked."""
+    return min(checked, key=lambda step: (-checked[step], step), default=None)
+
+
+def mismatch_warnings(rows: Iterable[Mapping[str, Any]], job: Job) -> Iterator[str]:
+    """Yield a warning if completions were sampled from another distribution than the trained one."""
+    name, limit = "rollout_logprob_diff", MISMATCH_LIMITS[job.engine.device]
+    above = [row for row in rows if not row.get(name, 0.0) <= limit]
+    if above:
+        worst = max(above, key=lambda row: math.inf if math.isnan(row[name]) else row[name])
+        remedy = "check that engine.rollout computes in the dtype that is trained"
+        if job.rollout.correction == "none":
+            remedy += ", or set rollout.correction=tis"
+        yield (
+            f"{name} is above {limit:g} in {len(above)} steps, up to {worst[name]:.3g} in step "
+            f"{worst['step']}: completions come from another distribution than the trained model's; {remedy}"
+        )
 
 
 def unrecorded_steps(file: Path, step: int) -> list[int]:

@@ -15,17 +15,31 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from stages.base.errors import InputError
 from stages.base.reader import read
 from stages.base.tags import continued, tags_of
-from stages.rewards.config import RewardConfig
+from stages.rewards.config import RewardConfig, judge_of
 from stages.rewards.score import prepare, score_each, weighted
 
 
-def make_manager(values, report, columns):
+def _is_right(config, text, truth):
+    """Return 1.0 for a right answer, as evaluate counts it, and 0.0 for others."""
+    judge = judge_of(config)
+    alone = RewardConfig((judge,), (1.0,), None, timeout_s=config.timeout_s)
+    return float(score_each(alone, [text], [truth]).parts[judge][0] > 0)
+
+
+def _read_lines(file):
+    """Return the JSON values of a file's lines."""
+    with open(file, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def make_manager(values, report, columns, validation):
     """Return the class of a reward manager.
 
     Args:
         values: section reward of the configuration.
         report: file that gets a line for each completion that a reward function fails for.
         columns: file with the columns of each training row.
+        validation: extra_info.split of rows whose answers are only compared with the ground truth.
     """
 
     class Rewards(RewardManagerBase):
@@ -35,10 +49,8 @@ def make_manager(values, report, columns):
             accepted = prepare(self._config)  # verl ignores later errors
             names = [each.names for each in accepted]
             self._takes_prompts = any(each is None or "prompts" in each for each in names)
-            self._rows = []
-            if any(each is None or each - {"prompts"} for each in names):
-                with open(columns, encoding="utf-8") as file:
-                    self._rows = [json.loads(line) for line in file]
+            takes_columns = any(each is None or each - {"prompts"} for each in names)
+            self._rows = _read_lines(columns) if takes_columns else []
             added = tokenizer.added_tokens_decoder
             tags = tags_of(token.content for token in added.values())
             self._left_out = {i for i, token in added.items() if token.special and token.content not in tags}
@@ -50,6 +62,9 @@ def make_manager(values, report, columns):
             tokens = int(item.batch["attention_mask"][-len(responses) :].sum())
             text = continued(self._read(item.batch["prompts"]), self._read(responses[:tokens]))
             truth = item.non_tensor_batch["reward_model"]["ground_truth"]
+            if item.non_tensor_batch["extra_info"].get("split") == validation:
+                right = await asyncio.to_thread(_is_right, self._config, text, truth)
+                return {"reward_score": right, "reward_extra_info": {"acc": right}}
             named = self._arguments(item)
             try:  # in a thread: the event loop goes on with generation
                 scored = await asyncio.to_thread(score_each, self._config, [text], [truth], [tokens], named)

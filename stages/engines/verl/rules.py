@@ -7,18 +7,24 @@ from collections.abc import Iterator
 
 from stages.base.checks import at_most, divides, equal, multiple_of
 from stages.base.errors import Problem
+from stages.base.keys import leaves
 from stages.base.layout import ROLES
 from stages.engines.layout_rules import layout_problems
+from stages.engines.verl import inference
+from stages.engines.verl.files import loss_mode
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
+from stages.grpo.rules import algorithm_notes
 from stages.rewards.config import BUILTIN
 
 
 def problems(job: Job) -> Iterator[Problem]:
     """Yield what verl would refuse, ignore silently or die of."""
     yield from _algorithm(job)
+    yield from _losses(job)
     yield from _rollout(job)
     yield from _layout(job)
     yield from _batches(job)
+    yield from inference.problems(job)
 
 
 def _algorithm(job: Job) -> Iterator[Problem]:
@@ -38,16 +44,6 @@ def _algorithm(job: Job) -> Iterator[Problem]:
         False,
         "verl trains on completions that were cut off, too",
         losses,
-    )
-    yield from equal(
-        "train.resample_rounds", train.resample_rounds, 0, "verl samples each step once", trainer
-    )
-    yield from equal(
-        "train.validate_every",
-        train.validate_every,
-        0,
-        "verl has no check on held-out prompts; evaluate has",
-        trainer,
     )
     yield from equal("train.max_kl", train.max_kl, None, "verl does not stop by KL", trainer)
     yield from equal(
@@ -87,7 +83,7 @@ def _algorithm(job: Job) -> Iterator[Problem]:
             "grpoflow renders LoRA for engine.strategy=fsdp2 only",
             "ours: stages/engines/verl/files.py",
         )
-    elif engine.rollout == "vllm" and not job.on_cpu:
+    elif engine.rollout == "vllm":
         yield from at_most(
             "train.lora_rank",
             train.lora_rank,
@@ -96,6 +92,40 @@ def _algorithm(job: Job) -> Iterator[Problem]:
             "vLLM loads adapters up to this rank",
             "workers/rollout/vllm_rollout/utils.py",
         )
+
+
+def _losses(job: Job) -> Iterator[Problem]:
+    """Yield problems of the loss of a token and of advantages."""
+    train, engine, source = job.train, job.engine, "trainer/ppo/core_algos.py"
+    mode, level = loss_mode(job), train.importance_sampling_level
+    if engine.loss_mode is not None and train.loss_type in ("cispo", "sapo"):
+        rule = f"is another loss than train.loss_type={train.loss_type}"
+        remedy = (
+            "set it to null, or choose the averaging of token losses: train.loss_type=grpo, dapo or dr_grpo"
+        )
+        yield Problem("engine.loss_mode", mode, rule, remedy, source)
+    if mode not in ("vanilla", "gspo"):
+        why = f"verl's {mode} has no ratio per completion"
+        yield from equal("train.importance_sampling_level", level, "token", why, source)
+    if mode != "vanilla":
+        why = f"verl's {mode} has no dual clip"
+        yield from equal("train.clip_ratio_c", train.clip_ratio_c, None, why, source)
+    key = "actor_rollout_ref.actor.policy_loss.dro_beta"
+    if mode == "dro" and key not in dict(leaves(engine.upstream)):
+        rule, remedy = "needs the weight of its penalty", f"add +engine.upstream.{key}=VALUE"
+        yield Problem("engine.loss_mode", mode, rule, remedy, f"{source}, compute_policy_loss_dro")
+    completions = job.mini_batch_size * job.rollout.num_generations // job.replicas
+    if mode == "geo_mean" and engine.micro_batch_size < completions:
+        rule = (
+            f"must hold all {completions} completions of a worker's update with engine.loss_mode=geo_mean, "
+            "whose mean is that of a micro-batch: the gradients of several add up"
+        )
+        where = f"{source}, compute_policy_loss_geo_mean"
+        yield Problem("engine.micro_batch_size", engine.micro_batch_size, rule, f"use {completions}", where)
+    if engine.adv_estimator is not None and train.advantages != "grpo":
+        rule = f"is another estimator than train.advantages={train.advantages}"
+        remedy = "set it to null, or train.advantages=grpo"
+        yield Problem("engine.adv_estimator", engine.adv_estimator, rule, remedy, source)
 
 
 def _rollout(job: Job) -> Iterator[Problem]:
@@ -210,6 +240,7 @@ def _batches(job: Job) -> Iterator[Problem]:
 def notes(job: Job) -> Iterator[str]:
     """Yield notes for the plan about what no rule forbids."""
     train = job.train
+    yield from algorithm_notes(train)
     if job.engine.strategy == "megatron":
         yield "engine.strategy=megatron is rendered, but grpoflow has never run it"
     if train.num_iterations > 1 and (train.schedule != "constant" or train.warmup_steps):
@@ -222,3 +253,4 @@ def notes(job: Job) -> Iterator[str]:
         yield "verl calls reward functions with one completion at a time, not with all of a step"
     if not job.on_cpu:
         yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"
+    yield from inference.notes(job)

@@ -9,6 +9,8 @@ from stages.engines.rehearsal import STEPS
 
 ROWS = 16
 """Rows of the training data; at least two steps."""
+HELD_OUT = 4
+"""Prompts of a check, if the run makes any."""
 MAX_TOKENS, COMPLETIONS, PROMPTS = 32, 4, 2
 """Upper limits: tokens of a completion, completions of a prompt, prompts of an update."""
 REWARD = "grpoflow_rehearsal_reward"
@@ -34,7 +36,8 @@ def shrink(config: Mapping[str, Any], model: Path, workers: int) -> dict[str, An
     small["layout"]["train"] |= {"opt_offload": False}
     _shrink_engine(small)
     _shrink_steps(small)
-    small["dataset"]["train_rows"] = max(ROWS, STEPS * small["train"]["prompts_per_step"])
+    held_out = small["train"]["validation_prompts"] if small["train"]["validate_every"] else 0
+    small["dataset"]["train_rows"] = max(ROWS, STEPS * small["train"]["prompts_per_step"]) + held_out
     reward = small["reward"]
     reward["functions"] = (*reward["functions"], f"{REWARD}:letters")
     reward["weights"] = (*reward["weights"], 1.0)
@@ -45,7 +48,8 @@ def _shrink_engine(small: dict[str, Any]) -> None:
     engine = small["engine"]
     if engine["strategy"] == "megatron":
         engine |= {"strategy": "fsdp2", "upstream": {}}  # its keys may be Megatron's
-    engine |= {"device": "cpu", "param_offload": False, "container": (), "ray_address": None}
+    engine |= {"device": "cpu", "rollout": "transformers", "deterministic": False, "param_offload": False}
+    engine |= {"container": (), "ray_address": None}
     engine |= {"ray_dashboard_port": None, "ray_options": (), "cards_per_node": small["cards"]}
 
 
@@ -56,6 +60,7 @@ def _shrink_steps(small: dict[str, Any]) -> None:
     prompts = PROMPTS * min(updates, 4)
     engine["mini_batch_size"] = PROMPTS
     train |= {"steps": STEPS, "prompts_per_step": prompts, "warmup_steps": 0}
-    train |= {"checkpoint_every": 1, "keep_checkpoints": STEPS}
+    train |= {"checkpoint_every": 1, "keep_checkpoints": STEPS, "validation_prompts": HELD_OUT}
+    train["validate_every"] = min(train["validate_every"], 1)
     rollout["num_generations"] = min(rollout["num_generations"], COMPLETIONS)
     rollout["max_tokens"] = min(rollout["max_tokens"], MAX_TOKENS)

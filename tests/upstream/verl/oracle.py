@@ -1,8 +1,9 @@
 """GRPO steps in plain torch, from the completions that a run of verl wrote; runs in verl's interpreter.
 
 Nothing of verl is used except its checkpoint's files. One sequence at a time, float32. Request on stdin:
-artifact (of grpo), model, algorithm, beta, learning_rate, steps, epochs, max_tokens. The answer: metrics of
-each step and the largest differences of the weights.
+artifact (of grpo), model, algorithm, beta, learning_rate, steps, epochs, max_tokens, and correction, if there
+is one: kind, level, min, max of rollout.correction, for log-probabilities that shifted_loops.py has shifted.
+The answer: metrics of each step and the largest differences of the weights.
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import torch
 from prepare import ALPHABET
+from shift import shift
 from transformers import AutoModelForCausalLM
 
 CLIP = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4)}
@@ -58,11 +60,27 @@ def objective(new, old, advantage, algorithm):
     return -torch.min(ratio * advantage, ratio.clip(1 - low, 1 + high) * advantage)
 
 
-def weight(completion, rows, algorithm, max_tokens):
-    """Return the factor of a completion's summed token losses in the loss of the batch."""
+def corrected(completion, correction):
+    """Return the weight of each token's loss by rollout.correction, and which tokens are kept."""
+    ratio = torch.ones(len(completion))
+    if correction is None:
+        return ratio, ratio.bool()
+    logs = -torch.tensor([shift(token) for token in completion])  # trained less sampled
+    if correction["level"] == "sequence":
+        logs = logs.sum().expand(len(completion))
+    ratio = logs.exp()
+    is_inside = (ratio >= correction["min"]) & (ratio <= correction["max"])
+    return ratio.clip(max=correction["max"]), is_inside | (correction["kind"] == "tis")
+
+
+def weight(kept, rows, algorithm, max_tokens):
+    """Return the factor of a completion's summed token losses in the loss of the batch; `kept`: its tokens.
+
+    verl's average over all tokens also counts those that a correction leaves out.
+    """
     if algorithm == "dapo":
         return 1 / sum(len(row[1]) for row in rows)
-    length = max_tokens if algorithm == "dr_grpo" else len(completion)
+    length = max_tokens if algorithm == "dr_grpo" else max(1, kept)
     return 1 / (length * len(rows))
 
 
@@ -76,9 +94,10 @@ def update(model, reference, optimizer, rows, old, request):
         with torch.no_grad():
             fixed = logprobs(reference, prompt, completion)
         distance = fixed - new
-        factor = weight(completion, rows, request["algorithm"], request["max_tokens"])
-        loss = objective(new, old_row, advantage, request["algorithm"]).sum() * factor
-        kl = (distance.exp() - distance - 1).clip(max=KL_LIMIT).sum() * factor
+        ratio, kept = corrected(completion, request.get("correction"))
+        factor = weight(int(kept.sum()), rows, request["algorithm"], request["max_tokens"])
+        loss = (objective(new, old_row, advantage, request["algorithm"]) * ratio)[kept].sum() * factor
+        kl = (distance.exp() - distance - 1).clip(max=KL_LIMIT)[kept].sum() * factor
         (loss + request["beta"] * kl).backward()
         total, total_kl = total + loss.item(), total_kl + kl.item()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
@@ -101,6 +120,9 @@ def train(request, load):
         means = [sum(values) / len(values) for values in zip(*updates, strict=True)]
         steps.append(dict(zip(("loss", "kl", "norm"), means, strict=True)))
         steps[-1]["reward"] = sum(rewards) / len(rewards)
+        pairs = [corrected(completion, request.get("correction")) for _, completion, _ in rows]
+        steps[-1]["weight"] = torch.cat([ratio for ratio, _ in pairs]).mean().item()
+        steps[-1]["rejected"] = 1 - torch.cat([kept for _, kept in pairs]).float().mean().item()
     return model, steps
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,11 @@ class Run:
         (file,) = self.directory.glob("store/.logs/grpo-*/attempt_1/metrics.jsonl")
         return [json.loads(line)["data"] for line in file.read_text().splitlines()]
 
+    def warnings(self) -> str:
+        """Return the warnings of the grpo stage."""
+        (file,) = self.directory.glob("store/.logs/grpo-*/warnings.txt")
+        return file.read_text()
+
     def completions(self) -> list[list[tuple[Any, ...]]]:
         """Return prompt, completion and reward of each step, in an order that does not depend on the run."""
         rows = [json.loads(line) for line in (self.grpo / "completions.jsonl").read_text().split("\n")[:-1]]
@@ -91,10 +97,11 @@ class Verl:
 
     python: Path
     data: Path
+    shape: Mapping[str, Any] = field(default_factory=lambda: SHAPE)
 
     def train(self, directory: Path, *overrides: str, until: str = "grpo") -> Run:
         """Run grpoflow with the model in a store of its own."""
-        model = [f"model.{key}={value}" for key, value in SHAPE.items()]
+        model = [f"model.{key}={value}" for key, value in self.shape.items()]
         vocabulary = len(json.loads((self.data / "model/tokenizer.json").read_text())["model"]["vocab"])
         model += ["model.source=local", f"model.path={self.data / 'model'}", f"model.vocab_size={vocabulary}"]
         data = f"dataset.path={self.data / 'prompts.jsonl'}"

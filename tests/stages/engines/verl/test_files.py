@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.config.load import load
 from stages.base.errors import InputError
+from stages.engines import scoring
 from stages.engines.verl import results, rewards
 from stages.engines.verl.job import TRAIN_DATA, Job, Paths
 from stages.rewards.planned_code import VARIABLE
@@ -62,15 +63,15 @@ def write(report, *steps):
 
 
 def test_a_step_with_too_many_failures_is_refused(tmp_path):
-    report, run = tmp_path / rewards.REPORT, Job.from_run(load(OVERRIDES))
-    rewards.check_steps(report, run)
+    report, run = tmp_path / scoring.REPORT, Job.from_run(load(OVERRIDES))
+    scoring.check_steps(report, run.reward, run.samples)
     write(report, 1, 1, 2, 3, 3)
-    rewards.check_steps(report, run)  # five failures, but not more than two in any step
+    scoring.check_steps(report, run.reward, run.samples)  # five failures, but not more than two in any step
     write(report, 1, 2, 1, 2, 2)
     with report.open("a") as file:
         file.write('{"step": 2, "fau')  # by a worker that was killed
     with pytest.raises(InputError, match=r"failed for 3 of 32 completions of step 2.*: failed in 2"):
-        rewards.check_steps(report, run)
+        scoring.check_steps(report, run.reward, run.samples)
 
 
 BASE = """
@@ -93,17 +94,22 @@ class Tokenizer:
     def decode(self, ids, skip_special_tokens):
         return " ".join(SPECIAL.get(id, str(id)) for id in ids)
 
-def item(index):
+def item(index, split="train"):
     mask = np.array([1] * 7 + [0])
     responses, prompts = np.array([7, 3, index + 4, 0]), np.array([1, 8, 9, 2])
     batch = {"responses": responses, "attention_mask": mask, "prompts": prompts}
-    fields = {"reward_model": {"ground_truth": "3"}, "global_steps": 1, "extra_info": {"index": index}}
+    info = {"index": index, "split": split}
+    fields = {"reward_model": {"ground_truth": "3"}, "global_steps": 1, "extra_info": info}
     return SimpleNamespace(batch=batch, non_tensor_batch=fields)
 
 async def main():
     manager = Rewards({}, Tokenizer(), None)
     done = [manager.run_single([item(index)]) for index in range(3)]
     print(json.dumps([reward["reward_score"] for reward in await asyncio.gather(*done)]))
+    held_out = item(0, "validation")
+    for truth in ("4", "5"):  # the answer is 4
+        held_out.non_tensor_batch["reward_model"]["ground_truth"] = truth
+        print(json.dumps(await manager.run_single([held_out])))
 
 asyncio.run(main())
 """
@@ -124,7 +130,7 @@ def score_three(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     overrides = ["reward.functions=[users_reward:f]", "reward.weights=[2.0]"]
     job = Job.from_run(load([*OVERRIDES, *overrides]))
-    (tmp_path / rewards.COLUMNS).write_text("".join(f'{{"level": {level}}}\n' for level in (10, 20, 30)))
+    (tmp_path / scoring.COLUMNS).write_text("".join(f'{{"level": {level}}}\n' for level in (10, 20, 30)))
     for name, text in rewards.files(job, Paths(tmp_path, tmp_path)).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -141,8 +147,12 @@ def score_three(tmp_path, monkeypatch):
 
 def test_functions_get_prompt_and_columns_of_each_completion(tmp_path, monkeypatch):
     done = score_three(tmp_path, monkeypatch)
-    assert json.loads(done.stdout) == [21.0, 41.0, 0.0], done.stderr
-    (line,) = (tmp_path / rewards.REPORT).read_text().splitlines()
+    scores, right, wrong = map(json.loads, done.stdout.splitlines())
+    assert scores == [21.0, 41.0, 0.0], done.stderr
+    # held-out answers are compared with the ground truth, and no function of the user sees them
+    assert right == {"reward_score": 1.0, "reward_extra_info": {"acc": 1.0}}
+    assert wrong == {"reward_score": 0.0, "reward_extra_info": {"acc": 0.0}}
+    (line,) = (tmp_path / scoring.REPORT).read_text().splitlines()
     assert "returned 0 numbers for 1 completions" in json.loads(line)["faults"]["users_reward:f"]
 
 
@@ -154,8 +164,8 @@ def test_functions_are_imported_as_they_were_planned(tmp_path, monkeypatch, is_c
     specification.write_text(json.dumps({"code": {"users_reward": [str(file), digest]}}))
     monkeypatch.setenv(VARIABLE, str(specification))
     made = context(tmp_path, "grpo", {})
-    rewards.write_code(made)
-    (made.work / rewards.CODE).replace(tmp_path / rewards.CODE)
+    scoring.write_code(made)
+    (made.work / scoring.CODE).replace(tmp_path / scoring.CODE)
     monkeypatch.delenv(VARIABLE)
     done = score_three(tmp_path, monkeypatch)
     assert done.returncode == is_changed
@@ -177,8 +187,8 @@ def test_columns_are_written_for_each_row_of_the_training_data(tmp_path):
         overrides = ["dataset=gsm8k", f"reward.functions=[{functions}]", "reward.weights=[1.0]"]
         config = load([*OVERRIDES, *overrides]).plain()
         made = context(tmp_path / functions, "grpo", config, fetch_dataset=fetched, tokenize=tokenized)
-        rewards.write_columns(made, Job.from_config(made.config))
-        file = made.work / rewards.COLUMNS
+        scoring.write_columns(made, Job.from_config(made.config).reward, tokenized / TRAIN_DATA)
+        file = made.work / scoring.COLUMNS
         levels = (
             [json.loads(line)["level"] for line in file.read_text().splitlines()] if file.exists() else None
         )

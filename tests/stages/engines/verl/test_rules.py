@@ -13,19 +13,54 @@ BASE = (
     "train.warmup_steps=4",
 )
 LOSSES, TRAINER, FSDP = "losses.py", "trainer_base.py", "fsdp/transformer_impl.py"
+CORE = "core_algos.py"
 REPLICA, ROLLOUT = "rollout/replica.py", "agent_loop_tq.py"
 CPU, MEGATRON = "engine.device=cpu", "engine.strategy=megatron layout=dp1_mp2_pp2"
+CORRECTION, UPSTREAM = "rollout_corr_helper.py", "engine.upstream.actor_rollout_ref"
+BUCKET = f"{UPSTREAM}.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+SAME = "engine.deterministic=true"
 TWO = "layout.generate.data_parallel=2"
 
 CASES = [  # refused key, part of the source, breaking and passing overrides
     ("train.use_bias_correction_kl", LOSSES, "train.use_bias_correction_kl=true", ""),
     ("train.mask_truncated_completions", LOSSES, "train.mask_truncated_completions=true", ""),
-    ("train.resample_rounds", TRAINER, "train.resample_rounds=1", ""),
-    ("train.validate_every", TRAINER, "train.validate_every=1", ""),
+    ("train.patience", TRAINER, "train.patience=2 train.validate_every=5", "train.validate_every=5"),
+    ("train.validate_every", TRAINER, "train.keep_best=true train.validate_every=15",
+     "train.keep_best=true train.validate_every=20"),
+    ("train.checkpoint_every", TRAINER,
+     "train.keep_best=true train.validate_every=5 train.checkpoint_every=0", "train.keep_best=true"),
+    ("train.validation_prompts", "ours", "train.validate_every=5 dataset.train_rows=260",
+     "train.validate_every=5 dataset.train_rows=288"),
+    ("rollout.correction_min", CORRECTION, "rollout.correction=tis rollout.correction_min=0.5",
+     "rollout.correction=mis rollout.correction_min=0.5"),
+    (f"{UPSTREAM}.rollout.calculate_log_probs", CORRECTION,
+     f"rollout.correction=tis +{UPSTREAM}.rollout.calculate_log_probs=false",
+     f"+{UPSTREAM}.rollout.calculate_log_probs=false"),
+    (BUCKET, "bucketed_weight_transfer.py", f"+{BUCKET}=2047", f"+{BUCKET}=2079"),
+    (f"{UPSTREAM}.actor.checkpoint.async_save", TRAINER, f"+{UPSTREAM}.actor.checkpoint.async_save=true",
+     f"+{UPSTREAM}.actor.checkpoint.async_save=true {MEGATRON}"),
+    ("engine.rollout", "ours", f"{CPU} engine.rollout=sglang", f"{CPU} engine.rollout=vllm"),
+    ("engine.rollout", REPLICA, "engine.rollout=transformers", f"{CPU} engine.rollout=transformers"),
+    ("engine.rollout", "plugin", f"{SAME} engine.rollout=sglang", SAME),
+    ("engine.strategy", "megatron.yaml", f"{SAME} {MEGATRON}", SAME),
     ("train.max_kl", TRAINER, "train.max_kl=1.0", ""),
     ("train.resume_from", TRAINER, "train.resume_from=/x", ""),
     ("train.ref_model_sync_steps", TRAINER, "train.ref_model_sync_steps=5", ""),
     ("train.loggers", "ours", "train.loggers=[wandb]", ""),
+    ("engine.loss_mode", CORE, "engine.loss_mode=kl_cov train.loss_type=sapo", "engine.loss_mode=kl_cov"),
+    ("engine.loss_mode", "compute_policy_loss_dro", "engine.loss_mode=dro",
+     "engine.loss_mode=dro +engine.upstream.actor_rollout_ref.actor.policy_loss.dro_beta=0.1"),
+    ("train.importance_sampling_level", CORE,
+     "train.loss_type=cispo train.importance_sampling_level=sequence",
+     "train.loss_type=dapo train.importance_sampling_level=sequence"),
+    ("train.importance_sampling_level", CORE,
+     "engine.loss_mode=clip_cov train.importance_sampling_level=sequence", "engine.loss_mode=clip_cov"),
+    ("train.clip_ratio_c", CORE, "train.clip_ratio_c=3 train.importance_sampling_level=sequence",
+     "train.clip_ratio_c=3"),
+    ("engine.micro_batch_size", "compute_policy_loss_geo_mean", "engine.loss_mode=geo_mean",
+     "engine.loss_mode=geo_mean train.prompts_per_step=4 rollout.num_generations=4"),
+    ("engine.adv_estimator", CORE, "engine.adv_estimator=opo train.advantages=rloo",
+     "engine.adv_estimator=opo"),
     ("train.schedule", FSDP, "train.schedule=linear", "train.schedule=constant"),
     ("train.schedule", FSDP, "train.schedule=linear", f"train.schedule=linear {MEGATRON}"),
     ("train.warmup_steps", "engine_workers.py", "train.num_iterations=3", "train.num_iterations=2"),

@@ -36,11 +36,11 @@ def model():
     return transformers.Qwen3ForCausalLM(config).eval()
 
 
-def sample(sampling, model, positions, **changes):
+def sample(sampling, model, positions, num_tokens=32, **changes):
     defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_tokens": 12}
     settings = sampling.Settings(**{**defaults, **changes})
     generators = [sampling.make_generator(42, 0, PROMPT, "row", position) for position in positions]
-    return sampling.sample_block(model, PROMPT, generators, settings, STOP)
+    return sampling.sample_block(model, PROMPT, generators, settings, STOP, num_tokens)
 
 
 def distribution(logits, temperature, top_k, top_p):
@@ -92,6 +92,18 @@ def test_a_completion_ends_with_its_first_stop_token_or_at_the_limit(sampling, m
         assert not STOP & set(tokens[:-1])
         assert tokens[-1] in STOP or len(tokens) == 12
     assert {tokens[-1] in STOP for tokens, _ in completions} == {True, False}
+
+
+def test_rows_of_a_padded_vocabulary_are_never_sampled(sampling, model):
+    completions = sample(sampling, model, range(64), num_tokens=20)
+    assert len({token for tokens, _ in completions for token in tokens}) > 15
+    assert all(token < 20 for tokens, _ in completions for token in tokens)
+    assert any(token >= 20 for tokens, _ in sample(sampling, model, range(64)) for token in tokens)
+    tokens, logprobs = completions[0]
+    with torch.no_grad():
+        logits = model(torch.tensor([PROMPT + tokens])).logits[0, len(PROMPT) - 1 : -1, :20]
+    expected = logits.log_softmax(-1)[torch.arange(len(tokens)), torch.tensor(tokens)]
+    torch.testing.assert_close(torch.tensor(logprobs), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_greedy_completions_are_those_of_transformers(sampling, model):

@@ -26,7 +26,9 @@ class Server:
         dtype = getattr(torch, config.dtype)
         self._config = config
         self._model = AutoModelForCausalLM.from_pretrained(model_path, dtype=dtype).eval()
-        self._stop_tokens = frozenset() if config.ignore_eos else _stop_tokens(self._model, model_path)
+        tokenizer = AutoTokenizer.from_pretrained(model_path)
+        self._num_tokens = len(tokenizer)
+        self._stop_tokens = frozenset() if config.ignore_eos else _stop_tokens(self._model, tokenizer)
         self._thread = ThreadPoolExecutor(1)  # blocks and new weights are processed one after another
         self._blocks = {}
         self._step = None
@@ -66,7 +68,7 @@ class Server:
 
     def _generate(self, prompt, identities, settings):
         generators = [make_generator(self._config.seed, self._step, prompt, *each) for each in identities]
-        return sample_block(self._model, prompt, generators, settings, self._stop_tokens)
+        return sample_block(self._model, prompt, generators, settings, self._stop_tokens, self._num_tokens)
 
     async def update_weights(self, weights, step):
         """Replace the weights by those after a training step."""
@@ -76,11 +78,11 @@ class Server:
         self._step = step
 
 
-def _stop_tokens(model, path):
+def _stop_tokens(model, tokenizer):
     """Return the tokens that end a completion, which are the same as vLLM's."""
     stop = model.generation_config.eos_token_id
     stop = stop if isinstance(stop, list) else [stop]
-    return frozenset([*stop, AutoTokenizer.from_pretrained(path).eos_token_id]) - {None}
+    return frozenset([*stop, tokenizer.eos_token_id]) - {None}
 
 
 def _server_name(replica):

@@ -60,10 +60,12 @@ def choose(logprobs_BV, uniform_B, temperature):
 
 
 @torch.inference_mode()
-def sample_block(model, prompt, generators, settings, stop_tokens):
+def sample_block(model, prompt, generators, settings, stop_tokens, num_tokens):
     """Return (tokens, log-probabilities) of one completion per generator.
 
-    A completion ends with a token of `stop_tokens`, which is a part of it, or after max_tokens.
+    A completion ends with a token of `stop_tokens`, which is a part of it, or after max_tokens. Only the
+    first `num_tokens` ids are sampled, those of the tokenizer, as by verl's server: rows of a padded
+    vocabulary have logits, too (monkey_patch_compute_logits in workers/rollout/vllm_rollout/utils.py).
     """
     uniform = torch.stack([torch.rand(settings.max_tokens, generator=each) for each in generators])
     stop, running_B = torch.tensor(sorted(stop_tokens)), torch.ones(len(generators), dtype=torch.bool)
@@ -71,7 +73,7 @@ def sample_block(model, prompt, generators, settings, stop_tokens):
     tokens, logprobs = [], []
     while len(tokens) < settings.max_tokens and running_B.any():
         output = model(input_ids=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        logprobs_BV = log_distribution(output.logits[:, -1].float(), settings)
+        logprobs_BV = log_distribution(output.logits[:, -1, :num_tokens].float(), settings)
         token_B = choose(logprobs_BV, uniform[:, len(tokens)], settings.temperature)
         tokens.append(token_B)
         logprobs.append(logprobs_BV.gather(1, token_B.unsqueeze(1)).squeeze(1))
