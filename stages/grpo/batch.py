@@ -9,7 +9,7 @@ token's slot: N input slots and M target tokens, both with some padding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import mindspore as ms
@@ -54,9 +54,36 @@ class Batch:
     """Tokens of the completions [P, G]; later slots are not computed. None: T."""
 
     def micro_batches(self, mesh: Mesh, count: int) -> list[NDArray[np.int64]]:
-        """Return the indices of a worker's prompts in `count` equal parts; `count` divides their number."""
-        prompts = np.arange(len(self.prompt_length_P))
-        return np.split(prompts[mesh.rows(len(prompts))], count)
+        """Return the indices of a worker's prompts in equal parts, `count` of them for all prompts.
+
+        `count` divides the number of prompts. Prompts without a token to compute come last, and there are
+        only as many parts as the others need; all parts have one size, so that graphs are compiled once.
+        """
+        prompts = np.arange(len(self.prompt_length_P))[mesh.rows(len(self.prompt_length_P))]
+        size, needed = len(prompts) // count, len(prompts)
+        if self.tokens_PG is not None:
+            is_empty = ~self.tokens_PG[prompts].any(1)
+            prompts = prompts[np.argsort(is_empty, kind="stable")]
+            needed -= int(is_empty.sum())
+        return [prompts[start : start + size] for start in range(0, needed, size)]
+
+    def without(self, left_out_B: NDArray[np.bool_]) -> Batch:
+        """Return the batch with no token of some completions, nor of prompts that have no others.
+
+        Weights of the other tokens stay as they are.
+        """
+        assert self.weight_BT is not None and self.mask_BT is not None and self.tokens_PG is not None
+        retained_B1 = ~left_out_B[:, None]
+        tokens_PG = self.tokens_PG * retained_B1.reshape(self.tokens_PG.shape)
+        return replace(
+            self,
+            weight_BT=self.weight_BT * retained_B1,
+            mask_BT=self.mask_BT * retained_B1,
+            tokens_PG=tokens_PG,
+            prompt_length_P=np.where(
+                tokens_PG.any(1), self.prompt_length_P, 1
+            ),  # the model reads one at least
+        )
 
     def take(self, prompts: NDArray[np.int64]) -> Batch:
         """Return some prompts, by their indices, with their completions."""

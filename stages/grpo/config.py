@@ -60,6 +60,17 @@ class RolloutConfig:
     repetition_penalty: PositiveFloat
     """Divides positive logits of tokens that prompt or completion already hold and multiplies negative ones
     (CTRL, arXiv:1909.05858, section 4.1); 1: none."""
+    correction: Literal["none", "tis", "mis"]
+    """Correction of the difference between the program that samples and the one that trains (engine=verl
+    only). tis: the loss of a token is weighted by the ratio of its probabilities, at most correction_max
+    (truncated importance sampling). mis: tokens or completions outside of correction_min to correction_max
+    are left out besides (masked)."""
+    correction_level: Literal["token", "sequence"]
+    """Whose probabilities the ratio compares: those of each token, or their product over the completion."""
+    correction_max: Annotated[float, Ge(1)]
+    """Largest ratio."""
+    correction_min: Annotated[float, Gt(0), Le(1)] | None
+    """Smallest ratio with rollout.correction=mis; null: 1 / correction_max."""
 
 
 @dataclass(frozen=True)
@@ -109,30 +120,57 @@ class OptimizerConfig(AdamConfig):
 
 @dataclass(frozen=True)
 class TrainConfig(OptimizerConfig):
-    """GRPO (Shao et al. 2024, arXiv:2402.03300); names as in TRL's GRPOConfig."""
+    """GRPO (Shao et al. 2024, arXiv:2402.03300); names as in TRL's GRPOConfig, or else verl's."""
 
+    preset: Annotated[str | None, NotInIdentity()]
+    """Published algorithm whose settings are the defaults of some keys of this section: a file of
+    conf/train/preset, or your own of that group. A key that is given beats the preset, and a preset that is
+    given beats an experiment. Learning rate, batch and lengths, which depend on the model, are not part of
+    it."""
     prompts_per_step: Positive
     """Prompts of one step; completions = prompts_per_step x rollout.num_generations."""
     num_iterations: Positive
     """Updates on the same completions (mu in the paper). 1: on-policy; the ratio is 1, so that nothing is
     clipped, and importance_sampling_level matters only for the KL with use_bias_correction_kl."""
-    epsilon_low: Annotated[float, Gt(0), Lt(1)]
-    """The probability ratio is clipped at 1 - epsilon_low."""
+    epsilon_low: Annotated[float, Gt(0), Le(1)]
+    """The probability ratio is clipped at 1 - epsilon_low; 1: not from below. sapo has no bounds."""
     epsilon_high: PositiveFloat
-    """... and at 1 + epsilon_high. DAPO (arXiv:2503.14476) raises it alone."""
+    """... and at 1 + epsilon_high. DAPO (arXiv:2503.14476) raises it alone; ScaleRL (arXiv:2510.13786) uses 4
+    with cispo, which TRL calls epsilon_high=5.0."""
+    clip_ratio_c: Annotated[float, Gt(1)] | None
+    """Dual clip (arXiv:1912.09729): with a negative advantage the ratio is clipped at this, too, at least
+    1 + epsilon_high; verl's default is 3. null: not."""
     beta: Annotated[float, Ge(0)]
     """Weight of the KL divergence from the reference; 0: the reference is not even loaded."""
     use_bias_correction_kl: bool
     """Multiply the KL by the probability ratio, so that its gradient is that of the divergence itself
     (DeepSeek-V3.2, arXiv:2512.02556; TRL's default). false: as GRPO's paper has it."""
-    loss_type: Literal["grpo", "dapo", "dr_grpo"]
-    """Averaging of token losses. grpo: within each completion, then over completions; dapo: over
-    all tokens; dr_grpo (arXiv:2503.20783): over completions x max_tokens."""
+    kl_estimator: Literal["k1", "k2", "k3"]
+    """Estimate of the KL per token (joschu.net/blog/kl-approx.html) from x, the log-probability minus the
+    reference's. k1: x, whose gradient is 0 on average unless use_bias_correction_kl is true; k2: x^2 / 2,
+    whose gradient is the divergence's; k3: exp(-x) + x - 1, as GRPO's paper has it."""
+    entropy_coeff: Annotated[float, Ge(0)]
+    """Weight of the entropy of the next token, which is subtracted from the loss and averaged as the token
+    losses are; 0: none."""
+    loss_type: Literal["grpo", "dapo", "dr_grpo", "cispo", "sapo"]
+    """Loss of a token, and averaging of token losses. grpo: clipped surrogate, within each completion, then
+    over completions; dapo: the same over all tokens; dr_grpo (arXiv:2503.20783): the same over completions x
+    max_tokens; cispo (arXiv:2506.13585): the log-probability times the clipped ratio, over all tokens; sapo
+    (arXiv:2511.20347): a sigmoid of the ratio, averaged as with grpo."""
+    sapo_temperature_pos: PositiveFloat
+    """With loss_type=sapo, how fast the gradient falls as the ratio leaves 1, for positive advantages."""
+    sapo_temperature_neg: PositiveFloat
+    """The same for other advantages; the paper has it slightly larger."""
     importance_sampling_level: Literal["token", "sequence"]
     """token: a probability ratio per token; sequence: one per completion (GSPO, arXiv:2507.18071), with
     bounds of a few 1e-4."""
+    advantages: Literal["grpo", "rloo", "reinforce_plus_plus", "dr_grpo"]
+    """Estimator of advantages. grpo: the reward minus the group's mean, divided by the group's standard
+    deviation; dr_grpo (arXiv:2503.20783): not divided; rloo (arXiv:2402.14740): the reward minus the mean of
+    the group's other completions; reinforce_plus_plus (arXiv:2501.03262): minus the mean of the step's
+    tokens, divided by their standard deviation."""
     scale_advantages: bool
-    """Divide by the group's standard deviation (GRPO) or not (Dr. GRPO)."""
+    """With advantages=grpo, divide by the group's standard deviation; null: true with grpo, else false."""
     mask_truncated_completions: bool
     """Leave completions that were cut at rollout.max_tokens out of the loss (DAPO, section 3.4)."""
     resample_rounds: NonNegative
@@ -159,8 +197,9 @@ class TrainConfig(OptimizerConfig):
     """Steps between those whose completions are written: texts to completions.jsonl, and with engine=local
     tokens and log-probabilities to completions/step_NNNNNN.npz (about 10 bytes per sampled token)."""
     logged_completions: NonNegative
-    """Completions of such a step in completions.jsonl, from the first; the .npz file holds all of them.
-    0: neither is written."""
+    """Completions of such a step in completions.jsonl, from the first; the .npz file holds all of them. The
+    default is those of four prompts. A token takes about 4 bytes: 32 completions of 400 tokens take 50 kB per
+    step. 0: neither is written."""
     validate_every: NonNegative
     """Steps between checks of the greedy accuracy on held-out prompts; 0: never."""
     validation_prompts: NonNegative
@@ -184,7 +223,8 @@ def greedy(max_tokens: int) -> RolloutConfig:
     """Return settings for greedy decoding; only the length of a rollout matters for it."""
     return RolloutConfig(
         num_generations=2, max_tokens=max_tokens, min_tokens=0, temperature=1.0, top_k=None, top_p=None,
-        min_p=None, repetition_penalty=1.0,
+        min_p=None, repetition_penalty=1.0, correction="none", correction_level="token", correction_max=2.0,
+        correction_min=None,
     )  # fmt: skip
 
 
@@ -219,6 +259,21 @@ class SftConfig(OptimizerConfig):
 
 
 @dataclass(frozen=True)
+class InferenceLayout:
+    """Distribution of a model that only answers over the cards."""
+
+    tensor_parallel: Positive
+    """Cards that share each matrix, all in one machine; must divide the number of attention heads."""
+    replicas: Positive
+    """Copies of the model, which share the batches: one process each."""
+
+    @property
+    def cards(self) -> int:
+        """Number of cards that it occupies."""
+        return self.tensor_parallel * self.replicas
+
+
+@dataclass(frozen=True)
 class EvaluateConfig:
     """Accuracy on held-out prompts, before and after grpo."""
 
@@ -232,6 +287,34 @@ class EvaluateConfig:
     num_samples: Annotated[int, Ge(2)]
     """Completions sampled per prompt, at least k: pass@k is estimated from them (arXiv:2107.03374, eq. 1)."""
     batch_prompts: Positive
-    """Completions decoded at once; at least num_samples, those of one prompt."""
+    """Completions decoded at once; at least num_samples, those of one prompt. With program=vllm also what a
+    killed run repeats at most."""
     logged_samples: NonNegative
-    """Rows of samples.jsonl."""
+    """Rows of samples.jsonl, about 1 kB each: the first prompts with their answers before and after."""
+    program: Literal["local", "vllm"]
+    """Program that generates the answers: the embedded decoder, on this machine's CPU in float32, or vLLM on
+    the cards; null: vllm with an outside engine if engine.python has it, else local."""
+    python: Annotated[str | None, NotInIdentity(every_node=True)]
+    """Interpreter with vLLM: path, name, or a wrapper script; null: engine.python. It gets the engine's
+    env_scripts, env and container."""
+    env: Annotated[Mapping[str, str], NotInIdentity()]
+    """Environment variables of vLLM; they override those of engine.env."""
+    layout: Annotated[InferenceLayout, NotInIdentity()]
+    """Cards of vLLM; null degrees follow from layout.generate, or are 1 on a CPU."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
+    """Type that vLLM computes in; auto: that of the weights, but bfloat16 for float32; null: float32 on a
+    CPU, else auto."""
+    max_model_len: Annotated[Positive | None, NotInIdentity()]
+    """Longest sequence in tokens for which vLLM reserves memory; null: the longest prompt and
+    rollout.max_tokens."""
+    gpu_memory_utilization: Annotated[float | None, NotInIdentity(), Gt(0), Le(1)]
+    """Share of each card's memory that vLLM may take, on a CPU of the machine's; null: 0.9 of a card, or what
+    batch_prompts completions need on a CPU."""
+    silence_timeout_s: Annotated[PositiveFloat | None, NotInIdentity()]
+    """Seconds without a line in any log of vLLM after which it is stopped as hung; null: never."""
+    upstream: Mapping[str, Any]
+    """More arguments of vllm.LLM."""
+
+
+VLLM_KEYS = ("program", "dtype", "upstream")
+"""Keys of section evaluate that change what vLLM answers; fingerprints of local answers leave them out."""

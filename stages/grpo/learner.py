@@ -6,7 +6,6 @@ Shapes as in batch.py, and K sums of a loss.
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from stages.grpo.batch import MODEL_INPUTS, Batch, compiled
 from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import CausalLM
+from stages.grpo.operators import added
 from stages.grpo.optimizer import AdamW, learning_rate
 from stages.grpo.parallel import Mesh
 from stages.grpo.worker import give_back_memory
@@ -80,14 +80,19 @@ class Learner:
         self._has_compiled = False
 
     def update(self, batch: Batch, micro_batches: Sequence[NDArray[np.int64]]) -> Update:
-        """Take one optimizer step on the summed losses of this worker's micro-batches of prompts."""
+        """Take one optimizer step on the summed losses of this worker's micro-batches of prompts.
+
+        Without a micro-batch the gradient is 0, which Adam's moments and weight decay do not ignore.
+        """
         outputs, gradients = [], list[Tensor]()
         for prompts in micro_batches:
-            *output, added = self.gradient(*batch.take(prompts).tensors(*self.objective.loss_inputs))
+            *output, more = self.gradient(*batch.take(prompts).tensors(*self.objective.loss_inputs))
             outputs.append(output)
-            gradients = list(map(operator.add, gradients, added)) if gradients else list(added)
-            del added  # the optimizer needs the memory of what it is done with
-        if not self._has_compiled:
+            gradients = list(added(*gradients, *more) if gradients else more)
+            del more  # the optimizer needs the memory of what it is done with
+        if not gradients:
+            gradients = [ops.zeros_like(parameter) for parameter in self.optimizer.parameters]
+        if outputs and not self._has_compiled:
             give_back_memory()  # what compiling took
             self._has_compiled = True
         rate = learning_rate(self.config, self.schedule_position)

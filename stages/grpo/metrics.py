@@ -35,10 +35,16 @@ SCHEMA = {
     "completion_length_max": "tokens of the longest completion",
     "completion_cut_share": "share of completions cut at rollout.max_tokens",
     "loss": "of the step's last update",
-    "kl": "KL to the reference per token at the last update, k3 estimate, nats; absent if train.beta=0",
-    "entropy": "of the next token, mean over tokens, nats, at the step's last update",
+    "skipped_completions": "completions that the updates did not compute, because the loss does not depend on"
+    " them (advantage 0); only with train.beta=0",
+    "reference_completions": "completions that a reference computed: 0, only with train.beta=0",
+    "kl": "KL to the reference per token at the last update, by train.kl_estimator, nats; absent if"
+    " train.beta=0",
+    "entropy": "of the next token, mean over tokens, nats, at the step's last update; skipped completions"
+    " are left out",
     "clip_low_fraction": "share of tokens that the last update clips below, at ratio 1 - epsilon_low",
-    "clip_high_fraction": "share of tokens that the last update clips above, at ratio 1 + epsilon_high",
+    "clip_high_fraction": "share of tokens that the last update clips above, at ratio 1 + epsilon_high or"
+    " clip_ratio_c",
     "clip_fraction": "both together",
     "grad_norm": "of all parameters, before clipping, in the last update",
     "lr": "learning rate of the step's last update",
@@ -65,6 +71,16 @@ OUTSIDE = {
     "completion_characters": "characters of the completions, mean, where tokens are unknown",
     "overflow": "share of the step's updates that were left out because gradients overflowed",
     "updates": "updates of the step",
+    "staleness": "updates between the weights that generated a token and those that train on it, mean",
+    "staleness_max": "the largest of them",
+    "wait_share": "share of the step in which training waits for completions",
+    "rollout_logprob_diff": "how much the mean log-probability of a completion differs between sampling and "
+    "training, mean of the absolute values, nats",
+    "rollout_prob_diff_max": "largest such difference of a token's probability",
+    "rollout_kl": "KL of the sampled distribution from the trained policy per token, k3 estimate, nats",
+    "rollout_perplexity_ratio": "perplexity of completions by the trained policy over that by the rollout",
+    "correction_weight": "mean weight of rollout.correction after truncation",
+    "correction_rejected_share": "share of tokens that rollout.correction=mis leaves out",
 }
 """Metrics that only other engines' logs contain."""
 

@@ -33,7 +33,7 @@ from stages.grpo.collectives import AllReduce, CopyToGroup, Group, Identity, Sum
 from stages.grpo.operators import Lookup, outer, part, plain_product, product, rms_norm, split_sizes
 from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import parts
-from stages.grpo.token_logits import TokenLogits
+from stages.grpo.token_logits import TokenLogits, TokenLogitsAndMeans
 from stages.models.config import ModelConfig
 
 
@@ -127,7 +127,7 @@ class CausalLM(nn.Cell):
 
     def __init__(
         self, model: ModelConfig, positions: int, mesh: Mesh = SINGLE, group: Group | None = None,
-        split_embedding: bool = False, split_head: bool = False,
+        split_embedding: bool = False, split_head: bool = False, entropy_gradient: bool = False,
     ) -> None:  # fmt: skip
         """Create zero weights, which `load` fills.
 
@@ -138,6 +138,7 @@ class CausalLM(nn.Cell):
             group: those cards; None for a single one.
             split_embedding: the embedding's rows are split over the group, else every card has all of them.
             split_head: the same for the head; a tied head is split as the embedding is.
+            entropy_gradient: entropies have a gradient, which takes another pass over the logits.
         """
         super().__init__()
         self.H, self.epsilon = model.hidden_size, model.rms_norm_eps
@@ -159,7 +160,8 @@ class CausalLM(nn.Cell):
         self.names = tuple(parameter.name for parameter in self.trainable_params())
         self.cos, self.sin = rotary_table(model, positions, self.layers[0].Q, self.layers[0].K)
         self.tied, self.lookup = tied, Lookup()
-        self.token_logits = TokenLogits(self.H, self.V)
+        self.entropy_gradient = entropy_gradient
+        self.token_logits = (TokenLogitsAndMeans if entropy_gradient else TokenLogits)(self.H, self.V)
         if group is not None:
             self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
             self.all_gather, self.all_reduce = group.all_gather(), AllReduce(group)
@@ -213,8 +215,8 @@ class CausalLM(nn.Cell):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Compute log-probabilities and entropies [P*G, T] of the tokens of given completions.
 
-        Both are undefined on padding; entropies have no gradient. All arguments but the temperature, which
-        divides the logits, are the results of batch.packed.
+        Both are undefined on padding; entropies have no gradient unless entropy_gradient. All arguments but
+        the temperature, which divides the logits, are the results of batch.packed.
         """
         x, head = self.hidden(ids, position, length, prompt, completion, slot, sent_slots)
         max_rows = token.shape[0] * token.shape[1]
@@ -273,7 +275,9 @@ class CausalLM(nn.Cell):
             column = outer(ops.stop_gradient(log_sum).reshape((-1, 1)), self.own_column)
             largest = ops.amax(self.all_reduce(column, sent_rows), -1)
             share = ops.exp(log_sum - largest)
-            sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen), 1), sent_rows)
+            weighted = mean * share if self.entropy_gradient else ops.stop_gradient(mean * share)
+            sums = self.leave(ops.stack((share, weighted, chosen), 1), sent_rows)
             total, weighted, chosen = [part.reshape((-1,)) for part in split_sizes(sums, -1, (1, 1, 1))]
             log_sum, mean = ops.log(total) + largest, weighted / total
-        return chosen - log_sum, ops.stop_gradient(log_sum - mean)
+        entropy = log_sum - mean
+        return chosen - log_sum, entropy if self.entropy_gradient else ops.stop_gradient(entropy)

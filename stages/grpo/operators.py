@@ -43,6 +43,17 @@ def outer(column: Tensor, row: Tensor) -> Tensor:
     return plain_product(column, row)
 
 
+@ms.jit
+def added(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Add the first half of the tensors to the second.
+
+    A graph of its own, because operators outside a graph fail with NumPy 2 (MindSpore 2.10.0 on a CPU). Two
+    tuples would be read as zeros: see optimizer.AdamW.construct.
+    """
+    count = len(tensors) // 2
+    return tuple([tensors[i] + tensors[count + i] for i in range(count)])
+
+
 def part(x: Tensor, axis: int, start: int, size: int) -> Tensor:
     """Return x[start : start + size] along an axis.
 

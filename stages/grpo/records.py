@@ -26,12 +26,13 @@ ARRAYS = {
     "completion_ids": "[B, T] int32, the padding id after completion_lengths",
     "completion_lengths": "[B] int32, end token included",
     "truncated": "[B] bool: cut at rollout.max_tokens",
-    "trained": "[B] bool: false for completions that dynamic sampling left out of the update",
+    "trained": "[B] bool: false for completions that dynamic sampling left out",
     "rewards": "[B] float32, weighted sum of the reward functions",
     "rewards/*": "[B] float32, one reward function, unweighted",
     "advantages": "[B] float32; nan where trained is false, as in all arrays below",
     "sampling_logprobs": "[B, T] float32: log-probability of each token under the policy that sampled, at"
-    " rollout.temperature and before top_k, top_p, min_p, min_tokens and repetition_penalty; 0 on padding",
+    " rollout.temperature and before top_k, top_p, min_p, min_tokens and repetition_penalty; 0 on padding;"
+    " nan also where the update had nothing to compute (skipped_completions in metrics.jsonl), so below, too",
     "reference_logprobs": "[B, T] float32: the same under the reference; absent with train.beta=0",
     "policy_logprobs": "[B, T] float32: the same under the policy before the step's last update; absent with"
     " train.num_iterations=1, where it is the policy that sampled",
@@ -44,6 +45,8 @@ class Learned:
     """Numbers of a step's updates; arrays have a row for each completion that was trained on."""
 
     metrics: dict[str, float]
+    tokens: int
+    """Tokens that each update computed."""
     problem: str | None
     """Evidence that training has diverged; None while it has not."""
     advantages_B: Array

@@ -34,11 +34,12 @@ class RoleModel:
 
 
 def build(
-    model: ModelConfig, layout: RoleLayout, strategy: Path, rank: int, groups: Groups, positions: int
-) -> RoleModel:
+    model: ModelConfig, layout: RoleLayout, strategy: Path, rank: int, groups: Groups, positions: int,
+    entropy_gradient: bool = False,
+) -> RoleModel:  # fmt: skip
     """Build a role's model with zero weights, sharded as the strategy files in the directory `strategy` say.
 
-    `positions`: longest prompt and completion together, in tokens.
+    `positions`: longest prompt and completion together, in tokens; `entropy_gradient`: as in CausalLM.
     """
     mesh, layouts = Mesh.from_layout(layout, rank), read_strategy(strategy)
     # The tensors that a parameter is stacked from are split alike.
@@ -49,6 +50,7 @@ def build(
     network = CausalLM(
         model, positions, mesh, groups.get(mesh.model_ranks),
         split_embedding=split["embedding"], split_head=split.get("head", False),
+        entropy_gradient=entropy_gradient,
     )  # fmt: skip
     return RoleModel(network, mesh, layouts, tuple(split[name] for name in network.names))
 

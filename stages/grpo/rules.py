@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stages.base.checks import at_least, at_most, equal, multiple_of
 from stages.base.errors import Problem
 from stages.base.layout import ROLES, Role
-from stages.grpo.config import EvaluateConfig, SftConfig, TrainConfig
+from stages.grpo.config import EvaluateConfig, RolloutConfig, SftConfig, TrainConfig
 
 if TYPE_CHECKING:
     from stages.grpo.trainer import TrainingJob
@@ -46,10 +46,52 @@ def training_problems(run: Training) -> Iterator[Problem]:
             if limit:
                 rule = "needs a reference, which train.beta=0 leaves out"
                 yield Problem(f"train.{key}", limit, rule, "set train.beta above 0", trainer)
+    yield from _algorithm(train)
     yield from _loggers(train)
     rollout, sampling = run.rollout, "ours: stages/grpo/sampling.py"
     most = rollout.max_tokens
     yield from at_most("rollout.min_tokens", rollout.min_tokens, most, "rollout.max_tokens", "", sampling)
+
+
+def _algorithm(train: TrainConfig) -> Iterator[Problem]:
+    """Yield problems of settings of the loss and of advantages that contradict each other."""
+    source = "ours: stages/grpo/algorithm.py"
+    if train.scale_advantages and train.advantages != "grpo":
+        rule = f"must not be true with train.advantages={train.advantages}, which is not divided by it"
+        remedy = "leave it null, or set train.advantages=grpo"
+        yield Problem("train.scale_advantages", True, rule, remedy, f"{source}; {_PAPERS[train.advantages]}")
+    if train.resample_rounds and train.advantages == "reinforce_plus_plus":
+        rule = "must be 0 with train.advantages=reinforce_plus_plus, in which all groups have advantages"
+        yield Problem("train.resample_rounds", train.resample_rounds, rule, "set it to 0", source)
+    most = train.clip_ratio_c
+    if most is not None and train.loss_type in ("cispo", "sapo"):
+        rule = f"has no effect with train.loss_type={train.loss_type}, which is not PPO's clipped surrogate"
+        yield Problem("train.clip_ratio_c", most, rule, "set it to null", source)
+    elif most is not None and most < 1 + train.epsilon_high:
+        rule = f"must be at least 1 + train.epsilon_high = {1 + train.epsilon_high:g}"
+        yield Problem(
+            "train.clip_ratio_c", most, rule, "raise it, or set it to null", "arXiv:1912.09729, eq. 5"
+        )
+    if train.use_bias_correction_kl and train.kl_estimator == "k2" and train.beta > 0:
+        rule = "must be false with train.kl_estimator=k2, whose gradient is the divergence's without it"
+        yield Problem("train.use_bias_correction_kl", True, rule, "set it to false", source)
+
+
+_PAPERS = {
+    "rloo": "arXiv:2402.14740, section 2",
+    "dr_grpo": "arXiv:2503.20783, section 3.1",
+    "reinforce_plus_plus": "arXiv:2501.03262",
+}
+"""train.advantages -> the paper."""
+
+
+def algorithm_notes(train: TrainConfig) -> Iterator[str]:
+    """Yield notes for the plan about settings that have less effect than they seem to have."""
+    if train.beta > 0 and train.kl_estimator == "k1" and not train.use_bias_correction_kl:
+        yield (
+            "train.kl_estimator=k1: as a term of the loss it has a gradient of 0 on average and holds "
+            "nothing back; k2 has the divergence's"
+        )
 
 
 def _loggers(train: TrainConfig) -> Iterator[Problem]:
@@ -108,6 +150,8 @@ def trainer_problems(run: Training) -> Iterator[Problem]:
         "engine=local trains all weights",
         "ours: stages/grpo/model.py",
     )
+    why = "the network that is trained samples"
+    yield from correction_problems(run.rollout, why, "ours: stages/grpo/trainer.py")
     for role in ROLES:
         layout = run.layout.role(role)
         for key, degree in (
@@ -147,6 +191,11 @@ def _shares(run: Training, role: Role) -> Iterator[Problem]:
         parts, key = parts * layout.micro_batch_num, f"{key} x micro_batch_num"
     source = "ours: stages/grpo/rollout.py, batch.py"
     yield from multiple_of("train.prompts_per_step", prompts, parts, key, "", source)
+
+
+def correction_problems(rollout: RolloutConfig, why: str, source: str) -> Iterator[Problem]:
+    """Yield problems of rollout.correction for an engine that has none, because of `why`."""
+    yield from equal("rollout.correction", rollout.correction, "none", why, source)
 
 
 def check_resumed(train: TrainConfig, state: Mapping[str, Any]) -> Iterator[Problem]:

@@ -89,8 +89,8 @@ class Sampled:
             "completion_cut_share": float(done.cut.mean()),
         }
 
-    def rows(self, step: int, count: int) -> list[dict[str, Any]]:
-        """Return the first completions, for completions.jsonl."""
+    def rows(self, step: int, count: int, advantages_B: Array) -> list[dict[str, Any]]:
+        """Return the first completions, for completions.jsonl; an advantage of nan was not used: null."""
         return [
             {
                 "step": step,
@@ -100,6 +100,8 @@ class Sampled:
                 "reward": float(self.rewards.total[i]),
                 "parts": {name: float(values[i]) for name, values in self.rewards.parts.items()},
                 "length": int(self.completions.lengths[i]),
+                "cut": bool(self.completions.cut[i]),
+                "advantage": None if np.isnan(advantages_B[i]) else float(advantages_B[i]),
             }
             for i in range(min(count, len(self.texts)))
         ]

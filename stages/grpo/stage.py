@@ -211,8 +211,10 @@ class RunLogs:
         row = {"step": step, "time_s": time.time(), **metrics}
         self.metrics.append([row])
         if self.config.logged_completions and step % self.config.completions_every == 0:
-            self.completions.append(result.sampled.rows(step, self.config.logged_completions))
-            self.records.write(step, step_arrays(result.sampled, result.learned, result.groups))
+            arrays = step_arrays(result.sampled, result.learned, result.groups)
+            rows = result.sampled.rows(step, self.config.logged_completions, arrays["advantages"])
+            self.completions.append(rows)
+            self.records.write(step, arrays)
         self.board.add(row)
         self._warn_of_rewards(step, result)
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
@@ -238,7 +240,8 @@ class RunLogs:
 
     def keep_batch(self, file: Path, step: int, result: StepResult) -> None:
         """Write all completions of a diverged step."""
-        rows = result.sampled.rows(step, len(result.sampled.texts))
+        advantages = step_arrays(result.sampled, result.learned, result.groups)["advantages"]
+        rows = result.sampled.rows(step, len(result.sampled.texts), advantages)
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
     def finish(self, last: int, chosen: int | None, best: Best, peaks_gib: Sequence[float]) -> None:

@@ -10,6 +10,7 @@ from mindspore import Tensor, nn, ops
 from stages.grpo.batch import LEAST
 from stages.grpo.operators import add_rows, plain_product, product, transposed_product
 
+SMALLEST = 1e-37  # of positive float32 numbers, about
 PIECE = 2**19  # logits that are computed at a time: 2 MiB, about one core's cache
 
 
@@ -65,4 +66,33 @@ class TokenLogits(nn.Cell):
             part = transposed_product(softmax, some)
             to_head = part if i == 0 else to_head + part
         to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
+        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids), max_rows
+
+
+class TokenLogitsAndMeans(TokenLogits):
+    """The same with a gradient of the means, for entropies; it takes another pass over the softmax."""
+
+    def bprop(
+        self, x: Tensor, head: Tensor, ids: Tensor, max_rows: int, out: tuple[Tensor, ...],
+        dout: tuple[Tensor, ...],
+    ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
+        """Backpropagate from the log-sums, the chosen logits and the means to x and head.
+
+        With p the softmax, s the log-sum and m the mean, ds/dl = p and dm/dl = p (1 + l - m); l = log p + s.
+        """
+        of_sums, of_means = dout[0] + dout[2] * (1.0 + out[0] - out[2]), dout[2]
+        every, of_chosen = self.column.reshape((1, -1)), plain_product(dout[1], self.row)
+        to_x, to_head, N, count = [], None, x.shape[0], len(out[3])
+        for i, softmax in enumerate(out[3]):
+            # Not as an if statement, after which the compiler of 2.7.0 loses an argument.
+            rows = x if count == 1 else x[N * i // count : N * (i + 1) // count]
+            sums = of_sums if count == 1 else of_sums[N * i // count : N * (i + 1) // count]
+            means = of_means if count == 1 else of_means[N * i // count : N * (i + 1) // count]
+            # A softmax of 0 has no logarithm, but p log p is 0.
+            logprobs = ops.log(ops.maximum(softmax, SMALLEST))
+            of_logits = softmax * (plain_product(sums, every) + plain_product(means, every) * logprobs)
+            to_x.append(plain_product(of_logits, head))
+            part = transposed_product(of_logits, rows)
+            to_head = part if i == 0 else to_head + part
+        to_x = ops.concat(to_x) + ops.gather(head, ids, 0) * of_chosen
         return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids), max_rows

@@ -20,7 +20,7 @@ from stages.grpo.config import RolloutConfig, TrainConfig, shard_key
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.generator import Generator, GreedyAccuracy, Resharded, prompt_order
 from stages.grpo.learner import Learner
-from stages.grpo.loss import PolicyLoss, token_weights
+from stages.grpo.loss import PolicyLoss, token_weights, without_gradient
 from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
 from stages.grpo.records import Learned
@@ -52,24 +52,23 @@ class TrainingJob:
     """{role}_strategy directories."""
 
 
-def update_metrics(sums_PK: Array, tokens_P: Array) -> dict[str, float]:
+def update_metrics(sums_PK: Array, tokens_P: Array, computed_P: Array) -> dict[str, float]:
     """Return the metrics of an update, by the names of metrics.SCHEMA.
 
     Args:
         sums_PK: PolicyLoss.sums over the tokens of each group.
         tokens_P: tokens that counted in each group.
+        computed_P: those of them that the update computed.
     """
     sums = dict(zip(PolicyLoss.sums, sums_PK.T.astype(np.float64), strict=True))
-    kl, entropy, low, high = (
-        float(sums[name].sum() / max(tokens_P.sum(), 1))
-        for name in ("kl", "entropy", "clip_low", "clip_high")
-    )
+    low, high = (float(sums[name].sum() / max(tokens_P.sum(), 1)) for name in ("clip_low", "clip_high"))
+    kl, entropy = (float(sums[name].sum() / max(computed_P.sum(), 1)) for name in ("kl", "entropy"))
     return {
         "loss": float(sums["loss"].sum()),
         "kl": kl,
-        "kl_stderr": standard_error(sums["kl"], tokens_P),
+        "kl_stderr": standard_error(sums["kl"], computed_P),
         "entropy": entropy,
-        "entropy_stderr": standard_error(sums["entropy"], tokens_P),
+        "entropy_stderr": standard_error(sums["entropy"], computed_P),
         "clip_low_fraction": low,
         "clip_high_fraction": high,
         "clip_fraction": low + high,
@@ -133,8 +132,9 @@ class Trainer:
 
     def _role(self, role: Role) -> RoleModel:
         positions = self.data.ids.shape[1] + self.job.rollout.max_tokens
-        strategy = self.job.strategies / f"{role}_strategy"
-        return build(self.job.model, self.job.layout.role(role), strategy, self.rank, self.groups, positions)
+        strategy, layout = self.job.strategies / f"{role}_strategy", self.job.layout.role(role)
+        explores = role == "train" and self.job.train.entropy_coeff > 0
+        return build(self.job.model, layout, strategy, self.rank, self.groups, positions, explores)
 
     def _shard(self, role: Role) -> dict[str, Array]:
         return load(self.job.weights / role / f"rank_{self.rank}" / "model.safetensors")
@@ -151,7 +151,7 @@ class Trainer:
         learned = self.learn(chosen, clock)
         if config.ref_model_sync_steps and step % config.ref_model_sync_steps == 0:
             self._move_reference()
-        tokens = {"rollout": sampled.completions.lengths.sum(), "train": chosen.completions.lengths.sum()}
+        tokens = {"rollout": sampled.completions.lengths.sum(), "train": learned.tokens}
         step_s = clock.total()
         metrics = {
             **sampled.metrics(),
@@ -202,7 +202,10 @@ class Trainer:
         mask_BT = sampled.mask
         if config.mask_truncated_completions:
             mask_BT = algorithm.without_cut(mask_BT, sampled.completions.cut)
-        advantages_PG = algorithm.group_advantages(sampled.grouped_rewards, config.scale_advantages)
+        tokens_PG = sampled.completions.lengths.reshape(P, -1)
+        advantages_PG = algorithm.advantages(
+            config.advantages, sampled.grouped_rewards, config.scale_advantages, tokens_PG
+        )
         old_BT = reference_BT = np.zeros_like(mask_BT)
         batch = Batch(
             prompt_PS=sampled.prompts.ids,
@@ -211,14 +214,18 @@ class Trainer:
             weight_BT=token_weights(mask_BT, config.loss_type, self.job.rollout.max_tokens),
             mask_BT=mask_BT,
             advantage_B1=advantages_PG.reshape(-1, 1),
-            tokens_PG=sampled.completions.lengths.reshape(P, -1),
+            tokens_PG=tokens_PG,
         )
+        left_out_B = without_gradient(config, advantages_PG.reshape(-1), mask_BT)
+        if left_out_B.any():
+            batch = batch.without(left_out_B)
         with clock("reference"):
             if self.reference is not None:
                 reference_BT = self.reference_logprobs(batch)
             if config.num_iterations > 1:
                 old_BT = self.old_logprobs(batch)
         batch = replace(batch, old_logprobs_BT=old_BT, ref_logprobs_BT=reference_BT)
+        assert batch.mask_BT is not None and batch.tokens_PG is not None
         mesh = self.policy.mesh
         micro_batches = batch.micro_batches(mesh, self.job.layout.train.micro_batch_num)
         with clock("train"):
@@ -226,18 +233,25 @@ class Trainer:
                 update = self.learner.update(batch, micro_batches)
             sums_PK = gather_rows(self.world, mesh, update.sums_PK[mesh.rows(P)])
             policy_PGT = gather_rows(self.world, mesh, update.logprobs_PGT[mesh.rows(P)])
-        metrics = update_metrics(sums_PK, mask_BT.reshape(P, -1).sum(1))
+        counted_P, computed_P = (mask.reshape(P, -1).sum(1) for mask in (mask_BT, batch.mask_BT))
+        metrics = update_metrics(sums_PK, counted_P, computed_P)
         problem = self._problem(metrics["loss"], update.grad_norm, metrics["kl"])
         metrics |= {"grad_norm": update.grad_norm, "lr": update.learning_rate}
-        policy_BT = policy_PGT.reshape(mask_BT.shape)
+        policy_BT, old_BT = (
+            np.where(left_out_B[:, None], np.float32(np.nan), values.reshape(mask_BT.shape))
+            for values in (policy_PGT, old_BT)
+        )
         logprobs = {"sampling": policy_BT if config.num_iterations == 1 else old_BT}
         if self.reference is None:
             del metrics["kl"], metrics["kl_stderr"]
+            metrics |= {"skipped_completions": float(left_out_B.sum()), "reference_completions": 0.0}
         else:
             logprobs["reference"] = reference_BT
         if config.num_iterations > 1:
             logprobs["policy"] = policy_BT
-        return Learned(metrics, problem, advantages_PG.reshape(-1), logprobs)
+        if not computed_P.any():
+            del metrics["entropy"], metrics["entropy_stderr"]
+        return Learned(metrics, int(batch.tokens_PG.sum()), problem, advantages_PG.reshape(-1), logprobs)
 
     def _problem(self, loss: float, norm: float, kl: float) -> str | None:
         if not (math.isfinite(loss) and math.isfinite(norm)):

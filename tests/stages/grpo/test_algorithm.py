@@ -54,6 +54,41 @@ def test_advantages_equal_exact_ones_and_are_zero_for_equal_rewards(scale):
         assert taught == min(size, differs.sum()), "dynamic sampling fills up with groups that teach nothing"
 
 
+@pytest.mark.parametrize("estimator", ["rloo", "dr_grpo", "reinforce_plus_plus"])
+def test_other_advantages_equal_exact_ones(estimator):
+    for seed in range(100):
+        rewards = random_rewards(seed)
+        tokens = np.random.default_rng(seed).integers(1, 9, rewards.shape)
+        actual = algorithm.advantages(estimator, rewards, True, tokens)
+        assert actual.dtype == np.float32
+        oracles = {"rloo": others_mean, "dr_grpo": not_divided, "reinforce_plus_plus": whitened}
+        expected = oracles[estimator](rewards, tokens)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+        equal = [len(set(group.tolist())) == 1 for group in rewards]
+        if estimator != "reinforce_plus_plus":
+            np.testing.assert_array_equal((actual == 0).all(1), equal)
+    every = np.full((3, 4), np.float32(0.1))
+    assert (algorithm.advantages(estimator, every, True, np.full((3, 4), 7)) == 0).all()
+
+
+def not_divided(rewards, tokens):
+    return expected_advantages(rewards, False)
+
+
+def others_mean(rewards, tokens):
+    """Each reward minus the mean of the others of its group, in exact fractions."""
+    groups = [[Fraction(float(value)) for value in group] for group in rewards]
+    return np.array([
+        [float(value - (sum(group) - value) / (len(group) - 1)) for value in group] for group in groups
+    ])  # fmt: skip
+
+
+def whitened(rewards, tokens):
+    """Each token a row with the reward of its completion: a plain mean and deviation over the rows."""
+    rows = np.repeat(rewards.ravel().astype(np.float64), tokens.ravel())
+    return (rewards.astype(np.float64) - rows.mean()) / np.sqrt(rows.var(ddof=1) + 1e-8)
+
+
 def sampled_with(rewards):
     """A step with the given rewards [P, G]."""
     P, G = rewards.shape

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pipeline.cli.serve_check import differs
+from stages.grpo.answers import Answers, outcomes, pass_at_k, summary, worked_share
 from stages.grpo.data import Examples, Prompts, true_lengths
-from stages.grpo.evaluate import Answers, outcomes, pass_at_k, summary, worked_share
 from stages.grpo.metrics import StepLog, read_rows
 from stages.grpo.stage import Best
 

@@ -13,7 +13,7 @@ from stages.grpo.loss import SupervisedLoss, token_weights
 from stages.grpo.operators import ordered_sum, square_sum
 from stages.grpo.optimizer import LARGE, AdamW, learning_rate
 from stages.grpo.parallel import SINGLE
-from stages.grpo.token_logits import TokenLogits
+from stages.grpo.token_logits import TokenLogits, TokenLogitsAndMeans
 from tests.stages.grpo.small import train_config
 
 MASK = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.float32)
@@ -37,6 +37,34 @@ def logits_by_hand(x, head, ids, of_sums, of_chosen):
     of_logits[np.arange(N), ids] += of_chosen
     chosen, means = logits[np.arange(N), ids], (softmax * logits).sum(1)
     return log_sums, chosen, means, of_logits @ head, of_logits.T @ x
+
+
+@pytest.mark.parametrize("rows", [N, 3])
+def test_the_gradient_of_entropies_equals_torchs(rows):
+    """Also where a softmax underflows to 0: logits of 300."""
+    torch = pytest.importorskip("torch")
+    random, vocabulary = np.random.default_rng(0), V if rows == N else 30
+    x, head = (random.normal(size=(n, H), scale=0.7).astype(np.float32) for n in (rows, vocabulary))
+    head[5] *= 60
+    ids = random.integers(0, 9, rows).astype(np.int32)
+    factors = random.normal(size=(3, rows)).astype(np.float32)
+    cell = TokenLogitsAndMeans(H, vocabulary)
+
+    weights = [Tensor(factor[:, None]) for factor in factors]
+
+    def total(x, head):
+        sums, chosen, means, _ = cell(x, head, Tensor(ids), rows)
+        return (sums * weights[0] + chosen * weights[1] + means * weights[2]).sum()
+
+    gradients = ms.grad(ms.jit(total), (0, 1))(Tensor(x), Tensor(head))
+    twins = [torch.from_numpy(array).double().requires_grad_() for array in (x, head)]
+    logits = twins[0] @ twins[1].T
+    means = (logits.softmax(1) * logits).sum(1)
+    outputs = logits.logsumexp(1), logits[torch.arange(rows), torch.from_numpy(ids).long()], means
+    (torch.stack(outputs) * torch.from_numpy(factors)).sum().backward()
+    for gradient, twin in zip(gradients, twins, strict=True):
+        limit = 1e-5 * twin.grad.abs().max().item()
+        np.testing.assert_allclose(gradient.asnumpy(), twin.grad.numpy(), rtol=1e-3, atol=limit)
 
 
 def test_logits_and_gradients_by_hand():

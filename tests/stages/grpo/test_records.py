@@ -75,7 +75,10 @@ def recompute(config, step):
         mask[step["truncated"][trained]] = 0
     sampling = wide(step["sampling_logprobs"][trained])
     policy = wide(step["policy_logprobs"][trained]) if train.num_iterations > 1 else sampling
-    log_ratio = (policy - sampling) * mask
+    left_out = np.isnan(sampling).any(1)
+    assert ((advantages.reshape(-1) == 0) | ~mask.any(1))[left_out].all()
+    assert train.beta == 0 or not left_out.any()
+    log_ratio = np.nan_to_num(policy - sampling) * mask
     if train.importance_sampling_level == "sequence":
         log_ratio = log_ratio.sum(1, keepdims=True) / np.maximum(mask.sum(1, keepdims=True), 1)
     ratio, advantage = np.exp(log_ratio), advantages.reshape(-1, 1)
@@ -132,6 +135,7 @@ def test_a_file_holds_the_documented_arrays_and_the_completions_that_are_shown(v
     config, output, root = finished(variant)
     vocabulary = Vocabulary.read(root / "fetch", config.model)
     shown = metrics(output, "completions.jsonl")
+    metrics_of = {row["step"]: row for row in metrics(output)}
     for number, step in read(output).items():
         documented = {name if "rewards/" not in name else "rewards/*" for name in step}
         assert documented <= ARRAYS.keys()
@@ -144,13 +148,22 @@ def test_a_file_holds_the_documented_arrays_and_the_completions_that_are_shown(v
             assert row["completion"] == texts[index]
             assert row["length"] == step["completion_lengths"][index]
             assert row["reward"] == pytest.approx(float(step["rewards"][index]))
+            assert (
+                row["cut"] == step["truncated"][index]
+                and (row["advantage"] is None) != step["trained"][index]
+            )
+            if row["advantage"] is not None:
+                assert row["advantage"] == pytest.approx(float(step["advantages"][index]))
             for name, value in row["parts"].items():
                 assert value == pytest.approx(float(step[f"rewards/{name}"][index]))
         if f"rewards/{REWARDS[2]}" in step:
             np.testing.assert_allclose(step[f"rewards/{REWARDS[2]}"], shortness(texts, None), rtol=1e-6)
         logprobs = step["sampling_logprobs"][step["trained"]]
         padding = np.arange(logprobs.shape[1]) >= step["completion_lengths"][step["trained"], None]
-        assert (logprobs[padding] == 0).all() and (logprobs[~padding] < 0).all()
+        computed = ~padding & ~np.isnan(logprobs[:, :1])
+        assert (logprobs[padding] == 0).all() and (logprobs[computed] < 0).all()
+        skipped = metrics_of[number].get("skipped_completions", 0)
+        assert np.isnan(logprobs[:, 0]).sum() == skipped
 
 
 @pytest.mark.slow

@@ -1,13 +1,15 @@
 """Training, validation and evaluation give rewards the tag that a prompt has opened."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from pipeline.config.load import defaults
 from stages.grpo import evaluate
+from stages.grpo.answers import judge
 from stages.grpo.collectives import Gather
-from stages.grpo.config import EvaluateConfig
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.generator import GreedyAccuracy
 from stages.grpo.metrics import Clock
@@ -83,9 +85,8 @@ def test_validation_and_evaluation(vocabulary, prompt, opens):
         vocabulary=vocabulary, reward=KNIGHTS,
     )  # fmt: skip
     assert GreedyAccuracy.__call__(validation) == float(opens)
-    config = EvaluateConfig(P, P, P, G, 1, 0)
-    made = evaluate.answer(
-        Fixed(vocabulary, 1), Fixed(vocabulary, G), prompts, vocabulary, config, KNIGHTS, 0
-    )
+    config = replace(defaults().evaluate, sample_prompts=P, num_samples=G)
+    done = evaluate.generate(Fixed(vocabulary, 1), Fixed(vocabulary, G), prompts, vocabulary, config, 0)
+    made = judge(SimpleNamespace(section=lambda cls, name: KNIGHTS), done, prompts, config)
     assert made.right.tolist() == [opens] * P and made.sampled_right.tolist() == [[opens] * G] * P
     assert (made.rewards.total > 0).tolist() == [opens] * P and made.texts == [COMPLETION] * P

@@ -27,7 +27,7 @@ PEER = Path(__file__).with_name("trl_peer.py")
 GOLDEN = Path(__file__).parents[2] / "data" / "trl"
 P, S, G, T, MAX_TOKENS, TEMPERATURE = 3, 5, 4, 6, 8, 0.9
 CASES = {
-    # TRL's epsilon is our epsilon_low; the rest have the same names.
+    # trl_case says what has another name in TRL.
     "grpo": {"loss_type": "grpo", "beta": 0.1},
     "grpo_on_policy": {"loss_type": "grpo", "beta": 0.1, "num_iterations": 1},
     "grpo_without_kl": {"loss_type": "grpo", "beta": 0.0},
@@ -42,6 +42,16 @@ CASES = {
     "gspo_on_policy": {"loss_type": "grpo", "beta": 0.1, "importance_sampling_level": "sequence",
                        "num_iterations": 1},
     "gspo_token_mean": {"loss_type": "dapo", "beta": 0.1, "importance_sampling_level": "sequence"},
+    "cispo": {"loss_type": "cispo", "beta": 0.0, "epsilon_low": 1.0, "epsilon_high": 0.1},
+    "cispo_on_policy": {"loss_type": "cispo", "beta": 0.1, "epsilon_low": 1.0, "num_iterations": 1},
+    "sapo": {"loss_type": "sapo", "beta": 0.1},
+    "sapo_sequence": {"loss_type": "sapo", "beta": 0.0, "importance_sampling_level": "sequence",
+                      "sapo_temperature_pos": 2.0, "sapo_temperature_neg": 3.0},
+    "dual_clip": {"loss_type": "dapo", "beta": 0.0, "epsilon_low": 0.1, "epsilon_high": 0.1,
+                  "clip_ratio_c": 1.2},
+    "entropy": {"loss_type": "dapo", "beta": 0.1, "entropy_coeff": 0.2},
+    "entropy_cispo_on_policy": {"loss_type": "cispo", "beta": 0.0, "epsilon_low": 1.0, "num_iterations": 1,
+                                "entropy_coeff": 0.05},
 }  # fmt: skip
 DEFAULTS = {
     "num_iterations": 2, "epsilon_low": 0.2, "epsilon_high": 0.2, "importance_sampling_level": "token",
@@ -49,7 +59,10 @@ DEFAULTS = {
 }  # fmt: skip
 
 
-FAMILIES = {"qwen2": CASES, "qwen3": {name: CASES[name] for name in ("unbiased_kl", "gspo_on_policy")}}
+FAMILIES = {
+    "qwen2": CASES,
+    "qwen3": {name: CASES[name] for name in ("unbiased_kl", "gspo_on_policy", "entropy")},
+}
 """What is stored of each; an installed TRL computes all cases."""
 
 
@@ -95,23 +108,30 @@ def config_of_transformers(model):
             "bos_token_id": None, "model_type": model.family, "head_dim": model.head_size}  # fmt: skip
 
 
+NAMES = {"epsilon_low": "epsilon", "clip_ratio_c": "delta", "entropy_coeff": "entropy_coef"}
+"""Our name -> TRL's."""
+
+
 def trl_case(case):
     off_policy = case["num_iterations"] > 1
-    config = {**case, "epsilon": case["epsilon_low"]}
-    return {"config": {k: v for k, v in config.items() if k != "epsilon_low"}, "off_policy": off_policy}
+    config = {NAMES.get(name, name): value for name, value in case.items()}
+    if case["loss_type"] == "cispo":  # TRL's is the bound itself, and it has no lower one
+        assert case["epsilon_low"] == 1.0
+        config["epsilon_high"] += 1.0
+    return {"config": config, "off_policy": off_policy}
 
 
 def compute(family, batch, case):
     """Loss and gradients by Hugging Face names."""
     config, model = train_config(**{**DEFAULTS, **case}), model_config(family)
-    network = CausalLM(model, S + T)
+    network = CausalLM(model, S + T, entropy_gradient=config.entropy_coeff > 0)
     names = small.hf_names(model)
     named = {name: batch[f"weight/{stored}"] for name, stored in names.items()}
     network.load(fuse(model, named))
     flat = {key: batch[key].reshape(P * G, -1) for key in ("old", "reference", "advantage", "mask")}
     weight = token_weights(flat["mask"], config.loss_type, MAX_TOKENS)
     tokens = np.maximum(batch["mask"].sum(-1), 1).astype(np.int32)
-    if config.loss_type == "dapo":  # all slots are computed, by another graph
+    if config.loss_type == "dapo" and not config.entropy_coeff:  # all slots are computed, by another graph
         tokens = None
     arrays = Batch(batch["prompt"], batch["length"], batch["completion"], weight, flat["mask"],
                    flat["advantage"], flat["old"], flat["reference"], tokens)  # fmt: skip
