@@ -55,6 +55,7 @@ SOURCES = {
 """Name of a directory in ./upstream and of an archive -> commit, public addresses in order."""
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "verl": (),
+    "vllm": (),
     "mindspore": (),
     "mindspeed": (
         "mindspeed-rl-c21465a",
@@ -64,6 +65,8 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     ),
 }
 """Name -> sources without which nothing uses it: it is then not installed."""
+ON_REQUEST = ("vllm",)
+"""Environments that only `--only=NAME` makes: this one has 3 GB."""
 COMPILED = "verl"
 """Environment with bytecode from the start, because many processes import much of it at once."""
 UNREACHABLE: dict[str, str] = {}
@@ -84,7 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"{mirror} is not a directory")
     UPSTREAM.mkdir(exist_ok=True)
     missing = [name for name in SOURCES if options.only in name and not fill(name, options.mirror)]
-    environments = [name for name in ENVIRONMENTS if options.only in f"venv-{name}"]
+    environments = [
+        name
+        for name in ENVIRONMENTS
+        if options.only in f"venv-{name}" and (options.only or name not in ON_REQUEST)
+    ]
     failed = [name for name in environments if not install(name, options.index)]
     if missing:
         print(f"missing: {', '.join(missing)}; tests that need them are skipped", flush=True)
@@ -201,7 +208,8 @@ def _clone(origin: str, commit: str, part: Path) -> Path:
 def install(name: str, indexes: Iterable[str] = ()) -> bool:
     """Create one environment, or update it to its requirements; return False if that failed.
 
-    NAME-alone.txt has requirements that are installed without their dependencies, if there are any.
+    NAME.txt has requirements, NAME-alone.txt those that are installed without their dependencies; one of
+    the files may be missing.
     """
     python, requirements = interpreter(name), Path(__file__).with_name(f"{name}.txt")
     home, alone = python.parents[1], requirements.with_name(f"{name}-alone.txt")
@@ -209,7 +217,8 @@ def install(name: str, indexes: Iterable[str] = ()) -> bool:
         return _report(home.name, "is a link", os.access(python, os.X_OK))
     if absent := [source for source in ENVIRONMENTS[name] if not (UPSTREAM / source).is_dir()]:
         return _report(home.name, f"is not needed without {', '.join(absent)}")
-    files = [(requirements, [])] + ([(alone, ["--no-deps"])] if alone.exists() else [])
+    known = ((requirements, []), (alone, ["--no-deps"]))
+    files = [(file, options) for file, options in known if file.exists()]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file, _ in files)).hexdigest()
     stamp = home / STAMP
     if stamp.is_file() and stamp.read_text() == digest:

