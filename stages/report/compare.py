@@ -1,17 +1,22 @@
-"""The page that compares runs: results, curves in the same figures, and configuration values that differ."""
+"""The page that compares runs: what differs between them, their results, and their curves in the same charts.
+
+Runs are named by the values that differ, because that is what a reader compares.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.curves import MAX_LINES, overlay_all
+from stages.report.charts import MAX_SERIES, PLOTLY, data, overlaid, style_of
 from stages.report.details import value_rows
 from stages.report.page import render_page
 from stages.report.sweep import NO_CELL, TEXT_LIMIT, limit, results
 from stages.report.text import shorten
 
-MAX_RUNS = MAX_LINES
-"""Each run has a colour."""
+MAX_RUNS = MAX_SERIES
+"""Each run has a line of its own colour and dash."""
+MAX_NAMED = 3
+"""Differing values in the name of a run."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +41,44 @@ def render(runs: Sequence[ComparedRun]) -> str:
     """Return the page as HTML, for at most MAX_RUNS runs."""
     cells = [results(run.result) for run in runs]
     columns = list(dict.fromkeys(column for row in cells for column in row))
-    labels = [shorten(run.label, 100) for run in runs]
+    differing = differences([run.config for run in runs])
+    names = labels(runs, differing)
+    curves = overlaid({name: run.metrics for name, run in zip(names, runs, strict=True)})
     values = {
-        "labels": labels,
+        "names": names,
+        "styles": [style_of(i) for i in range(len(runs))],
         "columns": columns,
         "rows": [
             {
                 "run": run,
-                "label": label,
-                "figures": [row.get(column, NO_CELL)[1] for column in columns],
+                "name": name,
+                "label": shorten(run.label, 100),
+                "figures": [row.get(column, NO_CELL) for column in columns],
             }
-            for run, label, row in zip(runs, labels, cells, strict=True)
+            for run, name, row in zip(runs, names, cells, strict=True)
         ],
-        "curves": overlay_all({label: run.metrics for label, run in zip(labels, runs, strict=True)}, []),
-        "differences": differences([run.config for run in runs]),
+        "plotly": PLOTLY,
+        "curves": curves,
+        "chart_data": data(curves, shared=True),
+        "differences": differing,
         "text_limit": 10 * TEXT_LIMIT,
     }
-    return render_page("compare.html", values)
+    return render_page("compare.html", values, ("tables.js", "charts.js", "page.js"))
+
+
+def labels(runs: Sequence[ComparedRun], differing: Sequence[Sequence[str]]) -> list[str]:
+    """Return a name for each run: its differing values if there are few, else its id or name.
+
+    `differing`: key and the value of each run, as `differences` returns them.
+    """
+    told = [row for row in differing if len(row[0]) < 60][:MAX_NAMED]
+    names = []
+    for i, run in enumerate(runs):
+        values = " ".join(f"{key.rpartition('.')[2]}={shorten(row[i], 24)}" for key, *row in told)
+        names.append(shorten(values if told and len(differing) <= MAX_NAMED else run.label, 100))
+    if len(set(names)) < len(names):  # runs whose values are equal
+        names = [shorten(f"{name} · {run.label}", 100) for name, run in zip(names, runs, strict=True)]
+    return names
 
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> list[list[str]]:

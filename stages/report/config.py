@@ -12,7 +12,8 @@ class ReportConfig:
 
     title: str | None
     """Heading of the page; None: model, dataset and layout."""
-    samples: Annotated[int, Ge(0), Le(20)]
-    """Completions shown before and after training, from the top of evaluate's samples.jsonl."""
+    samples: Annotated[int, Ge(0), Le(10_000)]
+    """Prompts of evaluate's samples.jsonl that the page shows with their answers before and after: as many as
+    fit into 300 kB, those that training fixed or broke first. 0: the page shows no completions."""
     text_limit: Annotated[int, Ge(100), Le(3000)]
     """Characters shown of one prompt or completion; longer ones lose their middle."""

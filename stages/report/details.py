@@ -10,7 +10,8 @@ from typing import Any
 
 from stages.base.keys import leaves
 from stages.report.artifacts import Artifacts, mapping, points
-from stages.report.text import figure, number, shorten, words
+from stages.report.text import figure, number, percent, shorten, words
+from stages.rewards.config import JUDGES, OF_MINDRLHF
 
 MAX_ROWS, MAX_VALUE = 400, 300
 SECTION_ORDER = (
@@ -25,8 +26,6 @@ VERDICTS = {
     (False, False): "both wrong",
 }
 """(right before, right after) -> verdict."""
-JUDGE = "accuracy"
-"""Reward function that tells right from wrong where a row does not say it."""
 MAX_CARDS, MAX_TEXT = 8, 300
 COUNTS = ("rows_in", "rows_out", "dropped", "truncated", "duplicates")
 PERCENTILES = ("50", "95", "100")
@@ -102,7 +101,13 @@ def _is_right(row: Mapping[str, Any], side: str) -> bool | None:
     recorded = row.get(f"{side}_right")
     if isinstance(recorded, bool):
         return recorded
-    part = number(mapping(row.get(f"{side}_parts")).get(JUDGE))
+    return judged(row.get(f"{side}_parts"))
+
+
+def judged(parts: object) -> bool | None:
+    """Return whether an answer is right by the values of its reward functions; None if none of them tells."""
+    values = (number(mapping(parts).get(judge)) for judge in (*JUDGES, *OF_MINDRLHF))
+    part = next((value for value in values if value is not None), None)
     return None if part is None else part > 0
 
 
@@ -123,10 +128,30 @@ def _phrase(counts: Mapping[str, Any]) -> str:
     return ", ".join(f"{figure(counts[name])} {name}" for name in VERDICTS.values())
 
 
-def last_step(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of the last training step in completions.jsonl."""
-    last = max((step for row in rows if (step := number(row.get("step"))) is not None), default=None)
-    return [row for row in rows if last is not None and number(row.get("step")) == last]
+def counts(evaluation: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Return (verdict, number of prompts, its share) of all held-out prompts, else of the recorded ones."""
+    recorded = mapping(evaluation.get("outcomes"))
+    known = {name: number(recorded.get(name.replace(" ", "_"))) for name in VERDICTS.values()}
+    if None in known.values():
+        seen = Counter(map(verdict, rows))
+        known = {name: float(seen[name]) for name in VERDICTS.values()}
+    total = sum(count or 0 for count in known.values())
+    return (
+        [(name, figure(count), percent((count or 0) / total)) for name, count in known.items()]
+        if total
+        else []
+    )
+
+
+def worker_memory(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return stage -> peak memory of each worker in GiB, of the stages whose result.json has it."""
+    memory = {}
+    for stage, result in results.items():
+        peaks = result.get("peak_memory_gib")
+        known = [number(peak) for peak in peaks] if isinstance(peaks, list) else []
+        if known and None not in known:
+            memory[stage] = [peak for peak in known if peak is not None][:MAX_INPUTS]
+    return memory
 
 
 def data_card(result: Mapping[str, Any]) -> list[tuple[str, ...]]:

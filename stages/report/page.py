@@ -1,8 +1,15 @@
 """The report page: values of all its sections, rendered by page.html.
 
-All pages of this package are rendered here: every value is escaped, and an undefined one is an error.
+All pages of this package are rendered here: every value is escaped, and an undefined one is an error. The
+Content-Security-Policy of a page allows its own script, which stands in the page, and files next to the page,
+of which PLOTLY is the only one. Data for the script stand in the page as JSON, in which no character can end
+the element.
 """
 
+import base64
+import hashlib
+import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +19,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
 from stages.report.artifacts import Artifacts, mapping
+from stages.report.charts import GRPO, PLOTLY, SFT, charts, data
+from stages.report.completions import held_out, read_steps
 from stages.report.config import ReportConfig
-from stages.report.curves import GRPO, SFT, draw_all
 from stages.report.details import (
     Span,
     artifacts,
+    counts,
     data_card,
     differences,
     environment,
-    last_step,
     outcomes,
     sections,
     spans,
@@ -29,11 +37,15 @@ from stages.report.details import (
     verdict,
     verdicts,
     worked_s,
+    worker_memory,
 )
+from stages.report.graph import Shown, bars, declared, graph
 from stages.report.headline import pairs, tiles
 from stages.report.text import duration, figure, moment, neutral, number, percent, shorten, size, words
 
 HERE = Path(__file__).parent
+MAX_STATIC = 4
+"""Prompts with their completions that can be read without a script."""
 
 
 @dataclass(frozen=True)
@@ -80,29 +92,41 @@ def render(
     """
     run = Artifacts.load(inputs)
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
-    completions, held_out = run.rows("grpo", "completions.jsonl"), run.rows("evaluate", "samples.jsonl")
+    samples = run.rows("evaluate", "samples.jsonl")
     evaluation, stages = run.result("evaluate"), spans(run.manifests, began)
+    training, before = charts(GRPO, metrics), charts(SFT, warmup)
+    steps = _steps(run, config)
+    placed, gaps = bars(stages)
+    trained = {stage: run.result(stage) for stage in ("sft", "grpo")}
     values = {
         "title": config.title or _title(run),
         "subtitle": _subtitle(run, stages, began, live is not None),
         "origin": origin,
         "live": live,
+        "plotly": PLOTLY if live is None else f"/{PLOTLY}",
+        "graph": graph(_reads(run, live), _shown(run, stages, live, origin)),
         "tiles": tiles(evaluation, "sft" in run.directories),
         "pairs": pairs(evaluation),
         "prompts": number(evaluation.get("prompts")),
-        "curves": draw_all(GRPO, metrics),
-        "grpo_result": value_rows(run.result("grpo")),
-        "warmup": draw_all(SFT, warmup),
-        "sft_result": value_rows(run.result("sft")),
-        "stages": stages,
+        "curves": training,
+        "grpo_result": value_rows(trained["grpo"]),
+        "warmup": before,
+        "chart_data": data([*training, *before]),
+        "sft_result": value_rows(trained["sft"]),
+        "stages": list(zip(stages, placed, strict=True)),
+        "gaps": gaps,
+        "worker_memory": worker_memory(trained),
         "worked_s": worked_s(stages),
         "step_time": step_time(metrics),
-        "samples": held_out[: config.samples],
+        "samples": samples[: min(config.samples, MAX_STATIC)],
         "text_limit": config.text_limit,
-        "samples_count": len(held_out),
-        "verdicts": verdicts(held_out),
+        "samples_count": len(samples),
+        "held_out": held_out(samples[: config.samples], config.text_limit),
+        "verdicts": verdicts(samples),
+        "counts": counts(evaluation, samples),
         "outcomes": outcomes(evaluation),
-        "last_step": last_step(completions)[: min(2, config.samples)],
+        "steps": steps,
+        "last_groups": steps["steps"][-1]["groups"][:1] if steps["steps"] else [],
         "card": data_card(run.result("tokenize")),
         "sections": sections(run),
         "differences": differences(run, defaults or {}),
@@ -111,7 +135,47 @@ def render(
         "artifacts": artifacts(run),
         "notes": run.notes,
     }
-    return render_page("page.html", values)
+    return render_page("page.html", values, ("charts.js", "completions.js", "page.js"))
+
+
+def _steps(run: Artifacts, config: ReportConfig) -> dict[str, Any]:
+    """Return the completions of training steps for the page; a file that cannot be read becomes a note."""
+    if "grpo" in run.directories and config.samples:
+        try:
+            return read_steps(run.directories["grpo"] / "completions.jsonl", config.text_limit)
+        except FileNotFoundError:
+            run.notes.append("grpo/completions.jsonl: not there.")
+        except OSError as error:
+            run.notes.append(f"grpo/completions.jsonl: could not be read ({type(error).__name__}).")
+    return {"steps": [], "logged": 0}
+
+
+def _reads(run: Artifacts, live: Live | None) -> dict[str, list[str]]:
+    """Return stage -> stages whose artifacts it reads; by the catalog where a stage has not finished."""
+    names = [row[0] for row in live.rows] if live is not None and live.rows else [*run.directories, "report"]
+    recorded = {row["stage"]: row["inputs"] for row in artifacts(run) if row["fingerprint"]}
+    expected = declared(names)
+    return {
+        name: [made for made in recorded.get(name, expected[name]) if made in names] or expected[name]
+        for name in names
+    }
+
+
+def _shown(
+    run: Artifacts, stages: Sequence[Span], live: Live | None, origin: Origin | None
+) -> dict[str, Shown]:
+    logs = origin.logs if origin is not None else {}
+    if live is not None and live.rows:
+        took = live.columns.index("took") if "took" in live.columns else 2
+        return {
+            row[0]: Shown(row[1], row[took] if len(row) > took else "", logs.get(row[0], ""))
+            for row in live.rows
+        }
+    shown = {"report": Shown("this page")}
+    for span in stages:
+        seconds = duration(span.ended - span.started)
+        shown[span.stage] = Shown("cached" if span.reused else "built", seconds, logs.get(span.stage, ""))
+    return shown
 
 
 def _title(run: Artifacts) -> str:
@@ -124,11 +188,11 @@ def _subtitle(run: Artifacts, stages: Sequence[Span], began: float | None, live:
     facts = []
     ended = [span.ended for span in stages if not span.reused]
     if live and began is not None:
-        facts.append(f"started {moment(began)}")
+        facts.append(f"started {moment(began)}, {duration(time.time() - began)} so far")
     elif ended:
-        facts.append(moment(max(ended)))
+        facts.append(f"finished {moment(max(ended))}")
     elif began is not None:  # all stages were reused
-        facts.append(moment(began))
+        facts.append(f"started {moment(began)}, and reused all stages")
     if (seconds := worked_s(stages)) is not None:
         facts.append(f"{duration(seconds)} in stages")
     last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
@@ -138,8 +202,11 @@ def _subtitle(run: Artifacts, stages: Sequence[Span], began: float | None, live:
     return facts
 
 
-def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page of this package as HTML, with the style sheet that all of them share."""
+def render_page(template: str, values: Mapping[str, Any], scripts: Sequence[str] = ()) -> str:
+    """Return a page of this package as HTML, with the style sheet that all of them share.
+
+    `scripts`: files of this package that the page runs; its policy allows no other script in the page.
+    """
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -148,9 +215,21 @@ def render_page(template: str, values: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
         finalize=_neutralized,
     )
-    filters = (duration, figure, moment, parts, percent, size, text, verdict, words)
+    filters = (duration, embedded, figure, moment, parts, percent, size, text, verdict, words)
     environment.filters.update({function.__name__: function for function in filters})
-    return environment.get_template(template).render(values, style=file_content("style.css"))
+    script = Markup("").join(map(file_content, scripts))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() if scripts else ""
+    return environment.get_template(template).render(
+        values, style=file_content("style.css"), script=script, script_digest=digest
+    )
+
+
+def embedded(values: object) -> Markup:
+    """Return JSON for a <script type="application/json">; its texts must be neutral already."""
+    content = json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        content = content.replace(character, f"\\u{ord(character):04x}")
+    return Markup(content.encode("utf-8", "replace").decode())  # noqa: S704 (nothing of it is markup)
 
 
 def file_content(name: str) -> Markup:

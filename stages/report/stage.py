@@ -1,4 +1,7 @@
-"""Stage report: index.html and result.json {"bytes": n} from the artifacts of all other stages."""
+"""Stage report: index.html, the file that draws its charts, and result.json {"bytes": n}.
+
+The artifact is complete in itself: it can be copied to another machine and read there without a network.
+"""
 
 import os
 import subprocess
@@ -9,6 +12,7 @@ from pathlib import Path
 from stages.base.context import Context
 from stages.own_packages import START
 from stages.report.artifacts import mapping
+from stages.report.charts import PLOTLY, plotly
 from stages.report.config import ReportConfig
 from stages.report.page import Origin, render
 from stages.report.text import number
@@ -27,6 +31,7 @@ def run(context: Context) -> None:
     ).encode("utf-8")
     page = context.output / "index.html"
     page.write_bytes(content)
+    (context.output / PLOTLY).write_bytes(plotly())
     context.write_result({"bytes": len(content)})
     report_to_tracker(context.inputs, page)
     context.progress(1, 1, "written")

@@ -6,21 +6,19 @@ by sum of (y - mean)^2 over points. If a key has no influence, each assignment o
 likely, and the expectation of eta squared is (k - 1) / (n - 1) for k groups and n points.
 """
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.curves import MAX_LINES, Drawing, overlay_all
+from stages.report.charts import MAX_SWEPT, PLOTLY, Chart, data, overlaid
 from stages.report.details import spans
 from stages.report.headline import GREEDY, NOISE, differ, gain_text, indistinct, pairs, share_of, tiles
-from stages.report.page import file_content, render_page
-from stages.report.text import duration, moment, number, percent, shorten
+from stages.report.page import render_page
+from stages.report.text import duration, moment, neutral, number, percent, shorten
 
-MAX_FAINT = 30
-"""Lines without a colour and a label."""
+MAX_NAMED, MAX_FAINT = 6, 30
+"""Lines with a colour and a label, and without."""
 PAGE_SIZE = 50
 """Rows of a table that are visible at first; further ones are text that tables.js parses."""
 TEXT_LIMIT, TEXT_BUDGET = 300, 100_000
@@ -32,8 +30,6 @@ NO_CELL: Cell = (None, "")
 MAX_VALUES = 8
 """Numeric keys with more values are grouped into quarters of their values."""
 MAX_AXES, MAX_DRAWN = 8, 150
-WIDTH, TOP, BOTTOM = 1000, 40, 270
-"""Size of the picture of parallel coordinates, and the range of its axes, in px of the SVG's coordinates."""
 MAX_TICK = 16
 
 
@@ -90,7 +86,6 @@ def render(
         if (accuracy := _accuracy(point)) is not None
     ]
     influence = importances(measured, keys)
-    script = file_content("tables.js")
     unfinished = [point for point in sweep_points if point.state != "finished"]
     states = Counter(point.state for point in sweep_points)
     values = {
@@ -113,13 +108,12 @@ def render(
         "measured": len(measured),
         "accuracies_differ": _differ(ranked),
         "curves": curves,
+        "chart_data": data(curves, shared=True),
+        "plotly": PLOTLY,
         "undrawn": undrawn,
         "time": _time(sweep_points, seconds),
-        "script": script,
-        # The Content-Security-Policy allows this script and no other.
-        "script_digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
-    return render_page("sweep.html", values)
+    return render_page("sweep.html", values, ("tables.js", "charts.js", "parallel.js", "page.js"))
 
 
 def _accuracy(point: SweepPoint) -> float | None:
@@ -194,17 +188,17 @@ def results(evaluation: Mapping[str, Any]) -> dict[str, Cell]:
 
 def _curves(
     ranked: Sequence[SweepPoint], metrics: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> tuple[list[Drawing], int]:
-    """Return the figures and the number of runs left out; the best runs are coloured, others faint."""
+) -> tuple[list[Chart], int]:
+    """Return the charts and the number of runs left out; the best runs are coloured, others faint."""
     sharing: dict[str, list[SweepPoint]] = {}
     for point in ranked:
         if metrics.get(artifact := point.artifacts.get("grpo", "")):
             sharing.setdefault(artifact, []).append(point)
     trained = list(sharing)
-    coloured, faint = trained[:MAX_LINES], trained[MAX_LINES : MAX_LINES + MAX_FAINT]
+    coloured, faint = trained[:MAX_NAMED], trained[MAX_NAMED : MAX_NAMED + MAX_FAINT]
     rows = {_label(sharing[artifact]): metrics[artifact] for artifact in coloured}
-    drawings = overlay_all(rows, [metrics[artifact] for artifact in faint])
-    return drawings, len(trained) - len(coloured) - len(faint)
+    drawn = overlaid(rows, [metrics[artifact] for artifact in faint], MAX_SWEPT)
+    return drawn, len(trained) - len(coloured) - len(faint)
 
 
 def _label(sharing: Sequence[SweepPoint]) -> str:
@@ -249,26 +243,6 @@ class Importance:
     """(value or range of values, mean result) of each group; empty if there are many."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """One axis of the picture."""
-
-    x: float
-    label: str
-    ticks: tuple[tuple[float, str], ...]
-    """(y, value)."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One point of the sweep in the picture."""
-
-    path: str
-    """Corners of an SVG polyline."""
-    title: str
-    opacity: float
-
-
 def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importance]:
     """Return the influence of each key, by the difference from chance; none if all results are equal."""
     mean = sum(point.result for point in points) / max(1, len(points))
@@ -290,34 +264,27 @@ def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importa
     return sorted(influences, key=lambda each: each.by_chance - each.eta_squared)
 
 
-def parallel(points: Sequence[Measured], keys: Sequence[str]) -> tuple[list[Axis], list[Line]]:
-    """Return axes and lines of the picture: an axis for each of the first keys, and one for the result.
+def parallel(points: Sequence[Measured], keys: Sequence[str]) -> dict[str, Any]:
+    """Return points and axes as parallel.js draws them: an axis for each of the first keys, and the result.
 
     The values of a key are spaced evenly, in their order. Of many points (the best first), an even selection
-    is drawn.
+    is drawn. Plotly's own parcoords would need eval, which the page's policy forbids, and WebGL.
     """
     keys = keys[:MAX_AXES]
-    gap = (WIDTH - 160) / len(keys)
-    axes, heights = [], []
-    for i, key in enumerate(keys):
-        values = _ordered([point.chosen.get(key, "") for point in points])
-        heights.append({value: _height((j + 0.5) / len(values)) for j, value in enumerate(values)})
-        shown = values if len(values) <= MAX_VALUES else [values[0], values[len(values) // 2], values[-1]]
-        ticks = tuple((heights[-1][value], _short(value) or "–") for value in shown)
-        axes.append(Axis(40 + i * gap, _short(key), ticks))
-    high, low = points[0].result, points[-1].result
-    span = (high - low) or 1.0
-    axes.append(Axis(WIDTH - 120, "accuracy after", ((TOP + 12, percent(high)), (BOTTOM + 4, percent(low)))))
-    lines = []
-    drawn = points[:: -(-len(points) // MAX_DRAWN)]
-    for rank, point in enumerate(drawn):
-        corners = [height[point.chosen.get(key, "")] for key, height in zip(keys, heights, strict=True)]
-        corners.append(_height((point.result - low) / span))
-        path = " ".join(f"{axis.x:.0f},{y:.1f}" for axis, y in zip(axes, corners, strict=True))
-        chosen = " ".join(f"{key}={_short(point.chosen.get(key, ''))}" for key in keys)
-        title = f"point {point.number}: {chosen} → {percent(point.result)}"
-        lines.append(Line(path, shorten(title, 300), 1 - 0.75 * rank / len(drawn)))
-    return axes, lines
+    values = [_ordered([point.chosen.get(key, "") for point in points]) for key in keys]
+    places = [{value: i for i, value in enumerate(each)} for each in values]
+    drawn = points[:: max(1, -(-len(points) // MAX_DRAWN))]
+    return {
+        "axes": [
+            {"name": shorten(key, TEXT_LIMIT), "values": [_short(neutral(value)) or "–" for value in each]}
+            for key, each in zip(keys, values, strict=True)
+        ],
+        "points": [
+            [point.number, point.result]
+            + [place[point.chosen.get(key, "")] for key, place in zip(keys, places, strict=True)]
+            for point in drawn
+        ],
+    }
 
 
 def _group_names(values: Sequence[str]) -> dict[str, str]:
@@ -345,7 +312,3 @@ def _number(value: str) -> float | None:
 def _short(text: str) -> str:
     """Return the end of a text, which distinguishes keys and file names."""
     return text if len(text) <= MAX_TICK else f"…{text[1 - MAX_TICK :]}"
-
-
-def _height(share: float) -> float:
-    return BOTTOM - share * (BOTTOM - TOP)

@@ -1,4 +1,4 @@
-// Sorts, filters and pages every table.sortable. Its further rows are text in script.rows, parsed when first needed.
+// Sorts every table.sortable, and filters and pages long ones and those with the class filtered. Its further rows are text in script.rows, parsed when first needed.
 // Without this script the page shows the first rows, sorted by result.
 const { compare } = new Intl.Collator("en", { numeric: true });
 for (const table of document.querySelectorAll("table.sortable")) {
@@ -40,7 +40,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 
-  if (!waiting) continue;
+  if (!waiting && !table.classList.contains("filtered")) continue;
   const bar = document.createElement("div"), status = document.createElement("span");
   bar.className = "pager";
   status.setAttribute("role", "status");
@@ -68,11 +68,12 @@ for (const table of document.querySelectorAll("table.sortable")) {
     back.disabled = first === 0;
     on.disabled = last === count;
     all.disabled = size >= count;
+    for (const button of [back, on, all]) button.hidden = rows === undefined ? !waiting : rows.length <= 50;
   };
   const draw = show;
   show = () => { draw(); report(matching.length); };
   bar.append(input, status, back, on, all);
   table.parentElement.before(bar);
-  report(Number(waiting.dataset.count));
+  report(waiting ? Number(waiting.dataset.count) : size);
 }
 document.querySelectorAll("[data-sorts]").forEach((hint) => { hint.hidden = false; });

@@ -91,6 +91,25 @@ def completions() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def groups_of_steps(steps: int) -> list[dict[str, Any]]:
+    """Rows of completions.jsonl as engine=local writes them: four groups of eight completions per step."""
+    draw = random.Random(3)
+    rows = []
+    for step in range(1, steps + 1):
+        for number in range(4):
+            for _ in range(8):
+                right = draw.random() < 0.4 + 0.3 * step / steps
+                words = "so " * draw.randint(1, 60)
+                rows.append({
+                    "step": step, "prompt": f"Tom has {number} and 4 apples at step {step}. How many?",
+                    "completion": f"{number}+4={number + 4}\n{words}\n#### {number + 4 if right else 99}",
+                    "solution": f"#### {number + 4}", "reward": 1.2 if right else draw.choice((0.0, 0.2)),
+                    "parts": {"number": float(right), "answer_format": 1.0}, "length": 10 + len(words) // 3,
+                    "cut": draw.random() < 0.1, "advantage": draw.gauss(0, 1),
+                })  # fmt: skip
+    return rows
+
+
 def samples(count: int = 20) -> list[dict[str, Any]]:
     """Rows of samples.jsonl."""
     return [

@@ -14,7 +14,7 @@ from stages.report import compare, sweep
 from stages.report.artifacts import Artifacts
 from stages.report.config import ReportConfig
 from stages.report.details import artifacts, covered_s
-from stages.report.page import Live, Origin, render
+from stages.report.page import Live, Origin, embedded, render
 from stages.report.text import moment, neutral
 from tests.stages.fetch.settings import write_lines
 from tests.stages.report.synthetic import (
@@ -54,7 +54,7 @@ def test_a_run_with_all_its_artifacts(run):
     for text in ("51.2 %", "74.3 %", "+23.1", "91.4 %", "Tom has 3, 7, 8 and 2 apples"):
         assert text in source, text
     for title in ("Reward", "KL to the reference", "Entropy", "Completion length", "Loss", "Warm-up loss"):
-        assert f'alt="{title}. ' in source
+        assert f'aria-label="{title}. ' in source
     assert "could not show" not in source
 
 
@@ -152,11 +152,12 @@ def test_a_sweep_begins_with_its_best_point_and_draws_a_shared_training_once():
         assert text in source, text
     assert source.count('<tr class="best">') == 1
     assert "../../report/c6/index.html" not in source, "a report that is not there"
-    reward = source[source.index('alt="Reward. ') :].split(">")[0]
+    reward = source[source.index('aria-label="Reward. ') :].split(">")[0]
     assert "0, 1: train.beta=0.00: " in reward and "2, 3: train.beta=0.01: " in reward
     assert reward.count("at step 80; lowest") == 4, "four trainings of eight points, one line each"
-    kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]  # a run has one colour in every figure
-    assert "0, 1: " not in kl and '<li class="k2">2, 3: train.beta=0.01' in kl
+    kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]  # a run has one colour in every chart
+    second = '<li data-line="1"><i class="swatch k2 d1"></i>2, 3: train.beta=0.01'
+    assert "0, 1: " not in kl and second in kl
 
 
 @pytest.mark.parametrize(
@@ -188,8 +189,8 @@ def test_a_sweep_without_results():
 
 def test_a_comparison_has_results_curves_and_differing_values_of_all_runs():
     source = check(compare.render(compared(3)))
-    reward = source[source.index('alt="Reward. ') :].split(">")[0]
-    assert [f"run {i}: " in reward for i in range(4)] == [True, True, True, False]
+    reward = source[source.index('aria-label="Reward. ') :].split(">")[0]
+    assert [f"seed={i}: " in reward for i in range(4)] == [True, True, True, False]
     assert "Only one value differs." in source
     results = source[source.index('id="results"') : source.index('id="curves"')]
     assert results.count("40.0 %") == 3, "greedy accuracy before GRPO"
@@ -228,7 +229,9 @@ def test_hostile_text_of_a_run_is_shown_as_text(run):
     origin = Origin(HOSTILE[0], HOSTILE[5], HOSTILE[6], {HOSTILE[1]: "../../.logs/grpo-0/stage.log"})
     config = ReportConfig(title=HOSTILE[0] + "\u202e", samples=20, text_limit=1500)
     source = check(render(run, config, origin=origin))
-    assert [text for text in HOSTILE if source.count(shown(text)) < 4] == []
+    assert [text for text in HOSTILE[:4] if source.count(shown(text)) < 4] == [], "in the page"
+    carried = [str(embedded(neutral(text)))[1:-1] for text in HOSTILE]
+    assert [text for text in carried if source.count(text) < 4] == [], "for the script"
     assert "98,500 characters left out" in source
     assert f"run {shown(HOSTILE[0])} ({shown(HOSTILE[5])})" in source
 

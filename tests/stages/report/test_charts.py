@@ -1,44 +1,33 @@
-"""Curves, the readings below them, text and numbers, and what explains the results of a sweep."""
+"""Charts and their numbers, text and numbers, and what explains the results of a sweep."""
 
-import base64
-import csv
 import itertools
+import json
 import random
-import re
 import unicodedata
-from pathlib import Path
-from urllib.parse import unquote
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from stages.report import curves
-from stages.report.artifacts import Artifacts
-from stages.report.curves import (
-    COLOURS,
+from stages.report.artifacts import Artifacts, points
+from stages.report.charts import (
     GRPO,
-    HEIGHT,
-    MAX_ROWS,
+    MAX_POINTS,
+    OVERLAID,
     SFT,
+    TABLE_ROWS,
+    Source,
     band,
-    csv_link,
-    draw_all,
+    charts,
+    data,
     half_widths,
-    points,
-    readings,
-    span,
+    overlaid,
+    style_of,
 )
 from stages.report.details import differences, verdict, verdicts
 from stages.report.headline import tiles
-from stages.report.sweep import BOTTOM, MAX_DRAWN, TOP, Measured, importances, parallel
+from stages.report.sweep import MAX_DRAWN, Measured, importances, parallel
 from stages.report.text import figure, neutral
 from tests.stages.report.synthetic import EVALUATION, metrics, warmup
-
-
-def parsed(drawing):
-    """The elements of a figure; raises ParseError if they are not well-formed."""
-    return ElementTree.fromstring(base64.b64decode(drawing.image.partition("base64,")[2]))
 
 
 def test_points_keep_the_later_of_a_repeated_step_and_drop_what_is_no_number():
@@ -51,36 +40,73 @@ def test_points_keep_the_later_of_a_repeated_step_and_drop_what_is_no_number():
         assert half_widths(rows, name) == expected, "two standard errors"
 
 
-def test_every_figure_has_its_curve_in_the_first_colour_and_its_numbers_in_words():
-    drawings = draw_all(GRPO, metrics()) + draw_all(SFT, warmup())
-    assert [d.title for d in drawings] == [spec.title for spec in GRPO + SFT]
-    for drawing in drawings:
-        styles = [node.get("style", "") for node in parsed(drawing).iter()]
-        assert any(f"stroke: {COLOURS[0]}" in style for style in styles)
-        assert any(f"at step {last}" in drawing.alt for last in (80, 150))
-    assert [label for _, label in drawings[2].legend] == ["accuracy", "answer format"]
-    style = (Path(curves.__file__).parent / "style.css").read_text(encoding="utf-8")
-    assert re.findall(r"--k: (#\w+)", style) == list(COLOURS), "legends have other colours"
-    assert drawings == draw_all(GRPO, metrics()) + draw_all(SFT, warmup()), "the same run gives other bytes"
+def test_every_metric_has_a_chart_with_its_numbers_in_words_and_in_a_table():
+    others = {"rollout_logprob_diff": 1e-3, "staleness": 1.0, "wait_share": 0.1}  # of outside engines
+    held_out = [{**row, **others} for row in metrics()]
+    for row in held_out[19::20]:
+        row["validation_accuracy"] = 0.5
+    drawn = charts(GRPO, held_out) + charts(SFT, warmup())
+    assert [chart.title for chart in drawn] == [spec.title for spec in GRPO + SFT]
+    for chart in drawn:
+        assert any(f"at step {last}" in chart.alt for last in (80, 150))
+        head, rows = chart.table
+        assert len(rows) == TABLE_ROWS and all(len(row) == len(head) for row in rows)
+        assert rows[0][0] == "1" and rows[-1][0] in ("80", "150")
+    by_function = drawn[3]
+    assert [label for *_, label in by_function.legend] == ["accuracy", "answer format"]
+    assert by_function.table[0] == ["Step", "accuracy", "answer format"]
+    assert drawn[0].table[1][-1] == ["80", figure(metrics()[-1]["reward"])] == ["80", drawn[0].last]
+    assert json.dumps(data(drawn)) == json.dumps(data(charts(GRPO, held_out) + charts(SFT, warmup())))
 
 
-def read_csv(link):
-    """The rows of a link's CSV file."""
-    return list(csv.reader(unquote(link.removeprefix("data:text/csv;charset=utf-8,")).splitlines()))
+def test_the_page_carries_the_numbers_of_every_step():
+    rows = metrics()
+    carried = data(charts(GRPO, rows))
+    (source,) = carried["sources"]
+    assert source["step"] == [*range(1, 81)]
+    tokens = np.cumsum([row["tokens_per_s"] * row["step_s"] for row in rows])
+    assert source["tokens"] == pytest.approx(tokens, rel=1e-6)
+    assert source["seconds"] == pytest.approx([2.6 * step for step in range(1, 81)], abs=0.01)
+    reward = carried["charts"]["reward"]["series"][0]
+    assert reward["y"] == pytest.approx([row["reward"] for row in rows], rel=1e-4)
+    edges = [(row["reward"] - 0.12, row["reward"] + 0.12) for row in rows]
+    assert [*zip(reward["low"], reward["high"], strict=True)] == [
+        pytest.approx(edge, rel=1e-3) for edge in edges
+    ]
+
+
+def test_a_source_without_time_or_tokens_has_the_steps_only():
+    rows = [{"step": 2, "reward": 1.0}, {"step": 1, "reward": 0.0, "time_s": 5.0, "tokens_per_s": 1.0}]
+    assert Source(rows, 10).axes == {"step": [1, 2]}
 
 
 def test_long_runs_have_means_over_neighbouring_steps():
     draw = random.Random(4)
-    curve = [(float(step), draw.random()) for step in range(1, 4 * MAX_ROWS + 1)]
-    lines = read_csv(csv_link("Loss", {"loss": curve}))[1:]
-    expected = [sum(y for _, y in curve[i : i + 4]) / 4 for i in range(0, len(curve), 4)]
-    assert [float(line[1]) for line in lines] == pytest.approx(expected, rel=1e-5)
-    assert [line[0] for line in lines[:2]] == ["2.5", "6.5"]
-    (_, every) = read_csv(csv_link("Loss", {"loss": curve[:1]}))
-    assert [float(value) for value in every] == pytest.approx([1, curve[0][1]], rel=1e-5)
-    first, *_, last = readings({"loss": curve}, span([curve]), figure, 100)
-    assert first.steps == "step 1 to 20, means" and last.steps == "step 1,981 to 2,000, means"
-    assert last.values == ((0, "", figure(sum(y for _, y in curve[-20:]) / 20)),)
+    rows = [{"step": step, "loss": draw.random()} for step in range(1, 4 * MAX_POINTS + 1)]
+    (chart,) = [chart for chart in charts(GRPO, rows) if chart.title == "Loss"]
+    assert chart.steps_per_point == 4
+    expected = [sum(row["loss"] for row in rows[i : i + 4]) / 4 for i in range(0, len(rows), 4)]
+    carried = data([chart])
+    assert carried["charts"]["loss"]["series"][0]["y"] == pytest.approx(expected, rel=1e-4)
+    assert carried["sources"][0]["step"][:2] == [2.5, 6.5]
+    assert chart.table[1][0] == ["1 to 4", figure(expected[0])]
+    assert chart.table[1][-1] == ["5,997 to 6,000", figure(expected[-1])]
+    sparse = [{**row, **({"validation_accuracy": 0.25} if row["step"] % 100 == 0 else {})} for row in rows]
+    (chart,) = [chart for chart in charts(GRPO, sparse) if chart.title.endswith("held-out prompts")]
+    assert [y for y in data([chart])["charts"][chart.id]["series"][0]["y"] if y is not None] == [0.25] * 60
+
+
+def test_runs_look_the_same_in_all_charts_and_different_from_each_other():
+    assert len({style_of(i) for i in range(12)}) == 12
+    other = [{key: value for key, value in row.items() if key != "kl"} for row in metrics(10)]
+    drawn = {chart.title: chart for chart in overlaid({"a": other, "b": metrics(20)}, [metrics(5)])}
+    assert [*drawn] == [spec.title for spec in OVERLAID if spec.keys != ("validation_accuracy",)]
+    assert drawn["Reward"].legend == [(0, *style_of(0), "a"), (1, *style_of(1), "b")]
+    assert drawn["KL to the reference"].legend == [(1, *style_of(1), "b")]
+    lines = data(drawn.values(), shared=True)["charts"]["reward"]["series"]
+    assert [(line["name"], line["source"], line.get("faint")) for line in lines] == [
+        ("a", 0, None), ("b", 1, None), ("", 2, True),
+    ]  # fmt: skip
 
 
 def sweep(count, seed=5):
@@ -118,18 +144,15 @@ def test_too_few_or_equal_results_have_no_importance(results):
     assert importances([Measured(i, {"a": str(i)}, y) for i, y in enumerate(results)], ["a"]) == []
 
 
-def test_lines_meet_their_values_on_each_axis():
+def test_points_have_their_values_on_each_axis():
     points = sorted(sweep(1000), key=lambda point: -point.result)
-    axes, lines = parallel(points, ["a", "b"])
-    assert [value for _, value in axes[0].ticks] == ["1", "2", "10"] and len(axes) == 3
-    assert 0 < len(lines) <= MAX_DRAWN and lines[0].opacity == 1 > lines[-1].opacity
-    heights = [{value: y for y, value in axis.ticks} for axis in axes[:2]]
-    for line, point in zip(lines, points[:: -(-1000 // MAX_DRAWN)], strict=True):
-        corners = [tuple(map(float, corner.split(","))) for corner in line.path.split()]
-        expected = [heights[0][point.chosen["a"]], heights[1][point.chosen["b"]]]
-        assert [y for _, y in corners[:2]] == pytest.approx(expected, abs=0.05)
-        assert TOP <= corners[2][1] <= BOTTOM and f"point {point.number}: " in line.title
-    assert float(lines[0].path.split(",")[-1]) == TOP
+    drawn = parallel(points, ["a", "b"])
+    first, second = drawn["axes"]
+    assert first == {"name": "a", "values": ["1", "2", "10"]} and sorted(second["values"]) == ["x", "y"]
+    assert 0 < len(drawn["points"]) <= MAX_DRAWN
+    for (number, result, a, b), point in zip(drawn["points"], points[:: -(-1000 // MAX_DRAWN)], strict=True):
+        assert (number, result) == (point.number, point.result)
+        assert point.chosen == {"a": first["values"][a], "b": second["values"][b]}
 
 
 BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -220,16 +243,3 @@ def test_the_band_of_a_share_contains_it_and_stays_a_share(mean, error, trials):
         assert abs(edge - mean) == pytest.approx(2 * (edge * (1 - edge) / trials) ** 0.5, abs=1e-9)
     ((_, lower),), ((_, upper),) = band(rows, "accuracy", share=False)
     assert (lower, upper) == pytest.approx((mean - 2 * error, mean + 2 * error))
-
-
-@pytest.mark.parametrize("mean", [0.01, 0.05, 0.45, 0.97])
-def test_the_figure_has_room_for_the_band(mean):
-    rows = [
-        {"step": i, "accuracy": mean, "accuracy_stderr": 0.08, "sampled_groups": 16} for i in range(1, 10)
-    ]
-    (drawing,) = draw_all([spec for spec in GRPO if spec.keys == ("accuracy",)], rows)
-    groups = [node for node in parsed(drawing).iter() if node.get("id", "").startswith("FillBetween")]
-    (area,) = (node.get("d", "") for node in groups[0].iter() if node.get("d"))
-    heights = [HEIGHT + float(y) for y in re.findall(r"[ML] \S+ (\S+)", area)]
-    top, bottom = (HEIGHT * (1 - edge) for edge in (0.95, 0.12))  # of the axes in the picture
-    assert top <= min(heights) < max(heights) <= bottom

@@ -1,0 +1,182 @@
+// Lets a reader go through completions: those of all steps that the page carries, and those before and after training.
+// Every text of a model or user is set as textContent, never as HTML.
+(() => {
+  const element = (name, className = "", ...children) => {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    made.append(...children);
+    return made;
+  };
+  const figure = (value) => value === undefined || value === null ? "–" : `${Number(value.toPrecision(3))}`.replace("-", "−");
+  const signed = (value) => (value > 0 ? "+" : "") + figure(value);
+  const button = (text, act) => {
+    const made = element("button", "", text);
+    made.type = "button";
+    made.addEventListener("click", act);
+    return made;
+  };
+  const read = (id) => {
+    const holder = document.getElementById(id);
+    return holder ? JSON.parse(holder.textContent) : null;
+  };
+
+  // A text with its final answer and the words that were searched for marked.
+  const shown = ({ text, answer }, words, name) => {
+    const pre = element("pre");
+    pre.dir = "auto";
+    pre.tabIndex = 0;
+    pre.setAttribute("aria-label", name);
+    const marked = (part) => {
+      const found = words && part.toLowerCase().length === part.length ? part.toLowerCase().indexOf(words) : -1;
+      if (found < 0) return [part];
+      return [part.slice(0, found), element("mark", "found", part.slice(found, found + words.length)), ...marked(part.slice(found + words.length))];
+    };
+    if (answer) {
+      const mark = element("mark", "answer", text.slice(...answer));
+      mark.title = "the final answer, as the reward `number` reads it";
+      pre.append(...marked(text.slice(0, answer[0])), mark, ...marked(text.slice(answer[1])));
+    } else {
+      pre.append(...marked(text));
+    }
+    return pre;
+  };
+  const parts = (row) => Object.entries(row.parts ?? {}).map(([name, value]) => `${name.replaceAll("_", " ")} ${figure(value)}`);
+
+  // Buttons of which one is pressed, with the number of what each would show.
+  const choice = (label, names, act) => {
+    const group = element("div", "choice"), made = {};
+    group.setAttribute("role", "group");
+    group.setAttribute("aria-label", label);
+    for (const [name, text] of names) {
+      made[name] = button(text, () => { choose(name); act(name); });
+      group.append(made[name]);
+    }
+    const choose = (name) => {
+      for (const [each, node] of Object.entries(made)) node.setAttribute("aria-pressed", each === name);
+    };
+    choose(names[0][0]);
+    return { group, count: (name, number) => { made[name].textContent = `${names.find(([each]) => each === name)[1]} ${number}`; } };
+  };
+  const searchField = (label, act) => {
+    const field = element("input");
+    Object.assign(field, { type: "search", placeholder: label });
+    field.setAttribute("aria-label", label);
+    field.addEventListener("input", () => act(field.value.trim().toLowerCase()));
+    return field;
+  };
+
+  const browseSteps = (holder, { steps }) => {
+    const rewards = steps.flatMap((step) => step.groups.flatMap((group) => group.rows.map((row) => row.reward))).filter((value) => value !== undefined);
+    const low = Math.min(...rewards), high = Math.max(...rewards);
+    // Five classes of reward, from the lowest to the highest on this page; the number stands beside the colour.
+    const grade = (reward) => reward === undefined || high <= low ? "" : ` r${Math.min(4, Math.floor(5 * (reward - low) / (high - low)))}`;
+    const FILTERS = {
+      all: () => true, right: (row) => row.right === true, wrong: (row) => row.right === false, cut: (row) => row.cut === true,
+    };
+    let at = steps.length - 1, filter = "all", words = "", longestFirst = false;
+    const matches = (group, row) => FILTERS[filter](row) &&
+      (!words || `${group.prompt}\n${row.text}`.toLowerCase().includes(words));
+    const counted = (step) => step.groups.reduce((sum, group) => sum + group.rows.filter((row) => matches(group, row)).length, 0);
+
+    const slider = element("input"), said = element("output"), list = element("div", "groups"), status = element("p", "muted");
+    Object.assign(slider, { type: "range", min: 0, max: steps.length - 1, step: 1, value: at });
+    slider.setAttribute("aria-label", "Step");
+    status.setAttribute("role", "status");
+    const label = element("label", "grow", "Step ", slider, said);
+    const go = (place) => { at = Math.min(steps.length - 1, Math.max(0, place)); slider.value = at; show(); };
+    const withMatch = (direction) => {
+      let place = at + direction;
+      while (place >= 0 && place < steps.length && !counted(steps[place])) place += direction;
+      if (place >= 0 && place < steps.length) go(place);
+    };
+    slider.addEventListener("input", () => go(Number(slider.value)));
+    const kinds = choice("Which completions", [["all", "All"], ["right", "Right"], ["wrong", "Wrong"], ["cut", "Cut"]], (name) => { filter = name; show(); });
+    const order = button("Longest first", () => { longestFirst = !longestFirst; order.setAttribute("aria-pressed", longestFirst); show(); });
+    order.setAttribute("aria-pressed", "false");
+
+    const completion = (row, number) => {
+      const facts = [`reward ${figure(row.reward)}`, ...parts(row)];
+      if (row.advantage !== undefined) facts.push(`advantage ${signed(row.advantage)}`);
+      if (row.length !== undefined) facts.push(`${figure(row.length)} tokens`);
+      if (row.cut) facts.push("cut");
+      const item = element("li", `completion${grade(row.reward)}`);
+      const word = row.right === undefined ? "" : row.right ? "right" : "wrong";
+      item.append(element("p", "facts-line", ...(word ? [element("strong", word, word)] : []), element("span", "", facts.join(" · "))));
+      item.append(shown(row, words, `Completion ${number}`));
+      return item;
+    };
+    const show = () => {
+      const step = steps[at], total = step.groups.reduce((sum, group) => sum + group.rows.length, 0);
+      said.textContent = `${step.step}`;
+      slider.setAttribute("aria-valuetext", `step ${step.step}`);
+      const before = filter;
+      for (const name of Object.keys(FILTERS)) {
+        filter = name;
+        kinds.count(name, counted(step));
+      }
+      filter = before;
+      const left = step.left_out ? ` ${step.left_out} more did not fit.` : "";
+      const everywhere = words || filter !== "all" ? ` In all steps here: ${steps.reduce((sum, each) => sum + counted(each), 0)}.` : "";
+      status.textContent = `${counted(step)} of ${total} completions of step ${step.step}, in ${step.groups.length} groups.${left}${everywhere}`;
+      list.replaceChildren(...step.groups.flatMap((group, number) => {
+        let rows = group.rows.filter((row) => matches(group, row));
+        if (!rows.length) return [];
+        if (longestFirst) rows = [...rows].sort((a, b) => (b.length ?? 0) - (a.length ?? 0));
+        const known = group.rows.filter((row) => row.right !== undefined), right = known.filter((row) => row.right).length;
+        const card = element("article", "panel sample");
+        const sums = [known.length ? `${right} of ${known.length} right` : "", `${group.rows.length} completions`].filter(Boolean).join(" · ");
+        card.setAttribute("aria-label", `Group ${number + 1}`);
+        card.append(element("header", "", element("h3", "", `Group ${number + 1}`), element("span", "badge", sums)));
+        card.append(shown({ text: group.prompt }, words, "Prompt"));
+        if (group.solution) card.append(element("details", "", element("summary", "", "Solution"), shown({ text: group.solution }, "", "Solution")));
+        card.append(element("ol", "completions", ...rows.map((row) => completion(row, group.rows.indexOf(row) + 1))));
+        return [card];
+      }));
+      if (!list.childElementCount) list.append(element("p", "missing", "No completion of this step fits; the arrows go to the next step with one."));
+    };
+    const back = button("◀", () => withMatch(-1)), on = button("▶", () => withMatch(1));
+    back.setAttribute("aria-label", "Previous step with a match");
+    on.setAttribute("aria-label", "Next step with a match");
+    const bar = element("div", "browse", back, label, on, kinds.group, order, searchField("Search prompts and completions", (text) => { words = text; show(); }));
+    holder.replaceChildren(bar, status, list);
+    show();
+  };
+
+  const browseHeldOut = (holder, rows) => {
+    const VERDICTS = ["fixed", "broken", "both right", "both wrong"], PAGE = 10;
+    let verdict = "all", words = "", most = PAGE;
+    const list = element("div"), status = element("p", "muted");
+    status.setAttribute("role", "status");
+    const texts = (row) => `${row.prompt}\n${row.before.text}\n${row.after.text}`.toLowerCase();
+    const names = VERDICTS.filter((name) => rows.some((row) => row.verdict === name));
+    const kinds = choice("Which prompts", [["all", "All"], ...names.map((name) => [name, name[0].toUpperCase() + name.slice(1)])], (name) => { verdict = name; most = PAGE; show(); });
+    kinds.count("all", rows.length);
+    names.forEach((name) => kinds.count(name, rows.filter((row) => row.verdict === name).length));
+    const more = button("Show more", () => { most += PAGE; show(); });
+    const side = (row, name) => {
+      const answer = row[name], facts = [`reward ${figure(answer.reward)}`, ...parts(answer)].join(" · ");
+      return element("div", "", element("h4", "", element("span", "", name[0].toUpperCase() + name.slice(1)), element("span", "", facts)), shown(answer, words, name));
+    };
+    const show = () => {
+      const found = rows.filter((row) => (verdict === "all" || row.verdict === verdict) && (!words || texts(row).includes(words)));
+      status.textContent = `${Math.min(most, found.length)} of ${found.length} prompts`;
+      more.hidden = most >= found.length;
+      list.replaceChildren(...found.slice(0, most).map((row) => {
+        const { number } = row, card = element("article", "panel sample");
+        card.setAttribute("aria-label", `Prompt ${number}`);
+        const head = element("header", "", element("h3", "", `Prompt ${number}`));
+        if (row.verdict) head.append(element("span", `badge ${row.verdict.replace(" ", "-")}`, row.verdict));
+        card.append(head, shown({ text: row.prompt }, words, "Prompt"), element("div", "answers", side(row, "before"), side(row, "after")));
+        card.append(element("details", "", element("summary", "", "Solution"), shown({ text: row.solution }, "", "Solution")));
+        return card;
+      }));
+    };
+    const bar = element("div", "browse", kinds.group, searchField("Search prompts and answers", (text) => { words = text; most = PAGE; show(); }));
+    holder.replaceChildren(bar, status, list, more);
+    show();
+  };
+
+  const steps = read("step-data"), heldOut = read("held-out-data");
+  if (steps?.steps.length) browseSteps(document.getElementById("step-browser"), steps);
+  if (heldOut?.length) browseHeldOut(document.getElementById("held-out-browser"), heldOut);
+})();
