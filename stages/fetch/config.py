@@ -81,9 +81,10 @@ class DatasetConfig:
     files: FilesConfig | None
     """Files to fetch for each split (source=url or modelscope)."""
     columns: ColumnsConfig
-    solution: Literal["after_marker", "answer", "prompt_and_answer"]
+    solution: Literal["after_marker", "answer", "prompt_and_answer", "none"]
     """Ground truth: the text after the last "#### " (gsm8k), the whole answer (openR1math),
-    or question and answer together. The three are rlhf_data.py's dataset types."""
+    or question and answer together. The three are rlhf_data.py's dataset types. none: examples or text for
+    supervised training alone (engine=supervised), of any form that tokenize.kind reads."""
     train_rows: Positive | None
     """Training rows to generate, or to use of the file (the first ones); None: all of the file."""
     test_rows: Positive | None
@@ -116,8 +117,8 @@ def _source_problems(
     """
     implied = next((name for value, name in chosen.values() if value), otherwise)
     if source == "local" and implied == otherwise:  # no key is set
-        rule = f"needs {section}.path, which is null"
-        yield Problem(f"{section}.source", source, rule, f"give {section}.path=DIR", "ours: stages/fetch")
+        rule = f"is required: nothing says where the {section} comes from"
+        yield Problem(f"{section}.path", None, rule, f"give {section}.path=DIR", "ours: stages/fetch")
     elif source != implied:
         rule = f"must be {implied or 'null'}: the first of {', '.join(chosen)} that is set decides"
         remedy = f"set it to {implied or 'null'}, or set the key of source={source} alone"
@@ -179,7 +180,7 @@ def _file_problems(config: DatasetConfig) -> Iterator[Problem]:
                 yield Problem(f"{path}.name", shown, rule, remedy, RECORDED)
             if fault := digest_fault(file.sha256):
                 yield Problem(f"{path}.sha256", file.sha256, *fault, ours)
-    if [split for split, _ in files] == ["train"] and config.test_rows is None:
+    if [split for split, _ in files] == ["train"] and config.test_rows is None and config.solution != "none":
         rule = "is required where the source has no held-out file: so many rows are held out"
         yield Problem("dataset.test_rows", None, rule, "set it to 1000", ours)
 

@@ -104,6 +104,8 @@ def _put_splits(
     dataset: DatasetConfig, files: Files, put: Callable[[Path, Path], None], output: Path
 ) -> dict[str, Any]:
     """Check every file and put it into the artifact; return the result."""
+    if dataset.solution == "none":
+        return _put_examples(files["train"], put, output)
     files = {split: files.get(split, []) for split in SPLITS}
     names = {split: _names(split, paths) for split, paths in files.items()}
     rows, bad, listed = {}, {}, {}
@@ -115,6 +117,15 @@ def _put_splits(
         for name, file in zip(names[split], paths, strict=True):
             put(file, output / name)
     return {"files": names, "rows": rows, "bad_lines": bad, "bad_listed": listed}
+
+
+def _put_examples(files: Sequence[Path], put: Callable[[Path, Path], None], output: Path) -> dict[str, Any]:
+    """Put files of any form into the artifact; tokenize reads and checks their rows, or their text."""
+    names = [f"train-{n:05d}" if len(files) > 1 else "train" for n in range(len(files))]
+    names = [f"{name}{''.join(file.suffixes[-2:])}" for name, file in zip(names, files, strict=True)]
+    for name, file in zip(names, files, strict=True):
+        put(file, output / name)
+    return {"files": {"train": names, "test": []}, "rows": {}, "bad_lines": {}, "bad_listed": {}}
 
 
 def _check_split(paths: Sequence[Path], dataset: DatasetConfig) -> tuple[int, int, list[BadLine]]:

@@ -244,7 +244,7 @@ def _read_array(path: Path) -> Iterator[Record | BadLine]:
 
 def _read_parquet(path: Path, keys: Sequence[str], required: Sequence[str]) -> Iterator[Record | BadLine]:
     """Yield every row of `path`, with the columns `keys` only (none: all)."""
-    arrow = _import_arrow(path)
+    arrow = _import_arrow()
     row = 0
     try:
         open_regular(path).close()  # pyarrow would wait for the writer of a pipe
@@ -272,12 +272,8 @@ def _columns(path: Path, names: Sequence[str], keys: Sequence[str], required: Se
     return columns
 
 
-def _import_arrow(path: Path) -> Any:
-    try:
-        return importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        remedy = "pip install 'grpoflow[parquet]'"
-        raise InputError(path, None, f"Parquet needs the package pyarrow: {error}", remedy) from error
+def _import_arrow() -> Any:
+    return importlib.import_module("pyarrow.parquet")  # 0.1 s, which few datasets need
 
 
 def count_rows(files: Sequence[Path]) -> int:
@@ -294,15 +290,19 @@ def count_rows(files: Sequence[Path]) -> int:
 def _count(file: Path) -> int:
     with understood(file, "rows", CHECK_PATH), _opened(file) as stream:
         if data_suffix(file) == ".parquet":  # pyarrow's errors are ValueError or OSError
-            return int(_import_arrow(file).read_metadata(stream).num_rows)
+            return int(_import_arrow().read_metadata(stream).num_rows)
         sign = b"{" if data_suffix(file) in (".json", ".json.gz") else b"\n"
         lines = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
         return min(lines, stream.tell() // SMALLEST_ROW + 1) if sign == b"{" else lines
 
 
-def split_sources(directory: Path, split: str) -> list[Path]:
-    """Return the files of a fetched split, SPLIT.* or SPLIT-00000.* and so on, in order."""
-    pattern = re.compile(rf"{split}(-\d+)?({'|'.join(map(re.escape, DATA_SUFFIXES))})")
+def split_sources(directory: Path, split: str, any_suffix: bool = False) -> list[Path]:
+    """Return the files of a fetched split, SPLIT.* or SPLIT-00000.* and so on, in order.
+
+    `any_suffix`: also files that are no tables of rows.
+    """
+    suffixes = r"\..*" if any_suffix else "|".join(map(re.escape, DATA_SUFFIXES))
+    pattern = re.compile(rf"{split}(-\d+)?({suffixes})")
     return sorted(file for file in directory.iterdir() if pattern.fullmatch(file.name))
 
 

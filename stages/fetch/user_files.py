@@ -30,6 +30,8 @@ def split_files(config: DatasetConfig) -> tuple[tuple[Path, ...], tuple[Path, ..
     include missing shards.
     """
     train, test = _files_at(config.path or "")
+    if config.solution == "none":
+        return train, ()
     if config.test_path:
         return train, (Path(config.test_path),)
     return train, () if config.test_rows is not None and not _exist(test) else test

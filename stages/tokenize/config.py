@@ -15,14 +15,16 @@ from stages.base.identity import NotInIdentity
 class TokenizeConfig:
     """Settings for turning questions and answers into token ids."""
 
-    kind: Literal["grpo", "alpaca", "conversations"]
+    kind: Literal["grpo", "alpaca", "conversations", "wiki", "wikipedia"]
     """Kind of the rows. grpo: questions with checkable answers (columns prompt_ids, pretrain_ids,
     loss_mask). For supervised training by mindformers: alpaca (instruction, input, output) and conversations
     (ShareGPT's from/value under "conversations", or role/content under "messages") become input_ids and
-    labels."""
-    compat: Literal["none", "mindrlhf"]
+    labels; wiki (text in WikiText's format) and wikipedia (Parquet) become blocks of input_ids."""
+    compat: Literal["none", "mindrlhf", "mindformers"]
     """mindrlhf: records equal to those of its rlhf_data.py: keys question and answer, no template and no
-    suffix, merges that begin with '#' left out, everything truncated, loss_mask padded with the pad id."""
+    suffix, merges that begin with '#' left out, everything truncated, loss_mask padded with the pad id.
+    mindformers, for all other kinds: input_ids equal to those of its preprocessing scripts, which leave out
+    the same merges, and whose alpaca_converter.py joins instruction and input by a colon."""
     max_prompt_length: Positive
     """Tokens of prompt_ids. A row with a longer prompt is left out and counts against dataset.max_bad_share;
     it is never cut, except with compat=mindrlhf."""
@@ -47,6 +49,12 @@ class TokenizeConfig:
     enable_thinking: bool | None = None
     """Value for the chat template: Qwen3's puts an empty <think></think> before the answer where it
     is false. null: nothing, and the template decides."""
+    repeat: Positive = 1
+    """How often kind=wiki writes its text, without a break between."""
+    samples_num: Positive | None = None
+    """Blocks of kind=wikipedia, which begins again where the text ends; null: those of the text once."""
+    shards: Positive = 1
+    """Files among which `grpoflow tokenize` divides the blocks of wiki and wikipedia."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,29 @@ def escapes(config: TokenizeConfig) -> Iterator[Problem]:
             yield Problem(f"tokenize.{key}", text, rule, remedy)
 
 
+BLOCKS = ("wiki", "wikipedia")
+"""Kinds whose text becomes blocks of equal length (stages/tokenize/blocks.py)."""
+BLOCK_KEYS = ("repeat", "samples_num", "shards")
+"""Keys that are read for these kinds only."""
+
+
+def _block_problems(config: TokenizeConfig) -> Iterator[Problem]:
+    """Yield a problem for each key that has no effect for the kind of the rows."""
+    source = "ours: stages/tokenize/blocks.py"
+    for key, value, unset, of in (
+        ("repeat", config.repeat, 1, ("wiki",)),
+        ("samples_num", config.samples_num, None, ("wikipedia",)),
+        ("shards", config.shards, 1, BLOCKS),
+    ):
+        if value != unset and config.kind not in of:
+            rule = f"has no effect with tokenize.kind={config.kind}"
+            remedy = f"leave it out: it is for {' and '.join(of)}"
+            yield Problem(f"tokenize.{key}", value, rule, remedy, source)
+    if config.compat == "mindformers" and config.kind == "grpo":
+        rule = "must not be mindformers with tokenize.kind=grpo: its scripts write supervised examples"
+        yield Problem("tokenize.compat", config.compat, rule, "set it to none", source)
+
+
 def problems(config: TokenizeConfig) -> Iterator[Problem]:
     """Yield problems of the section tokenize."""
     if config.compat == "mindrlhf":
@@ -110,6 +141,7 @@ def problems(config: TokenizeConfig) -> Iterator[Problem]:
         yield from equal(path, uses, False, f"{reason}it uses no chat template", source, remedy)
         path, dtype = "tokenize.id_dtype", config.id_dtype
         yield from equal(path, dtype, "int64", f"{reason}it writes int64", source, remedy)
+    yield from _block_problems(config)
     if config.chat_template:
         return
     if config.enable_thinking is not None:

@@ -58,7 +58,7 @@ class Encoder:
             template.check(system_turns(config) if config.kind == "grpo" else ())
         self.compat = config.compat == "mindrlhf"
         # A literal "<|endoftext|>" must not become the padding id: readers strip padding.
-        tokenizer.encode_special_tokens = not self.compat
+        tokenizer.encode_special_tokens = config.compat == "none"
         self.first = [] if self.compat else first_ids(tokenizer)
 
     @property

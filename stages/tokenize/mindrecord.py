@@ -3,6 +3,7 @@
 MindSpore's FileWriter is slow because it looks up the schema for each row and compresses single values, and
 importing it takes longer than tokenising; this writer compresses batches and skips the padding. MindSpore's
 reader reads the result, and a small file is byte for byte the one that FileWriter writes (both are tested).
+records.py reads the files where MindSpore need not be installed.
 
 The file: 8 bytes (little-endian) length and JSON header, filled up to header_size; then pages of
 page_size, of which only the last may be shorter:
@@ -237,6 +238,28 @@ def pack(values: Array) -> list[bytes]:
         b"".join((count, bitmap.tobytes(), tail_bitmap, data[start:end], tail))
         for bitmap, start, end in zip(bitmaps, [0, *ends[:-1]], ends, strict=True)
     ]
+
+
+def unpack(rows: Sequence[bytes]) -> Array:
+    """Return the values [rows, length] of what `pack` made, as int64.
+
+    Raises:
+        ValueError: the rows differ in length, or one is damaged.
+    """
+    length = int.from_bytes(rows[0][:4], "big")
+    start = 4 + -(-length // 4)  # behind the bitmap
+    if any(row[:4] != rows[0][:4] or len(row) < start for row in rows):
+        raise ValueError("rows differ in length")
+    bitmaps = np.frombuffer(b"".join(row[4:start] for row in rows), np.uint8).reshape(len(rows), -1)
+    classes = (bitmaps[..., None] >> np.array([6, 4, 2, 0], np.uint8) & 3).reshape(len(rows), -1)[:, :length]
+    sizes = 1 << classes.astype(np.int64)
+    if (sizes.sum(axis=1) != [len(row) - start for row in rows]).any():
+        raise ValueError("values are missing")
+    parts = np.zeros((*sizes.shape, 8), np.uint8)
+    parts[np.arange(8) < sizes[..., None]] = np.frombuffer(b"".join(row[start:] for row in rows), np.uint8)
+    unused = 64 - 8 * sizes  # bits above a value, which its sign fills
+    values: Array = parts.view("<i8")[..., 0].astype(np.int64) << unused >> unused
+    return values
 
 
 def _filler(value: int, count: int) -> tuple[bytes, bytes]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig
-from stages.fetch.records import read_lines
+from stages.fetch.records import read_lines, split_sources
 from stages.models.config import ModelConfig
+from stages.tokenize.blocks import text_sources, tokenize_text
 from stages.tokenize.chat import load_template
-from stages.tokenize.config import SftDataConfig, TokenizeConfig, problems
+from stages.tokenize.config import BLOCKS, SftDataConfig, TokenizeConfig, problems
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.source import Rows, splits
@@ -26,6 +28,9 @@ from stages.tokenizer import build, load, special_ids, special_tokens
 def run(context: Context) -> None:
     """Write train, sft and test MindRecords, their rows left out, and result.json with the data cards."""
     encoder, examples = encoder_for(context), "sft_data" in context.config
+    if encoder.config.kind != "grpo":
+        _only_supervised(context, encoder, context.output / "sft.mindrecord")
+        return
     train, test = splits(context.inputs["fetch_dataset"], encoder.dataset, encoder.columns)
 
     questions: set[int] = set()
@@ -41,6 +46,25 @@ def run(context: Context) -> None:
     context.write_result({"files": files, "tokenizer": size})
 
 
+def _only_supervised(context: Context, encoder: Encoder, target: Path) -> None:
+    """Write the supervised examples of a dataset without questions (engine=supervised), and result.json."""
+    sources = split_sources(context.inputs["fetch_dataset"], "train", any_suffix=True)
+    if encoder.config.kind not in BLOCKS:
+        check_ending(encoder)
+    files = write_supervised(encoder, sources, target)
+    for warning in warnings(files):
+        context.warn(warning)
+    size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
+    context.write_result({"files": files, "tokenizer": size})
+
+
+def write_supervised(encoder: Encoder, sources: Sequence[Path], target: Path) -> dict[str, Any]:
+    """Write examples of any kind but grpo into a MindRecord; return file stem -> data card."""
+    if encoder.config.kind in BLOCKS:
+        return tokenize_text(encoder, sources, target)
+    return tokenize_conversations(encoder, sources, target)
+
+
 def tokenize_user_examples(context: Context, target: Path) -> dict[str, Any]:
     """Write the user's supervised examples (section sft_data) as a MindRecord; return the data card."""
     examples = context.section(SftDataConfig, "sft_data")
@@ -48,7 +72,7 @@ def tokenize_user_examples(context: Context, target: Path) -> dict[str, Any]:
         return {}
     encoder = encoder_for(context, kind=examples.kind, compat="none", chat_template=True)
     check_ending(encoder)
-    return tokenize_conversations(encoder, Path(examples.path), target)
+    return tokenize_conversations(encoder, [Path(examples.path)], target)
 
 
 def encoder_for(context: Context, **changes: Any) -> Encoder:
@@ -68,7 +92,7 @@ def make_encoder(
         InputError: the tokenizer is missing or malformed.
     """
     demand(problems(config))
-    tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
+    tokenizer = load(directory) if config.compat == "none" else build(directory, drop_hash_merges=True)
     template = None
     if config.chat_template:
         template = load_template(directory, special_tokens(tokenizer), config.enable_thinking)
@@ -99,7 +123,7 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
             examples = target.with_name(f"{source.stem}_sft.mindrecord") if sft else None
             cards = tokenize_file(encoder, rows, target, examples)
         else:
-            cards = tokenize_conversations(encoder, source, target)
+            cards = write_supervised(encoder, text_sources(source), target)
         for file in sorted(target.parent.iterdir()):
             file.replace(output / file.name)
     return cards

@@ -52,14 +52,15 @@ class Example:
     """Same as `ids`, but IGNORED outside the assistant's turns."""
 
 
-def tokenize_conversations(encoder: Encoder, source: Path, target: Path) -> dict[str, Any]:
+def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Path) -> dict[str, Any]:
     """Stream conversations (tokenize.kind alpaca or conversations) into a MindRecord; see tokenize_file."""
     config = encoder.config
-    rows = Rows([source], partial(read_conversations, kind=config.kind))
+    joined = config.compat == "mindformers"
+    rows = Rows(sources, partial(read_conversations, kind=config.kind, joined=joined))
     columns, most = example_columns(config), count_rows(rows.files)
     with MindRecordFile.for_rows(target, columns, config.id_dtype, most) as writer:
         made = RecordFile(target.name, target.with_suffix(DROPPED), writer=writer)
-        for _, batch in read_batches(rows, lambda row: str(row.turns), made):
+        for source, batch in read_batches(rows, lambda row: str(row.turns), made):
             encoded, unusable = encode(encoder, batch)
             made.drop_all(source, unusable)
             length = config.sft_length + 1
@@ -68,7 +69,7 @@ def tokenize_conversations(encoder: Encoder, source: Path, target: Path) -> dict
                 learnt = [label for label in row.labels if label != IGNORED]
                 decoded = encoder.tokenizer.decode_batch([row.ids, learnt], skip_special_tokens=False)
                 made.samples.append(dict(zip(("text", "learnt"), decoded, strict=True)))
-        made.check(source, encoder.dataset.max_bad_share)
+        made.check(sources[0], encoder.dataset.max_bad_share)
     return {target.stem: made.to_json()}
 
 
@@ -92,9 +93,10 @@ def check_ending(encoder: Encoder) -> None:
     raise InputError(template.path, None, rule, f"set model.eos_token_id=[{last},{listed}]")
 
 
-def read_conversations(path: Path, kind: str) -> Iterator[Conversation | BadLine]:
-    """Yield every row of `path` as a conversation, or why it is none."""
-    keys, turns_of = (ALPACA, _instruction) if kind == "alpaca" else ((SHAREGPT, MESSAGES), _messages)
+def read_conversations(path: Path, kind: str, joined: bool = False) -> Iterator[Conversation | BadLine]:
+    """Yield every row of `path` as a conversation, or why it is none; `joined`: see _instruction."""
+    instruction = partial(_instruction, joined=joined)
+    keys, turns_of = (ALPACA, instruction) if kind == "alpaca" else ((SHAREGPT, MESSAGES), _messages)
     for record in read_records(path, (*keys, *UNREAD)):
         if isinstance(record, BadLine):
             yield record
@@ -106,8 +108,12 @@ def read_conversations(path: Path, kind: str) -> Iterator[Conversation | BadLine
             yield Conversation(record.line, tuple(turns))
 
 
-def _instruction(values: dict[str, Any]) -> list[Turn] | str:
-    """Return the two turns of an instruction with or without input, or a description of the fault."""
+def _instruction(values: dict[str, Any], joined: bool) -> list[Turn] | str:
+    """Return the two turns of an instruction with or without input, or a description of the fault.
+
+    `joined`: the input follows after a colon in place of a full stop, as mindformers' alpaca_converter.py
+    writes it, not on a line of its own.
+    """
     extra = values.get("input") or ""
     fault = (
         text_fault(values, "instruction")
@@ -116,7 +122,9 @@ def _instruction(values: dict[str, Any]) -> list[Turn] | str:
     )
     if fault:
         return fault
-    question = f"{values['instruction']}\n{extra}" if extra else values["instruction"]
+    question = values["instruction"]
+    if extra:
+        question = f"{question.removesuffix('.')}: {extra}" if joined else f"{question}\n{extra}"
     return [Turn("user", question), Turn("assistant", values["output"])]
 
 

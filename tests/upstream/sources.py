@@ -10,5 +10,5 @@ UPSTREAM = ROOT / "upstream"
 
 
 def interpreter(name: str) -> Path:
-    """Return the interpreter of an environment; NAME.txt next to this file has its requirements."""
+    """Return the interpreter of an environment; NAME.txt and NAME-alone.txt have its requirements."""
     return UPSTREAM / f"venv-{name}" / "bin" / "python"

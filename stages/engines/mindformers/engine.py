@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stages.models.family import Family
     from stages.sections import Sections
 
-SFT = Program("mindformers", "stages.engines.mindformers.stage", version=1, section="mindformers")
+SFT = Program("mindformers", "stages.engines.mindformers.stage", version=2, section="mindformers")
 GROUP = "train"
 """Group of mindformers.upstream, and of engine.upstream, with the keys of finetune.yaml."""
 
@@ -94,6 +94,13 @@ class Mindformers(Engine[Job]):
     def all_notes(self, run: Sections) -> Iterator[str]:
         """Yield the notes for the plan."""
         yield from super().all_notes(run)
+        at_once, examples = run.mindformers.examples_per_card, run.mindformers.batch_size
+        if run.layout.train.cards == 1 and examples > at_once:
+            yield (
+                f"mindformers.batch_size={examples}: on one card mindformers accumulates no gradients "
+                "(base_trainer.py), so that all examples of an update are computed at once, whatever "
+                "mindformers.examples_per_card is"
+            )
         if run.engine.name == "local":  # other engines yield these notes themselves
             yield from (f"layout.train: {text}" for text in warnings(run.model, run.layout.train))
 

@@ -7,7 +7,7 @@ model_configs. Comments explain the values that differ from the shipped files.
 from collections.abc import Mapping
 from typing import Any
 
-from stages.base.layout import RoleLayout
+from stages.base.layout import Recompute, RoleLayout
 from stages.engines.mindformers.checkpoints import PREFIXES, checkpoints_to_keep
 from stages.engines.mindformers.job import Job, Paths
 from stages.engines.outside import options
@@ -51,6 +51,9 @@ RENDERED: Rendered = {
     "train.lr_schedule.type": "mindformers.schedule",
     "train.lr_schedule.learning_rate": "mindformers.learning_rate",
     "train.lr_schedule.warmup_steps": "mindformers.warmup_steps",
+    "train.lr_schedule.warmup_ratio": "mindformers.warmup_ratio",
+    "train.micro_batch_interleave_num": "mindformers.micro_batch_interleave_num",
+    "train.parallel_config.gradient_aggregation_group": "mindformers.gradient_aggregation_group",
     "train.lr_schedule.lr_end": "mindformers.final_share",
     "train.train_dataset.data_loader": _DATASET,
     "train.train_dataset.input_columns": _DATASET,
@@ -119,17 +122,24 @@ def parallel_config(layout: RoleLayout) -> Values:
 
 
 def recompute_config(model: ModelConfig, layout: RoleLayout) -> Values:
-    """Return the layers whose activations are recomputed: a number per pipeline stage, or true or false."""
+    """Return the layers whose activations are recomputed: a number per pipeline stage, or true or false.
+
+    Operators have such values each.
+    """
     stages = stages_of_layers(model, layout)
     per_stage = [stages.count(stage) for stage in range(layout.pipeline_stage)]
     several = layout.pipeline_stage > 1
 
-    def layers(enabled: bool) -> bool | list[int]:
-        return per_stage if enabled and several else enabled
+    def layers(value: Recompute) -> bool | list[int]:
+        if not isinstance(value, bool):
+            return list(value)
+        return per_stage if value and several else value
 
+    select = layout.select_recompute
+    operators = {name: layers(of) for name, of in select.items()} if isinstance(select, Mapping) else None
     return {
         "recompute": layers(layout.recompute),
-        "select_recompute": layers(layout.select_recompute),
+        "select_recompute": layers(select) if not isinstance(select, Mapping) else operators,
         "parallel_optimizer_comm_recompute": False,
         "mp_comm_recompute": True,
         "recompute_slice_activation": False,
@@ -176,11 +186,11 @@ def finetune(job: Job, paths: Paths, resume: bool) -> Values:
     train_dataset = {
         # the file: of a directory mindformers would read every MindRecord
         "data_loader": {"type": "MindDataset", "dataset_dir": str(paths.dataset), "shuffle": True},
-        "input_columns": ["input_ids", "labels"],  # the order of LlamaForCausalLM.construct's arguments
+        "input_columns": list(job.columns),  # the order of LlamaForCausalLM.construct's arguments
         "num_parallel_workers": 2,  # ids need no work; more workers than CPUs end the run
         "python_multiprocessing": False,
         "drop_remainder": True,
-        "batch_size": settings.examples_per_card,
+        "batch_size": job.examples_per_pass,
         "repeat": 1,
         "numa_enable": False,
         "prefetch_size": 1,
@@ -195,14 +205,14 @@ def finetune(job: Job, paths: Paths, resume: bool) -> Values:
         "run_mode": "finetune",
         "use_parallel": job.parallel,
         "do_eval": False,
-        "micro_batch_interleave_num": 1,
+        "micro_batch_interleave_num": settings.micro_batch_interleave_num,
         "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "qwen2_5"},
         "runner_config": {
             "epochs": settings.epochs,
-            "batch_size": settings.examples_per_card,
+            "batch_size": job.examples_per_pass,
             "sink_mode": True,  # needed to load sliced weights (load_checkpoint_utils.py, build_model)
             "sink_size": 1,
-            "gradient_accumulation_steps": 1 if job.is_piped else job.micro_batches,
+            "gradient_accumulation_steps": job.micro_batches if job.parallel and not job.is_piped else 1,
         },
         "runner_wrapper": {
             "type": "MFTrainOneStepCell",
@@ -238,6 +248,7 @@ def finetune(job: Job, paths: Paths, resume: bool) -> Values:
         "parallel_config": {
             **parallel_config(layout),
             "micro_batch_num": job.micro_batches if job.is_piped else 1,
+            "gradient_aggregation_group": settings.gradient_aggregation_group,
         },
         "recompute_config": recompute_config(job.model, layout),
         "callbacks": [{"type": "MFLossMonitor"}, _checkpoint_monitor(job)],
@@ -256,7 +267,7 @@ def finetune(job: Job, paths: Paths, resume: bool) -> Values:
         "model": {
             "model_config": {
                 **training(job.model, layout, job.seq_length),
-                "batch_size": settings.examples_per_card,
+                "batch_size": job.examples_per_pass,
                 "do_sample": False,
             },
             "arch": dict(network_of(job.model).arch),
@@ -271,7 +282,11 @@ def _lr_schedule(job: Job) -> Values:
     keys: Values = {
         "type": SCHEDULES[settings.schedule if falls else "constant"],
         "learning_rate": settings.learning_rate,
-        "warmup_steps": settings.warmup_steps,
+        **(
+            {"warmup_steps": settings.warmup_steps}
+            if settings.warmup_ratio is None
+            else {"warmup_ratio": settings.warmup_ratio}
+        ),
         "total_steps": -1,  # the complete run
     }
     if falls:

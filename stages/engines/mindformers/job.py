@@ -6,6 +6,7 @@ from pathlib import Path
 from stages.engines import job
 from stages.engines.layout_rules import sequence_parts
 from stages.engines.mindformers.config import MindformersConfig
+from stages.tokenize.config import BLOCKS
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,25 @@ class Job(job.Job):
         return sequence_parts(self.layout.train)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the records; of blocks of text the model learns every token."""
+        return ("input_ids",) if self.tokenize.kind in BLOCKS else ("input_ids", "labels")
+
+    @property
     def examples_at_once(self) -> int:
-        """Examples that all replicas compute at once."""
-        return self.layout.train.data_parallel * self.mindformers.examples_per_card
+        """Examples that all replicas compute at once, interleaved parts included."""
+        settings = self.mindformers
+        per_replica = settings.examples_per_card * settings.micro_batch_interleave_num
+        return self.layout.train.data_parallel * per_replica
+
+    @property
+    def examples_per_pass(self) -> int:
+        """Examples of runner_config.batch_size: on one card all of an update.
+
+        mindformers accumulates gradients in its parallel modes only, and else resets the number of steps to 1
+        with a warning (base_trainer.py, _check_gradient_accumulation_steps).
+        """
+        return self.mindformers.examples_per_card if self.parallel else self.mindformers.batch_size
 
     @property
     def micro_batches(self) -> int:

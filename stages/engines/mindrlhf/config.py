@@ -39,6 +39,9 @@ class MindrlhfSettings(OutsideEngine):
     """Prompts per generation replica and batch; prompts_per_step = num_rollouts x chunk_size x replicas."""
     batch_size: Positive
     """Rows per card and micro-batch of an update (mindrlhf's default 1)."""
+    micro_batch_interleave_num: Positive
+    """Parts of a micro-batch that are computed while others communicate, for model_parallel above 1; in a
+    pipeline only (default 1; mindrlhf calls it micro_batch_interleaved)."""
     seq_length: Positive | None
     """Row length of training; null: the longest sample, rounded up to a multiple of 128. mindrlhf (not its
     one-stage script) needs pack_num samples of one more token each, and at least 2048, below which

@@ -28,7 +28,7 @@ from stages.models.shape import Shape
 CONFIGS = Path("mindrlhf/configs/grpo_configs.py")
 _ARGUMENTS = (
     "config dataset_file tokenizer_dir actor_checkpoint_path ref_checkpoint_path generate_checkpoint_path "
-    "save_checkpoint_dir resume_training"
+    "verifier_function verifier_weight save_checkpoint_dir resume_training"
 )
 _NAME_ARGUMENTS: Mapping[Version, str] = {
     "e8a8fc1": "model_name tokenizer_type",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stages.rewards.probe import Leftover
     from stages.sections import Sections
 
-GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=1)
+GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=2)
 
 
 class Mindrlhf(Engine[Job]):

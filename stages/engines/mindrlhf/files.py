@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.base.layout import ROLES, Role, RoleLayout
+from stages.base.layout import ROLES, Recompute, Role, RoleLayout
 from stages.engines.mindformers.checkpoints import checkpoints_to_keep
 from stages.engines.mindformers.files import (
     network_inputs,
@@ -61,6 +61,7 @@ _GRPO_CONFIG: Rendered = {
     "rl_config.enable_reshard_optimizer": "engine.enable_reshard_optimizer",
     "rl_config.enable_full_monitor": "engine.full_monitor",
     "rl_config.save_checkpoint_dir": _CHECKPOINTS,
+    "rl_config.micro_batch_interleaved": "engine.micro_batch_interleave_num",
     "rl_config.beta": "train.beta",
     "rl_config.num_generations": "rollout.num_generations",
     "rl_config.num_rollouts": "train.prompts_per_step",
@@ -72,6 +73,9 @@ _GRPO_CONFIG: Rendered = {
     "actor_config.load": _WEIGHTS,
     "actor_config.save": _CHECKPOINTS,
     "actor_config.model_config": "=it is a rendered file, whose keys are engine.upstream.model.train",
+    "actor_config.parallel_config.micro_batch_interleave_num": (
+        "=mindrlhf has no such key there; set engine.micro_batch_interleave_num"
+    ),
     "actor_config.enable_parallel_optimizer": "layout.train.enable_parallel_optimizer",
     "actor_config.optimizer.adam_beta1": "train.adam_beta1",
     "actor_config.optimizer.adam_beta2": "train.adam_beta2",
@@ -319,7 +323,7 @@ def _rl_config(job: Job, paths: Paths, resume: bool) -> Values:
         **({"enable_full_monitor": engine.full_monitor, "calculate_entropy": False} if newer else {}),
         "save_checkpoint_dir": str(paths.checkpoints),
         "performance_stats": False,
-        "micro_batch_interleaved": 1,
+        "micro_batch_interleaved": engine.micro_batch_interleave_num,
         "beta": train.beta,
         "num_generations": job.rollout.num_generations,
         "num_rollouts": job.num_rollouts,
@@ -416,10 +420,16 @@ def _generate_config(job: Job, paths: Paths) -> Values:
 
 
 def _recompute_config(layout: RoleLayout) -> Values:
-    """Return recompute_config of grpo_config.yaml; mindrlhf spreads it over the layers itself."""
+    """Return recompute_config of grpo_config.yaml; mindformers spreads true over the layers itself."""
+
+    def plain(value: Recompute) -> bool | list[int]:
+        return value if isinstance(value, bool) else list(value)
+
+    select = layout.select_recompute
+    operators = {name: plain(of) for name, of in select.items()} if isinstance(select, Mapping) else None
     return {
-        "recompute": layout.recompute,
-        "select_recompute": layout.select_recompute,
+        "recompute": plain(layout.recompute),
+        "select_recompute": plain(select) if not isinstance(select, Mapping) else operators,
         "select_comm_recompute": False,
         "parallel_optimizer_comm_recompute": False,
         "mp_comm_recompute": True,
@@ -514,6 +524,8 @@ def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:
         "actor_checkpoint_path": paths.actor,
         "ref_checkpoint_path": paths.reference,
         "generate_checkpoint_path": paths.generate,
+        "verifier_function": ",".join(job.verifiers[name] for name in job.reward.functions),
+        "verifier_weight": ",".join(map(str, job.reward.weights)),
         "save_checkpoint_dir": paths.checkpoints,
     }
     return [f"--{name}={value}" for name, value in named.items()] + (["--resume_training"] if resume else [])

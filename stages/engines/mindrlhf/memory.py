@@ -72,7 +72,7 @@ def train_stages(job: MindrlhfJob) -> list[list[Term]]:
             )
             low = min(2 * held.gathered // held.layers, cut)
             terms.append(Term("gathered weights", low, cut, formula))
-        terms.append(memory.activations(model, layout, tokens, held.layers, in_flight))
+        terms.append(memory.activations(model, layout, tokens, held.layers, in_flight, stage))
         if stage == layout.pipeline_stage - 1:
             terms.append(memory.logits(model, layout, tokens, 3))
         stages.append(terms)

@@ -15,6 +15,7 @@ from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf.files import RENDERED_WITH_EXPERTS, grpo_config
 from stages.engines.mindrlhf.job import Job, MindrlhfJob, Paths
 from stages.engines.upstream_keys import rendered_problems
+from stages.grpo.rules import correction_problems
 from stages.models.families import family_of
 from stages.models.layouts import warnings as layout_warnings
 
@@ -77,6 +78,15 @@ def _shared_layout(job: MindrlhfJob) -> Iterator[Problem]:
         "MindSpore's cell_wrapper.py, PipelineCell",
         "set it to pipeline_stage, or null",
     )
+    if train.pipeline_stage > 1:
+        yield from multiple_of(
+            "engine.batch_size",
+            job.engine.batch_size,
+            job.engine.micro_batch_interleave_num,
+            "engine.micro_batch_interleave_num",
+            "it cuts each micro-batch into so many parts",
+            "train_worker.py:319; MindSpore's cell_wrapper.py, MicroBatchInterleaved",
+        )
 
 
 def _shared_lengths(job: MindrlhfJob) -> Iterator[Problem]:
@@ -149,6 +159,15 @@ def _plain_grpo(job: MindrlhfJob) -> Iterator[Problem]:
     yield from equal("train.mask_truncated_completions", train.mask_truncated_completions, False, why, loss)
     why = "mindrlhf always divides by the group's standard deviation"
     yield from equal("train.scale_advantages", train.scale_advantages, True, why, trainer)
+    why = "mindrlhf's only estimator"
+    yield from equal(
+        "train.advantages", train.advantages, "grpo", why, "grpo_experience_maker.py; " + trainer
+    )
+    why = "its loss has no entropy"
+    yield from equal("train.entropy_coeff", train.entropy_coeff, 0.0, why, loss)
+    why = "its KL term is k3, compute_approx_kl"
+    yield from equal("train.kl_estimator", train.kl_estimator, "k3", why, loss)
+    yield from equal("train.clip_ratio_c", train.clip_ratio_c, None, "mindrlhf has no dual clip", loss)
     why = "mindrlhf samples each step once"
     yield from equal("train.resample_rounds", train.resample_rounds, 0, why, trainer)
     why = "mindrlhf has no check on held-out prompts; evaluate has"
@@ -160,6 +179,8 @@ def _plain_grpo(job: MindrlhfJob) -> Iterator[Problem]:
     yield from equal("train.resume_from", train.resume_from, None, why, start)
     why = "mindrlhf gives its numbers to TensorBoard alone"
     yield from equal("train.loggers", train.loggers, (), why, start)
+    why = "mindrlhf's loss has no weights for it"
+    yield from correction_problems(job.rollout, why, loss)
     why = "the training cell clips at 1.0"
     yield from equal("train.max_grad_norm", train.max_grad_norm, 1.0, why, "wrapper.py, max_grad_norm")
     if train.ref_model_sync_steps:
@@ -506,5 +527,16 @@ def _notes_of_generation(job: Job) -> Iterator[str]:
 
 def layout_notes(job: MindrlhfJob) -> Iterator[str]:
     """Yield the notes about layouts, also of the one-stage script."""
+    parts = job.engine.micro_batch_interleave_num
+    if parts > 1 and job.layout.train.pipeline_stage == 1:
+        yield (
+            f"engine.micro_batch_interleave_num={parts}: mindrlhf reads it in a pipeline only "
+            "(train_worker.py:319; one stage: utils/configs.py)"
+        )
+    elif parts > 1:
+        yield (
+            f"engine.micro_batch_interleave_num={parts}: MindSpore adds the losses of the parts, so that "
+            "loss and gradients before clipping are as many times as large (cell_wrapper.py)"
+        )
     for role in job.roles:
         yield from (f"layout.{role}: {text}" for text in layout_warnings(job.model, job.layout.role(role)))

@@ -38,7 +38,7 @@ def grpo_config(job: Job) -> Values:
         "num_rollouts": job.num_rollouts,
         "chunk_size": engine.chunk_size,
         "sink_size": 1,  # one update; with the default 2, updates that do not fill it are dropped silently
-        "micro_batch_interleaved": 1,
+        "micro_batch_interleaved": engine.micro_batch_interleave_num,
         "start_lr": train.learning_rate,
         "end_lr": train.learning_rate * train.final_share,
         "warmup_step": train.warmup_steps,
@@ -116,7 +116,8 @@ def arguments(job: Job, paths: Paths) -> Values:
         "load_sft_checkpoint_infer": paths.generate,
         "load_sft_checkpoint_train": paths.actor,
         "load_ref_checkpoint": paths.reference,
-        "enable_compile_cache": False,
+        "enable_compile_cache": job.engine.enable_compile_cache,
+        **({} if job.engine.save_data_file is None else {"save_data_file": job.engine.save_data_file}),
         "pre_num_generations": 1,
         "pre_store_data": job.rows_per_update,  # rows of one update, for the trial that compiles the graph
     }

@@ -61,6 +61,8 @@ class MindspeedRlEngine(RayEngine):
     """Keep the order of samples from generation to training: repeatable, and slower (shipped YAML: false)."""
     runtime_env: Annotated[Mapping[str, str], NotInIdentity()]
     """Variables of every Ray worker, besides configs/envs/runtime_env.yaml's: HCCL_SOCKET_IFNAME, for one."""
+    log_interval: Annotated[Positive, NotInIdentity()]
+    """Rows between two lines of preprocess_data.py's log (shipped YAML: 1000)."""
     cpus_per_npu: Annotated[Positive, NotInIdentity()]
     """CPUs that Ray reserves beside each card; a run waits for ever on a machine with fewer (default 8)."""
     upstream: UpstreamKeys

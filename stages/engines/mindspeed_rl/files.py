@@ -366,7 +366,7 @@ def dataset_config(engine: MindspeedRlEngine, fetched: Path, work: Path, prefix:
         "handler_name": "R1AlpacaStyleInstructionHandler",
         "tokenizer_type": "HuggingFaceTokenizer",
         "workers": engine.workers,
-        "log_interval": 1000,
+        "log_interval": engine.log_interval,
         "prompt_type": engine.prompt_type,
         "map_keys": {"prompt": "problem", "query": "", "response": "answer", "system": ""},
         "dataset_additional_keys": ["labels"],

@@ -59,7 +59,7 @@ def _train(job: Job) -> RoleMemory:
                 state,
                 f"float32 weights and 2 moments: {held:,} elements x 12 / {shares} replicas",
             ),
-            memory.activations(model, layout, tokens, layers, in_flight),
+            memory.activations(model, layout, tokens, layers, in_flight, stage),
         ]
         if stage == layout.pipeline_stage - 1:
             terms.append(memory.logits(model, layout, tokens, 3))

@@ -13,6 +13,7 @@ from stages.engines.layout_rules import layout_problems
 from stages.engines.mindspeed_rl import contract, verifiers
 from stages.engines.mindspeed_rl.files import SEPARATE
 from stages.engines.mindspeed_rl.job import Job
+from stages.grpo.rules import correction_problems
 from stages.rewards.config import RewardConfig
 
 _REWARDS: tuple[tuple[str, ...], ...] = (("number",), ("qwen_accuracy",))
@@ -239,6 +240,7 @@ def _lengths(job: Job) -> Iterator[Problem]:
 def _loss(job: Job) -> Iterator[Problem]:
     """Yield problems of the loss, advantages and reference."""
     train = job.train
+    yield from correction_problems(job.rollout, "its loss has no weights for it", _LOSS)
     yield from equal(
         "train.loss_type", train.loss_type, "grpo", "it takes means over the tokens of a micro-batch", _LOSS
     )
@@ -277,6 +279,30 @@ def _loss(job: Job) -> Iterator[Problem]:
         "it always divides by the group's standard deviation",
         "grpo_trainer_hybrid.py, group_norm",
     )
+    yield from equal(
+        "train.advantages",
+        train.advantages,
+        "grpo",
+        "its only other estimator, gae, needs a critic",
+        "compute_utils.py, compute_advantage",
+    )
+    yield from equal(
+        "train.entropy_coeff",
+        train.entropy_coeff,
+        0.0,
+        "grpoflow does not render it",
+        _LOSS,
+        f"set it to 0 and +engine.upstream.rl_config.entropy_coeff={train.entropy_coeff}",
+    )
+    yield from equal(
+        "train.kl_estimator",
+        train.kl_estimator,
+        "k3",
+        "grpoflow does not render another one",
+        "utils/compute.py, compute_kl_penalty",
+        "set it to k3 and +engine.upstream.rl_config.kl_penalty=kl (k1) or mse (k2)",
+    )
+    yield from equal("train.clip_ratio_c", train.clip_ratio_c, None, "it has no dual clip", _LOSS)
     yield from equal(
         "train.ref_model_sync_steps",
         train.ref_model_sync_steps,

@@ -27,10 +27,12 @@ SEVEN = ("model=qwen2_5_7b", MODEL)
 
 EXPERIMENTS = (
     ("experiment=mindrlhf_7b", MODEL),
+    ("experiment=mindrlhf_7b_tutorial", MODEL),
     ("experiment=mindrlhf_one_stage_7b", MODEL),
     ("experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek", "dataset=arith"),
     ("experiment=mindspeed_rl_7b", MODEL),
     ("experiment=verl_7b", MODEL),
+    ("experiment=areal_7b", MODEL),
 )
 VARIANTS = {
     ("engine=mindrlhf", "dataset=gsm8k", *SEVEN): """
@@ -50,6 +52,9 @@ VARIANTS = {
         layout=dp1_mp4_pp2 engine.mindrlhf_home=tests/data/mindrlhf_standin/e8a8fc1
         layout=dp1_mp4_pp2 engine.mindformers_home=/src/mindformers engine.msadapter_home=/src/msadapter
         layout=dp1_mp4_pp2 +engine.env.A=b engine.container=[docker,exec,x] engine.python=/opt/python
+        layout=dp1_mp4_pp2 layout.train.recompute=[7,7]
+        layout=dp1_mp4_pp2 layout.train.select_recompute={feed_forward\\.mul:[14,14],.*\\.silu:true}
+        layout=dp1_mp4_pp2 engine.micro_batch_interleave_num=2 engine.batch_size=2
         layout=dp1_mp4_pp2 model=qwen2_5_32b
         layout=dp1_mp2_pp1 model=qwen2_5_0_5b model.variant=base
         layout=dp1_mp2_pp1 model=qwen2_5_3b engine.tokenizer=file
@@ -121,9 +126,25 @@ VARIANTS = {
         train.adam_epsilon=1e-6 train.weight_decay=0.1 seed=11
         +engine.upstream.trainer.balance_batch=false
         +engine.upstream.actor_rollout_ref.rollout.enforce_eager=true
-        +engine.upstream.algorithm.filter_groups.enable=true engine.device=cpu layout=dp2_mp1_pp1
+        train.resample_rounds=1 engine.device=cpu layout=dp2_mp1_pp1
+        train.resample_rounds=1 train.validate_every=5 train.keep_best=true train.checkpoint_every=5
+        engine.device=cpu engine.rollout=vllm layout=dp2_mp1_pp1 layout.generate.model_parallel=2
+        engine.device=cpu engine.rollout=vllm layout=dp2_mp1_pp1 train.lora_rank=8
+        rollout.correction=tis
+        rollout.correction=mis rollout.correction_level=sequence rollout.correction_min=0.8
+        engine.deterministic=true
         model=qwen3_8b
         model=llama3_1_8b
+    """,
+    ("engine=areal", *SEVEN, "layout=dp4_mp1_pp1"): """
+        seed=2
+        engine.mode=async engine.staleness=1 engine.behaviour_weight=clamp
+        engine.device=cpu layout=dp2_mp1_pp1
+        engine.kl_in_reward=0.05 train.scale_advantages=false
+        engine.rollout_cards=8 layout.generate.model_parallel=2 layout.generate.data_parallel=2
+        launcher.cards_per_node=4 engine.ray_address=10.0.0.1:6379
+        model=qwen3_8b train.importance_sampling_level=sequence engine.mini_batch_size=8
+        +engine.upstream.actor.c_clip=3.0
     """,
 }
 

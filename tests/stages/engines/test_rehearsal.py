@@ -67,7 +67,9 @@ SFT_SIZES = {
     "runner_config.epochs", "runner_config.gradient_accumulation_steps",
     "parallel_config.model_parallel", "parallel_config.pipeline_stage", "parallel_config.micro_batch_num",
     "recompute_config.recompute",  # layers of each pipeline stage, or of all
-    "use_parallel", "auto_trans_ckpt",  # one worker
+    "use_parallel", "auto_trans_ckpt",  # one worker, which computes all examples of an update at once
+    "runner_config.batch_size", "train_dataset.batch_size", "train_dataset_task.dataset_config.batch_size",
+    "model.model_config.batch_size",
     *(f"model.model_config.{key}" for key in MODEL_SIZES),
 }  # fmt: skip
 

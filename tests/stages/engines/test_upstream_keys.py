@@ -108,7 +108,13 @@ def covering(rendered, path):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_upstream_cannot_replace_what_is_rendered_from_a_key(case):
-    replaceable = {path: keys for path, keys in case.sources.items() if covering(case.rendered, path) is None}
+    allowed = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+    # a rule refuses a value that is too small (stages/engines/verl/rules.py); a larger one is allowed
+    replaceable = {
+        path: keys
+        for path, keys in case.sources.items()
+        if covering(case.rendered, path) is None and path != allowed
+    }
     assert replaceable == {}
 
 

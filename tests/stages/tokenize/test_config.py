@@ -66,6 +66,10 @@ SHIPPED = [
 @pytest.mark.parametrize("choice", sorted(SHIPPED))
 def test_the_shipped_choices_are_sound(choice):
     """conf/config.yaml chooses tokenize and reward by the dataset's name."""
+    if choice == "dataset=alpaca":  # for supervised training alone
+        supervised = ("engine=supervised", "model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "model.path=/m")
+        assert load([choice, *supervised]).tokenize.kind == "alpaca"
+        return
     assert load([choice]).tokenize.kind == "grpo"
 
 

@@ -81,6 +81,14 @@ LARGE = {
 }
 
 
+@pytest.mark.parametrize("columns", SMALL.values(), ids=SMALL.keys())
+def test_our_reader_reads_what_mindspore_wrote(tmp_path, columns):
+    file = tmp_path / "a.mindrecord"
+    write_with_mindspore(file, columns)
+    for name, values in read_columns(file, list(columns)).items():
+        assert (values == columns[name]).all() and values.dtype == columns[name].dtype
+
+
 @pytest.mark.parametrize(("columns", "page"), LARGE.values(), ids=LARGE.keys())
 def test_mindspore_reads_back_what_was_written(tmp_path, columns, page):
     file = tmp_path / "a.mindrecord"
@@ -89,6 +97,8 @@ def test_mindspore_reads_back_what_was_written(tmp_path, columns, page):
     for name, values in columns.items():
         assert (np.array([row[name] for row in result]) == values).all()
         assert result[0][name].dtype == values.dtype
+    ours = read_columns(file, list(columns))
+    assert all((ours[name] == values).all() for name, values in columns.items())
 
 
 def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):
@@ -117,3 +127,12 @@ def test_the_index_of_another_file_is_refused_before_the_reader_crashes(tmp_path
         shutil.copy(f"{second}.db", f"{first}.db")
         with pytest.raises(InputError, match="does not belong to"):
             read_columns(first, ["labels"])
+
+
+def test_a_damaged_row_is_refused(tmp_path):
+    file, _ = write(tmp_path, 50)
+    content = bytearray(file.read_bytes())
+    content[HEADER + 8 + 8 + 4] ^= 0xFF  # sizes of the first values of the first row
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="values are missing"):
+        read_columns(file, ["labels"])

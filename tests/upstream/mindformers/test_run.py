@@ -1,5 +1,6 @@
 """`grpoflow run engine.sft=mindformers` with run_mindformer.py itself on a CPU: trained, killed, resumed."""
 
+import json
 import subprocess
 import sys
 
@@ -93,3 +94,32 @@ def complete(store):
     """Moments of which every file is complete."""
     saved = [checkpoints.moments(work / "output", PART, 1) for work in store.glob(".work/sft-*")]
     return saved[0] if saved else []
+
+
+def test_the_one_card_recipe_trains_on_alpaca(checkout, interpreter, tmp_path):
+    """Recipe, shrunk: the model, the length of rows and the rate, with which a few updates show an effect."""
+    examples = tmp_path / "alpaca_data.json"
+    rows_ = [
+        {
+            "instruction": f"Add {n} and 1.",
+            "input": "" if n % 2 else "Show it.",
+            "output": f"{n} + 1 = {n + 1}",
+        }
+        for n in range(48)
+    ]
+    examples.write_text(json.dumps(rows_), encoding="utf-8")
+    store, script = tmp_path / "store", tmp_path / "answers.json"
+    variables = [f"+mindformers.env.{name}='{value}'" for name, value in shim.environment(script, {}).items()]
+    run = [
+        sys.executable, "-m", "pipeline.cli", "run", f"store={store}", "experiment=sft_qwen2_5_0_5b",
+        "model=tiny", "model.hidden_size=64", "model.intermediate_size=128", f"dataset.path={examples}",
+        "tokenize.sft_length=128", "mindformers.epochs=1", "mindformers.learning_rate=1e-3",
+        "mindformers.batch_size=8", f"engine.mindformers_home={checkout('mindformers-051d65f')}",
+        f"engine.python={interpreter('mindspore')}",
+    ]  # fmt: skip
+    finish([*run, *variables], store)
+    steps = rows(store, "sft")
+    assert FINISHED in log(store) and len(steps) == 6
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    assert (artifact(store, "report") / "index.html").is_file()
+    assert {file.name for file in artifact(store, "sft").glob("*")} >= {"config.json", "tokenizer.json"}

@@ -30,7 +30,7 @@ CASES = [  # refused key, part of the source, breaking and passing overrides
     (f"{UPSTREAM}runner_config.epochs", "", "+engine.upstream.train.runner_config.epochs=2",
      "+engine.upstream.train.runner_config.stop_step=2"),
     (f"{UPSTREAM}lr_schedule.warmup_steps", "", f"+{UPSTREAM}lr_schedule.warmup_steps=2",
-     f"+{UPSTREAM}lr_schedule.warmup_ratio=0.1"),
+     f"+{UPSTREAM}lr_schedule.warmup_lr_init=0.1"),
     ("mindformers.upstream.finetune.seed", "", "+mindformers.upstream.finetune.seed=2",
      f"+{UPSTREAM}remote_save_url=x"),
     ("engine.sft", "stages/models",

@@ -18,6 +18,8 @@ MICRO = "layout.train.micro_batch_num"
 RESHARD, RANKS = "engine.enable_reshard_optimizer=true", "engine.load_ckpt_format=ckpt"
 TIED = "model=qwen2_5_1_5b layout=dp2_mp2_pp1_cp2"
 STANDIN = "engine.mindrlhf_home=tests/data/mindrlhf_standin/0cd087455"
+AGAIN, SELECT = "layout.train.recompute", "layout.train.select_recompute"
+MUL = r"feed_forward\.mul"
 UPSTREAM, ADDED = "engine.upstream.", "+engine.upstream."
 RATE = "utils.py, LearningRate"
 
@@ -28,6 +30,13 @@ SHARED = [  # by grpo_one_stage.py: refused key, part of the source, breaking an
     (MICRO, "PipelineCell", f"{MICRO}=1", ""),
     ("layout.train.opt_offload", "wrapper.py", "layout.train.opt_offload=true", ""),
     ("layout.train.expert_parallel", "stages/models", "layout.train.expert_parallel=2", ""),
+    (AGAIN, "LayerSetting", f"{AGAIN}=[7]", f"{AGAIN}=[7,14]"),
+    (AGAIN, "LayerSetting", f"{AGAIN}=[1,2,3]", f"{AGAIN}=[0,0]"),
+    (SELECT, "LayerSetting", f"{SELECT}=[14]", f"{SELECT}=[14,14]"),
+    (f"{SELECT}.{MUL}", "LayerSetting", f"{SELECT}={{{MUL}:[14]}}", f"{SELECT}={{{MUL}:[14,14]}}"),
+    (SELECT, "LayerSetting", f"{SELECT}={{feed_forward.mul:true}}", f"{SELECT}={{{MUL}:true}}"),
+    ("engine.batch_size", "MicroBatchInterleaved", "engine.micro_batch_interleave_num=2",
+     "engine.micro_batch_interleave_num=2 engine.batch_size=2"),
     (PROMPTS, "_init_grpo_experience_dataset", f"{PROMPTS}=3", f"{PROMPTS}=4"),
     ("train.max_grad_norm", "wrapper.py", "train.max_grad_norm=0.5", ""),
     ("train.ref_model_mixup_alpha", "sync_ref_model",
@@ -38,6 +47,11 @@ SHARED = [  # by grpo_one_stage.py: refused key, part of the source, breaking an
     ("train.use_bias_correction_kl", LOSS, "train.use_bias_correction_kl=true", ""),
     ("train.mask_truncated_completions", LOSS, "train.mask_truncated_completions=true", ""),
     ("train.scale_advantages", TRAINER, "train.scale_advantages=false", ""),
+    ("train.advantages", "grpo_experience_maker.py", "train.advantages=rloo", ""),
+    ("train.loss_type", LOSS, "train.preset=cispo", "train.preset=grpo"),
+    ("train.entropy_coeff", LOSS, "train.entropy_coeff=0.1", ""),
+    ("train.kl_estimator", LOSS, "train.kl_estimator=k2", ""),
+    ("train.clip_ratio_c", LOSS, "train.clip_ratio_c=3", ""),
     ("train.resample_rounds", TRAINER, "train.resample_rounds=1", ""),
     ("train.validate_every", TRAINER, "train.validate_every=1", ""),
     ("train.lora_rank", TRAINER, "train.lora_rank=4", ""),

@@ -1,0 +1,1 @@
+"""engine=supervised: no GRPO; supervised training by mindformers is the whole run."""

@@ -1,0 +1,156 @@
+"""The users' guides: the files and command lines that they have people write, and what grpoflow renders.
+
+`GUIDES` names for each guide the recipe that replaces it, the shipped files in a checkout, and every intended
+difference with its reason. tests/upstream/test_guides.py compares key by key; a difference that is not
+listed, and a listed one that is none, fails.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PATHS = "paths of a run are grpoflow's"
+UNWRITTEN = "upstream's default, written so that a change of it is seen"
+ONE_CARD = "one card instead of the file's eight"
+ABSENT = "<absent>"
+
+
+@dataclass(frozen=True)
+class Guide:
+    """One guide."""
+
+    checkout: str
+    """Name in ./upstream."""
+    recipe: tuple[str, ...]
+    stage: str
+    """Stage whose rendered files are compared."""
+    files: Mapping[str, str]
+    """Rendered file -> the shipped one."""
+    command: str
+    """Shipped script whose command line is compared; empty: none."""
+    differences: Mapping[str, str]
+    """Key, or group of keys -> why it differs. Keys of files begin with the rendered file's name."""
+
+
+MINDRLHF = {
+    "grpo_config.rl_config.dataset_file": PATHS,
+    "grpo_config.rl_config.tokenizer_dir": PATHS,
+    "grpo_config.rl_config.save_strategy_dir": PATHS,
+    "grpo_config.rl_config.save_prompt_completions_dir": PATHS,
+    "grpo_config.rl_config.tensorboard_dir": PATHS,
+    "grpo_config.rl_config.save_checkpoint_dir": PATHS,
+    "grpo_config.actor_config.load": PATHS,
+    "grpo_config.actor_config.save": PATHS,
+    "grpo_config.actor_config.model_config": PATHS,
+    "grpo_config.ref_config.load": PATHS,
+    "grpo_config.ref_config.model_config": PATHS,
+    "grpo_config.generate_config.load": PATHS,
+    "grpo_config.generate_config.model_config": PATHS,
+    "grpo_config.generate_config.hf_config_path": PATHS,
+    "grpo_config.context.save_graphs_path": PATHS,
+    "grpo_config.profiler_config": "only what is not the class's default is written; the profiler is off",
+    "grpo_config.rl_config.tokenizer_type": "the qwen class reads <|im_end|> as a letter: no format reward",
+    "grpo_config.rl_config.save_data_file": "every eighth rank would write each step's samples to /tmp",
+    "grpo_config.rl_config.reshard_mode": UNWRITTEN,
+    "grpo_config.rl_config.enable_full_monitor": UNWRITTEN,
+    "grpo_config.rl_config.calculate_entropy": UNWRITTEN,
+    "grpo_config.actor_config.parallel_config.expert_parallel": UNWRITTEN,
+    "grpo_config.actor_config.recompute_config": UNWRITTEN,
+    "grpo_config.actor_config.optimizer.weight_decay": "mindrlhf decays by 0.1 whatever the file says",
+    "grpo_config.ref_config.parallel_config": UNWRITTEN,
+    "grpo_config.ref_config.recompute_config": UNWRITTEN,
+    "grpo_config.reward_config.verifier_function": "the guide's command line replaces accuracy_reward",
+    "grpo_config.generate_config.offset": UNWRITTEN,
+    "grpo_config.generate_config.parallel_config": UNWRITTEN,
+    "grpo_config.generate_config.use_eod_attn_mask_compression": UNWRITTEN,
+    "grpo_config.generate_config.num_scheduler_steps": "vLLM 0.8 always sets it to 1",
+    "grpo_config.generate_config.trust_remote_code": "no code of a model directory is run",
+    "grpo_config.generate_config.sampling_config.logprobs": UNWRITTEN,
+    "grpo_config.generate_config.sampling_config.min_p": "off; the class's 0.01 is never handed on",
+    "command.config": PATHS,
+    "command.dataset_file": PATHS,
+    "command.tokenizer_dir": PATHS,
+    "command.actor_checkpoint_path": PATHS,
+    "command.ref_checkpoint_path": PATHS,
+    "command.generate_checkpoint_path": PATHS,
+    "command.save_checkpoint_dir": PATHS,
+    "command.model_name": UNWRITTEN,
+    "command.tokenizer_type": "the qwen class reads <|im_end|> as a letter: no format reward",
+}
+SUPERVISED = {
+    "finetune.output_dir": PATHS,
+    "finetune.load_checkpoint": PATHS,
+    "finetune.train_dataset": "the records have labels, of answers only, and are named as a file",
+    "finetune.train_dataset_task": "repeats train_dataset",
+    "finetune.seed": "grpoflow's own seed",
+    "finetune.load_ckpt_format": "grpoflow writes safetensors",
+    "finetune.callbacks": "names and safetensors of checkpoints, from which a run resumes",
+    "finetune.use_parallel": ONE_CARD,
+    "finetune.parallel.enable_parallel_optimizer": ONE_CARD,
+    "finetune.parallel_config.data_parallel": ONE_CARD,
+    "finetune.parallel_config.use_seq_parallel": ONE_CARD,
+    "finetune.parallel_config.expert_parallel": UNWRITTEN,
+    "finetune.parallel_config.context_parallel": UNWRITTEN,
+    "finetune.runner_config.gradient_accumulation_steps": "mindformers resets it to 1 on one card",
+    "finetune.trainer.model_name": "a name for logs",
+    "finetune.only_save_strategy": "the stage strategy needs no run",
+    "finetune.context.save_graphs_path": PATHS,
+    "finetune.model.model_config": "the model's shape and ids; compared with config.json elsewhere",
+    "finetune.processor": "the records are tokenized already",
+    "finetune.eval_step_interval": "no evaluation dataset",
+    "finetune.eval_epoch_interval": "no evaluation dataset",
+    "finetune.eval_dataset": "no evaluation dataset",
+    "finetune.eval_dataset_task": "no evaluation dataset",
+    "finetune.remote_save_url": "no cloud service",
+    "finetune.recompute_config.mp_comm_recompute": "nothing is recomputed, so that it has no effect",
+    "finetune.context.memory_optimize_level": "the value of the 7B file; it changes no result",
+    **dict.fromkeys(
+        (f"finetune.{key}" for key in ("auto_tune", "filepath_prefix", "autotune_per_step")),
+        "off in the file",
+    ),
+    **dict.fromkeys(
+        (
+            f"finetune.{key}"
+            for key in (
+                "profile",
+                "profile_start_step",
+                "profile_stop_step",
+                "init_start_profile",
+                "profile_communication",
+                "profile_memory",
+            )
+        ),
+        "the profiler is off in the file",
+    ),
+    **dict.fromkeys(
+        (f"finetune.{key}" for key in ("layer_scale", "layer_decay", "lr_scale_factor")), "off in the file"
+    ),
+}
+GUIDES = {
+    "mindrlhf": Guide(
+        checkout="mindrlhf-e8a8fc1",
+        recipe=("experiment=mindrlhf_7b_tutorial", "model.path=/models/qwen"),
+        stage="grpo",
+        files={"grpo_config": "examples/grpo/qwen_grpo_tutorial/grpo_config.yaml"},
+        command="examples/grpo/qwen_grpo_tutorial/run_grpo_vllm.sh",
+        differences=MINDRLHF,
+    ),
+    "one-card fine-tuning": Guide(
+        checkout="mindformers-051d65f",
+        recipe=("experiment=sft_qwen2_5_0_5b", "model.path=/models/qwen", "tokenize.sft_length=8192"),
+        stage="sft",
+        files={"finetune": "research/qwen2_5/finetune_qwen2_5_0_5b_8k.yaml"},
+        command="",
+        differences=SUPERVISED,
+    ),
+}
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Return True if two values mean the same: numbers by value, a text of a number as the number."""
+    if isinstance(ours, float) or isinstance(theirs, float):
+        try:
+            return abs(float(ours) - float(theirs)) <= 1e-12 * max(1.0, abs(float(theirs)))
+        except (TypeError, ValueError):
+            return False
+    return bool(ours == theirs)
