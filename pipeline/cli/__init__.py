@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from pipeline.cli.command import OVERRIDES, Commands, read_configuration
+from pipeline.cli.command import OVERRIDES, Commands, HelpFormatter, Parser, read_configuration
 from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory, report
 from pipeline.run import signals
 from pipeline.terminal import has_lost_reader, install_streams, report_lost_output
@@ -20,11 +20,11 @@ SECTIONS = {
     "run": {"run": "run", "plan": "plan", "sweep": "run", "rehearse": "rehearse"},
     "inspect": {
         "runs": "runs", "show": "runs", "diff": "runs", "logs": "logs", "report": "pages", "watch": "pages",
-        "ui": "pages",
+        "stop": "stop", "ui": "pages",
     },
     "check": {
         "config": "config", "layouts": "config", "doctor": "doctor", "probe": "dataset",
-        "diagnose": "logs", "serve-check": "serve_check",
+        "diagnose": "logs", "serve": "serve_check", "serve-check": "serve_check",
     },
     "store": {"verify": "store", "gc": "store", "push": "remote", "pull": "remote", "remote": "remote"},
     "weights and data": {"weights": "weights", "tokenize": "dataset"},
@@ -88,6 +88,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         near = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    options.arguments = list(arguments)
     options.overrides += remaining
     _move_overrides(options)
     return options
@@ -124,10 +125,10 @@ def make_parsers(
 
     A run with nothing to do takes a quarter of a second, so it must not import other commands.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="grpoflow",
         usage="grpoflow COMMAND [OPTIONS] [KEY=VALUE ...]",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parsers = parser.add_subparsers(metavar="COMMAND", required=True, prog="grpoflow", help=argparse.SUPPRESS)
     commands = Commands(parsers)

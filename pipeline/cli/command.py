@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 from pipeline.config.store_path import store_path
+from pipeline.errors import Exit
 from pipeline.plan.target import Target
 from pipeline.store.store import Store
+from pipeline.terminal import say, wrapped
 
-OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from a group, for example
+OVERRIDES = """overrides are Hydra's; KEY=VALUE changes a value or chooses from a group:
   seed=1                          another seed
   train.beta=0.02 train.steps=80  values of a group
   layout=dp2_mp1_pp1              any layout by its name
   store=/data/store               another artifact store
-groups: model layout dataset fetch tokenize reward engine rollout sft train evaluate export launcher
-  remote experiment"""
+groups: model layout dataset fetch tokenize reward engine rollout sft train
+  evaluate export launcher remote experiment"""
 
 
 def bounded(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -34,12 +38,48 @@ def bounded(least: int, most: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+class Parser(argparse.ArgumentParser):
+    """Parser whose errors fit the terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and exit with 2."""
+        self.print_usage(sys.stderr)
+        say(f"{self.prog}: error: {message}", stderr=True)
+        sys.exit(Exit.INVALID)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help whose lines break between words only; lists of names and examples stay lists."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrapped(" ".join(text.split()), width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = []
+        for line in text.split("\n"):
+            name = re.match(r" +\S.*? {2,}(?=\S)", line)
+            indent = "    " if line[:1] == " " else ""
+            lines += _entry(line, name[0], width + 2) if name else wrapped(line, width + 2, indent)
+        return "\n".join(lines)
+
+    def _format_usage(self, *arguments: Any) -> str:
+        lines = super()._format_usage(*arguments).split("\n")
+        return "\n".join(part for line in lines for part in wrapped(line, self._width + 2, "       "))
+
+
+def _entry(line: str, name: str, width: int) -> list[str]:
+    """Return an entry of a list, whose text begins after `name`, within `width` columns."""
+    room = width - len(name)
+    if room < 20:
+        return [*wrapped(name.rstrip(), width, "    "), *wrapped(f"    {line[len(name) :]}", width)]
+    first, *more = wrapped(line[len(name) :], room)
+    return [name + first, *(" " * len(name) + text for text in more)]
+
+
 class Commands:
     """Registry to which each command module adds its parsers."""
 
-    def __init__(
-        self, parsers: argparse._SubParsersAction[argparse.ArgumentParser], program: str = "grpoflow"
-    ) -> None:
+    def __init__(self, parsers: argparse._SubParsersAction[Any], program: str = "grpoflow") -> None:
         """`program`: the words before a command's name."""
         self._parsers, self._program = parsers, program
         self.help: dict[str, str] = {}
@@ -56,12 +96,12 @@ class Commands:
         """
         command = f"  {self._program} {name}"
         lines = "".join(f"{command} {example}\n" for example in examples)
-        parser = self._parsers.add_parser(
+        parser: argparse.ArgumentParser = self._parsers.add_parser(
             name,
             help=help,
             description=f"{help[0].upper()}{help[1:]}.",
             epilog=f"examples:\n{command}\n{lines}" + (f"\n{OVERRIDES}" if overrides else ""),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
         )
         parser.set_defaults(action=action, parser=parser, reads_overrides=overrides, overrides=[])
         if overrides:
@@ -72,7 +112,10 @@ class Commands:
 
     def group(self, name: str, help: str) -> Commands:
         """Add a command that has subcommands, and return their registry."""
-        parser = self._parsers.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+        description = f"{help[0].upper()}{help[1:]}."
+        parser = self._parsers.add_parser(
+            name, help=help, description=description, formatter_class=HelpFormatter
+        )
         parsers = parser.add_subparsers(metavar="TOOL", required=True)
         self.help[name] = help
         tools = Commands(parsers, f"{self._program} {name}")

@@ -9,7 +9,7 @@ from typing import Any
 import argcomplete
 
 from pipeline.cli.command import Commands
-from pipeline.config.compose import VALUE, config_files
+from pipeline.config.compose import PRESET, VALUE, config_files, in_presets
 from pipeline.config.load import defaults
 from pipeline.errors import REPORTED, Exit
 from pipeline.plan import keys
@@ -63,6 +63,8 @@ def _overrides(prefix: str, config_dir: Path | None) -> Iterator[str]:
     if not sign:
         yield from dict.fromkeys(f"{file.parent}=" for file in files if file.parent.name)
         yield from (f"{key}=" for key in flat(defaults().plain()))
+    elif name == PRESET:
+        yield from (f"{name}={file.stem}" for file in files if in_presets(str(file)))
     elif VALUE.match(prefix):
         choices = keys.explain(name, defaults()).type
         if choices == "true or false":

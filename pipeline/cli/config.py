@@ -12,7 +12,7 @@ from pipeline.config.sections import Config
 from pipeline.errors import Exit
 from pipeline.plan import keys
 from pipeline.plan import layouts as planned
-from pipeline.terminal import Table, as_json, console
+from pipeline.terminal import Column, Table, as_json, console
 from stages.base.errors import as_override
 
 
@@ -63,28 +63,31 @@ def _explain(options: Namespace, loaded: Config) -> int:
         default = keys.explain(options.explain, loaded).value
     else:
         default = keys.explain(options.explain, load(chosen, options.config_dir)).value
-    key = keys.explain(options.explain, loaded)
+    key = keys.explain(options.explain, loaded, options.config_dir)
     if options.json:
         print(as_json({**asdict(key), "default": default, "engines": owners}))
         return Exit.DONE
-    grid = Table.grid(padding=(0, 2))
-    grid.title, grid.title_justify = key.path, "left"
-    grid.add_row("meaning", key.meaning)
+    grid = Table(["", Column("", "text")], key.path, head=False)
+    grid.add("meaning", key.meaning)
     if owners:
-        grid.add_row("engine", ", ".join(owners))
-    grid.add_row("type", f"{key.type}{f', in {key.unit}' if key.unit else ''}")
+        grid.add("engine", ", ".join(owners))
+    grid.add("type", f"{key.type}{f', in {key.unit}' if key.unit else ''}")
     if not key.fields:
-        grid.add_row("default", _shown(default))
+        grid.add("default", _shown(default))
     if default != key.value:
-        grid.add_row("here", _shown(key.value))
-    grid.add_row("read by", ", ".join(key.read_by) or "no stage")
+        grid.add("here", _shown(key.value))
+    grid.add("read by", ", ".join(key.read_by) or "no stage")
     nothing = "reruns no stage: the key is not fingerprinted"
     nothing += " (a file that it names is, by content)" if key.read_by else ""
-    grid.add_row("a change", f"reruns: {', '.join(key.reruns)}" if key.reruns else nothing)
+    if key.choices:
+        nothing = "reruns what its values rerun"
+    grid.add("a change", f"reruns: {', '.join(key.reruns)}" if key.reruns else nothing)
     for rule in key.rules:
-        grid.add_row("checked by", rule)
+        grid.add("checked by", rule)
+    for name, text in key.choices.items():
+        grid.add(f"={name}", text)
     for name, text in key.fields.items():
-        grid.add_row(f"{key.path}.{name}", text)
+        grid.add(f"{key.path}.{name}", text)
     console().print(grid)
     return Exit.DONE
 

@@ -3,15 +3,17 @@
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, add_json
 from pipeline.config.load import unchecked
 from pipeline.errors import ConfigError, Exit, Problem, store_errors
 from pipeline.plan.checks import tag_warnings
-from pipeline.terminal import as_json
+from pipeline.terminal import Column, Table, as_json, console, say
 from stages import engines
+from stages.report.text import figure
 from stages.rewards import probe as rewards
 
 
@@ -32,7 +34,8 @@ def register(commands: Commands) -> None:
     parser.add_argument("--sft", action="store_true", help="also write supervised examples of the questions")
 
     help_text = "check that the configured reward can be earned on this dataset (exit 1: it cannot)"
-    commands.add("probe", probe, help_text, "dataset=gsm8k dataset.path=DIR")
+    parser = commands.add("probe", probe, help_text, "dataset=gsm8k dataset.path=DIR")
+    add_json(parser, "all scores, and an example of each form of answer")
 
 
 def tokenize(options: Namespace) -> int:
@@ -66,5 +69,34 @@ def probe(options: Namespace) -> int:
     outcome = rewards.probe(dataset, config, reward, rewards.sample_rows(dataset, config, 0), end)
     found = outcome.to_json()
     found["problems"] += tag_warnings(model, config, reward, engine)
-    print(as_json(found))
+    if options.json:
+        print(as_json(found))
+    else:
+        _show(outcome, found["problems"])
     return Exit.DONE if outcome.earnable else Exit.FAILED
+
+
+def _show(outcome: rewards.Probe, problems: Sequence[str]) -> None:
+    """Print what each form of answer earns, the verdict and the problems."""
+    names = outcome.functions
+    columns = (Column(name, "number") for name in names)
+    table = Table(["answer", *columns, ""], f"mean rewards of the answers to {outcome.rows} training rows")
+    forms = dict.fromkeys(form for function in names.values() for form in function.means)
+    for form in forms:
+        scores = (figure(function.means.get(form)) for function in names.values())
+        kind = "wrong" if form in rewards.BROKEN else "right"
+        asked = any(form in function.earned_by for function in names.values())
+        table.add(form, *scores, f"{kind}, shown or asked for" if asked else kind)
+    table.add("weight", *(figure(function.weight) for function in names.values()))
+    console().print(table)
+    earning = {
+        form: None for function in names.values() if function.weight > 0 for form in function.earned_by
+    }
+    if outcome.earnable:
+        say(f"the reward can be earned: {', '.join(earning)}")
+    else:
+        say("the reward CANNOT be earned: no form that the data shows or the prompt asks for scores")
+    if problems:
+        say(f"problems: {len(problems)}")
+    for problem in problems:
+        say(f"  {problem}")

@@ -1,16 +1,17 @@
 """`grpoflow doctor`: checks whether this machine can run the chosen engine."""
 
 import os
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from launch.machine import checks as look
 from launch.machine.checks import Check
-from launch.machine.environment import RULES, installed
+from launch.machine.environment import package_checks
 from launch.nodes.run import missing
 from pipeline.cli.command import Commands, add_json
 from pipeline.config.load import load
@@ -19,11 +20,13 @@ from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.plan.machines import SLURM, node_paths
-from pipeline.terminal import as_json
+from pipeline.terminal import as_json, command_lines, say, terminal_width
 from stages import engines
 from stages.engines.engine import Engine
 
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
+INDENT = 8
+"""Spaces before what follows the first line of a check."""
 
 
 def register(commands: Commands) -> None:
@@ -53,7 +56,11 @@ def doctor(options: Namespace) -> int:
         name: verdict(groups["machine"] + checks) for name, checks in groups.items() if name != "machine"
     }
     if options.json:
-        checks = {name: [asdict(check) for check in group] for name, group in groups.items()}
+        names = ("name", "status", "found", "remedy")
+        checks = {
+            group: [{name: getattr(check, name) for name in names} for check in members]
+            for group, members in groups.items()
+        }
         print(as_json({"engine": config.engine.name, "verdicts": verdicts, "checks": checks}))
     else:
         _show(groups, verdicts)
@@ -71,13 +78,21 @@ def constraints(config: Config) -> Iterator[str]:
 
 
 def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str]) -> None:
-    """Print all checks."""
+    """Print all checks, then one pip command per interpreter that lacks packages."""
+    missing: dict[str, list[str]] = {}
     for group, members in groups.items():
-        print(f"engine={group}: {verdicts[group]}" if group in verdicts else group)
+        say(f"engine={group}: {verdicts[group]}" if group in verdicts else group)
         for check in members:
-            print(f"  {MARKS[check.status]} {check.name}: {check.found}")
-            if check.remedy:
-                print(f"          {check.remedy}")
+            say(f"  {MARKS[check.status]} {check.name}: {check.found}", indent=" " * INDENT)
+            if text := check.rule or check.remedy:
+                say(" " * (INDENT + 2) + text, indent="")
+            if check.requirement:
+                missing.setdefault(check.python, []).append(check.requirement)
+    for python, requirements in missing.items():
+        packages = dict.fromkeys(map(shlex.quote, requirements))
+        say(f"packages that {python} lacks:")
+        width = terminal_width() if sys.stdout.isatty() else None
+        print("\n".join(command_lines([python, "-m", "pip", "install", *packages], width)))
 
 
 def examine(config: Config) -> dict[str, list[Check]]:
@@ -95,7 +110,9 @@ def examine(config: Config) -> dict[str, list[Check]]:
     if config.engine.name != "local":
         machine += _host_memory(config)
     local = [look.python_version(".".join(map(str, sys.version_info[:3])))]
-    local += look.packages(RULES, installed, sys.executable)
+    local += package_checks(
+        {package for stage in stages(config) if stage.skipped is None for package in stage.imports}
+    )
     if config.engine.name == "local":
         workers = config.layout.train.cards
         trainer = engines.get("local")
@@ -117,10 +134,12 @@ def verdict(checks: list[Check]) -> str:
 def _host_memory(config: Config) -> Iterator[Check]:
     """Check the memory that the pipeline's stages need on this machine when an external engine trains.
 
-    convert, split and export stream. evaluate holds the model in float32 on the CPU, and while loading also
-    the stored weights.
+    convert, split and export stream. evaluate.program=local holds the model in float32 on the CPU, and while
+    loading also the stored weights.
     """
-    if any(stage.name == "evaluate" and stage.skipped is None for stage in stages(config)):
+    if config.evaluate.program == "local" and any(
+        stage.name == "evaluate" and stage.skipped is None for stage in stages(config)
+    ):
         check = look.memory(4 * config.model.num_parameters + config.model.weight_bytes)
         why = f"{check.remedy}: evaluate runs here, with the whole model"
         yield check if check.status == "ok" else replace(check, remedy=why)
@@ -134,6 +153,8 @@ def _outside(engine: Engine[Any], config: Config) -> Iterator[Check]:
         yield look.cards(needed)
     versions, checked = engine.environment(settings), engine.needed(config)
     packages = versions.packages
+    if versions.lock is not None:
+        yield Check("install", "ok", versions.lock.command)
     python = None if settings.container else look.interpreter(settings.python)
     names = [name for name, *_ in packages] + [checkout.package for checkout in checked if checkout.package]
     installed_versions = look.versions(python, names) if python else None

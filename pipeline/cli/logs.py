@@ -10,10 +10,11 @@ from pathlib import Path
 from launch.diagnose.diagnosis import diagnose as diagnosis_of
 from pipeline.cli.command import Commands, add_json, add_run, bounded, store_of
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.run import detached
 from pipeline.store import history
 from pipeline.store.attempt import find_log, last_written, newest_attempt, worker_logs
 from pipeline.store.history import Record
-from pipeline.terminal import as_json
+from pipeline.terminal import as_json, say
 from pipeline.ui.watch import choose
 from stages.catalog import STAGES
 
@@ -38,6 +39,9 @@ def register(commands: Commands) -> None:
         metavar="N",
         help="number of the worker (default: 0 if there are any)",
     )
+    parser.add_argument(
+        "--run", dest="of_run", action="store_true", help="what a detached run itself printed"
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
 
     parser = commands.add(
@@ -59,6 +63,8 @@ def logs(options: Namespace) -> int:
     if options.run in STAGES and options.stage is None:
         options.run, options.stage = None, options.run
     root = store_of(options).root
+    if options.of_run:
+        return _output(options, root)
     record, printer = choose(root, options.run), Printer()
     if options.stage is not None:
         record.artifact(options.stage)
@@ -68,6 +74,20 @@ def logs(options: Namespace) -> int:
         time.sleep(POLL_S)
         record = history.find(root, record.id)
     printer.show(find(root, record, options.stage, options.worker))
+    return Exit.DONE
+
+
+def _output(options: Namespace, root: Path) -> int:
+    """Print what a detached run or sweep itself printed; with --follow, until it ends."""
+    runs, printer = detached.find(root, options.run or "last"), Printer()
+    file = detached.log_file(root, runs[0].sweep or runs[0].id)
+    if not file.is_file():
+        raise StoreError(f"{file}: not there: run {runs[0].id} was not started with --detach")
+    printer.show(file)
+    while options.follow and history.runs(root)[runs[0].id].state == "running":
+        time.sleep(POLL_S)
+        printer.show(file)
+    printer.show(file)
     return Exit.DONE
 
 
@@ -100,7 +120,7 @@ class Printer:
         if file != self._file or size < self._end:
             self._file, self._end = file, max(0, size - MAX_BYTES)
             self._decoder.reset()
-            print(f"==> {file}", file=sys.stderr, flush=True)
+            say(f"==> {file}", stderr=True)
         with file.open("rb") as stream:
             stream.seek(self._end)
             new = stream.read(size - self._end)
@@ -127,5 +147,8 @@ def diagnose(options: Namespace) -> int:
     if not diagnosis.logs and not diagnosis.unreadable:
         remedy = "give the directory of worker_K.log, or a log itself"
         raise ConfigError([Problem("LOG_DIR", options.logs, "holds no *.log, *.out or *.err", remedy)])
-    print(as_json(diagnosis.to_json()) if options.json else "\n".join(diagnosis.lines()))
+    if options.json:
+        print(as_json(diagnosis.to_json()))
+    else:
+        say("\n".join(diagnosis.lines()))
     return Exit.DONE if diagnosis.known else Exit.FAILED

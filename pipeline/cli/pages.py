@@ -9,12 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.cli.command import Commands, add_json, add_run, bounded, store_of
-from pipeline.errors import ConfigError, Exit, Problem, StoreError, store_errors
+from pipeline.errors import Exit, StoreError, store_errors
 from pipeline.store import history
 from pipeline.store.history import Record
-from pipeline.terminal import as_json, console
-from pipeline.ui.watch import choose, follow, rows, view
-from stages.report.artifacts import Artifacts
+from pipeline.terminal import as_json, console, say
+from pipeline.ui.watch import choose, follow, left_of_run, rows, view
 
 
 def register(commands: Commands) -> None:
@@ -58,34 +57,17 @@ def report(options: Namespace) -> int:
 
 def _compare(root: Path, records: Sequence[Record]) -> Path:
     """Write the page that compares runs to STORE/comparisons; return its path."""
-    from pipeline.sweep.build import replace_file  # imported late: pages take 0.3 s to import
-    from stages.report.compare import MAX_RUNS, ComparedRun, render
+    from pipeline.sweep.build import add_plotly, replace_file  # imported late: pages take 0.3 s to import
+    from pipeline.ui.live import compared
+    from stages.report.compare import render
 
-    if not 2 <= len(records) <= MAX_RUNS:
-        rule = f"compares 2 to {MAX_RUNS} different runs"
-        raise ConfigError([Problem("--compare", len(records), rule, "see `grpoflow runs`")])
-    compared = []
-    for record in records:
-        made = Artifacts.load({name: root / artifact for name, artifact in record.artifacts.items()})
-        stored = record.artifacts.get("report", "")
-        compared.append(
-            ComparedRun(
-                label=" · ".join(filter(None, [record.name, record.id])),
-                state=record.outcome,
-                started=record.started,
-                duration=record.duration,
-                command=record.command,
-                result=made.result("evaluate"),
-                report=f"../../{stored}/index.html" if (root / stored / "index.html").exists() else "",
-                config=record.config,
-                metrics=made.rows("grpo", "metrics.jsonl"),
-            )
-        )
+    runs = compared(root, records, "../../")
     name = hashlib.sha256(" ".join(record.id for record in records).encode()).hexdigest()[:8]
     page = root / "comparisons" / name / "index.html"
     with store_errors(page):
         page.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(page, render(compared))
+        replace_file(page, render(runs).encode())
+        add_plotly(page.parent)
     return page
 
 
@@ -96,7 +78,7 @@ def ui(options: Namespace) -> int:
     root, access = store_of(options).root, Access()
     with listen(root, access, options.port) as server:
         url = f"http://{LOOPBACK}:{server.server_address[1]}/?token={access.token}"
-        print(f"runs and live reports of {root}: {url}", flush=True)
+        say(f"runs and live reports of {root}: {url}")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
     return Exit.DONE
@@ -107,8 +89,10 @@ def watch(options: Namespace) -> int:
     root = store_of(options).root
     record = choose(root, options.run)
     if options.json:
-        stages = [asdict(row) for row in rows(root, record)]
-        print(as_json({"run": record.id, "state": record.state, "stages": stages}))
+        stages = rows(root, record)
+        left = left_of_run(record, stages)
+        values = {"run": record.id, "state": record.state, "stages": [asdict(row) for row in stages]}
+        print(as_json({**values, "left_s": None if left is None else left.seconds}))
         return Exit.DONE
     out = console()
     if options.once or record.state != "running":

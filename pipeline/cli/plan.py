@@ -2,10 +2,9 @@
 
 from argparse import Namespace
 
-from launch.machine import environment
 from pipeline.cli.command import Commands, add_json, add_target, target_of
 from pipeline.errors import Exit
-from pipeline.plan import checks, explain, resume
+from pipeline.plan import checks, estimate, explain, resume
 from pipeline.run.progress import Display
 from pipeline.run.run import prepare_plan
 from pipeline.terminal import as_json, console
@@ -34,11 +33,12 @@ def plan(options: Namespace) -> int:
 
         connection = Connection(planned.config.remote, "planned without it")
         remote = Sharing(planned, missing, store, Display(), connection).explained()
-    rows = explain.explain(planned, store, environment.problems() if missing else (), remote)
+    checks.check_packages([spec for spec in missing if spec.name not in remote])
+    rows = explain.explain(planned, store, remote)
     engine = engines.get(planned.config.engine.name)
     roles = engine.memory(engine.job(planned.config))
     warnings = checks.warnings(planned, store, roles)
-    notes = resume.notes(planned, store)
+    notes = [*resume.notes(planned, store), *estimate.notes(planned, store)]
     if options.json:
         print(as_json(explain.as_json(planned, rows, warnings, roles, notes)))
     else:

@@ -1,7 +1,6 @@
 """`grpoflow rehearse`: a run of an external engine's code on the CPU, with a small model."""
 
 import shutil
-import sys
 import time
 from argparse import Namespace
 from collections import Counter
@@ -17,7 +16,7 @@ from pipeline.rehearsal.scratch import Scratch
 from pipeline.run.run import prepare_plan
 from pipeline.store.leases import AlreadyLocked, locked
 from pipeline.store.store import DIGITS
-from pipeline.terminal import Table, as_json, console
+from pipeline.terminal import Column, Table, as_json, console, say
 from stages.engines.rehearsal import Proof
 
 REPORT = "report.json"
@@ -56,7 +55,7 @@ def rehearse(options: Namespace) -> int:
         (directory / REPORT).unlink(missing_ok=True)
         proofs = []
         for proof in _proofs(parts, plan, scratch):
-            print(f"rehearsal: {proof.state}: {proof.what}: {proof.told}", file=sys.stderr, flush=True)
+            say(f"rehearsal: {proof.state}: {proof.what}: {proof.told}", stderr=True)
             proofs.append(proof)
         passed = has_passed(proofs)
         result = {
@@ -101,9 +100,9 @@ def has_passed(proofs: Sequence[Proof]) -> bool:
 
 def _show(proofs: Sequence[Proof], scratch: Path) -> None:
     """Print the table, and the directory of a failed rehearsal."""
-    table = Table("what", "", "seen", show_lines=False)
+    table = Table([Column("what", "text"), "", Column("seen", "text")])
     for proof in proofs:
-        table.add_row(proof.what, proof.state, proof.told)
+        table.add(proof.what, proof.state, proof.told)
     console().print(table)
     if not has_passed(proofs):
-        print(f"what it left, with the logs: {scratch}")
+        say(f"what it left, with the logs: {scratch}")

@@ -18,7 +18,7 @@ from pipeline.store.remote.remote import Remote
 from pipeline.store.remote.transfer import pull, push
 from pipeline.store.store import MANIFEST, Key, Manifest, Store
 from pipeline.store.verify import artifacts
-from pipeline.terminal import Table, as_json, console
+from pipeline.terminal import Column, Table, as_json, console, say
 from stages.base.files import shown_bytes
 from stages.catalog import STAGES
 
@@ -89,7 +89,7 @@ def _copied(options: Namespace, artifact: Key | str, state: str, size: int = 0) 
     The state is pushed, pulled, there (was on the remote), here (was in the store) or absent (in neither).
     """
     if not options.json:
-        print(f"{artifact}: {f'{shown_bytes(size)} ' if size else 'is '}{state}")
+        say(f"{artifact}: {f'{shown_bytes(size)} ' if size else 'is '}{state}")
     return {"artifact": str(artifact), "state": state, "bytes": size}
 
 
@@ -100,7 +100,7 @@ def _end(options: Namespace, rows: Sequence[dict[str, Any]], where: str, remote:
         print(as_json({"remote": remote.url, "artifacts": rows}))
     else:
         size = shown_bytes(sum(row["bytes"] for row in rows))
-        print(f"{len(rows)} artifacts, {size} {where}, {absent} absent")
+        say(f"{len(rows)} artifacts, {size} {where}, {absent} absent")
     return Exit.FAILED if options.words and absent else Exit.DONE
 
 
@@ -121,12 +121,12 @@ def remote_(options: Namespace) -> int:
         print(as_json({"configuration": rows, "remote": held}))
         return Exit.DONE
     title = f"this configuration · remote {remote.url} · store {store.root}"
-    table = Table("artifact", "here", "there", "bytes", title=title, title_justify="left")
+    table = Table(["artifact", "here", "there", Column("bytes", "number")], title)
     for row in rows:
         marks = ["complete" if row[column] else "" for column in ("here", "there")]
-        table.add_row(row["artifact"], *marks, shown_bytes(row["bytes"]) if row["there"] else "")
+        table.add(row["artifact"], *marks, shown_bytes(row["bytes"]) if row["there"] else "")
     console().print(table)
-    print(f"in all: {total} artifacts, {runs} runs at {remote.url}")
+    say(f"in all: {total} artifacts, {runs} runs at {remote.url}")
     return Exit.DONE
 
 

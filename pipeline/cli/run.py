@@ -1,15 +1,19 @@
 """`grpoflow run`, the same code path as `luigi --module pipeline RunGRPO`, and `grpoflow sweep`."""
 
-from argparse import Namespace
+import sys
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from pipeline.cli.command import Commands, add_json, add_target, bounded, target_of
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem, StoreError, report
 from pipeline.plan import checks
+from pipeline.run import detached
 from pipeline.run.run import Run, begin, prepare_plan
 from pipeline.store import history
 from pipeline.store.attempt import is_held
-from pipeline.terminal import as_json
+from pipeline.terminal import as_json, say
+
+DETACH = "--detach"
 
 
 def register(commands: Commands) -> None:
@@ -19,7 +23,7 @@ def register(commands: Commands) -> None:
         run,
         "run the stages that are not cached, from fetch to report",
         "seed=1 train.beta=0.02",
-        "--until split model=qwen2_5_7b   # weights and data now, cards later",
+        "--until split model=qwen2_5_7b   # weights now, cards later",
         "--force grpo",
     )
     add_target(parser)
@@ -31,6 +35,7 @@ def register(commands: Commands) -> None:
         help="stages that may run at the same time",
     )
     add_json(parser, "one line with the run, its store and result, or the error")
+    _add_detach(parser, "run")
     parser.add_argument(
         "--render",
         "--dry-run",
@@ -48,6 +53,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="implied; accepted for compatibility with Hydra"
     )
+    _add_detach(parser, "sweep")
     parser.add_argument("--plan", action="store_true", help="show the merged graph without starting it")
     add_json(parser, "with --plan, a line per point")
     parser.add_argument(
@@ -58,10 +64,19 @@ def register(commands: Commands) -> None:
     )
 
 
+def _add_detach(parser: ArgumentParser, what: str) -> None:
+    meaning = (
+        f"print the {what}'s id and return, while it goes on without this terminal; see watch, logs, stop"
+    )
+    parser.add_argument(DETACH, action="store_true", help=meaning)
+
+
 def run(options: Namespace) -> int:
     """Begin the run and build the missing stages with Luigi."""
     if options.render:
         return render(options)
+    if options.detach:
+        return detach(options)
     try:
         target = target_of(options)
         begun = begin(options.overrides, options.config_dir, target, prints_result=not options.json)
@@ -70,10 +85,24 @@ def run(options: Namespace) -> int:
         if options.json:
             print(as_json({"error": str(error)}, indent=None))
         return Exit.INVALID  # also if this machine cannot build what is missing: nothing was started
+    detached.has_begun(begun.store.root, begun.id)
     code = build(begun, options.workers)
     if options.json:
         print(as_json(outcome(begun), indent=None))
     return code
+
+
+def detach(options: Namespace) -> int:
+    """Start the same command line without a terminal; print the id of its run or sweep."""
+    words = [word for word in options.arguments if word != DETACH]
+    begun, output, code = detached.start(words)
+    if begun is None:
+        print(output, end="", file=sys.stderr if code else sys.stdout)
+        return code
+    print(as_json({"id": begun}, indent=None) if options.json else begun, flush=True)
+    store = "".join(f" {word}" for word in options.overrides if word.startswith("store="))
+    say(f"grpoflow watch {begun}{store}   # also logs -f, and stop", stderr=True)
+    return Exit.DONE
 
 
 def build(begun: Run, workers: int) -> int:
@@ -83,7 +112,7 @@ def build(begun: Run, workers: int) -> int:
         return Exit.DONE
     from pipeline import tasks
 
-    if tasks.build([begun], workers, begun.plan.config.cards):
+    if tasks.build([begun], workers, begun.plan.cards):
         return Exit.DONE
     begun.report_unbuilt()
     return Exit.FAILED
@@ -112,9 +141,9 @@ def render(options: Namespace) -> int:
             raise StoreError(f"{work}: a run uses these files now, and --render would replace them; wait")
     scripts, ready = program.write_files(planned, store)
     for note in checks.notes(planned.config):
-        print(f"note: {note}")
+        say(f"note: {note}")
     if not ready:
-        print("note: its inputs are not in the store yet; `grpoflow run` makes them before the engine starts")
+        say("note: its inputs are not in the store yet; `grpoflow run` makes them before the engine starts")
     for script in scripts:
         print(script)
     return Exit.DONE
@@ -125,6 +154,8 @@ def sweep(options: Namespace) -> int:
     if options.json and not options.plan:
         rule = "is for --plan; results are in the store, in sweeps/ID/sweep.json"
         raise ConfigError([Problem("--json", None, rule, "add --plan")])
+    if options.detach and not options.plan:
+        return detach(options)
     from pipeline.sweep.build import Sweep
 
     planned = Sweep(options.overrides, options.config_dir, target_of(options), options.cards)

@@ -2,20 +2,28 @@
 
 import time
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
+
+from rich.console import Console
 
 from pipeline.cli.command import Commands, add_json, store_of
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.run import summary
 from pipeline.store import history
 from pipeline.store.history import Record
-from pipeline.terminal import Table, as_json, console
+from pipeline.terminal import Column, Table, as_json, console, say, terminal_width
 from stages.base.keys import flat
-from stages.report.text import number
+from stages.report.headline import GREEDY, gain_text, pairs
+from stages.report.text import figure, number, percent, words
 
 NEWEST = 20
 """Number of runs that are listed without --all."""
+LONGEST = 60
+"""Characters of an override that is shown with its value in a list of runs."""
+SHARES = ("accuracy_sft", "accuracy_grpo", "gain", "mean_at_k", "pass_at_k", "worked_share")
+"""Keys of a result that its table of percentages shows."""
 
 
 def register(commands: Commands) -> None:
@@ -67,18 +75,35 @@ def runs(options: Namespace) -> int:
     if options.json:
         print(as_json([asdict(record) for record in records]))
         return Exit.DONE
-    table = Table("run", "state", "took", "accuracy", "overrides", "kept")
-    for record in shown:
-        retention = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
-        overrides = " ".join([record.options, *record.overrides]).strip()
-        table.add_row(record.id, record.outcome, record.duration, _accuracy(record), overrides, retention)
     if not records:
         print("no runs are recorded")
         return Exit.DONE
-    console().print(table)
+    _list(shown)
     if len(records) > len(shown):
-        print(f"{len(records) - len(shown)} older runs are not shown: --all")
+        say(f"{len(records) - len(shown)} older runs are not shown: --all")
     return Exit.DONE
+
+
+def _list(records: Sequence[Record]) -> None:
+    """Print runs; in a terminal only the overrides in which they differ."""
+    listed = {record.id: [*filter(None, [record.options]), *record.overrides] for record in records}
+    in_terminal, num_equal = terminal_width() is not None, 0
+    if in_terminal:
+        different = history.differing_overrides(records)
+        own = (word for word in listed[records[0].id] if not word.startswith("store="))
+        num_equal = len(set(own) - set(different[records[0].id]))
+        for run, texts in different.items():
+            listed[run] = [text if len(text) <= LONGEST else f"{text.partition('=')[0]}=…" for text in texts]
+    table = Table(
+        ["run", "state", "took", "accuracy", Column("overrides", "note" if in_terminal else "text"), "kept"]
+    )
+    for record in records:
+        retention = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
+        cells = (record.id, record.outcome, record.duration, _accuracy(record))
+        table.add(*cells, " ".join(listed[record.id]), retention)
+    console().print(table)
+    if num_equal:
+        say(f"{num_equal} overrides are the same in all of them: grpoflow show RUN")
 
 
 def _parse_name(text: str) -> tuple[str, str]:
@@ -100,29 +125,56 @@ def show(options: Namespace) -> int:
     if options.json:
         print(as_json(asdict(record)))
         return Exit.DONE
-    print(f"run        {record.id}{f' ({record.name})' if record.name else ''}")
-    print(f"started    {time.strftime('%Y-%m-%d %H:%M:%S %z', time.localtime(record.started))}")
-    print(f"state      {record.outcome}, took {record.duration or 'unknown'}")
-    print(f"overrides  {' '.join(record.overrides) or '(none)'}")
+    out = console()
+    facts = Table(["", Column("", "text")], head=False)
+    facts.add("run", f"{record.id}{f' ({record.name})' if record.name else ''}")
+    facts.add("started", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(record.started)))
+    facts.add("state", f"{record.outcome}, took {record.duration or 'unknown'}")
+    facts.add("overrides", " ".join(record.overrides) or "(none)")
     if record.options:
-        print(f"options    {record.options}")
+        facts.add("options", record.options)
     if record.message:
-        print(f"message    {record.message}")
-    for key, value in record.result.items():
-        print(f"result     {key}={value}")
+        facts.add("message", record.message)
+    out.print(facts)
+    if record.result:
+        _show_result(record.result, out)
+    artifacts = Table(["artifact", ""], f"artifacts in {root}")
     for artifact in record.artifacts.values():
-        absent = "" if (root / artifact / "manifest.json").exists() else "  (not there)"
-        print(f"artifact   {root / artifact}{absent}")
+        artifacts.add(artifact, "" if (root / artifact / "manifest.json").exists() else "not there")
+    out.print(artifacts)
     if "tokenize" in record.artifacts:
-        summary.print_data(root / record.artifacts["tokenize"], console())
+        summary.print_data(root / record.artifacts["tokenize"], out)
     return Exit.DONE
+
+
+def _show_result(result: Mapping[str, Any], out: Console) -> None:
+    """Print a result: shares as percentages, and what else it holds."""
+    measured = pairs(result)
+    if measured:
+        numbers = (Column(name, "number") for name in ("before", "after", "points"))
+        shares = Table(["result", *numbers])
+        for pair in measured:
+            gain = gain_text(pair, result) if pair.label == GREEDY else pair.gain
+            shares.add(pair.label, percent(pair.before), percent(pair.after), gain)
+        out.print(shares)
+    others = Table(["", Column("", "text")], head=False)
+    for key, value in result.items():
+        if not (measured and key in SHARES):
+            known = flat(value) if isinstance(value, dict) else {"": value}
+            shown = (
+                f"{words(name)} {value if number(value) is None else figure(value)}"
+                for name, value in known.items()
+            )
+            others.add(words(key), ", ".join(text.strip() for text in shown))
+    if others.rows:
+        out.print(others)
 
 
 def diff(options: Namespace) -> int:
     """Show how two runs differ: configuration, then result."""
     root = store_of(options).root
     records = [history.find(root, selector) for selector in (options.run, options.other)]
-    table = Table("", *(record.id for record in records))
+    table = Table(["", *(Column(record.id, "text") for record in records)])
     sides = [{**flat(record.config), **flat(record.result, "result")} for record in records]
     keys = sorted(sides[0].keys() | sides[1].keys(), key=lambda key: (key.startswith("result"), key))
     if options.json:
@@ -132,8 +184,8 @@ def diff(options: Namespace) -> int:
     for key in keys:
         left, right = (str(side[key]) if key in side else "—" for side in sides)
         if left != right:
-            table.add_row(key, left, right)
-    if table.row_count:
+            table.add(key, left, right)
+    if table.rows:
         console().print(table)
     else:
         print("no differences")

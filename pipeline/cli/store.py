@@ -1,5 +1,6 @@
 """`grpoflow verify` and `gc`: damage in the store, and removal of what no retained run needs."""
 
+import os
 from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,7 @@ from pipeline.errors import Exit
 from pipeline.store import collect
 from pipeline.store.verify import artifacts, checkpoints, quarantine
 from pipeline.store.verify import verify as find_damage
-from pipeline.terminal import as_json, show_status
+from pipeline.terminal import as_json, say, show_status
 from stages.base.files import shown_bytes
 
 
@@ -49,18 +50,21 @@ def verify(options: Namespace) -> int:
     store = store_of(options)
     counts = {"artifacts": len(artifacts(store)), "checkpoints": len(checkpoints(store))}
     damaged = []
-    for finding in find_damage(store, options.deep, lambda path: show_status(f"checking {path}")):
+    for finding in find_damage(
+        store, options.deep, lambda path: show_status(f"checking {os.path.relpath(path, store.root)}")
+    ):
         moved = quarantine(store, finding) if options.repair and finding.is_damaged else None
         damaged.append({"path": finding.path, "problem": finding.problem, "moved_to": moved})
+    show_status("")
     if options.json:
         print(as_json({**counts, "deep": options.deep, "damaged": damaged}))
     else:
         for item in damaged:
-            print(f"damaged {item['path']}: {item['problem']}")
+            say(f"damaged {item['path']}: {item['problem']}")
             if item["moved_to"]:
-                print(f"  moved to {item['moved_to']}; the next run rebuilds it")
+                say(f"  moved to {item['moved_to']}; the next run rebuilds it")
         checked = " and ".join(f"{count} {name}" for name, count in counts.items())
-        print(f"{checked} checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
+        say(f"{checked} checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
     return Exit.FAILED if any(item["moved_to"] is None for item in damaged) else Exit.DONE
 
 
@@ -85,9 +89,9 @@ def gc(options: Namespace) -> int:
         )
         return Exit.DONE
     for item in garbage:
-        print(f"{shown_bytes(item.bytes):>10}  {item.path}  ({item.kind})")
+        say(f"{shown_bytes(item.bytes):>10}  {item.path}  ({item.kind})")
     total = shown_bytes(sum(item.bytes for item in garbage))
-    print(f"{len(garbage)} {kind}, {total} {'removed' if options.delete else 'can be removed with --delete'}")
+    say(f"{len(garbage)} {kind}, {total} {'removed' if options.delete else 'can be removed with --delete'}")
     for paths in filter(None, left_alone.values()):
-        print(f"{len(paths)} artifacts of no recorded run are left alone, for example {paths[0]}")
+        say(f"{len(paths)} artifacts of no recorded run are left alone, for example {paths[0]}")
     return Exit.DONE

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import importlib
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from pipeline.cli.command import Commands
 from pipeline.config.load import unchecked
 from pipeline.errors import Exit, store_errors
-from pipeline.terminal import console
+from pipeline.terminal import console, say
 from stages.base.files import shown_bytes
 from stages.base.layout import ROLES
 from stages.models.layouts import warnings
@@ -120,11 +119,11 @@ def strategy(options: Namespace) -> int:
     config = unchecked(options.overrides, options.config_dir)
     model, layout, path = config.model, config.layout.role(options.role), f"layout.{options.role}"
     for warning in warnings(model, layout):
-        print(f"warning: {path}: {warning}", file=sys.stderr)
+        say(f"warning: {path}: {warning}", stderr=True)
     role = options.role if options.names == "mindrlhf" else None
     with store_errors(options.out, "choose another directory"):
         write_strategy(model, layout, options.out, path, role)
-    print(f"{options.out}: strategy files of {layout.cards} ranks, {layout.name}")
+    say(f"{options.out}: strategy files of {layout.cards} ranks, {layout.name}")
     return Exit.DONE
 
 
@@ -134,12 +133,12 @@ def run_tool(name: str, options: Namespace) -> int:
     function = getattr(importlib.import_module(tool.module), f"{name}_directory")
     arguments = {key: getattr(options, key) for key in (*tool.paths, *tool.options)}
     if text := unused_index(arguments.get("reference", options.source)):
-        print(f"warning: {text}", file=sys.stderr)
+        say(f"warning: {text}", stderr=True)
     with store_errors(options.out, "choose another directory"), _progress(name) as progress:
         function(**arguments, progress=progress)
     files = [file for file in options.out.rglob("*") if file.is_file()]
     size = shown_bytes(sum(file.stat().st_size for file in files))
-    print(f"{options.out}: {len(files)} files, {size}")
+    say(f"{options.out}: {len(files)} files, {size}")
     return Exit.DONE
 
 

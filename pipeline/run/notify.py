@@ -7,9 +7,10 @@ it before a stage starts, and never written to a manifest, a log or an error mes
 import json
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from typing import Any
+
+from pipeline.terminal import say
 
 URL, BODY = "GRPOFLOW_WEBHOOK", "GRPOFLOW_WEBHOOK_BODY"
 TIMEOUT_S = 10.0
@@ -29,7 +30,7 @@ def notify(what: str, name: str, state: str, **more: Any) -> None:
     except (requests.RequestException, ValueError) as error:
         problem = type(error).__name__  # its text would contain the address
     if problem is not None:
-        print(f"warning: the webhook of {URL} was not notified: {problem}", file=sys.stderr)
+        say(f"warning: the webhook of {URL} was not notified: {problem}", stderr=True)
 
 
 def sentence(values: Mapping[str, Any]) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from pipeline.config.compose import PRESET
+from pipeline.config.experiments import PRESETS
 from pipeline.config.grammar import key_of
 from pipeline.config.load import defaults
 from pipeline.config.sections import Config
@@ -32,7 +34,7 @@ def facts(spec: StageSpec, store: Store, run: str) -> dict[str, Any]:
 
 def published(overrides: list[str], config: Mapping[str, Any]) -> list[str]:
     """Return the overrides of a run that are part of fingerprints, so without paths and machine settings."""
-    keys = [*flat(identity(Config, config)), "experiment"]
+    keys = [*flat(identity(Config, config)), "experiment", PRESET, PRESETS]
     return [
         override
         for override in overrides

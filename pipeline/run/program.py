@@ -47,7 +47,7 @@ def run(
     prepared = stage(f"{module.__name__}:prepare")
     planned = {**read_start(work), "logs": str(logs)}
     (work / START_FILE).write_text(json.dumps(planned, indent=1), encoding="utf-8")
-    watch = _watcher(module, spec, logs, work, _progress(slot.logs / "progress.jsonl"))
+    watch = _watcher(module, spec, logs, work, _progress(slot.logs / "progress.jsonl", module))
     silence, limit_s = Silence(logs), spec.config[section]["silence_timeout_s"]
 
     def read_logs(ended: bool = False) -> None:
@@ -134,9 +134,11 @@ def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path
     shutil.rmtree(replay)
 
 
-def _progress(file: Path) -> Report:
+def _progress(file: Path, module: Module) -> Report:
+    unit = getattr(module, "UNIT", "step")
+
     def report(step: float, total: float, message: str) -> None:
         with file.open("a", encoding="utf-8") as stream:
-            stream.write(progress_line(step, total, message, "step"))
+            stream.write(progress_line(step, total, message, unit))
 
     return report

@@ -4,19 +4,60 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.filesize import decimal
 
-from pipeline.terminal import console, show_status
+from pipeline.terminal import say, show_status, terminal_width
 from stages.base.files import open_regular, parse_json
+from stages.report.text import duration, number
 
 PLAIN_EVERY_S = 15.0
+RECENT_STEPS = 20
+"""Number of latest steps from which pace and remaining time are estimated."""
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Expected time until a run ends."""
+
+    seconds: float
+    is_complete: bool
+    """False if it lacks stages whose duration is not known."""
+
+    def __str__(self) -> str:
+        return f"{'' if self.is_complete else 'at least '}{duration(self.seconds)} left"
+
+
+def remaining(
+    expected_s: Mapping[str, float], running: Mapping[str, float | None], waiting: Iterable[str]
+) -> Remaining | None:
+    """Return the time left of a run whose stages follow each other; None if nothing is known.
+
+    Args:
+        expected_s: stage -> expected duration, where known.
+        running: stage -> time left according to its own progress; None if that says nothing yet.
+        waiting: stages that have not begun.
+    """
+    parts = [*running.values(), *(expected_s.get(stage) for stage in waiting)]
+    known = [seconds for seconds in parts if seconds is not None]
+    return Remaining(sum(known), len(known) == len(parts)) if known else None
+
+
+def left_of_stage(
+    line: Mapping[str, Any], pace_s: float | None, expected_s: float | None, elapsed_s: float
+) -> float | None:
+    """Return the seconds left of a stage by its progress line and pace, else by its expected duration."""
+    step, total, when = (number(line.get(key)) for key in ("step", "total", "time_s"))
+    if pace_s is not None and step is not None and total is not None and when is not None:
+        return max(0.0, (total - step) * pace_s - (time.time() - when))
+    return None if expected_s is None else max(0.0, expected_s - elapsed_s)
 
 
 class Display:
@@ -27,9 +68,18 @@ class Display:
         self.label = label
         self._started: dict[str, float] = {}
         self._last_plain = 0.0
-        self._console = console(stderr=True)
         # Luigi forks if it has several workers; a status line belongs to one run in one process
-        self._process = None if label or not self._console.is_terminal else os.getpid()
+        self._process = None if label or not sys.stderr.isatty() else os.getpid()
+        self._expected_s: Mapping[str, float] = {}
+        self._missing: Callable[[], Sequence[str]] | None = None
+        self._waiting: dict[str, list[str]] = {}
+        """Stage -> other stages that were missing when it began."""
+        self._points: dict[str, list[tuple[float, float]]] = {}
+        """Stage -> its latest steps with their times."""
+
+    def expect(self, expected_s: Mapping[str, float], missing: Callable[[], Sequence[str]]) -> None:
+        """Show the time left of the run: the expected durations, and a function that names missing stages."""
+        self._expected_s, self._missing = expected_s, missing
 
     def wait(self, stage: str) -> None:
         """Report that another process builds the stage's artifact."""
@@ -38,18 +88,47 @@ class Display:
     def start(self, stage: str) -> None:
         """Report that a stage has started."""
         self._started[stage] = time.monotonic()
+        self._points[stage] = []
+        if self._missing is not None:
+            self._waiting[stage] = [name for name in self._missing() if name != stage]
         self.print_line(f"{stage}: started")
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """Show the stage's latest progress line, if there is one."""
+        """Show the stage's latest progress line, if any, with its rate and the time left of the run."""
         if line is None:
             return
-        text = f"{stage}: {count(line)} {line.get('message', '')}".rstrip()
-        if self._process == os.getpid():
-            show_status(text[: shutil.get_terminal_size().columns - 1])
-        elif time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
+        points = self._points.setdefault(stage, [])
+        step, when = number(line.get("step")), number(line.get("time_s"))
+        if step is not None and (not points or points[-1][0] != step):
+            points.append((step, time.time() if when is None else when))
+            del points[: -RECENT_STEPS - 1]
+        is_status = self._process == os.getpid()
+        if not is_status and time.monotonic() - self._last_plain < PLAIN_EVERY_S:
+            return
+        parts = [f"{stage}: {count(line)}", *self._paces(stage, line, points)]
+        parts += filter(None, [str(line.get("message", ""))])
+        if is_status:
+            room = (terminal_width(sys.stderr) or 80) - 1
+            while len(parts) > 1 and cell_len(", ".join(parts)) > room:
+                parts.pop()
+            show_status(", ".join(parts))
+        else:
             self._last_plain = time.monotonic()
-            self.print_line(text)
+            self.print_line(", ".join(parts))
+
+    def _paces(self, stage: str, line: Mapping[str, Any], points: Sequence[tuple[float, float]]) -> list[str]:
+        """Return the stage's rate and the time left of the run, as far as they are known."""
+        from pipeline.plan.explain import median_pace  # imported late: a run with nothing to do needs no pace
+
+        pace_s, texts = median_pace(points), []
+        if pace_s:
+            unit = line.get("unit") or "part"
+            texts.append(f"{decimal(int(1 / pace_s))}/s" if unit == "B" else f"{duration(pace_s)} a {unit}")
+        if self._missing is not None:
+            left_s = left_of_stage(line, pace_s, self._expected_s.get(stage), self.elapsed_s(stage) or 0.0)
+            left = remaining(self._expected_s, {stage: left_s}, self._waiting.get(stage, ()))
+            texts += [] if left is None else [f"run: {left}"]
+        return texts
 
     def warn(self, stage: str, text: str) -> None:
         """Print a warning of the stage."""
@@ -58,8 +137,8 @@ class Display:
     def finish(self, stage: str, state: str) -> None:
         """Report the end of a stage: done, cached (another process built it), pulled or failed."""
         elapsed_s = self.elapsed_s(stage)
-        duration = "" if elapsed_s is None else f" after {elapsed_s:.1f} s"
-        self.print_line(f"{stage}: {state}{duration}")
+        after = "" if elapsed_s is None else f" after {elapsed_s:.1f} s"
+        self.print_line(f"{stage}: {state}{after}")
 
     def elapsed_s(self, stage: str) -> float | None:
         """Return the seconds since a stage was started in this process; None if it was not."""
@@ -70,8 +149,7 @@ class Display:
         """Print a line, prefixed with the run's label, in place of the status line."""
         if self._process == os.getpid():
             show_status("")
-        self._console.print(self.label + text, markup=False, soft_wrap=True)
-        sys.stderr.flush()
+        say(self.label + text, stderr=True)
 
 
 def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:

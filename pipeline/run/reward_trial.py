@@ -13,9 +13,10 @@ from launch.errors import LaunchError, ProcessFailed
 from launch.process import child
 from pipeline.cache import recall, remember
 from pipeline.errors import ConfigError, Problem
-from pipeline.plan.graph import Plan
+from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import write_spec
 from pipeline.store.store import Store
+from pipeline.terminal import say
 from stages.base.context import WARNINGS
 from stages.rewards.config import BUILTIN, RewardConfig
 from stages.rewards.process import SINGLE_CALLS
@@ -30,6 +31,11 @@ READERS = ("grpo", "evaluate")
 SECTIONS = ("dataset", "tokenize", "reward", "seed")
 
 
+def scores_here(spec: StageSpec) -> bool:
+    """Return True if a stage computes rewards in a process of grpoflow, not in that of its program."""
+    return spec.stage.program is None or spec.stage.program.section == "evaluate"
+
+
 def try_rewards(plan: Plan, store: Store) -> None:
     """Run the user's reward functions on a few completions, unless the same code passed on the same data.
 
@@ -37,7 +43,7 @@ def try_rewards(plan: Plan, store: Store) -> None:
     """
     if all(name in BUILTIN for name in plan.config.reward.functions):
         return
-    running = [spec for spec in plan.requested if spec.name in READERS and spec.stage.program is None]
+    running = [spec for spec in plan.requested if spec.name in READERS and scores_here(spec)]
     if all(spec.name not in plan.rebuilt and store.problem(spec.key) is None for spec in running):
         return
     dataset = plan.spec("fetch_dataset").key
@@ -57,7 +63,7 @@ def try_rewards(plan: Plan, store: Store) -> None:
         warnings = _score_samples(plan.config.reward, values, inputs, modules)
         remember(KIND, key, warnings)
     for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
+        say(f"warning: {warning}", stderr=True)
 
 
 def _score_samples(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,13 +17,13 @@ from pipeline.plan import checks, resume
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
-from pipeline.run import notify, summary
+from pipeline.run import detached, notify, summary
 from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
 from pipeline.store.attempt import last_written, newest_attempt
 from pipeline.store.store import Key, Store
-from pipeline.terminal import console
+from pipeline.terminal import console, say
 from stages.base.redact import redact
 
 if TYPE_CHECKING:
@@ -94,19 +93,20 @@ class Run:
         label: str = "",
         connections: dict[RemoteConfig, Connection] | None = None,
         config_dir: Path | None = None,
+        sweep: str = "",
         prints_result: bool = True,
     ) -> None:
         """Check that this machine can run `plan`, and record the start of the run.
 
         `overrides` and `config_dir` are recorded. A sweep point has a `label`, the prefix of its progress
-        lines, and shares the `connections` of the sweep, to which it adds its own.
+        lines, the id of its `sweep`, and shares the `connections` of the sweep, to which it adds its own.
 
         Raises:
             LaunchError, ConfigError: this machine cannot build what is missing.
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
-        self._config_dir, self._prints_result = config_dir, prints_result
+        self._config_dir, self._prints_result, self._sweep = config_dir, prints_result, sweep
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
@@ -117,6 +117,14 @@ class Run:
         self._began = time.time()
         self.display = Display(label)
         missing = self.missing()
+        self._expected_s: dict[str, float] = {}
+        if missing and not label:  # a point of a sweep waits for stages of others
+            from pipeline.plan.explain import (
+                expected_durations,  # imported late, like what only building needs
+            )
+
+            self._expected_s = expected_durations(plan, store, [spec.name for spec in missing])
+            self.display.expect(self._expected_s, lambda: [spec.name for spec in self.missing()])
         self._cached = {spec.name for spec in plan.requested if spec not in missing}
         self._untried_rewards = "fetch_dataset" not in self._cached
         self._uncounted_rows = "tokenize" not in self._cached
@@ -136,22 +144,22 @@ class Run:
             try_rewards(plan, store)
         store.open()
         if not missing and not label and not leases.is_locked(store.root / leases.RUNS_LOCK):
-            self._record_start(overrides, self.id)  # ends at once, so it needs no lease
+            self._record_start(overrides, self.id, {})  # ends at once, so it needs no lease
         else:
             with leases.exclusive(store.root):
                 # leases has only a weak reference, so the run keeps the lock
                 lease, self._lock = leases.share(store.root, self.id)
-                self._record_start(overrides, lease)
+                self._record_start(overrides, lease, detached.this_process())
 
     def _warn(self, to_build: Sequence[StageSpec]) -> None:
         """Print the plan's notes and warnings."""
         for note in (*checks.notes(self.plan.config), *resume.notes(self.plan, self.store)):
-            print(f"note: {note}", file=sys.stderr, flush=True)
+            say(f"note: {note}", stderr=True)
         shortages = filter(None, (disk_shortage(spec, self.store) for spec in to_build))
         for warning in (*checks.warnings(self.plan, self.store), *shortages):
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
+            say(f"warning: {warning}", stderr=True)
 
-    def _record_start(self, overrides: Sequence[str], lease: str) -> None:
+    def _record_start(self, overrides: Sequence[str], lease: str, process: dict[str, Any]) -> None:
         """Write the start of the run to the history."""
         history.record(
             self.store.root,
@@ -164,6 +172,9 @@ class Run:
             target=str(self.plan.target),
             force=",".join(self.plan.target.force),
             config_dir=str(self._config_dir or ""),
+            expected_s=self._expected_s,
+            sweep=self._sweep,
+            process=process,
         )
 
     def is_complete(self, stage: str) -> bool:
@@ -253,7 +264,7 @@ class Run:
     def report_end(self, stage: str, cause: str) -> None:
         """Record and print why a stage was ended from outside, after its own process has reported that."""
         history.record(self.store.root, self.id, "failed", stage=stage, message=cause)
-        print(f"error: {stage}: {cause}", file=sys.stderr, flush=True)
+        say(f"error: {stage}: {cause}", stderr=True)
 
     def _report_failure(self, stage: str, message: str, state: str = "failed") -> None:
         message = redact(message)
@@ -263,11 +274,11 @@ class Run:
             durations = self._durations(stage)
             history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **durations)
         except StoreError as error:  # for example a full disk; the failure itself is still reported below
-            print(f"warning: {error}", file=sys.stderr, flush=True)
+            say(f"warning: {error}", stderr=True)
         if self.sharing is not None and state != "interrupted":
             self.sharing.end(self.id)
         self._notify(state, stage=stage, message=summary_line)
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        say(f"error: {message}", stderr=True)
 
     def _durations(self, failed: str | None = None) -> dict[str, float]:
         """Return how long the stages of a sweep's point ran; {} for a run of its own, which waits for none.
@@ -304,7 +315,7 @@ class Run:
             self.sharing.end(self.id)
         self._notify("finished", result=result)
         if note := summary.outdated_note(self.plan, self.store, self.replaced):
-            print(f"note: {note}", file=sys.stderr)
+            say(f"note: {note}", stderr=True)
         if self._prints_result:
             print(summary.last_line(self.plan, self.store, result, self.id), flush=True)
         self.is_reported = True

@@ -2,7 +2,6 @@
 
 import json
 import mmap
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from pipeline.store.remote.copies import Copy, find
 from pipeline.store.remote.remote import Remote
 from pipeline.store.remote.transfer import download, pull, push
 from pipeline.store.store import MANIFEST, Key, Store
+from pipeline.terminal import say
 from stages.base.files import shown_bytes
 
 REMEDY = "name one: remote=s3://BUCKET/PREFIX, sftp://HOST/DIR or file:///DIR, or set GRPOFLOW_REMOTE"
@@ -30,7 +30,7 @@ def open_remote(config: RemoteConfig) -> Remote:
 
 def warn(text: object) -> None:
     """Print a warning about a remote."""
-    print(f"warning: remote: {text}", file=sys.stderr, flush=True)
+    say(f"warning: remote: {text}", stderr=True)
 
 
 class Connection:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipeline.plan.graph import Plan, downstream
 from pipeline.store.store import Store
-from pipeline.terminal import Table
+from pipeline.terminal import Column, Table, say
 from stages.report.headline import NOISE, gain_margin
 from stages.report.text import duration
 from stages.tokenize import counts
@@ -27,30 +27,29 @@ def show(
     plan: Plan, store: Store, states: Mapping[str, str], values: Mapping[str, Any], console: Console
 ) -> None:
     """Print the stages with their states and durations, and the held-out accuracies of a result."""
-    table = Table("stage", "state", "took", "artifact", title="stages", title_justify="left")
+    table = Table(["stage", "state", "took", Column("artifact", "text")], "stages")
     for spec in plan.requested:
         state, elapsed = states[spec.name], ""
         if state != "remote":
             manifest = store.manifest(spec.key)
             elapsed = duration(manifest.ended - manifest.started)
-        table.add_row(spec.name, state, elapsed, str(spec.key))
+        table.add(spec.name, state, elapsed, str(spec.key))
     for stage, why in plan.skipped.items() if not plan.target.is_part else ():
-        table.add_row(stage, "skipped", "", why)
+        table.add(stage, "skipped", "", why)
     console.print(table)
     if any(spec.name == "tokenize" for spec in plan.requested):
         print_data(store.path(plan.spec("tokenize").key), console)
     if not values:
         return
-    console.print(f"greedy accuracy on {values['prompts']} held-out prompts")
-    accuracy = Table()
-    for column in ("before grpo" if "sft" in plan.skipped else "after sft", "after grpo", "gain"):
-        accuracy.add_column(column, justify="right")
+    say(f"greedy accuracy on {values['prompts']} held-out prompts")
+    first = "before grpo" if "sft" in plan.skipped else "after sft"
+    accuracy = Table([Column(name, "number") for name in (first, "after grpo", "gain")])
     half = gain_margin(values)
     gain = f"{values['gain']:+.3f}" + ("" if half is None else f" ± {half:.3f}")
-    accuracy.add_row(f"{values['accuracy_sft']:.3f}", f"{values['accuracy_grpo']:.3f}", gain)
+    accuracy.add(f"{values['accuracy_sft']:.3f}", f"{values['accuracy_grpo']:.3f}", gain)
     console.print(accuracy)
     if half is not None and abs(values["gain"]) <= half:
-        console.print(f"the gain is {NOISE} (95 % interval)")
+        say(f"the gain is {NOISE} (95 % interval)")
 
 
 def print_data(tokenized: Path, console: Console) -> None:
@@ -58,9 +57,11 @@ def print_data(tokenized: Path, console: Console) -> None:
     rows = list(counts.table(counts.read_result(tokenized)))
     if not rows:
         return
-    table = Table(*counts.COLUMNS, title="data", title_justify="left")
+    reasons = ("left out", "cut")  # with a number before each reason
+    columns = [Column(name, "text" if name in reasons else "number") for name in counts.COLUMNS[1:]]
+    table = Table(["file", *columns], "data")
     for row in rows:
-        table.add_row(*row)
+        table.add(*row)
     console.print(table)
 
 

@@ -21,19 +21,26 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pipeline.errors import ConfigError, Problem
 from pipeline.ui import live
+from stages.report.charts import PLOTLY, plotly
 
 LOOPBACK = "127.0.0.1"
 HOST_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 """Accepted names in the Host header; any port, because `ssh -L` may forward from another one."""
 RUN_PAGE = re.compile(r"/run/([\w-]+)")
-STORED_FILE = re.compile(r"/((?:report|sweeps|comparisons)/[0-9a-f]{8,16}/(?:index\.html|table\.csv))")
+STORED_FILE = re.compile(
+    r"/((?:report|sweeps|comparisons)/[0-9a-f]{8,16}/(?:index\.html|table\.csv|plotly\.min\.js))"
+)
 LOG = re.compile(r"/(\.logs/(?:[\w+-]+/)+(?:stage|worker_\d+)\.log)")
 MAX_LOG_BYTES = 4 << 20
 """The end of a log that is sent."""
 CONTENT_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+SCRIPT_POLICY = f"{CONTENT_POLICY}; script-src 'self' 'unsafe-inline'"
+"""Of pages with scripts: a page itself allows only the hash of its own, and browsers enforce both."""
+LIST_POLICY = f"{SCRIPT_POLICY}; connect-src 'self'"
+"""Of the list of runs, whose script asks for the list again."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": CONTENT_POLICY,
@@ -42,6 +49,14 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+FOR_A_DAY = {"Cache-Control": "private, max-age=86400"}
+"""Of Plotly, which has megabytes: a live page reloads every ten seconds."""
+KINDS: dict[str, tuple[str, dict[str, str]]] = {
+    ".html": ("text/html", {"Content-Security-Policy": SCRIPT_POLICY}),
+    ".csv": ("text/csv", {}),
+    ".js": ("text/javascript", FOR_A_DAY),
+}
+"""Ending of a file of the store -> its media type and headers."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +136,7 @@ class Pages(BaseHTTPRequestHandler):
             self._exchange_token(path, parameters)
         else:
             try:
-                self._send_page(path)
+                self._send_page(path, query)
             except (ConfigError, FileNotFoundError):
                 self._send(404, "no such page\n")
             except ConnectionError:
@@ -147,20 +162,25 @@ class Pages(BaseHTTPRequestHandler):
         page += f'<meta http-equiv="refresh" content="0;url={target}"><a href="{target}">continue</a>'
         self._send(200, page, "text/html", {"Set-Cookie": cookie})
 
-    def _send_page(self, path: str) -> None:
+    def _send_page(self, path: str, query: str) -> None:
         """Send the page at `path`; runs with a final report are redirected to it."""
         if path == "/":
-            self._send(200, live.overview(self._root), "text/html")
+            self._send(200, live.overview(self._root), "text/html", {"Content-Security-Policy": LIST_POLICY})
+        elif path == "/compare":
+            runs = [value for key, value in parse_qsl(query) if key == "run"]
+            page = live.comparison(self._root, runs)
+            self._send(200, page, "text/html", {"Content-Security-Policy": SCRIPT_POLICY})
         elif match := RUN_PAGE.fullmatch(path):
             page, report = live.report(self._root, match[1])
-            location = {} if report is None else {"Location": f"/{report}/index.html"}
-            self._send(302 if location else 200, page, "text/html", location)
+            headers = {"Content-Security-Policy": SCRIPT_POLICY}
+            headers |= {} if report is None else {"Location": f"/{report}/index.html"}
+            self._send(200 if report is None else 302, page, "text/html", headers)
+        elif path == f"/{PLOTLY}":  # of live pages, which are in no directory
+            self._send(200, plotly().decode(), "text/javascript", FOR_A_DAY)
         elif (match := STORED_FILE.fullmatch(path)) and not (file := self._root / match[1]).is_symlink():
-            # a sweep's page itself allows only the hash of its script, and browsers enforce both policies
-            script = "; script-src 'unsafe-inline'" if path.startswith("/sweeps/") else ""
-            kind = "text/csv" if path.endswith(".csv") else "text/html"
             text = file.read_text(encoding="utf-8", errors="replace")
-            self._send(200, text, kind, {"Content-Security-Policy": CONTENT_POLICY + script})
+            kind, headers = KINDS[file.suffix]
+            self._send(200, text, kind, headers)
         elif (match := LOG.fullmatch(path)) and not (file := self._root / match[1]).is_symlink():
             with file.open("rb") as log:
                 log.seek(max(0, file.stat().st_size - MAX_LOG_BYTES))

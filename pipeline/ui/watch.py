@@ -1,30 +1,37 @@
 """`grpoflow watch`: the state of a run, read from its files in the store."""
 
-import itertools
-import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.text import Text
 
 from pipeline.errors import StoreError
-from pipeline.run.progress import PLAIN_EVERY_S, count, tail
+from pipeline.plan.explain import median_pace
+from pipeline.run.detached import of_sweep
+from pipeline.run.progress import (
+    PLAIN_EVERY_S,
+    RECENT_STEPS,
+    Remaining,
+    count,
+    left_of_stage,
+    remaining,
+    tail,
+)
 from pipeline.store import history
 from pipeline.store.attempt import find_all, is_held
 from pipeline.store.history import Record
 from pipeline.store.store import MANIFEST, Manifest
-from pipeline.terminal import Table
+from pipeline.terminal import Column, Table, terminal_width, wrapped
 from stages.report.text import duration, figure, number, percent
 
 REFRESH_S = 1.0
-RECENT_STEPS = 20
-"""Number of latest steps from which the remaining time is estimated."""
 COLUMNS = ("stage", "state", "took", "step", "reward", "accuracy", "tokens/s", "time left", "")
 
 
@@ -42,19 +49,41 @@ class StageStatus:
     speed: str = ""
     left: str = ""
     message: str = ""
+    left_s: float | None = None
+    """`left` as a number."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The texts in the order of COLUMNS."""
+        return (
+            self.stage, self.state, self.took, self.step, self.reward, self.accuracy, self.speed, self.left,
+            self.message,
+        )  # fmt: skip
+
+
+def left_of_run(record: Record, stages: Sequence[StageStatus]) -> Remaining | None:
+    """Return the time left of a running run; None if nothing is known or it has ended."""
+    if record.state != "running":
+        return None
+    running = {row.stage: row.left_s for row in stages if row.state == "running"}
+    waiting = [row.stage for row in stages if row.state == "waiting"]
+    return remaining(record.expected_s, running, waiting)
 
 
 def choose(store: Path, run_id: str | None) -> Record:
-    """Return the run with this id; without one the newest live run, else the newest run.
+    """Return the run with this id; without one the newest live run, else the newest.
 
-    The runs of a sweep are all live from its start, so runs with a running stage are preferred.
+    The id of a sweep stands for its runs. They are all live from its start, so runs with a running stage are
+    preferred.
     Raise ConfigError if no run or several runs match.
     """
-    if run_id is not None:
+    runs = list(history.runs(store).values())
+    points = of_sweep(runs, run_id or "")
+    if run_id is not None and not points:
         return history.find(store, run_id)
-    live = [run for run in history.runs(store).values() if run.state == "running"]
+    live = [run for run in points or runs if run.state == "running"]
     busy = [run for run in live if any(row.state == "running" for row in rows(store, run))]
-    return (busy or live or [history.find(store, "last")])[-1]
+    return (busy or live or points or [history.find(store, "last")])[-1]
 
 
 def follow(root: Path, record: Record, console: Console) -> Record:
@@ -81,12 +110,15 @@ def follow(root: Path, record: Record, console: Console) -> Record:
 def view(record: Record, stages: Sequence[StageStatus]) -> Group:
     """Return the run's headline and the table of its stages."""
     took = f" for {duration(time.time() - record.started)}" if record.state == "running" else ""
+    left = left_of_run(record, stages)
+    took += f", {left}" if left is not None else ""
     head = f"run {record.id}{f' ({record.name})' if record.name else ''}: {record.state}{took}"
     message = f"; {record.failed_stage}: {record.message}" if record.failed_stage else ""
-    table = Table(*COLUMNS, box=None, padding=(0, 2), collapse_padding=True, pad_edge=False, header_style="")
+    table = Table([name or Column(name, "text") for name in COLUMNS], borders=False)
     for row in stages:
-        table.add_row(*astuple(row))
-    return Group(head + message, table)
+        table.add(*row.cells)
+    lines = wrapped(head + message, terminal_width(), "  ")
+    return Group(*(Text(line, no_wrap=True, overflow="ignore") for line in lines), table)
 
 
 def sentence(row: StageStatus) -> str:
@@ -119,18 +151,21 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> StageStatus:
     began = (log / "spec.json").stat().st_mtime if (log / "spec.json").exists() else time.time()
     progress, metrics = tail(log / "progress.jsonl"), tail(work / "metrics.jsonl")
     latest = _latest_step(progress, metrics)
+    pace_s = median_pace(_points(metrics if len(metrics) > 1 else progress))
+    left_s = left_of_stage(latest, pace_s, record.expected_s.get(stage), time.time() - began)
     return StageStatus(
         stage,
         "running",
         duration(time.time() - began),
         step=count(latest) if latest else "",
-        left=_time_left(latest, metrics if len(metrics) > 1 else progress),
+        left="" if left_s is None else duration(left_s),
         message=str(progress[-1].get("message", "")) if progress and not metrics else "",
+        left_s=left_s,
         **_latest_figures(metrics),
     )
 
 
-def _latest_figures(metrics: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _latest_figures(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return reward and speed of the last step, and the last accuracy (sft measures it only at checks)."""
     last = metrics[-1] if metrics else {}
     accuracies = [row.get("accuracy", row.get("accuracy_check")) for row in metrics]
@@ -151,12 +186,7 @@ def _latest_step(
     return line
 
 
-def _time_left(latest: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> str:
-    """Estimate the time to the last step from the median pace, which ignores checkpoints and restarts."""
+def _points(steps: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Return the latest steps with their times."""
     recent = [(number(row.get("step")), number(row.get("time_s"))) for row in steps[-RECENT_STEPS - 1 :]]
-    known = [(step, when) for step, when in recent if step is not None and when is not None]
-    paces = [(t2 - t1) / (s2 - s1) for (s1, t1), (s2, t2) in itertools.pairwise(known) if s2 > s1]
-    step, total, when = (number(latest.get(key)) for key in ("step", "total", "time_s"))
-    if not paces or step is None or total is None or when is None:
-        return ""
-    return duration(max(0.0, (total - step) * statistics.median(paces) - (time.time() - when)))
+    return [(step, when) for step, when in recent if step is not None and when is not None]
