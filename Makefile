@@ -3,6 +3,7 @@
 # make test-long  more variants of what is proven once, what takes minutes, and 1,000 examples of each property
 # make upstream       verl, mindformers, and the checkouts of mindrlhf and MindSpeed-RL that a public address or
 #                     MIRROR=DIR has, into ./upstream
+#                     ONLY=vllm: vLLM for CPUs alone, beside verl (3 GB)
 # make test-upstream  the tests that run them for real; those of a missing checkout are skipped
 # make core           a short part of these tests with what ./upstream has; .ci/run runs it
 # make check  what .ci/run runs: lint, types, import rule, tests, documents
@@ -13,7 +14,9 @@
 # INDEX=URL is one more package index for pip
 
 VENV ?= .venv
-PYTHON ?= $(firstword $(foreach p,python3.11 python3.10,$(shell $(p) -c 'import ensurepip, venv' 2>/dev/null && echo $(p))))
+# in the order of speed: 3.12 has no wheel of the fastest MindSpore; without any of them uv gets one
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.10 python3.12,$(shell $(p) -c 'import ensurepip, venv' 2>/dev/null && echo $(p))))
+UV_PYTHON_VERSION = 3.11
 BIN := $(VENV)/bin
 EXTRA_INDEX = $(addprefix --extra-index-url=,$(INDEX))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EXTRA_INDEX) $(INSTALL_OPTIONS)
@@ -35,8 +38,9 @@ test-long: $(VENV)/.test
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-thorough} $(BIN)/python -m pytest -m '(long or hypothesis) and not upstream'
 
 upstream:
-	@test -n "$(PYTHON)" || { echo "error: python3.11 or python3.10 with venv is needed"; exit 1; }
-	$(PYTHON) tests/upstream/fill.py $(addprefix --mirror=,$(MIRROR)) $(addprefix --index=,$(INDEX))
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))' 2>/dev/null || \
+	{ echo "error: PYTHON=$(PYTHON) must be a Python 3.10 or 3.11: the engines' packages have no wheels for 3.12"; exit 1; }
+	$(PYTHON) tests/upstream/fill.py $(addprefix --mirror=,$(MIRROR)) $(addprefix --index=,$(INDEX)) $(addprefix --only=,$(ONLY))
 
 test-upstream core: WORKERS = 2 # a process of mindrlhf takes gigabytes
 test-upstream: $(VENV)/.test upstream
@@ -65,11 +69,18 @@ bench: $(VENV)/.test
 	$(BIN)/python -m tests.benchmarks $(BENCH)
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "error: python3.11 or python3.10 with venv is needed (Debian: apt-get install python3-venv)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@if [ -n "$(PYTHON)" ]; then $(PYTHON) -m venv $(VENV); \
+	elif command -v uv >/dev/null; then uv venv --quiet --seed --python $(UV_PYTHON_VERSION) $(VENV); \
+	else \
+		echo "error: no Python 3.10, 3.11 or 3.12 with its module venv is on PATH. Install one, then repeat the command:"; \
+		echo "  apt-get install python3-venv         if Debian's or Ubuntu's python3 is one of these versions"; \
+		echo "  uv (https://docs.astral.sh/uv)       make then gets Python $(UV_PYTHON_VERSION) through it"; \
+		echo "  conda create --prefix ./python python=$(UV_PYTHON_VERSION)   and add PYTHON=./python/bin/python to the command"; \
+		exit 1; \
+	fi
 
 $(VENV)/.run: $(BIN)/python pyproject.toml .ci/constraints.txt
-	$(PIP) --editable .
+	$(PIP) --editable '.[local]'
 	@# pip compiles what it installs, but not what it only links to
 	@$(BIN)/python -m compileall -q conf grpoflow hydra_plugins launch pipeline stages
 	@touch $@

@@ -18,11 +18,14 @@ from pipeline.cli import COMMANDS, make_parsers
 from pipeline.cli.command import OVERRIDES
 from pipeline.config.load import load
 from pipeline.config.sections import Config
+from pipeline.plan.graph import stages
 from pipeline.plan.keys import KeyDescription, explain
 from stages import engines
 from stages.base.errors import as_override
 from stages.base.identity import field_types
 from stages.engines import NAMES, SUPERVISED
+from stages.report.graph import HEIGHT, WIDTH
+from stages.report.graph import graph as picture
 
 ENGINES = {
     **dict.fromkeys(NAMES, ("model=qwen2_5_7b",)),
@@ -30,6 +33,14 @@ ENGINES = {
     "mindrlhf_one_stage": ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "train.prompts_per_step=2"),
 }
 """Overrides that make each engine's defaults a valid run."""
+PROGRAMS = {
+    "mindrlhf": ("mindrlhf", "mindrlhf"),
+    "verl": ("verl", "verl"),
+    "mindspeed_rl": ("MindSpeed-RL", "MindSpeed-RL"),
+    "mindspore": ("MindSpore, CANN and mindformers", "MindSpore、CANN 和 mindformers"),
+    "": ("Any program", "所有程序"),
+}
+"""Program of a failure -> title of its section in English and Chinese, in the order of the page."""
 SPECIAL = re.compile(r"([\\*_<>\[\]|#~])")
 CODE = re.compile(r"(`[^`]+`)")
 
@@ -74,18 +85,20 @@ def overrides(language: str) -> str:
 
 
 def troubles(language: str) -> str:
-    """Return diagnose's table: log message, cause, remedy."""
+    """Return diagnose's table by program: log message, cause, remedy."""
     chinese = language == "zh_CN"
     translated = (
         yaml.safe_load((Path(__file__).parent / "zh" / "failures.yaml").read_text("utf-8")) if chinese else {}
     )
     lines = []
-    for failure in failures():
-        if failure is GRPOFLOW_ERROR:
-            continue
-        texts = translated.get(failure.name, {"cause": failure.cause, "remedy": failure.remedy})
-        cause, remedy = (_text(_named(texts[part])) for part in ("cause", "remedy"))
-        lines += [f"`{failure.sign}`", f": {cause}", f": → {remedy}", ""]
+    for program, titles in PROGRAMS.items():
+        lines += [f"### {titles[chinese]}", ""]
+        for failure in failures():
+            if failure is GRPOFLOW_ERROR or failure.program != program:
+                continue
+            texts = translated.get(failure.name, {"cause": failure.cause, "remedy": failure.remedy})
+            cause, remedy = (_text(_named(texts[part])) for part in ("cause", "remedy"))
+            lines += [f"`{failure.sign}`", f": {cause}", f": → {remedy}", ""]
     return "\n".join(lines)
 
 
@@ -102,7 +115,29 @@ def upstream(language: str) -> str:
     return "\n".join(lines)
 
 
-PAGES = {make.__name__: make for make in (configuration, commands, overrides, troubles, upstream)}
+def graph(language: str) -> str:
+    """Return the picture of the graph of engine=local with supervised training."""
+    reads = {
+        stage.name: list(dict.fromkeys(stage.inputs.values()))
+        for stage in stages(load(["engine=local", "sft.enabled=true"]))
+        if stage.skipped is None
+    }
+    drawn = picture(reads, {})
+    lines = [
+        f'<svg class="stages" viewBox="0 0 {drawn.width} {drawn.height}" role="img"',
+        f'aria-label="{drawn.alt}">',
+        *(f'<path d="{path}"/>' for path in drawn.edges),
+    ]
+    for node in drawn.nodes:
+        x, y = node.x + WIDTH // 2, node.y + HEIGHT // 2
+        lines += [
+            f'<rect x="{node.x}" y="{node.y}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>',
+            f'<text x="{x}" y="{y}" text-anchor="middle" dominant-baseline="central">{node.stage}</text>',
+        ]
+    return "\n".join(["```{raw} html", '<div class="scrolled">', *lines, "</svg>", "</div>", "```"])
+
+
+PAGES = {make.__name__: make for make in (configuration, commands, graph, overrides, troubles, upstream)}
 
 
 def _row(cells: Iterable[str]) -> str:

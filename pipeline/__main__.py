@@ -22,8 +22,9 @@ if __name__ == "__main__":
     if SHOW & set(arguments):
         import hydra
 
-        from pipeline.config.compose import BUILT_IN
+        from pipeline.config.compose import BUILT_IN, with_preset_choice
 
+        sys.argv[1:] = with_preset_choice(arguments)
         path = str(BUILT_IN)  # not the package `conf`, which could be a directory of the user's
         hydra.main(version_base="1.3", config_path=path, config_name="config")(lambda config: None)()
         sys.exit()

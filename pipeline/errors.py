@@ -6,11 +6,11 @@ import contextlib
 import enum
 import errno
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launch.errors import LaunchError
+from pipeline.terminal import say
 from stages.base.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = [
@@ -99,7 +99,7 @@ REPORTED = (StageError, LaunchError, StoreError, StageFailed)
 def report(error: Exception) -> None:
     """Print an error on stderr, with a line for each problem of a configuration."""
     for message in error.problems if isinstance(error, ConfigError) else [error]:
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        say(f"error: {message}", stderr=True)
 
 
 def check_working_directory() -> None:

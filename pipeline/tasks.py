@@ -35,7 +35,7 @@ from pipeline.plan.target import Target
 from pipeline.run import signals
 from pipeline.run.run import Run, begin
 from pipeline.store.store import DIGITS
-from pipeline.terminal import install_streams
+from pipeline.terminal import install_streams, say
 from stages.catalog import STAGES
 
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
@@ -250,7 +250,7 @@ def _begin(task: RunGRPO) -> Run:
             sys.exit(Exit.DONE)  # Luigi would only find that there is nothing to do
     elif parser is not None:
         for note in scheduling.notes():
-            print(f"note: {note}", file=sys.stderr, flush=True)
+            say(f"note: {note}", stderr=True)
         atexit.register(run.report_unbuilt)  # Luigi itself ends without a message
     return run
 

@@ -22,6 +22,14 @@ def _files(*patterns: str) -> RequiredFiles:
     return lambda config: patterns
 
 
+def _tokenize_files(config: Config) -> tuple[str, ...]:
+    if config["tokenize"]["kind"] != "grpo":  # examples for supervised training alone
+        return RESULT, "sft.mindrecord", "sft.mindrecord.db"
+    # Training data as MindRecord, or in Megatron's format for MindSpeed-RL.
+    files = "train.mindrecord|*.idx", "train.mindrecord.db|*.bin"
+    return (RESULT, "test.mindrecord", "test.mindrecord.db", *files)
+
+
 def _strategy_files(config: Config) -> Iterator[str]:
     cards = card_count(config["layout"]["train"])
     return (f"train_strategy/ckpt_strategy_rank_{rank}.ckpt" for rank in range(cards))
@@ -81,10 +89,7 @@ TOKENIZE = Stage(
     inputs={"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
     summary="Tokenized prompts as MindRecord files, or the files of the engine's own preprocessing.",
     entry="stages.tokenize.stage",
-    # Training data as MindRecord, or in Megatron's format for MindSpeed-RL.
-    required_files=_files(
-        RESULT, "test.mindrecord", "test.mindrecord.db", "train.mindrecord|*.idx", "train.mindrecord.db|*.bin"
-    ),
+    required_files=_tokenize_files,
 )
 STRATEGY = Stage(
     "strategy",
@@ -107,6 +112,7 @@ SFT = Stage(
     inputs={"split": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Weights after supervised fine-tuning.",
     entry="stages.grpo.entry:sft",
+    packages=("mindspore",),
     steps=lambda config: config["sft"]["steps"],
     required_files=_sft_files,
 )
@@ -116,8 +122,10 @@ GRPO = Stage(
     inputs={"weights": "split", "strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Policy weights after GRPO, with metrics and checkpoints.",
     entry="stages.grpo.entry:grpo",
+    packages=("mindspore",),
     steps=lambda config: config["train"]["steps"],
     required_files=_grpo_files,
+    version=2,
 )
 EVALUATE = Stage(
     "evaluate",
@@ -125,11 +133,13 @@ EVALUATE = Stage(
     inputs={"before": "split", "after": "grpo", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Accuracy on held-out prompts before and after GRPO.",
     entry="stages.grpo.entry:evaluate",
+    packages=("mindspore",),
     required_files=_files(RESULT, "samples.jsonl"),
 )
 EXPORT = Stage(
     "export",
     sections=EXPORT_SECTIONS,
+    version=2,
     inputs={"grpo": "grpo", "evaluate": "evaluate", "tokenize": "tokenize", "fetch": "fetch"},
     summary="Trained model as a Hugging Face directory.",
     entry="stages.export.stage",
@@ -140,7 +150,8 @@ REPORT = Stage(
     sections=("report",),
     summary="Report of the run as one HTML page.",
     entry="stages.report.stage",
-    required_files=_files(RESULT, "index.html"),
+    required_files=_files(RESULT, "index.html", "plotly.min.js"),
+    version=2,
 )
 
 STAGES = {

@@ -19,6 +19,8 @@ class Failure:
     """Regular expression; ^ and $ match at the ends of lines."""
     cause: str
     remedy: str
+    program: Literal["mindrlhf", "verl", "mindspeed_rl", "mindspore", ""] = ""
+    """Program in which it occurs, with mindspore for all that MindSpore runs; empty for any."""
     kind: Literal["cause", "follows", "end"] = "cause"
     """follows: reported by a process that waited for another one, which has the cause. end: how a process
     ended, which counts only if nothing else is known."""

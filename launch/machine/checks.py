@@ -1,5 +1,7 @@
 """Checks of an engine's requirements on this machine; nothing is started, installed or changed."""
 
+import glob
+import hashlib
 import json
 import os
 import re
@@ -19,8 +21,8 @@ from launch.process.job import engine_environment, find_port
 
 Window = tuple[str, str, str]
 """Distribution, versions that work (empty for any), reason."""
-PYTHONS = ">=3.10,<3.12"
-"""grpoflow needs 3.10; mindspore 2.7.0 has wheels up to 3.11."""
+PYTHONS = ">=3.10,<3.13"
+"""grpoflow needs 3.10; MindSpore has wheels up to 3.12 (2.10.0), 2.7.0 up to 3.11."""
 ASCEND, DEVICES = Path("/usr/local/Ascend"), Path("/dev")
 """Default directory of CANN and the driver, and directory of the cards' device files."""
 ANSWER_S = 30.0
@@ -49,6 +51,12 @@ class Check:
     found: str
     remedy: str = ""
     """Requirement and how to meet it; empty if the check is ok."""
+    python: str = ""
+    """Interpreter for which pip can install what is missing; empty if pip cannot."""
+    requirement: str = ""
+    """What pip has to install."""
+    rule: str = ""
+    """The requirement without the command that meets it; empty where `remedy` has no command."""
 
 
 def required(name: str, ok: bool, value: str, remedy: str) -> Check:
@@ -98,20 +106,35 @@ def script_output(python: str, script: Sequence[str], python_path: str, timeout_
     return done.stdout if done.returncode == 0 else None
 
 
+def state_of(python: str, *more: str) -> str:
+    """Return a digest that changes when an interpreter is replaced, or a package installed or removed in it.
+
+    `more` are texts that the digest covers, too.
+    """
+    prefix, real = Path(python).parent.parent, os.path.realpath(python)
+    directories = sorted(glob.glob(str(prefix / "lib" / "python3*" / "site-packages")))
+    times = [[path, os.stat(path).st_mtime_ns] for path in (python, real, *directories)]
+    return hashlib.sha256(json.dumps([times, more]).encode()).hexdigest()
+
+
 def packages(windows: Sequence[Window], installed: Callable[[str], str | None], python: str) -> list[Check]:
     """Return one check per distribution."""
     results = []
     for name, specifier, reason in windows:
         version = installed(name)
         ok = version is not None and SpecifierSet(specifier).contains(version, prereleases=True)
-        how = BUILT if name.startswith("vllm") else f"{python} -m pip install '{name}{specifier}'"
-        remedy = f"must be {name}{specifier} ({reason}); {how}"
-        results.append(required(name, ok, version or "not installed", remedy))
+        found, requirement = version or "not installed", f"{name}{specifier}"
+        rule = f"must be {requirement} ({reason})"
+        if ok or name.startswith("vllm"):
+            results.append(required(name, ok, found, f"{rule}; {BUILT}"))
+        else:
+            remedy = f"{rule}; {python} -m pip install '{requirement}'"
+            results.append(Check(name, "problem", found, remedy, python, requirement, rule))
     return results
 
 
 def python_version(version: str) -> Check:
-    """Check that MindSpore 2.7.0 and grpoflow run on this Python."""
+    """Check that grpoflow, or an engine, runs on this Python."""
     ok = SpecifierSet(PYTHONS).contains(version, prereleases=True)
     return required("python", ok, version, f"must be {PYTHONS}")
 

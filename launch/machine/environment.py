@@ -1,10 +1,17 @@
-"""The memory of this machine, and the packages that child processes need."""
+"""The memory of this machine, and the packages that stages need in grpoflow's own environment."""
+
+from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from launch.machine.checks import Check, Window
 
 CGROUP = Path("/sys/fs/cgroup")
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
@@ -20,11 +27,19 @@ def memory_bytes(cgroup: Path = CGROUP) -> int:
     return min(sizes)
 
 
-RULES = (
-    ("mindspore", "==2.7.0", "the trainer is built and measured on 2.7.0"),
-    ("numpy", "<2", "with numpy 2 single MindSpore operators fail with SystemError"),
+RULES: tuple[Window, ...] = (
+    ("numpy", ">=1.26,<3", "older releases were not tried"),
     ("safetensors", ">=0.5,<0.8", "0.8.0 writes non-contiguous slices wrongly, silently"),
 )
+"""Versions that every stage works with."""
+MINDSPORE: Window = ("mindspore", ">=2.7.0,<2.11", "the trainer was tried with 2.7.0 and 2.10.0")
+BEFORE_NUMPY_2: tuple[Window, Window] = (
+    ("mindspore", "<2.10", ""),
+    ("numpy", "<2", "with numpy 2 single operators of MindSpore below 2.10 fail with SystemError"),
+)
+"""If the first holds, the second must."""
+EXTRAS = {"mindspore": "local"}
+"""Package that grpoflow does not require -> the extra that installs it."""
 
 
 def installed(package: str) -> str | None:
@@ -37,9 +52,38 @@ def installed(package: str) -> str | None:
         return None
 
 
-def problems(installed: Callable[[str], str | None] = installed) -> list[str]:
-    """Return a line for each package that `installed` does not have in a version that works."""
-    from launch.machine.checks import packages  # imports packaging, which a finished plan does not need
+def is_present(package: str) -> bool:
+    """Return True if a package of EXTRAS can be imported; faster than `installed`, and imports nothing."""
+    return find_spec(package) is not None
 
-    checks = packages(RULES, installed, sys.executable)
-    return [f"{check.name} {check.found}: {check.remedy}" for check in checks if check.status == "problem"]
+
+def install_command(package: str) -> str:
+    """Return the command that installs a package of EXTRAS next to grpoflow."""
+    return f"{sys.executable} -m pip install 'grpoflow[{EXTRAS[package]}]'"
+
+
+def package_checks(needed: Iterable[str], installed: Callable[[str], str | None] = installed) -> list[Check]:
+    """Check the versions of grpoflow's own packages, and of those of EXTRAS that are `needed`."""
+    from launch.machine import checks  # imports packaging, which a finished plan does not need
+
+    return [
+        checks.required(
+            check.name, False, check.found, f"{check.name}{MINDSPORE[1]}: {install_command(check.name)}"
+        )
+        if check.name in EXTRAS and installed(check.name) is None
+        else check
+        for check in checks.packages(list(_windows(needed, installed)), installed, sys.executable)
+    ]
+
+
+def _windows(needed: Iterable[str], installed: Callable[[str], str | None]) -> Iterator[Window]:
+    """Yield the versions that work together."""
+    from packaging.specifiers import SpecifierSet
+
+    yield from RULES
+    if MINDSPORE[0] in needed:
+        yield MINDSPORE
+        (name, versions, _), numpy = BEFORE_NUMPY_2
+        have = installed(name)
+        if have is not None and SpecifierSet(versions).contains(have, prereleases=True):
+            yield numpy

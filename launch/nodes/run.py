@@ -14,7 +14,7 @@ from pathlib import Path
 from launch.config import LOOPBACK, LauncherConfig
 from launch.errors import LaunchError
 from launch.nodes import fan_out, slurm
-from launch.nodes.scripts import CHECK, Node, msrun_script, node_script
+from launch.nodes.scripts import CHECK, Node, each_node_script, msrun_script, node_script
 from launch.nodes.start import Ray, Start
 from launch.process import child
 from launch.process.job import engine_environment
@@ -35,7 +35,8 @@ def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -
         if ray_command:
             text = node_script(start, node, nodes, logs, RAY_PORT, f"{ray_command} {node.rank}")
         else:
-            text = msrun_script(start, node, nodes, logs)
+            script = each_node_script if start.each_node else msrun_script
+            text = script(start, node, nodes, logs)
         new = path.with_suffix(".new")  # bash reads on in a script that somebody has started by hand
         new.write_text(text, encoding="utf-8")
         new.chmod(0o755)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from launch.nodes.start import Start
+from launch.nodes.start import Start, script_words
 from launch.process.child import SCHEDULER_VARIABLES
 
 MSRUN_PORT = 8118
@@ -113,6 +113,15 @@ def msrun_script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) ->
     return node_script(start, node, nodes, logs, MSRUN_PORT, line, _program(start))
 
 
+def each_node_script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
+    """Return the start script of one node for a program that starts the node's workers itself."""
+    first = sum(each.workers for each in nodes[: node.rank])
+    numbers = {"GRPOFLOW_FIRST_WORKER": first, "GRPOFLOW_WORKERS": node.workers}
+    lines = [f"export {name}={number}" for name, number in numbers.items()]
+    line = 'python "${program[@]}"'
+    return node_script(start, node, nodes, logs, MSRUN_PORT, line, [*_program(start), *lines])
+
+
 def node_script(
     start: Start,
     node: Node,
@@ -142,7 +151,7 @@ def node_script(
         f"marked={quote(f'GRPOFLOW_NODE={logs.parent} {node.rank}')}",
         SUPERVISE,
         f"unset {' '.join(SCHEDULER_VARIABLES)}",  # of another job
-        *[f". {quote(file)}" for file in start.env_scripts],
+        *[f". {' '.join(map(quote, script_words(script)))}" for script in start.env_scripts],
         "set -eu",
         *[f"export {name}={quote(value)}" for name, value in start.env.items()],
     ]
@@ -154,7 +163,7 @@ def node_script(
         'export GRPOFLOW_LOG_DIR="$LOG_DIR"',  # for programs; those on Ray do not see LOG_DIR
         'mkdir -p "$LOG_DIR" ' + quote(start.directory),
         *([] if start.python is None else [f"named={quote(start.python)}", NAMED]),
-        *(_addresses(node, nodes, port) if start.workers else []),
+        *(_addresses(node, nodes, port) if start.workers and not start.each_node else []),
         f"cd {quote(start.directory)}",
         *_move_earlier_logs(first, last),
         *before,
@@ -167,7 +176,8 @@ def node_script(
 
 def check_lines(start: Start) -> list[str]:
     """Return lines of bash that check a node's files and programs, the program first."""
-    paths = [path for path in (start.program[0], *start.python_path, *start.env_scripts) if path[:1] == "/"]
+    sourced = [script_words(script)[0] for script in start.env_scripts]
+    paths = [path for path in (start.program[0], *start.python_path, *sourced) if path[:1] == "/"]
     paths += [] if start.python is None else [start.python]
     names = [part.partition("=")[2] if part.startswith("--") else part for part in start.program[1:]]
     inputs = [name for name in names if name.startswith("/") and Path(name).exists()]  # not outputs

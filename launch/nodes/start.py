@@ -4,6 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+def script_words(script: str) -> tuple[str, ...]:
+    """Return file and arguments of a sourced script, as in /usr/local/Ascend/nnal/atb/set_env.sh --cxx_abi=0.
+
+    Arguments are the words at the end that begin with a hyphen, so that a path may hold spaces.
+    """
+    words, arguments = script.split(" "), list[str]()
+    while len(words) > 1 and words[-1].startswith("-"):
+        arguments.insert(0, words.pop())
+    return (" ".join(words), *arguments)
+
+
 @dataclass(frozen=True)
 class Ray:
     """Ray cluster of a program."""
@@ -32,7 +43,7 @@ class Start:
     python_path: tuple[str, ...]
     """Directories put before PYTHONPATH."""
     env_scripts: tuple[str, ...]
-    """Scripts that are sourced first."""
+    """Scripts that are sourced first; see script_words."""
     container: tuple[str, ...]
     """Command prefix that runs the script elsewhere."""
     directory: str
@@ -44,3 +55,6 @@ class Start:
     """The program of a resumed run."""
     ray: Ray | None = None
     """None for msrun or a single process. The program connects to RAY_ADDRESS."""
+    each_node: bool = False
+    """True if the program runs once on each machine and starts the workers of that machine itself. It gets
+    GRPOFLOW_FIRST_WORKER, their first rank, and GRPOFLOW_WORKERS, their number."""

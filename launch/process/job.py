@@ -59,7 +59,8 @@ def msrun(
     """
     path = shutil.which("msrun", path=str(python.parent))
     if path is None:
-        raise LaunchError(f"{python.parent}/msrun: not found; install mindspore 2.7.0 into that environment")
+        remedy = f"it comes with MindSpore: {python} -m pip install 'grpoflow[local]'"
+        raise LaunchError(f"{python.parent}/msrun: not found; {remedy}")
     paced = [str(python), str(Path(__file__).with_name("paced_msrun.py")), path]
     options = [f"--worker_num={workers}", f"--local_worker_num={workers}", f"--master_addr={master_addr}"]
     options += [f"--master_port={master_port}", f"--log_dir={log_dir}", "--tail_worker_log=0", "--join=True"]

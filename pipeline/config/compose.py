@@ -35,6 +35,8 @@ LABELS = ("model.name", "dataset.name", "layout.name", "engine.name", "launcher.
 """Keys with the name of a group's choice, which cannot be overridden; a test checks that none is missing."""
 KIND = "compose"
 BUILT_IN = Path(__file__).parents[2] / "conf"
+PRESET = "train.preset"
+"""Key that chooses from a group below its section; Hydra's own name of the group is train/preset."""
 MOST_COMPOSED = 64
 """Upper limit of unresolved configurations that a process keeps."""
 LAYOUTS = "grpoflow://layouts"
@@ -82,6 +84,7 @@ def _compose(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[st
     for name, function in RESOLVERS.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
     try:
+        overrides = with_preset_choice(overrides)
         parsed = {override: parse(override) for override in overrides}
         if several := next((text for text, item in parsed.items() if item.is_sweep_override()), None):
             remedy = f"several values are a sweep: grpoflow sweep {shlex.quote(several)}"
@@ -117,11 +120,29 @@ def _compose_choices(choices: tuple[str, ...], config_dir: Path | None) -> tuple
     if known is not None and known[1].hold():
         return known
     with recorded() as read:
-        config = experiments.compose(choices, lambda overrides: _with_hydra(overrides, config_dir))
+        presets = {
+            Path(name).stem: file for name, file in config_files(config_dir).items() if in_presets(name)
+        }
+        config = experiments.compose(choices, lambda words: _with_hydra(words, config_dir), presets)
     if len(_composed) >= MOST_COMPOSED:
         _composed.clear()
     _composed[choices, config_dir] = config, read
     return config, read
+
+
+def with_preset_choice(overrides: Sequence[str]) -> list[str]:
+    """Return overrides with `train.preset=NAME` as Hydra's choice of a group; of several the last counts."""
+    chosen = [override for override in overrides if override.startswith(f"{PRESET}=")]
+    if not chosen:
+        return list(overrides)
+    others = [override for override in overrides if override not in chosen]
+    name = chosen[-1].partition("=")[2]
+    return [*others, f"~{experiments.PRESETS}" if name == "null" else f"{experiments.PRESETS}={name}"]
+
+
+def in_presets(name: str) -> bool:
+    """Return True if a file's relative path is a choice of the group of presets."""
+    return Path(name).parent.as_posix() == experiments.PRESETS
 
 
 def _with_hydra(overrides: Sequence[str], config_dir: Path | None) -> Any:
@@ -205,9 +226,10 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         known = flat(compose([*choices, "remote=none"], config_dir))  # $GRPOFLOW_REMOTE may be invalid
         return Problem(key, value, "unknown key", suggestions.for_key(key, known))
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    if choice := re.search(r"Could not (?:find|load) '([^'/]+)/([^']+)'", message):
+    if choice := re.search(rf"Could not (?:find|load) '({experiments.PRESETS}|[^'/]+)/([^']+)'", message):
         options = [line for line in lines[1:] if re.fullmatch(r"[\w.-]+", line)]
-        remedy = suggestions.for_choice(choice.group(1), choice.group(2), options)
-        return Problem(choice.group(1), choice.group(2), "no such choice", remedy)
+        group = choice.group(1).replace("/", ".")
+        remedy = suggestions.for_choice(group, choice.group(2), options)
+        return Problem(group, choice.group(2), "no such choice", remedy)
     shown = redact(" ".join(overrides)), redact(" ".join(lines[:3]))
     return Problem("overrides", *shown, "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY")

@@ -11,7 +11,7 @@ from pipeline.config.sections import Config
 from stages.base.bounds import NonNegative, Positive
 from stages.base.layout import LayoutConfig, RoleLayout
 from stages.fetch.config import DatasetConfig
-from stages.grpo.config import TrainConfig
+from stages.grpo.config import EvaluateConfig, InferenceLayout, TrainConfig
 from stages.models.config import ModelConfig
 
 
@@ -56,9 +56,26 @@ class ComposedDataset(DatasetConfig):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComposedTraining(TrainConfig):
-    """Training whose interval of validations may follow from what needs them."""
+    """Training whose scale of advantages and interval of validations may follow from other keys."""
 
+    scale_advantages: bool | None  # type: ignore[assignment]
     validate_every: NonNegative | None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ComposedInference(InferenceLayout):
+    """Layout of the program that answers, whose degrees may follow from those of the run."""
+
+    tensor_parallel: Positive | None  # type: ignore[assignment]
+    replicas: Positive | None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ComposedEvaluation(EvaluateConfig):
+    """Evaluation whose program may follow from the engine's environment."""
+
+    program: Literal["local", "vllm"] | None  # type: ignore[assignment]
+    layout: ComposedInference
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,3 +87,4 @@ class Composed(Config):
     layout: ComposedLayout
     dataset: ComposedDataset
     train: ComposedTraining
+    evaluate: ComposedEvaluation

@@ -7,7 +7,8 @@ dp4_mp2_pp2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline.config.grammar import parse, word
@@ -15,6 +16,7 @@ from pipeline.config.sections import Config
 from stages.base.identity import field_types
 
 GROUP = "experiment"
+PRESETS = "train/preset"
 ROLES = ("train", "generate", "reference")
 SWITCHES = (
     "use_seq_parallel", "vocab_emb_dp", "enable_parallel_optimizer", "parallel_optimizer_threshold_kb",
@@ -23,11 +25,16 @@ SWITCHES = (
 """Keys of a role that do not depend on its degrees."""
 
 
-def compose(choices: Sequence[str], compose_with_hydra: Callable[[Sequence[str]], Any]) -> Any:
+def compose(
+    choices: Sequence[str], compose_with_hydra: Callable[[Sequence[str]], Any], presets: Mapping[str, Path]
+) -> Any:
     """Return the unresolved configuration of choices, without Hydra's own section.
 
     If `choices` contain an experiment and a group, the group's section is as without the experiment's file.
-    What the choice does not determine is kept: model.variant, and the switches of a layout chosen by name.
+    What the choice does not determine is kept: model.variant, and the switches of a layout chosen by name. If
+    they contain an experiment and a preset, the values in the preset's file replace the experiment's. An
+    experiment may choose a preset itself (override /train/preset: NAME); its own values then come last.
+    `presets`: name -> file.
     """
     from omegaconf import OmegaConf, open_dict
 
@@ -42,6 +49,12 @@ def compose(choices: Sequence[str], compose_with_hydra: Callable[[Sequence[str]]
                 section = OmegaConf.to_container(without[group])
                 _keep(group, chosen[group], OmegaConf.to_container(config[group]), section)
                 config[group] = section
+        preset = chosen.get(PRESETS)
+        if chosen.get(GROUP) and preset and any(parse(text).key_or_group == PRESETS for text in choices):
+            import yaml  # takes 20 ms, which a run with nothing to do does without
+
+            values = yaml.safe_load(presets[preset].read_text(encoding="utf-8"))
+            config.train.merge_with({key: value for key, value in values.items() if key != "defaults"})
     return config
 
 
@@ -58,7 +71,8 @@ def _without_experiment(choices: Sequence[str], chosen: dict[str, Any]) -> list[
     others = [
         text
         for text in choices
-        if (key := parse(text).key_or_group) != GROUP and not (key in chosen and _is_choice(parse(text)))
+        if (key := parse(text).key_or_group) != GROUP
+        and not (key in chosen and key != PRESETS and _is_choice(parse(text)))
     ]
     return [*sections, *others]
 

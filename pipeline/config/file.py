@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.config.compose import LABELS, VALUE, compose
+from pipeline.config.compose import LABELS, PRESET, VALUE, compose
 from pipeline.config.directory import IMPLYING, complete
 from pipeline.config.grammar import key_of, word
 from pipeline.config.load import unchecked
@@ -89,6 +89,11 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
     ):
         raise ConfigError([Problem("--config", str(file), "holds no configuration", FORM)])
     overrides = [f"{group}={choice}" for entry in choices for group, choice in entry.items()]
+    train = values.get("train")
+    if isinstance(train, dict) and isinstance(
+        train.get("preset"), str
+    ):  # before what differs from its values
+        overrides.append(f"{PRESET}={word(train['preset'])}")
     # typed because $GRPOFLOW_REMOTE may be invalid
     addresses = [override for override in typed if key_of(override) in ("remote", "remote.url")]
     composed = compose([*overrides, *addresses], config_dir)
@@ -104,7 +109,7 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
     overrides += paths
     defaults, derived = flat(composed), {}
     for key, value in flat(values).items():
-        if key in map(key_of, paths):
+        if key in (PRESET, *map(key_of, paths)):
             continue
         if key in LABELS or defaults.get(key, "") is None:
             derived[key] = value

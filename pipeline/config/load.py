@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pipeline.config import rules
+from pipeline.config import inference, rules
 from pipeline.config.compose import compose
 from pipeline.config.composed import Composed, ComposedLayout, ComposedTrainRole
 from pipeline.config.directory import complete
@@ -61,13 +61,14 @@ def derive(composed: Composed) -> Config:
     """Return the configuration with the values that follow from others, last those of its engines."""
     model, dataset, train = composed.model, composed.dataset, composed.train
     layout = _layout(composed.layout, model)
-    is_validated = train.keep_best or train.patience is not None
+    scale, is_validated = train.scale_advantages, train.keep_best or train.patience is not None
     validate_every = train.checkpoint_every if is_validated else 0
     config = _as(
         Config,
         composed,
         cards=layout.train.cards if composed.cards is None else composed.cards,
         layout=layout,
+        evaluate=inference.on_one_card(composed.evaluate),  # until the engine has derived its settings
         model=_as(ModelConfig, model, source=model.source or implied_source(model.path, model.hub)),
         dataset=_as(
             DatasetConfig,
@@ -77,11 +78,13 @@ def derive(composed: Composed) -> Config:
         train=_as(
             TrainConfig,
             train,
+            scale_advantages=train.advantages == "grpo" if scale is None else scale,
             validate_every=validate_every if train.validate_every is None else train.validate_every,
         ),
     )
     for engine in engines.chosen(config)[::-1]:
         config = engine.derive(config)
+    config = replace(config, evaluate=inference.derived(composed.evaluate, config))
     if config.split.roles is None:
         roles: tuple[Role, ...] = ("train",) if config.sft.enabled else ROLES
         config = replace(config, split=replace(config.split, roles=roles))

@@ -24,6 +24,11 @@ def divisor(default: int, number: Any) -> int:
     return math.gcd(default, number) if _is_count(number) and number > 0 else default
 
 
+def product(default: int, factor: Any) -> int:
+    """Return `default` times a whole number."""
+    return int(default * factor) if _is_count(factor) else default
+
+
 def replicas(cards: Any, *degrees: Any) -> int:
     """Return data_parallel for a number of cards and the other degrees; 1 if the number does not fit them."""
     if not all(_is_count(number) and number > 0 for number in (cards, *degrees)):
@@ -48,6 +53,7 @@ RESOLVERS: Mapping[str, Callable[..., Any]] = {
     "min": minimum,
     "max": maximum,
     "gcd": divisor,
+    "product": product,
     "replicas": replicas,
     "held_out": held_out,
     "if_equal": if_equal,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from launch.config import LOOPBACK
+from pipeline.config import inference
 from pipeline.config.store_path import store_problems
 from pipeline.errors import Problem
 from stages import engines
@@ -51,9 +52,7 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _heads(config)
     yield from _layouts(config)
     yield from _lengths(config)
-    if config.tokenize.kind != "grpo":
-        rule, remedy = "must be grpo in a run", "make files for mindformers with `grpoflow tokenize`"
-        yield Problem("tokenize.kind", config.tokenize.kind, rule, remedy, "ours: stages/grpo/data.py")
+    yield from _examples(config)
     if config.sft.enabled and engines.get(config.engine.name).programs:
         rule = f"engine={config.engine.name} starts from the fetched weights"
         remedy = "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
@@ -65,11 +64,26 @@ def problems(config: Config) -> Iterator[Problem]:
         yield Problem("engine.upstream", dict(config.engine.upstream), rule, remedy, source)
 
 
+def _examples(config: Config) -> Iterator[Problem]:
+    """Yield problems of examples for supervised training alone, in a run with questions and rewards."""
+    kind, solution, source = config.tokenize.kind, config.dataset.solution, "ours: stages/grpo/data.py"
+    supervised = config.engine.name == "supervised"
+    if kind != "grpo" and not supervised:
+        rule = "must be grpo in a run with questions and rewards"
+        remedy = "use engine=supervised, or make files for mindformers with `grpoflow tokenize`"
+        yield Problem("tokenize.kind", kind, rule, remedy, source)
+    if solution == "none" and (kind == "grpo" or not supervised):
+        rule = "has no ground truth, with which rewards and held-out accuracy compare"
+        remedy = "choose another dataset; for supervised training alone engine=supervised tokenize=alpaca"
+        yield Problem("dataset.solution", solution, rule, remedy, source)
+
+
 def _sections(config: Config) -> Iterator[Problem]:
     """Yield the problems of single sections."""
     yield from training_problems(config)
     yield from reward_problems(config.reward)
     yield from evaluate_problems(config.evaluate)
+    yield from inference.problems(config)
     yield from tokenize_problems(config.tokenize)
     yield from model_problems(config.model)
     yield from id_problems(config.model)
@@ -172,6 +186,8 @@ def _lengths(config: Config) -> Iterator[Problem]:
     """Yield problems of sequences that are longer than the model's positions or attention window."""
     model, prompt, trained = config.model, config.tokenize.max_prompt_length, config.sft
     source = "ours: config.json says what it was trained for"
+    if config.engine.name == "supervised":
+        return  # nothing is sampled; mindformers' rules check the examples' length
     lengths = {"rollout.max_tokens": config.rollout.max_tokens}
     if trained.enabled:
         lengths["sft.max_tokens"] = trained.max_tokens

@@ -1,10 +1,6 @@
 """Checks of what an engine needs on this machine: checkouts, interpreters and scripts."""
 
 import functools
-import glob
-import hashlib
-import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +8,7 @@ from typing import Any
 
 from launch.machine import checks
 from launch.machine.checks import Check
+from launch.nodes.start import script_words
 from pipeline.cache import recall, remember
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
@@ -82,7 +79,7 @@ def _files(engine: Engine[Any], config: Config) -> Iterator[Problem]:
         elif key == "python" and (problem := _missing_packages(path, engine.imports, search)):
             yield Problem(f"{section}.{key}", program, *problem)
     for number, script in enumerate(settings.env_scripts):
-        if not Path(script).is_file():
+        if not Path(script_words(script)[0]).is_file():
             path = f"{section}.env_scripts[{number}]"
             yield Problem(path, script, "is not a file", "give a script to source")
 
@@ -93,28 +90,17 @@ def _missing_packages(python: str, packages: tuple[str, ...], search: str) -> tu
 
     It is asked once until it or its packages change.
     """
-    key = state_of(python, *packages, search)
+    key = checks.state_of(python, *packages, search)
     versions = recall("versions", key)
     if versions is None:
         versions = checks.versions(python, packages, python_path=search)
         if versions is None:
-            return "does not answer", "give an interpreter of Python 3.10 or 3.11"
+            return "does not answer", "give an interpreter of Python 3.10, 3.11 or 3.12"
         remember("versions", key, dict(versions))
     if missing := [name for name in packages if versions.get(name) is None]:
         remedy = "give the interpreter of the engine's environment (docs/install.md), or install it there"
         return f"has no {' and no '.join(missing)}", remedy
     return None
-
-
-def state_of(python: str, *more: str) -> str:
-    """Return a digest that changes when an interpreter is replaced, or a package installed or removed in it.
-
-    `more` are texts that the digest covers, too.
-    """
-    prefix, real = Path(python).parent.parent, os.path.realpath(python)
-    directories = sorted(glob.glob(str(prefix / "lib" / "python3*" / "site-packages")))
-    times = [[path, os.stat(path).st_mtime_ns] for path in (python, real, *directories)]
-    return hashlib.sha256(json.dumps([times, more]).encode()).hexdigest()
 
 
 @functools.cache

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.errors import LaunchError
 from launch.machine import environment
 from launch.machine.environment import memory_bytes
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checkouts, program_keys
+from pipeline.plan import checkouts, estimate, program_keys
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages import engines, plan_checks
@@ -42,6 +41,8 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
             if engine.programs:
                 problems += checkouts.problems(engine, plan.config)
                 problems += program_keys.problems(engine, plan.config)
+    if "evaluate" in planned.pending:
+        problems += program_keys.inference_problems(plan.config)
     if problems:
         raise ConfigError(problems)
 
@@ -64,10 +65,22 @@ def _planned(plan: Plan, store: Store, needs_weights: bool = True) -> plan_check
     )
 
 
+def check_packages(to_build: Sequence[StageSpec]) -> None:
+    """Raise ConfigError if a package of grpoflow's own that these stages need is missing, or unsuitable."""
+    needed = {package for spec in to_build for package in spec.stage.imports}
+    problems = []
+    for check in environment.package_checks(needed) if to_build else ():
+        if check.status == "problem":
+            readers = [spec.name for spec in to_build if check.name in spec.stage.imports]
+            needs = f", and needed by {', '.join(readers)}" if readers else ""
+            problems.append(Problem(check.name, None, f"{check.found}{needs}", check.remedy))
+    if problems:
+        raise ConfigError(problems)
+
+
 def check_machine(plan: Plan, to_build: Sequence[StageSpec]) -> None:
-    """Raise an error if this machine cannot build stages; `plan` and `run --render` do without this."""
-    if problems := environment.problems():
-        raise LaunchError("\n".join(problems))
+    """Raise ConfigError if this machine cannot build stages; `run --render` does without this."""
+    check_packages(to_build)
     starts_engine = any(spec.stage.program is not None for spec in to_build)
     if starts_engine and (missing := list(needs(plan.config))):
         raise ConfigError(missing)
@@ -113,6 +126,7 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     lines += [note for chosen in engines.chosen(config) for note in program_keys.notes(chosen, config)]
     fetched = plan.spec("fetch").key
     artifact = store.path(fetched) if store.problem(fetched) is None else None
+    lines += [*program_keys.inference_notes(config), *estimate.warnings(plan, store)]
     lines += tag_warnings(config.model, config.tokenize, config.reward, engine, artifact)
     return [*lines, *engine.shortage(job, roles, memory_bytes())]
 

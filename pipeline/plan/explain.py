@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from pipeline.plan import checks
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import command_line, disk_shortage
 from pipeline.store.store import NEVER_RUN, Key, Manifest, Store
-from pipeline.terminal import NARROW, Table
+from pipeline.terminal import Column, Table, say
 from stages.base.identity import identity
 from stages.base.keys import flat
 from stages.grpo.metrics import read_rows
@@ -26,6 +26,9 @@ from stages.models.memory import RoleMemory, shown
 from stages.report.text import duration, number
 
 REBUILT = "rebuilt (--force)"
+NARROW = 80
+"""Width of a terminal, in columns, from which the table shows artifacts and durations."""
+INPUT_CHANGED = "input changed: "
 MODEL_SIZE = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
 """Keys of the model that determine how long a stage takes."""
 
@@ -51,24 +54,32 @@ class Explanation:
     """Duration of the most similar earlier artifact with a model of this size."""
     expected_s: float | None
     """The same, for this stage's number of steps."""
+    changed: str = ""
+    """Stage upstream that changed first; empty unless this one runs only because of that."""
+
+    @property
+    def why(self) -> str:
+        """The reason, in two words if it is another stage, whose own row has the cause."""
+        return f"{self.changed} changed" if self.changed else self.reason
 
 
 def explain(
     plan: Plan,
     store: Store,
-    environment: Sequence[str] = (),
     remote: Mapping[str, tuple[str, int]] = MappingProxyType({}),
 ) -> list[Explanation]:
     """Return one row per requested stage, in order.
 
-    `environment` has reasons why this machine can run no stage. `remote` maps a stage that need not be built
-    here to the reason, and the bytes that are pulled.
+    `remote` maps a stage that need not be built here to the reason, and the bytes that are pulled.
     """
     rows: list[Explanation] = []
     running: set[str] = set()
     blocked: set[str] = set()
+    causes: dict[str, tuple[str, set[str]]] = {}
+    """Stage that runs because something changed -> the stage that changed first, and its differences."""
     for spec in plan.requested:
         problem = REBUILT if spec.name in plan.rebuilt else store.problem(spec.key)
+        changed = ""
         manifests, written = store.manifests(spec.name), spec.stage.bytes_written
         similar = _most_similar(spec, manifests, plan.config.model)
         if problem is None:
@@ -76,11 +87,13 @@ def explain(
         elif spec.name in remote:
             state = "REMOTE"
             reason, written = remote[spec.name]
-        elif obstacle := _obstacle(spec, store, environment, blocked):
+        elif obstacle := _obstacle(spec, store, blocked):
             state, reason = "BLOCKED", obstacle
             blocked.add(spec.name)
         else:
-            state, reason = "RUN", _reason(spec, problem, _nearest(spec, manifests), running)
+            nearest = _nearest(spec, manifests)
+            state, reason = "RUN", _reason(spec, problem, nearest, running)
+            changed = _changed(spec, problem, nearest, causes)
         if state in ("RUN", "BLOCKED"):
             running.add(spec.name)
         rows.append(
@@ -95,6 +108,7 @@ def explain(
                 bytes=written,
                 last_duration_s=None if similar is None else similar.ended - similar.started,
                 expected_s=None if similar is None else _expected_s(spec, similar, store),
+                changed=changed,
             )
         )
     return rows
@@ -109,12 +123,14 @@ def as_json(
 ) -> dict[str, Any]:
     """Return the plan as JSON data; `notes` come after those of the engine."""
     stages = [asdict(row) for row in rows]
+    for stage in stages:
+        del stage["changed"]  # `reason` says it
     skipped = {} if plan.target.is_part else plan.skipped
     stages += [{"stage": name, "state": "SKIPPED", "reason": why} for name, why in skipped.items()]
     return {
         "engine": plan.config.engine.name,
         "layout": plan.config.layout.name,
-        "cards": plan.config.cards,
+        "cards": plan.cards,
         "store": plan.config.store,
         "target": str(plan.target),
         "stages": stages,
@@ -134,34 +150,28 @@ def show(
 ) -> None:
     """Print the plan as a table, with `notes` after those of the engine."""
     config = plan.config
-    table = Table(
-        title=f"{config.model.name} · {config.dataset.name} · {config.engine.name} · "
-        f"{config.layout.name} on {config.cards} cards · store {config.store}"
-        + (f" · {plan.target}" if plan.target.is_part else ""),
-        title_justify="left",
-    )
-    narrow = console.width < NARROW
-    for column in ("stage", "state", "why", *(() if narrow else ("artifact", "last took"))):
-        table.add_column(column, no_wrap=column in ("stage", "state"))
+    title = f"{config.model.name} · {config.dataset.name} · {config.engine.name} · "
+    title += f"{config.layout.name} on {plan.cards} cards · store {config.store}"
+    title += f" · {plan.target}" if plan.target.is_part else ""
+    more = (Column("artifact", least=NARROW), Column("last took", least=NARROW))
+    table = Table(["stage", "state", Column("why", "text"), *more], title)
     for row in rows:
         elapsed = "" if row.last_duration_s is None else duration(row.last_duration_s)
-        table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], elapsed)))
+        table.add(row.stage, row.state, row.why, row.fingerprint[:16], elapsed)
     for name, why in plan.skipped.items() if not plan.target.is_part else ():
-        table.add_row(name, "SKIPPED", why)
+        table.add(name, "SKIPPED", why)
     console.print(table)
     unit = "worker" if config.engine.name == "local" else "card"
     for role in memory:
         terms = ", ".join(f"{term.name} {shown(term.low, term.high)}" for term in role.terms)
-        console.print(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
+        say(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
     for warning in warnings:
-        console.print(f"warning: {warning}", markup=False)
+        say(f"warning: {warning}")
     for note in (*checks.notes(config), *notes):
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        say(f"note: {note}")
 
 
-def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:
-    if environment:
-        return "; ".join(environment)
+def _obstacle(spec: StageSpec, store: Store, blocked: set[str]) -> str | None:
     inputs = [key.stage for key in spec.inputs.values() if key.stage in blocked]
     return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
 
@@ -199,15 +209,34 @@ def _expected_s(spec: StageSpec, similar: Manifest, store: Store) -> float:
         return took_s
     rows = read_rows(store.path(Key(similar.stage, similar.fingerprint)) / "metrics.jsonl")
     known = [(row["step"], when) for row in rows if (when := number(row.get("time_s"))) is not None]
-    paces = [
-        (t2 - t1) / (s2 - s1) for (s1, t1), (s2, t2) in itertools.pairwise(known) if s2 > s1 and t2 >= t1
-    ]
-    if not paces:
+    pace_s = median_pace(known)
+    if pace_s is None:
         return took_s * steps / earlier
     trained: int = known[-1][0]
     expected = min(trained, steps) if trained < earlier else steps
-    pace_s = float(statistics.median(paces))
     return max(0.0, took_s + (expected - trained) * pace_s)
+
+
+def median_pace(points: Sequence[tuple[float, float]]) -> float | None:
+    """Return the median seconds per step of points (step, time); None if no step was taken.
+
+    The median ignores checkpoints, and the time between a kill and the next start.
+    """
+    paces = [
+        (t2 - t1) / (s2 - s1) for (s1, t1), (s2, t2) in itertools.pairwise(points) if s2 > s1 and t2 >= t1
+    ]
+    return float(statistics.median(paces)) if paces else None
+
+
+def expected_durations(plan: Plan, store: Store, stages: Iterable[str]) -> dict[str, float]:
+    """Return the expected seconds of `stages`, as `explain` does, without those that have never run."""
+    durations = {}
+    for stage in stages:
+        spec = plan.spec(stage)
+        similar = _most_similar(spec, store.manifests(stage), plan.config.model)
+        if similar is not None:
+            durations[stage] = round(_expected_s(spec, similar, store), 3)
+    return durations
 
 
 def _nearest(spec: StageSpec, manifests: Sequence[Manifest]) -> Manifest | None:
@@ -221,9 +250,34 @@ def _reason(spec: StageSpec, problem: str, nearest: Manifest | None, running: se
     different = differences(spec, nearest)
     upstream = [key.stage for key in spec.inputs.values() if key.stage in running]
     if not different and upstream:
-        return f"input changed: {', '.join(dict.fromkeys(upstream))}"
+        return f"{INPUT_CHANGED}{', '.join(dict.fromkeys(upstream))}"
     more = f" and {len(different) - 3} more" if len(different) > 3 else ""
     return "; ".join(different[:3]) + more or problem
+
+
+def _changed(
+    spec: StageSpec,
+    problem: str,
+    nearest: Manifest | None,
+    causes: dict[str, tuple[str, set[str]]],
+) -> str:
+    """Return the stage that a stage runs for, or "" if it has a cause of its own; add it to `causes`.
+
+    A difference that an earlier stage has, too, is that stage's.
+    """
+    upstream = next((causes[key.stage] for key in spec.inputs.values() if key.stage in causes), None)
+    if problem == REBUILT:
+        own = {problem} if upstream is None or problem not in upstream[1] else set()
+    elif problem != NEVER_RUN or nearest is None:
+        return ""
+    else:
+        own = {text for text in differences(spec, nearest) if not text.startswith(INPUT_CHANGED)}
+        own -= set() if upstream is None else upstream[1]
+    if upstream is None or own:
+        causes[spec.name] = spec.name, own | (set() if upstream is None else upstream[1])
+        return ""
+    causes[spec.name] = upstream
+    return upstream[0]
 
 
 def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
@@ -249,5 +303,5 @@ def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
     ]
     for name, key in spec.inputs.items():
         if manifest.inputs.get(name) != key.fingerprint:
-            changes.append(f"input changed: {name}")
+            changes.append(f"{INPUT_CHANGED}{name}")
     return changes

@@ -9,19 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from launch.machine.environment import install_command, is_present
 from pipeline.config.sections import Config
 from pipeline.fingerprint import fingerprint, without
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.store.store import Key, Store
 from stages import catalog, engines
-from stages.base.graph import Stage
+from stages.base.graph import Program, Stage
 from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES
 from stages.fetch.user_files import external_files
+from stages.grpo.config import VLLM_KEYS
 from stages.report.artifacts import READS
 from stages.rewards.config import BUILTIN, RewardConfig, uses
+from stages.tokenize.config import BLOCK_KEYS, BLOCKS
 
 Digest = Callable[[Path], str]
+VLLM = Program("vllm_evaluate", "stages.inference.evaluate", version=1, section="evaluate")
+"""Program of stage evaluate with evaluate.program=vllm."""
+UNREAD_OF_ROWS = frozenset(("tokenize", key) for key in BLOCK_KEYS)
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,11 @@ class Plan:
         """Specs of the requested stages, in order."""
         return tuple(spec for spec in self.specs if self.names is None or spec.name in self.names)
 
+    @property
+    def cards(self) -> int:
+        """Number of cards of the layout, or of the stage that occupies the most."""
+        return max(self.config.cards, *(spec.stage.workers for spec in self.specs if spec.stage.computes), 1)
+
     def spec(self, stage: str) -> StageSpec:
         """Return the spec of one stage."""
         return next(spec for spec in self.specs if spec.name == stage)
@@ -95,8 +106,13 @@ class Plan:
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
-    """Return the stages in order: the data stages, which all engines share, then those of the engine."""
-    body = (*_sources(config), *engines.get(config.engine.name).stages(config))
+    """Return the stages in order: the data stages, which all engines share, then those of the engine.
+
+    An outside engine trains without the packages that evaluate imports. Where they are missing, evaluate is
+    left out, so that a run need not wait for them; once they are installed, the same run evaluates.
+    """
+    engine = engines.get(config.engine.name)
+    body = (*_sources(config), *engine.stages(config))
     if config.engine.sft == engines.SUPERVISED:
         body = _with_supervised(body, engines.get(engines.SUPERVISED).stages(config))
     if config.sft_data.path is not None:
@@ -109,8 +125,36 @@ def stages(config: Config) -> tuple[Stage, ...]:
         )
     if uses(config.reward, "maths") or not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
+    body = tuple(_with_inference(stage, config) for stage in body)
+    if engine.programs:
+        body = _without_missing_packages(body)
+    if config.tokenize.kind not in BLOCKS:
+        body = tuple(
+            replace(stage, unread=stage.unread | UNREAD_OF_ROWS) if "tokenize" in stage.sections else stage
+            for stage in body
+        )
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, replace(catalog.REPORT, inputs={name: name for name in running}, reads=READS))
+
+
+def _without_missing_packages(body: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Leave evaluate out, also as an input, if a package that it imports is not installed."""
+    missing = [
+        package
+        for stage in body
+        if stage.name == "evaluate" and stage.skipped is None
+        for package in stage.imports
+        if not is_present(package)
+    ]
+    if not missing:
+        return tuple(body)
+    reason = f"{missing[0]} is not installed here: {install_command(missing[0])}"
+    return tuple(
+        replace(stage, skipped=reason)
+        if stage.name == "evaluate"
+        else replace(stage, inputs={key: name for key, name in stage.inputs.items() if name != "evaluate"})
+        for stage in body
+    )
 
 
 def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tuple[Stage, ...]:
@@ -146,6 +190,25 @@ def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
     if stage.program is not None:  # the packages are those of the program's interpreter
         code = replace(code, packages={})
     return replace(stage, external=(*stage.external, *code.external), user_code=code)
+
+
+def _with_inference(stage: Stage, config: Config) -> Stage:
+    """Let vLLM do the work of evaluate, if it is chosen; its settings are fingerprinted only there."""
+    if "evaluate" not in stage.sections:
+        return stage
+    if stage.name != catalog.EVALUATE.name or config.evaluate.program == "local":
+        return replace(stage, unread=stage.unread | {("evaluate", key) for key in VLLM_KEYS})
+    # vLLM runs in the engine's environment, whose settings change no answer
+    unread = {("engine", name) for name in vars(config.engine)}
+    merged = 4 * config.model.num_parameters if "strategy" in stage.inputs else 0
+    return replace(
+        stage,
+        sections=tuple(dict.fromkeys((*stage.sections, "tokenize", "engine"))),
+        unread=stage.unread | unread,
+        workers=config.evaluate.layout.cards,
+        bytes_written=2 * merged,
+        program=VLLM,
+    )
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:

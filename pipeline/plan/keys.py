@@ -10,19 +10,25 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import yaml
 from annotated_types import Ge, Gt, Le, Lt
 
 from pipeline.config import suggestions
+from pipeline.config.compose import PRESET, config_files, in_presets
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import downstream, stages
 from pipeline.plan.rule_texts import rules_about
 from stages import engines
+from stages.base.errors import as_override
 from stages.base.identity import NotInIdentity, field_types
 from stages.base.keys import flat
 
+SHOWN_BY_NAME = ("defaults", "preset")
+"""Keys of a preset's file that are not among its values."""
 UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
 """Suffix of a key's name -> unit."""
 BOUNDS = {Ge: ("at least", "ge"), Gt: ("above", "gt"), Le: ("at most", "le"), Lt: ("below", "lt")}
@@ -47,6 +53,8 @@ class KeyDescription:
     value: Any
     fields: dict[str, str]
     """For a section: field name -> first sentence of its description."""
+    choices: dict[str, str]
+    """For a key that chooses a file with values of its section: the file's name -> its comment and values."""
     read_by: tuple[str, ...]
     """Stages of this configuration's graph that read the key."""
     reruns: tuple[str, ...]
@@ -55,8 +63,11 @@ class KeyDescription:
     """Rules that check the key, besides its type, each with its source."""
 
 
-def explain(path: str, config: Config) -> KeyDescription:
-    """Describe a key; raise ConfigError if it does not exist."""
+def explain(path: str, config: Config, config_dir: Path | None = None) -> KeyDescription:
+    """Describe a key; raise ConfigError if it does not exist.
+
+    `config_dir`: directory with further choices of groups.
+    """
     owner, hint, value, markers = _walk(path, config)
     section, name = path.partition(".")[0], path.rpartition(".")[2]
     fingerprinted = not any(isinstance(marker, NotInIdentity) for marker in markers)
@@ -79,10 +90,23 @@ def explain(path: str, config: Config) -> KeyDescription:
         next(units, None),
         None if inner else value,
         fields,
+        _presets(config_dir) if path == PRESET else {},
         tuple(read_by),
         tuple(stage.name for stage in graph if stage.name in rerun),
         rules_about(path, config),
     )
+
+
+def _presets(config_dir: Path | None) -> dict[str, str]:
+    """Return the presets' names -> their comments and values."""
+    texts = {}
+    for file in (file for name, file in config_files(config_dir).items() if in_presets(name)):
+        content = file.read_text(encoding="utf-8")
+        comments = [line.lstrip("# ") for line in content.splitlines() if line.startswith("# ")]
+        comment = " ".join(line for line in comments if not line.startswith("@package"))
+        values = {key: value for key, value in yaml.safe_load(content).items() if key not in SHOWN_BY_NAME}
+        texts[file.stem] = f"{comment} {' '.join(f'{key}={as_override(values[key])}' for key in values)}"
+    return texts
 
 
 def engines_with(path: str) -> tuple[str, ...]:

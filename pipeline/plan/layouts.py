@@ -15,7 +15,7 @@ from pipeline.config.directory import complete
 from pipeline.config.load import derive
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
-from pipeline.terminal import Table
+from pipeline.terminal import WIDE, Column, Table, say
 from stages import engines
 from stages.base.layout import card_count
 from stages.base.reader import read
@@ -159,17 +159,17 @@ def as_json(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]])
 def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], out: Console) -> None:
     """Print the list as a table."""
     first = choices[0]
-    table = Table(
-        title=f"{first.config.model.name} on {first.config.cards} cards of {shown(*[first.available] * 2)}, "
-        f"{first.config.engine.name}",
-        title_justify="left",
-    )
-    for column in ("", "train", "generate", "fits", "memory", "most of it", "sends a step", "bubble", "time"):
-        table.add_column(column, no_wrap=column in ("train", "generate"))
+    columns = (
+        Column("", "number", WIDE), "train", Column("generate", least=60), "fits", Column("memory", least=50),
+        Column("most of it", least=WIDE), Column("sends a step", "number", WIDE),
+        Column("bubble", "number", WIDE), Column("time", "number"),
+    )  # fmt: skip
+    title = f"{first.config.model.name} on {first.config.cards} cards of {shown(*[first.available] * 2)}, "
+    table = Table(columns, title + first.config.engine.name)
     for number, choice in enumerate(choices):
         largest = max(choice.memory, key=lambda role: role.high)
         sent = sum(choice.cost.sent.values())
-        table.add_row(
+        table.add(
             str(number + 1),
             choice.config.layout.name,
             choice.config.layout.generate.name,
@@ -181,7 +181,7 @@ def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], ou
             f"{choice.cost.seconds / first.cost.seconds:.2f}",
         )
     out.print(table)
-    out.print(f"First what fits, then by time, relative to the first: {ASSUMED}. Equal: by headroom.")
-    out.print("Activations are estimates with a range, never measured on an NPU.")
+    say(f"First what fits, then by time, relative to the first: {ASSUMED}. Equal: by headroom.")
+    say("Activations are estimates with a range, never measured on an NPU.")
     if refused:
-        out.print(f"{len(refused)} layouts break a rule (--json names each)")
+        say(f"{len(refused)} layouts break a rule (--json names each)")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch.config import LOOPBACK, LauncherConfig
 from launch.nodes import run as launch
+from launch.nodes.start import script_words
 from pipeline.errors import Problem
 from stages.base.identity import on_every_node
 from stages.engines import chosen
@@ -92,5 +93,7 @@ def notes(config: Config) -> Iterator[str]:
 
 def node_paths(config: Config) -> list[str]:
     """Return the paths that every node of the run must have; an interpreter may be a name."""
-    sections = [engine.settings_of(config) for engine in chosen(config)]
-    return list(dict.fromkeys(path for section in sections for path in on_every_node(section)))
+    sections: list[object] = [engine.settings_of(config) for engine in chosen(config)]
+    sections += [config.evaluate] if config.evaluate.program == "vllm" else []
+    paths = (path for section in sections for path in on_every_node(section))
+    return list(dict.fromkeys(script_words(path)[0] for path in paths))

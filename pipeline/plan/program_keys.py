@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import stages
 from launch.machine import checks
 from pipeline.cache import recall, remember
+from pipeline.config import inference
 from pipeline.config.sections import Config
 from pipeline.errors import Problem
-from pipeline.plan.checkouts import state_of
 from stages.engines.engine import Engine
 from stages.engines.upstream_keys import Schema
 
+VLLM_SCHEMA = Path(stages.__file__).parent / "inference" / "programs" / "schema.py"
+"""Script that prints the arguments of vLLM."""
 TIMEOUT_S = 180.0
 """Time limit of an answer; importing torch and verl from a network file system takes a minute."""
 
@@ -40,6 +43,35 @@ def notes(engine: Engine[Any], config: Config) -> Iterator[str]:
         )
 
 
+def inference_problems(config: Config) -> Iterator[Problem]:
+    """Yield a problem for each key of evaluate.upstream that vLLM does not have or has with another type."""
+    added = config.evaluate.upstream
+    if added and (schema := _inference_schema(config)) is not None:
+        yield from schema.problems("evaluate.upstream", added, "vLLM's own arguments")
+
+
+def inference_notes(config: Config) -> Iterator[str]:
+    """Yield a note if evaluate.upstream is set and nobody could check it."""
+    evaluate = config.evaluate
+    if evaluate.upstream and _inference_schema(config) is None:
+        needed = "evaluate.python or engine.python on this machine"
+        yield f"evaluate.upstream: whether vLLM has these arguments was not checked; that needs {needed}"
+
+
+def _inference_schema(config: Config) -> Schema | None:
+    """Return the arguments of vLLM; None if its interpreter cannot be asked on this machine."""
+    settings: Any = config.engine
+    configured = config.evaluate.python or getattr(settings, "python", None)
+    container: Any = getattr(settings, "container", None)
+    if configured is None or container or config.launcher.name != "local":
+        return None
+    python = checks.interpreter(configured)
+    if python is None or not Path(python).is_file():
+        return None
+    text = _answer(python, (str(VLLM_SCHEMA),), inference.engine_path(config))
+    return None if text is None else Schema.parse(text)
+
+
 def _schema(engine: Engine[Any], config: Config) -> Schema | None:
     """Return the program's keys; None if it cannot be asked on this machine."""
     settings, job = engine.settings_of(config), engine.job(config)
@@ -59,7 +91,7 @@ def _schema(engine: Engine[Any], config: Config) -> Schema | None:
 def _answer(python: str, script: tuple[str, ...], python_path: str) -> str | None:
     """Return the last line that a script prints, from the cache if nothing has changed since."""
     content = hashlib.sha256(Path(script[0]).read_bytes()).hexdigest()
-    key = state_of(python, content, *script[1:], python_path)
+    key = checks.state_of(python, content, *script[1:], python_path)
     if isinstance(known := recall("program_keys", key), str):
         return known
     lines = (checks.script_output(python, script, python_path, TIMEOUT_S) or "").splitlines()

@@ -43,7 +43,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     engine = plan.config.engine
     assert isinstance(engine, VerlEngine)
     yield from missing_inputs(plan, ENGINE)
-    yield from missing_packages("engine.python", engine.python, packages("cpu", engine.rollout), INSTALL)
+    yield from missing_packages("engine.python", engine.python, packages("cpu", "transformers"), INSTALL)
 
 
 def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:

@@ -12,7 +12,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,6 +61,12 @@ class Record:
     """Stages of --force, separated by commas."""
     config_dir: str = ""
     """Value of --config-dir; empty without one."""
+    sweep: str = ""
+    """Id of the sweep that the run is a point of; empty for a run of its own."""
+    process: dict[str, Any] = field(default_factory=dict)
+    """Host, process id, and start of the process in clock ticks; empty if it needed no lease."""
+    expected_s: dict[str, float] = field(default_factory=dict)
+    """Stage -> seconds that it was expected to take when the run began; without those that were unknown."""
 
     def __post_init__(self) -> None:
         self.lease: str = self.id
@@ -272,8 +278,13 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     kind, run, when = event["event"], event["run"], float(event["time_s"])
     if kind == "started":
         records[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
-        for option in ("target", "force", "config_dir"):
+        for option in ("target", "force", "config_dir", "sweep"):
             setattr(records[run], option, event[option] if is_text(event.get(option)) else "")
+        process, expected = event.get("process"), event.get("expected_s")
+        records[run].process = process if isinstance(process, dict) else {}
+        if isinstance(expected, dict):
+            seconds = {stage: number(value) for stage, value in expected.items()}
+            records[run].expected_s = {stage: value for stage, value in seconds.items() if value is not None}
         lease = event.get("lease", run)
         if isinstance(lease, str) and RUN.fullmatch(lease):  # leases are file names
             records[run].lease = lease
@@ -298,6 +309,16 @@ def _took_s(event: Mapping[str, Any], run: Record) -> float:
     """Return the time that the event of an end states; without one, the time since the start."""
     took_s = number(event.get("took_s"))
     return float(event["time_s"]) - run.started if took_s is None or took_s < 0 else took_s
+
+
+def differing_overrides(runs: Sequence[Record]) -> dict[str, list[str]]:
+    """Return the options and overrides in which runs differ, without store=; all of a single run."""
+    words = {run.id: [*filter(None, [run.options]), *run.overrides] for run in runs}
+    equal = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
+    return {
+        run: [word for word in texts if word not in equal and not word.startswith("store=")]
+        for run, texts in words.items()
+    }
 
 
 def find(store: Path, selector: str) -> Record:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shlex
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from pipeline.fingerprint import canonical
 from pipeline.plan import checks
 from pipeline.plan.graph import Plan
 from pipeline.plan.target import ALL_STAGES, Target
-from pipeline.run import notify, signals, summary
+from pipeline.run import detached, notify, signals, summary
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
@@ -42,8 +41,9 @@ from pipeline.sweep.points import (
     varied,
     without_secrets,
 )
-from pipeline.terminal import console
+from pipeline.terminal import console, say
 from stages.base.redact import redact, redacted
+from stages.report.charts import PLOTLY, plotly
 
 if TYPE_CHECKING:
     from pipeline.run.sharing import Connection
@@ -120,11 +120,7 @@ class Sweep:
         keys = varied(shown)
         for point in shown:
             if point.state == "invalid":
-                print(
-                    f"left out {differing_overrides(point, keys)}: {point.message}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                say(f"left out {differing_overrides(point, keys)}: {point.message}", stderr=True)
 
     def _warn(self) -> None:
         """Print the warnings of points with stages to run, each warning once with its points."""
@@ -137,7 +133,7 @@ class Sweep:
             which = (
                 "all points" if len(numbers) == len(self._plans) else f"points {', '.join(map(str, numbers))}"
             )
-            print(f"warning: {which}: {warning}", file=sys.stderr, flush=True)
+            say(f"warning: {which}: {warning}", stderr=True)
 
     def _plan(self, point: Point) -> Plan | None:
         """Return the plan of a point; None, with the reason in the point, if it is invalid."""
@@ -147,7 +143,7 @@ class Sweep:
             self._not_composed += [error] if isinstance(error, NotComposed) else []
             point.state, point.message = "invalid", "; ".join(str(error).splitlines())
             return None
-        needed = plan.config.cards
+        needed = plan.cards
         if self._cards is not None and needed > self._cards:
             rule = f"more than this sweep's --cards {self._cards}"
             point.state, point.message = "invalid", f"cards={needed}: {rule}; choose a smaller layout"
@@ -170,7 +166,9 @@ class Sweep:
         for point in points:
             self._begin(point, connections)
         self._report_invalid(points)
-        cards = self._cards or max(plan.config.cards for plan in self._plans.values())
+        if self._store is not None and self._runs:
+            detached.has_begun(self._store.root, self.id)
+        cards = self._cards or max(plan.cards for plan in self._plans.values())
         tasks.build(list(self._runs.values()), workers=cards, cards=cards)
 
     def _begin(self, point: Point, connections: dict[RemoteConfig, Connection]) -> None:
@@ -178,7 +176,7 @@ class Sweep:
         assert self._store is not None
         try:
             plan, label = self._plans[point.number], f"[{point.number}] "
-            run = Run(plan, self._store, point.overrides, label, connections, self._config_dir)
+            run = Run(plan, self._store, point.overrides, label, connections, self._config_dir, self.id)
         except REPORTED as error:
             point.state, point.message = "invalid", "; ".join(str(error).splitlines())
         else:
@@ -228,10 +226,11 @@ class Sweep:
         with store_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             for name, text in contents.items():
-                replace_file(directory / name, text)
+                replace_file(directory / name, text.encode())
+            add_plotly(directory)
         show(points, console())
         if note := noise_note(points):
-            print(note)
+            say(note)
         states = Counter(point.state for point in points)
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
         print(f"sweep {self.id}: {len(points)} points ({counts})")
@@ -239,11 +238,18 @@ class Sweep:
         print(f"page {directory / 'index.html'}")
 
 
-def replace_file(file: Path, text: str) -> None:
+def replace_file(file: Path, content: bytes) -> None:
     """Write a file atomically, because another process may write the same sweep at the same time."""
     temporary = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def add_plotly(directory: Path) -> None:
+    """Write the file that draws a page's charts next to the page, unless it is there."""
+    file, content = directory / PLOTLY, plotly()
+    if not file.exists() or file.stat().st_size != len(content):
+        replace_file(file, content)

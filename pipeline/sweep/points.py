@@ -18,7 +18,7 @@ from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Key, Store
-from pipeline.terminal import Table, as_json
+from pipeline.terminal import Column, Table, as_json, say
 from stages.base.identity import identity
 from stages.base.keys import flat
 from stages.base.redact import redact, redacted
@@ -97,11 +97,12 @@ def table(points: Sequence[Point]) -> str:
 def show(points: Sequence[Point], out: Console) -> None:
     """Print the points with their differing keys and accuracies, the best first."""
     keys = varied(points)
-    shown = Table("point", *keys, "before grpo", "after grpo", "gain", "state")
+    figures = [Column(name, "number") for name in ("before grpo", "after grpo", "gain")]
+    shown = Table([Column("point", "number"), *keys, *figures, Column("state", "text")])
     for point in sorted(points, key=lambda point: -accuracy(point.result)):
-        figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
+        values = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
         state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
-        shown.add_row(str(point.number), *(point.values.get(key, "") for key in keys), *figures, state)
+        shown.add(str(point.number), *(point.values.get(key, "") for key in keys), *values, state)
     out.print(shown)
 
 
@@ -143,21 +144,20 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
     to_run = {key for key in needed if key.stage in rebuilt or store.problem(key) is not None}
     expected, cards = _expected(plans.values(), store)
     runs, total = Counter(key.stage for key in to_run), Counter(key.stage for key in needed)
-    columns = ("stage", "to run", "cached", "cards", "one takes")
-    shown = Table(*columns, title=f"{len(plans)} points, one graph", title_justify="left")
+    counts = (Column(name, "number") for name in ("to run", "cached", "cards"))
+    shown = Table(["stage", *counts, "one takes"], f"{len(plans)} points, one graph")
     for stage, count in total.items():
         known = [seconds for key, seconds in expected.items() if key.stage == stage and seconds is not None]
         elapsed = list(dict.fromkeys(map(duration, (min(known), max(known))))) if known else []
-        shown.add_row(
-            stage, str(runs[stage]), str(count - runs[stage]), str(cards[stage]), " to ".join(elapsed)
-        )
+        counted = (runs[stage], count - runs[stage], cards[stage])
+        shown.add(stage, *map(str, counted), " to ".join(elapsed))
     out.print(shown)
-    out.print(f"{len(to_run)} stages to run; {sum(needed[key] for key in to_run)} if each point ran alone")
+    say(f"{len(to_run)} stages to run; {sum(needed[key] for key in to_run)} if each point ran alone")
     durations = [expected[key] for key in to_run]
     if to_run:
         unknown = durations.count(None)
         more = f", and {unknown} stages that have never run" if unknown else ""
-        out.print(f"expected from earlier runs: {duration(sum(filter(None, durations)))}{more}")
+        say(f"expected from earlier runs: {duration(sum(filter(None, durations)))}{more}")
 
 
 def _expected(plans: Iterable[Plan], store: Store) -> tuple[dict[Key, float | None], dict[str, int]]:

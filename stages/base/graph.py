@@ -86,6 +86,13 @@ class Stage:
     """(section, key) pairs in `sections` that do not affect the output and are not fingerprinted."""
     program: Program | None = None
     """External program that does the work instead of `entry`."""
+    packages: tuple[str, ...] = ()
+    """Packages that `entry` imports besides grpoflow's requirements; an extra of grpoflow installs each."""
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """The packages that must be installed next to grpoflow; a program has an environment of its own."""
+        return () if self.program is not None else self.packages
 
     @property
     def task_name(self) -> str:

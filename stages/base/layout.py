@@ -1,7 +1,7 @@
 """Distribution of each role's weights over the cards, with MindSpore's key names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Ge
@@ -10,6 +10,8 @@ from stages.base.bounds import NonNegative, Positive
 
 Role = Literal["train", "generate", "reference"]
 ROLES: tuple[Role, ...] = ("train", "generate", "reference")
+Recompute = bool | tuple[NonNegative, ...]
+"""All layers or none, or the number of layers of each pipeline stage, counted from the stage's first one."""
 
 
 def card_count(role: Mapping[str, int]) -> int:
@@ -52,10 +54,12 @@ class RoleLayout:
     """Tensors below this size (KiB, at param_init_type) are not sharded."""
     offset: tuple[int, ...]
     """Layers added to (or taken from) each pipeline stage's equal share; empty: none."""
-    recompute: bool
-    """Recompute activations in the backward pass (rendered YAML, memory estimates)."""
-    select_recompute: bool
-    """Recompute only cheap operators (rendered YAML, memory estimates)."""
+    recompute: Recompute
+    """Recompute activations in the backward pass (rendered YAML, memory estimates): true, false or, for
+    mindformers' networks, the number of layers in each pipeline stage, as in [7, 7]."""
+    select_recompute: Recompute | Mapping[str, Recompute] = field(hash=False)  # a mapping has no hash
+    """Recompute only cheap operators of the layers that recompute leaves out: true, false, numbers as above
+    or such a value for each of mindformers' operators, as in {feed_forward\\.mul: [14, 14]}."""
     opt_offload: bool
     """Keep the optimizer's state in host memory."""
 
@@ -68,6 +72,12 @@ class RoleLayout:
     def name(self) -> str:
         """Name of the layout."""
         return layout_name(vars(self))
+
+    def recomputed(self, stage: int, layers: int) -> int:
+        """Return how many of a pipeline stage's layers are recomputed as a whole."""
+        if isinstance(self.recompute, bool):
+            return layers if self.recompute else 0
+        return min(layers, self.recompute[stage]) if stage < len(self.recompute) else 0
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
 
     Args:
         cls: a frozen dataclass with fields of scalar types, dataclasses, `X | None`, `tuple[X, ...]`,
-            `Mapping[str, X]`, `Any`, `Literal`, unions by name, and `Annotated` bounds.
+            `Mapping[str, X]`, `Any`, `Literal`, unions by name or of a scalar with lists and mappings, and
+            `Annotated` bounds.
         values: plain data (dicts, lists, scalars), as resolved by Hydra or read from JSON.
         path: dotted prefix for messages, for example `layout.train`.
 
@@ -89,10 +90,7 @@ def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
             _check_bounds(arguments[1:], result, path, problems)
         return result
     if origin in (types.UnionType, typing.Union):
-        options = [option for option in arguments if option is not type(None)]
-        if len(options) > 1:
-            return _named(options, value, path, problems)
-        return None if value is None else _value(options[0], value, path, problems)
+        return _union(arguments, value, path, problems)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
             problems.append(Problem(path, value, f"must be one of {', '.join(map(str, arguments))}"))
@@ -106,6 +104,15 @@ def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
     return _scalar(hint, value, path, problems)
 
 
+def _union(arguments: tuple[Any, ...], value: Any, path: str, problems: list[Problem]) -> Any:
+    options = [option for option in arguments if option is not type(None)]
+    if len(options) > 1 and all(map(dataclasses.is_dataclass, options)):
+        return _named(options, value, path, problems)
+    if len(options) > 1:
+        return _one_form(options, value, path, problems)
+    return None if value is None else _value(options[0], value, path, problems)
+
+
 def _named(options: list[Any], value: Any, path: str, problems: list[Problem]) -> Any:
     """Read one of several dataclasses: the one whose `name: Literal[...]` contains the value's name."""
     name = value.get("name") if isinstance(value, Mapping) else value
@@ -114,6 +121,21 @@ def _named(options: list[Any], value: Any, path: str, problems: list[Problem]) -
         problems.append(Problem(_join(path, "name"), name, f"must be one of {', '.join(names)}"))
         return None
     return _dataclass(names[name], value, path, problems)
+
+
+def _one_form(options: list[Any], value: Any, path: str, problems: list[Problem]) -> Any:
+    """Read a value that may be a scalar, a list or a mapping: as the option of its form, or as the scalar."""
+    form = tuple if isinstance(value, (list, tuple)) else collections.abc.Mapping
+    for option in options:
+        if isinstance(value, (list, tuple, Mapping)) and typing.get_origin(option) is form:
+            return _value(option, value, path, problems)
+    scalar = next(option for option in options if isinstance(option, type))
+    if isinstance(value, scalar):
+        return _value(scalar, value, path, problems)
+    forms = {tuple: "a list", collections.abc.Mapping: "a group of keys"}
+    others = [forms[origin] for option in options if (origin := typing.get_origin(option)) in forms]
+    problems.append(Problem(path, value, f"must be {' or '.join((TYPE_NAMES[scalar], *others))}"))
+    return None
 
 
 def _items(origin: Any, arguments: tuple[Any, ...], value: Any, path: str, problems: list[Problem]) -> Any:

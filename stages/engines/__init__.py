@@ -53,7 +53,7 @@ GROUP, DECLARED = "grpoflow.engines", "entry_points.txt"
 OUTSIDE = _entry_points()
 """Engines of other projects."""
 NAMES = ("local", *(name for name in PACKAGES if name != SUPERVISED), *OUTSIDE)
-"""Engines that run grpo: the choices of conf/engine."""
+"""The choices of conf/engine: engines that run grpo, and supervised training alone."""
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def get(name: str) -> Engine[Any]:
 
 def training(family: Family) -> list[str]:
     """Return the names of the engines that train a family by GRPO."""
-    return [name for name in NAMES if get(name).trains(family)]
+    return [name for name in NAMES if name != "supervised" and get(name).trains(family)]
 
 
 def chosen(run: Sections) -> tuple[Engine[Any], ...]:

@@ -19,7 +19,8 @@ class OutsideProgram:
     """Interpreter with the program's packages: path, name, or a wrapper script; null: the first python on
     PATH that is not grpoflow's."""
     env_scripts: Annotated[tuple[str, ...], NotInIdentity(every_node=True)]
-    """Shell files sourced before the start, in the child only: CANN's and ATB's set_env.sh."""
+    """Shell files sourced before the start, in the child only: CANN's and ATB's set_env.sh. Arguments that
+    begin with a hyphen may follow, as in "/usr/local/Ascend/nnal/atb/set_env.sh --cxx_abi=0"."""
     env: Annotated[Mapping[str, str], NotInIdentity()]
     """Environment variables of the program."""
     container: Annotated[tuple[str, ...], NotInIdentity()]

@@ -6,9 +6,11 @@ An engine is one package. Its class answers questions about a run without touchi
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from stages.base.errors import Problem
@@ -42,12 +44,33 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Lock:
+    """A complete environment: a pip requirements file, and how it is installed."""
+
+    file: Path
+    options: tuple[str, ...] = ()
+    """Options of pip install."""
+    variables: tuple[str, ...] = ()
+    """NAME=VALUE of the environment of pip."""
+    python: str = "python3.11"
+    """Interpreter that the versions are for."""
+
+    @property
+    def command(self) -> str:
+        """Shell command that installs it into the new directory ENV."""
+        pip = [*self.variables, "ENV/bin/python", "-m", "pip", "install", *self.options]
+        pip += ["--requirement", str(self.file)]
+        return f"{self.python} -m venv ENV && {shlex.join(pip)}"
+
+
+@dataclass(frozen=True)
 class Environment:
     """Versions that an engine is known to work with."""
 
     packages: tuple[Window, ...] = ()
     cann: Window | None = None
     driver: Window | None = None
+    lock: Lock | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

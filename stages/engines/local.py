@@ -17,7 +17,13 @@ from stages.engines.sizes import rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo import checkpoint
 from stages.grpo.config import LocalEngine
-from stages.grpo.rules import example_problems, prompt_problems, sft_problems, trainer_problems
+from stages.grpo.rules import (
+    algorithm_notes,
+    example_problems,
+    prompt_problems,
+    sft_problems,
+    trainer_problems,
+)
 from stages.weights.config import split_problems
 
 if TYPE_CHECKING:
@@ -119,6 +125,7 @@ class Local(Engine["Sections"]):
 
     def notes(self, job: Sections) -> Iterator[str]:
         """Yield notes about keys without effect, and about validation prompts that sft trains on."""
+        yield from algorithm_notes(job.train)
         roles = ROLES if job.engine.sft == "local" else ROLES[1:]  # mindformers reads those of train
         paths = [(role, key) for role in roles for key in IGNORED_KEYS if getattr(job.layout.role(role), key)]
         if paths:

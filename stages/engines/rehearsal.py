@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from launch.nodes.start import script_words
 from stages.base.layout import ROLES
 
 State = Literal["proven", "failed", "unproven"]
@@ -83,10 +84,21 @@ def shrink(config: Mapping[str, Any], model: Path, workers: int) -> dict[str, An
     small["layout"] = complete_layout(config["layout"], workers)
     small["cards"] = workers
     small["dataset"]["test_rows"] = HELD_OUT
-    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
+    # the vLLM of an engine's environment needs cards
+    local: dict[str, Any] = {
+        "program": "local",
+        "python": None,
+        "env": {},
+        "dtype": None,
+        "max_model_len": None,
+    }
+    local |= {"gpu_memory_utilization": None, "upstream": {}}
+    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0, **local}
     for settings in (small["engine"], small["mindformers"]):
         if "env_scripts" in settings:  # some exist on machines with NPUs only
-            settings["env_scripts"] = tuple(file for file in settings["env_scripts"] if Path(file).exists())
+            settings["env_scripts"] = tuple(
+                script for script in settings["env_scripts"] if Path(script_words(script)[0]).exists()
+            )
     return small
 
 
@@ -95,7 +107,15 @@ def complete_layout(layout: Mapping[str, Any], workers: int) -> dict[str, Any]:
     degrees = dict.fromkeys(
         ("model_parallel", "pipeline_stage", "context_parallel", "expert_parallel", "micro_batch_num"), 1
     )
+    whole = ("recompute", "select_recompute")  # numbers of layers are those of the stages that there were
     roles: dict[str, Any] = {
-        role: {**layout[role], **degrees, "data_parallel": workers, "offset": ()} for role in ROLES
+        role: {
+            **layout[role],
+            **degrees,
+            **{key: bool(layout[role][key]) for key in whole},
+            "data_parallel": workers,
+            "offset": (),
+        }
+        for role in ROLES
     }
     return {**layout, **roles, "name": f"dp{workers}_mp1_pp1"}

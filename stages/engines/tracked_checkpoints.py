@@ -70,8 +70,8 @@ class TrackedCheckpoints:
             temporary.replace(self.tracker)
         return newest
 
-    def prune(self, keep: int) -> None:
-        """Remove the oldest checkpoints beyond `keep`.
+    def prune(self, keep: int, best: int | None = None) -> None:
+        """Remove the oldest checkpoints beyond `keep`, except for that of step `best`.
 
         Those after the tracker's step, which may be incomplete, are left alone. What cannot be removed now,
         for example because a file is open on another node, is tried again next time.
@@ -79,4 +79,5 @@ class TrackedCheckpoints:
         last = self.tracked()
         finished = [step for step in self.steps() if last is not None and step <= last]
         for step in finished[:-keep]:
-            shutil.rmtree(self.directory(step), ignore_errors=True)
+            if step != best:
+                shutil.rmtree(self.directory(step), ignore_errors=True)

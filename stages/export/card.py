@@ -20,6 +20,7 @@ from stages.models.config import ModelConfig
 from stages.report.artifacts import Artifacts, mapping
 from stages.report.headline import tiles
 from stages.report.text import neutral, shorten
+from stages.tokenize.config import BLOCK_KEYS
 
 RECIPE = ("tokenize", "rollout", "reward", "train")
 
@@ -103,9 +104,11 @@ def _origin(section: ModelConfig | DatasetConfig, name: str) -> str:
 
 def _recipe(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: dict(config[name]) for name in RECIPE}
+    for key in BLOCK_KEYS:  # not of questions
+        values["tokenize"].pop(key, None)
     values["reward"] = json.loads(json.dumps(values["reward"]))  # YAML has no tuples
     values["reward"].pop("timeout_s", None)  # changes no number, as the paths below
-    for key in ("resume_from", "loggers"):
+    for key in ("preset", "resume_from", "loggers"):
         values["train"].pop(key, None)
     if not values["train"].get("lora_rank"):
         values["train"].pop("lora_rank", None)

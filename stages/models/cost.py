@@ -1,6 +1,7 @@
-"""What a training layout costs besides memory: bytes that a card sends, idle time of the pipeline.
+"""What training and generating cost besides memory: bytes that a card sends, idle time, seconds.
 
-Only good for ordering layouts of one model: bandwidths and speed are nominal, and were not measured.
+Only good for ordering layouts of one model, and for the order of magnitude of a stage's duration: bandwidths
+and speeds are nominal, and were not measured.
 """
 
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 
 from stages.base.layout import RoleLayout
 from stages.models.config import ITEM_BYTES, ModelConfig
+from stages.models.layouts import stages_of_layers
 from stages.models.memory import elements
 
 NODE_CARDS = 8
@@ -20,6 +22,18 @@ ASSUMED = (
     f"{IN_NODE_BYTES_S / 1e9:.0f} GB/s within {NODE_CARDS} cards, {BETWEEN_NODES_BYTES_S / 1e9:.0f} beyond: "
     "nominal figures, for the order only"
 )
+CARD_BYTES_S = 0.8e12
+"""Half of a 910B's memory bandwidth, at which a decoding step reads the weights. Nominal."""
+CORE_FLOP_S = 25e9
+"""A core's matrix products in float32, about a quarter of the peak with AVX2. Nominal."""
+OPENING_S = 60.0
+"""Seconds until vLLM has loaded a model and answers. Nominal."""
+GENERATING = (
+    f"{CORE_FLOP_S / 1e9:.0f} GFLOP/s per core of a CPU; on cards {CARD_FLOP_S / 1e12:.0f} TFLOP/s, weights "
+    f"read at {CARD_BYTES_S / 1e12:.1f} TB/s per token: nominal figures, for the order of magnitude only; "
+    "completions of full length"
+)
+"""What the estimates of `generation` rest on."""
 _BYTES = 2  # activations travel in bfloat16
 
 
@@ -45,7 +59,9 @@ def cost(model: ModelConfig, layout: RoleLayout, tokens: int, updates: int) -> C
     )  # fmt: skip
     held = max(stage.gathered for stage in elements(model, layout))
     tokens_per_card, layers = tokens / (dp * cp), model.num_hidden_layers / pp
-    again = int(layout.recompute)
+    stages = stages_of_layers(model, layout)
+    counts = [stages.count(stage) for stage in range(pp)]
+    again = sum(map(layout.recomputed, range(pp), counts)) / len(stages)
     stream = tokens_per_card * model.hidden_size * _BYTES
     keys = tokens_per_card * 2 * model.num_key_value_heads * model.head_size / mp * _BYTES
     copies = dp * cp
@@ -69,3 +85,40 @@ def cost(model: ModelConfig, layout: RoleLayout, tokens: int, updates: int) -> C
     return Cost(
         {name: int(size) for name, size in volume.items()}, bubble, within / (1 - bubble) + waits["data"]
     )
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Completions that a model generates, all of full length."""
+
+    prompts: int
+    """Prompts that are read, each once."""
+    prompt_tokens: int
+    """Tokens of a prompt."""
+    completions: int
+    tokens: int
+    """Tokens of a completion."""
+    batch: int
+    """Completions that a copy of the model generates at once."""
+
+    @property
+    def computed(self) -> int:
+        """Tokens that are computed."""
+        return self.prompts * self.prompt_tokens + self.completions * self.tokens
+
+
+def generation_on_cpu(model: ModelConfig, work: Generation, cores: int) -> float:
+    """Return the seconds that a CPU generates; see GENERATING."""
+    return 2.0 * model.active_parameters * work.computed / (cores * CORE_FLOP_S)
+
+
+def generation_on_cards(model: ModelConfig, work: Generation, shared: int, replicas: int) -> float:
+    """Return the seconds that `replicas` copies generate, each on `shared` cards; see GENERATING.
+
+    Each token of a batch takes the time to read the weights, or to compute with them if that is longer.
+    """
+    operations = 2.0 * model.active_parameters / (shared * CARD_FLOP_S)
+    reading = model.active_parameters * _BYTES / (shared * CARD_BYTES_S)
+    rounds = -(-work.completions // (work.batch * replicas))
+    steps = rounds * work.tokens * max(reading, work.batch * operations)
+    return steps + work.prompts * work.prompt_tokens * operations / replicas

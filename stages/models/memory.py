@@ -176,7 +176,9 @@ def moments(held: int, dtype: str, on_host: bool) -> Term:
     return exact("optimizer", 2 * held * item, formula, "host" if on_host else "card")
 
 
-def activations(model: ModelConfig, layout: RoleLayout, tokens: int, layers: int, in_flight: int) -> Term:
+def activations(
+    model: ModelConfig, layout: RoleLayout, tokens: int, layers: int, in_flight: int, stage: int = 0
+) -> Term:
     """Return the memory of activations that the backward pass needs.
 
     Args:
@@ -185,19 +187,21 @@ def activations(model: ModelConfig, layout: RoleLayout, tokens: int, layers: int
         tokens: of one micro-batch on one card, cut by context_parallel already.
         layers: of the pipeline stage.
         in_flight: micro-batches whose backward pass is still to come.
+        stage: number of the pipeline stage.
     """
     per_token, text = token_elements(model, layout)
     note = "x 2 (bfloat16), at most x 4 (float32 copies); estimate"
-    if layout.recompute:
-        hidden = model.hidden_size * layers * in_flight
-        formula = (
-            f"{tokens:,} tokens x (hidden x {layers} layers x {in_flight} micro-batches in flight"
-            f" + one layer {text}) {note}"
-        )
-    else:
-        hidden, formula = 0, f"{tokens:,} tokens x {layers} layers x {in_flight} in flight x {text} {note}"
-        per_token *= layers * in_flight
-    size = tokens * (hidden + per_token)
+    recomputed = layout.recomputed(stage, layers)
+    kept = layers - recomputed
+    hidden = model.hidden_size * recomputed * in_flight
+    parts = []
+    if recomputed:
+        parts.append(f"hidden x {recomputed} layers x {in_flight} micro-batches in flight + one layer {text}")
+    if kept:
+        parts.append(f"{kept} layers x {in_flight} in flight x {text}")
+    inner = " + ".join(parts)
+    formula = f"{tokens:,} tokens x {f'({inner})' if recomputed else inner} {note}"
+    size = tokens * (hidden + per_token * (bool(recomputed) + kept * in_flight))
     return Term("activations", int(2 * size), int(4 * size), formula)
 
 

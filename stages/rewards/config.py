@@ -81,7 +81,7 @@ def problems(config: RewardConfig) -> Iterator[Problem]:
         yield Problem("reward.files", list(config.files), rule, "set it to []", source)
     if uses(config, "maths") and importlib.util.find_spec("math_verify") is None:
         rule = "maths needs the package math-verify"
-        yield Problem("reward.functions", list(names), rule, "pip install math-verify", source)
+        yield Problem("reward.functions", list(names), rule, "pip install 'grpoflow[maths]'", source)
     if config.length is not None:
         for key, ends in (("correct", config.length.correct), ("wrong", config.length.wrong)):
             if len(ends) != 2:

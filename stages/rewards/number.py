@@ -139,6 +139,35 @@ def final_number(completion: str) -> Fraction | None:
     return marked[0] if marked else _last_number(text)
 
 
+def answer_span(completion: str) -> tuple[int, int] | None:
+    """Return begin and end of the number that `final_number` reads; None if there is none.
+
+    A number that is written in LaTeX commands has the span of the statement around it.
+    """
+    if final_number(completion) is None:
+        return None
+    after = completion.rpartition(THOUGHT_END)[2]
+    at = len(completion) - len(after) if after.strip() else 0
+    spans = [span for span in (*_boxes(completion), *_tags(completion)) if span[0] >= at]
+    _, begin, end = max(spans, default=(at, at, len(completion)))
+    announced = False
+    for phrase in reversed([*PHRASE.finditer(completion, begin if spans else at)]):
+        if _announced(completion, phrase.end()):
+            space = SPACE.match(completion, phrase.end())
+            begin = space.end() if space else phrase.end()
+            clause = CLAUSE_END.search(completion, begin, begin + CLAUSE)
+            end, announced = clause.start() if clause else min(len(completion), begin + CLAUSE), True
+            break
+    if (announced or spans) and "\\" in completion[begin:end]:
+        return begin, end
+    numbers = [*NUMBER.finditer(completion, begin, end)] if announced or spans else []
+    first = numbers[0] if announced and numbers else None
+    if first is not None and not OPERATION.match(completion, first.end(), end):
+        return first.span()
+    last = numbers[-1:] or deque(NUMBER.finditer(completion, begin, end), maxlen=1)
+    return last[0].span() if last else (begin, end)
+
+
 def _plain_characters(text: str) -> str:
     return text if text.isascii() else text.translate(PLAIN_CHARACTERS)
 

@@ -50,16 +50,34 @@ def test_versions_of_an_engines_packages_are_checked(name, have, status):
 
 
 PINNED = {"mindspore": "2.7.0", "numpy": "1.26.4", "safetensors": "0.7.0"}
+NEWEST = {"mindspore": "2.10.0", "numpy": "2.4.1", "safetensors": "0.7.0"}
+
+
+def unsuitable(needed, versions):
+    checked = environment.package_checks(needed, versions.get)
+    return [check for check in checked if check.status == "problem"]
 
 
 @pytest.mark.parametrize(
-    ("package", "version"),
-    [("mindspore", None), ("mindspore", "2.9.0"), ("numpy", "2.1.0"), ("safetensors", "0.8.0")],
-)
-def test_a_version_that_breaks_this_process_is_reported(package, version):
-    assert environment.problems(PINNED.get) == []
-    (problem,) = environment.problems({**PINNED, package: version}.get)
-    assert problem.startswith(package) and "pip install" in problem
+    ("versions", "package", "version"),
+    [
+        (PINNED, "mindspore", None), (PINNED, "mindspore", "2.6.0"), (PINNED, "mindspore", "2.11.0"),
+        (PINNED, "numpy", "2.1.0"), (NEWEST, "mindspore", "2.9.0"), (NEWEST, "numpy", "3.0"),
+        (PINNED, "safetensors", "0.8.0"), (NEWEST, "safetensors", None),
+    ],
+)  # fmt: skip
+def test_a_version_that_breaks_this_process_is_reported(versions, package, version):
+    assert unsuitable(["mindspore"], versions) == []
+    (check,) = unsuitable(["mindspore"], {**versions, package: version})
+    assert "pip install" in check.remedy
+    assert check.name == (package if versions is PINNED or version is None else "numpy")
+
+
+def test_mindspore_counts_only_where_it_is_needed():
+    without = {**NEWEST, "mindspore": None}
+    assert unsuitable([], without) == unsuitable([], {**PINNED, "mindspore": "2.0", "numpy": "2.0"}) == []
+    (check,) = unsuitable(["mindspore"], without)
+    assert check.remedy.endswith("-m pip install 'grpoflow[local]'")
 
 
 def test_the_engines_python_is_not_grpoflows(tmp_path, monkeypatch):

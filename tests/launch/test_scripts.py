@@ -65,6 +65,17 @@ def test_a_single_node_finds_a_port_and_quotes_everything(start, tmp_path):
     assert "<--master_port=4242>" in arguments and not any("node_rank" in text for text in arguments)
 
 
+def test_a_sourced_script_gets_its_arguments(start, tmp_path):
+    script = tmp_path / "set env.sh"
+    script.write_text('export CANN="$*"\n')
+    sourced = replace(start, env_scripts=(f"{script} --cxx_abi=0 -v",))
+    done = run(text_of(sourced, tmp_path / "logs"), MASTER_PORT="4242")
+    assert done.stdout.splitlines()[0].endswith("cann=--cxx_abi=0 -v")
+    script.unlink()
+    missing = run(text_of(sourced, tmp_path / "logs"), code=1, MASTER_PORT="4242")
+    assert f"{script}" in missing.stderr and "--cxx_abi" not in missing.stderr
+
+
 def test_variables_of_the_users_shell_do_not_reach_a_script(start, tmp_path, monkeypatch):
     """Containers and other launchers set some of them."""
     for name in ("MASTER_ADDR", "MASTER_PORT", "LOG_DIR", "SHARED", "HEARTBEAT_S"):
@@ -279,3 +290,15 @@ def test_variables_of_another_job_of_mindspore_are_unset_unless_the_engine_sets_
     assert run(text_of(alone, tmp_path / "logs"), **foreign).stdout == "None None\n"
     chosen = replace(alone, env={"RANK_ID": "2"})
     assert run(text_of(chosen, tmp_path / "logs"), **foreign).stdout == "None 2\n"
+
+
+def test_a_program_that_starts_a_nodes_workers_itself_gets_their_numbers(start, tmp_path):
+    names = ("GRPOFLOW_FIRST_WORKER", "GRPOFLOW_WORKERS")
+    (tmp_path / "show.py").write_text(f"import os; print(*[os.environ[name] for name in {names}])")
+    own = replace(
+        start, workers=12, program=(str(tmp_path / "show.py"),), python=sys.executable, each_node=True
+    )
+    nodes_run.write(own, LOCAL, tmp_path / "scripts", tmp_path / "logs")
+    for rank, shown in enumerate(("0 8", "8 4")):
+        text = (tmp_path / "scripts" / f"node_{rank}.sh").read_text()
+        assert run(text).stdout == f"{shown}\n"

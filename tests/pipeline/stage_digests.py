@@ -188,6 +188,9 @@ def numbers(value: Any) -> list[float]:
 def of_engines() -> dict[str, dict[str, Any]]:
     """Return version and digest of the files that each outside engine reads."""
     from pipeline.config.load import load
+    from stages.engines.areal.files import configuration as areal_configuration
+    from stages.engines.areal.job import Job as ArealJob
+    from stages.engines.areal.job import Paths as ArealPaths
     from stages.engines.mindformers import job as mindformers
     from stages.engines.mindformers.files import finetune
     from stages.engines.mindrlhf.files import all_configs
@@ -208,6 +211,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
     third = one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2")
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
     verl = load(["experiment=verl_7b", "model.path=/models/qwen"])
+    areal = load(["experiment=areal_7b", "model.path=/models/qwen"])
     inputs_of_engines = {
         "mindrlhf": all_configs(first, mindrlhf.paths(first), resume=False),
         "mindformers": finetune(second, paths, resume=False),
@@ -217,6 +221,9 @@ def of_engines() -> dict[str, dict[str, Any]]:
             one_stage_files.grpo_config(third),
         ],
         "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.paths(), False), runtime_env(fourth)],
+        "areal_grpo": areal_configuration(
+            ArealJob.from_run(areal), ArealPaths(Path("/run"), Path("/data/train.jsonl"))
+        ),
         "verl_grpo": configuration(Job.from_run(verl), Paths(Path("/run"), Path("/data"))),
         "verl_export": list(export.render(verl.plain(), {"grpo": Path("/grpo")}, Path("/run")).start.program),
     }

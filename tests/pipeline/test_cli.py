@@ -169,7 +169,7 @@ def test_probe_imports_a_reward_from_the_working_directory(tmp_path):
     (tmp_path / "near.py").write_text(
         "def any_text(completions, solutions):\n    return [1.0] * len(solutions)\n"
     )
-    script = [str(Path(sys.executable).with_name("grpoflow")), "probe"]
+    script = [str(Path(sys.executable).with_name("grpoflow")), "probe", "--json"]
     script += ["reward.functions=[near:any_text]", "reward.weights=[1.0]"]
     done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True)
     assert json.loads(done.stdout)["functions"]["near:any_text"]["failures"] == 0, done.stderr
@@ -218,7 +218,7 @@ def test_report_opens_the_browser(tmp_path, monkeypatch, capsys):
 
 
 def test_report_compares_runs(tmp_path, shown):
-    for i in range(8):
+    for i in range(14):
         config = {"seed": i, "train": {"beta": 0.01}}
         history.record(tmp_path, f"run{i}", "started", overrides=[f"seed={i}"], config=config, artifacts={})
     history.record(tmp_path, "run1", "named", name="second")
@@ -228,8 +228,8 @@ def test_report_compares_runs(tmp_path, shown):
     text = page.read_text()
     assert "second · run1" in text and "grpoflow run seed=7" in text
     assert "beta" not in text, "a value that does not differ"
-    assert "compares 2 to 6 different runs" in shown("report", "--compare", "last", store, code=2).err
-    assert main(["report", "--compare", *(f"run{i}" for i in range(7)), store]) == 2
+    assert "compares 2 to 12 different runs" in shown("report", "--compare", "last", store, code=2).err
+    assert main(["report", "--compare", *(f"run{i}" for i in range(13)), store]) == 2
 
 
 @pytest.mark.parametrize(

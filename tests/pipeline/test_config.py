@@ -21,6 +21,7 @@ from tests.stages.weights.checkpoints import make_model
 CASES = [
     ("train.steps=3", "train.warmup_steps", 3),
     ("train.steps=80", "train.warmup_steps", 5),
+    ("rollout.num_generations=6", "train.logged_completions", 24),
     ("sft.steps=4", "sft.warmup_steps", 4),
     ("evaluate.num_samples=4", "evaluate.k", 4),
     ("dataset.arith.min_addends=6", "dataset.arith.max_addends", 6),
@@ -240,7 +241,7 @@ def test_a_store_is_refused_if_sqlite_cannot_open_files_in_it(is_linked, tmp_pat
 
 
 def test_a_model_whose_weights_no_source_has_asks_for_its_directory():
-    with pytest.raises(ConfigError, match=r"model\.source=local: .*give model\.path"):
+    with pytest.raises(ConfigError, match=r"model\.path: is required.*give model\.path=DIR"):
         load(["experiment=mindrlhf_deepseek_v3"])
 
 
@@ -250,3 +251,20 @@ def test_a_file_is_no_store(below, tmp_path, capsys):
     for command in ("plan", "runs"):
         assert main([command, f"store={tmp_path / 'file' / below}"]) == 2
         assert "must be a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("layout.train.recompute=some", "layout.train.recompute=some: must be true or false or a list"),
+        ("layout.train.recompute=7", "layout.train.recompute=7: must be true or false or a list"),
+        ("layout.train.recompute=[-1]", "layout.train.recompute[0]=-1: must be at least 0"),
+        ("layout.train.recompute=[true]", "layout.train.recompute[0]=True: must be a whole number"),
+        ("layout.train.select_recompute=some", "must be true or false or a list or a group of keys"),
+        ("layout.train.select_recompute={a:b}", "select_recompute.a=b: must be true or false or a list"),
+    ],
+)
+def test_a_value_of_several_forms_is_read_by_its_form(override, message):
+    with pytest.raises(ConfigError) as refused:
+        load(["engine=mindrlhf", "model=qwen2_5_7b", "model.path=/m", "layout=dp1_mp4_pp2", override])
+    assert message in str(refused.value)

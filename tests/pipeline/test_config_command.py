@@ -163,7 +163,7 @@ def test_a_key_of_another_engine_is_explained(printed, shown):
     own = printed(
         "config", "--explain", "engine.micro_batch_size", "engine=verl", "engine.micro_batch_size=2"
     )
-    assert (own["value"], own["engines"]) == (2, ["mindspeed_rl", "verl"])
+    assert (own["value"], own["engines"]) == (2, ["areal", "mindspeed_rl", "verl"])
     assert printed("config", "--explain", "engine.name")["engines"] == []
     for arguments in (["--explain", "engine.nosuch"], ["engine.nosuch=1"]):
         assert "engine.nosuch" in shown("config", *arguments, code=2).err

@@ -44,7 +44,11 @@ def test_constraints_are_the_versions_that_are_checked(checks, shown):
     required = {Requirement(line.partition("#")[0]).name for line in lines if line[0] != "#"}
     assert {"verl", "torch", "ray"} <= required
     assert not [name for name in required if name.startswith(("torch_", "torch-", "vllm"))]
-    assert {*checks("verl", *verl, "engine.device=cpu")} == {"python", *required}  # no CANN, driver or cards
+    assert {*checks("verl", *verl, "engine.device=cpu")} == {
+        "install",
+        "python",
+        *required,
+    }  # no CANN, driver or cards
     assert "torch_npu==" in shown("doctor", *verl, "--constraints").out
     assert main(["doctor", "--constraints"]) == 2
 

@@ -18,7 +18,7 @@ MODELS = {
     "qwen2": "qwen2_5_7b", "qwen3": "qwen3_8b", "qwen3_moe": "qwen3_30b_a3b", "llama3": "llama3_1_8b",
     "deepseek_v3": "deepseek_v3",
 }  # fmt: skip
-ENGINES = ("local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "verl")
+ENGINES = ("local", "areal", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "verl")
 NEEDS = {
     "mindrlhf_one_stage": ("layout=dp1_mp4_pp2", "train.prompts_per_step=2", "rollout.num_generations=4")
 }

@@ -55,7 +55,7 @@ def test_the_page_of_a_sweep_shows_each_point_and_a_command_that_can_be_pasted(t
     source = page(written, points, tmp_path, tmp_path / "my conf")
     assert "Best: point 1" in source and "75.0 %" in source and "stage grpo failed" in source
     assert "Reward. 0: seed=0: 0.250 at step 1" in source and SCRIPT not in source
-    results = re.search(r'<pre id="reproduce">(.*?)</pre>', source, re.DOTALL)
+    results = re.search(r'<pre id="reproduce" class="command">(.*?)</pre>', source, re.DOTALL)
     assert results is not None
     command = ["grpoflow", "run", "--config-dir", str(tmp_path / "my conf"), "store=s", "seed=1", HOSTILE]
     assert shlex.split(html.unescape(results.group(1))) == command

@@ -296,5 +296,5 @@ def test_tags_that_no_reward_can_see_are_warned_of(template, special, engine, wa
     lines = tag_warnings(config.model, config.tokenize, config.reward, engines.get(engine))
     assert len(lines) == (warning is not None) and all(warning in line for line in lines)
     if engine == "local":
-        problems = json.loads(shown("probe", *typed).out)["problems"]
+        problems = json.loads(shown("probe", "--json", *typed).out)["problems"]
         assert [line for line in problems if "</think>" in line] == lines

@@ -17,10 +17,13 @@ UNKNOWN = "+engine.upstream.trainer.balance_bach=false"
 
 @pytest.fixture
 def python(tmp_path, monkeypatch):
-    """Return an interpreter that tells verl's keys, and counts how often it was asked."""
+    """Return an interpreter that tells verl's keys, and counts how often it was asked; it has no vLLM."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     answer = json.dumps({"defaults": {"trainer.balance_batch": True}})
-    script = f"#!/bin/sh\necho asked >>{tmp_path}/asked; echo loading; echo '{answer}'\n"
+    script = f"""#!/bin/sh
+[ "$1" != -c ] || {{ echo False; exit; }}
+echo asked >>{tmp_path}/asked; echo loading; echo '{answer}'
+"""
     return executable(tmp_path / "bin" / "python", script)
 
 

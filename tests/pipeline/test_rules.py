@@ -29,8 +29,8 @@ def problems(overrides):
 @pytest.mark.parametrize(
     ("overrides", "remedy"),
     [
-        ("reward.functions=[maths] reward.weights=[1.0]", "pip install math-verify"),
-        ("reward=cosine reward.length.correct_by=maths", "pip install math-verify"),
+        ("reward.functions=[maths] reward.weights=[1.0]", "pip install 'grpoflow[maths]'"),
+        ("reward=cosine reward.length.correct_by=maths", "pip install 'grpoflow[maths]'"),
         ("train.loggers=[wandb]", "pip install 'grpoflow"),
     ],
 )

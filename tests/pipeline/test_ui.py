@@ -18,6 +18,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.store import history
+from stages.report.charts import PLOTLY, plotly
 
 RUN = "20260101-000000-aaaa"
 SWEEP = "sweeps/0123abcd"
@@ -25,7 +26,8 @@ REPORT = "report/0123456789abcdef"
 LINKED = f"report/{'f' * 16}"
 LOGS = ".logs/grpo-0123456789abcdef"
 PATHS = [
-    "/", f"/run/{RUN}", f"/{REPORT}/index.html", f"/{SWEEP}/table.csv", f"/{LOGS}/stage.log", "/runs.jsonl",
+    "/", f"/run/{RUN}", f"/{REPORT}/index.html", f"/{SWEEP}/table.csv", f"/{LOGS}/stage.log", f"/{PLOTLY}",
+    "/runs.jsonl",
     "/nowhere",
 ]  # fmt: skip
 
@@ -119,12 +121,24 @@ def test_the_printed_url_opens_everything_in_a_browser(ui):
 
 
 def test_a_content_security_policy_is_sent_with_every_page(ui):
-    for path in ("/", f"/run/{RUN}", f"/{REPORT}/index.html", "/nowhere", f"/?token={ui.token}"):
+    for path in (f"/run/{RUN}", f"/{REPORT}/index.html", "/nowhere", f"/?token={ui.token}"):
         policy = ui.get(path, {} if "token" in path else ui.bearer())[1]["content-security-policy"]
         assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
-        assert "script-src" not in policy
+        has_charts = path.startswith(("/run/", "/report/"))
+        assert ("script-src 'self' 'unsafe-inline'" in policy) is has_charts
+    policy = ui.get("/", ui.bearer())[1]["content-security-policy"]
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
     policy = ui.get(f"/{SWEEP}/index.html", ui.bearer())[1]["content-security-policy"]
-    assert "default-src 'none'" in policy and "script-src 'unsafe-inline'" in policy
+    assert "default-src 'none'" in policy and "script-src 'self' 'unsafe-inline'" in policy
+
+
+def test_what_draws_charts_is_served_once_a_day(ui):
+    (ui.store / REPORT / PLOTLY).write_bytes(b"1")
+    for path, content in ((f"/{PLOTLY}", plotly().decode()), (f"/{REPORT}/{PLOTLY}", "1")):
+        status, headers, text = ui.get(path, ui.bearer())
+        assert (status, text) == (200, content) and headers["content-type"].startswith("text/javascript")
+        assert headers["cache-control"] == "private, max-age=86400"
+    assert f'src="/{PLOTLY}"' not in ui.get(f"/run/{RUN}", ui.bearer())[2], "no step, no chart"
 
 
 def test_the_token_is_not_forwarded_to_a_different_host(ui):

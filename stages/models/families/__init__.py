@@ -120,7 +120,7 @@ def head_problems(model: ModelFields, engine: str) -> Iterator[Problem]:
 def rope_problems(model: ModelFields, engine: str) -> Iterator[Problem]:
     """Yield a problem if the engine's files cannot express the scaling of rotary positions."""
     scaling = model.rope_scaling
-    if scaling is not None and engine not in ("local", "verl"):
-        rule = "must be null: only engine=local and engine=verl support it"
+    if scaling is not None and engine not in ("local", "verl", "areal"):
+        rule = "must be null: only engine=local, verl and areal support it"
         shown = f"{{factor: {scaling.factor:g}, …}}"
         yield Problem("model.rope_scaling", shown, rule, "choose engine=local", "ours: stages/models")

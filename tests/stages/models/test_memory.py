@@ -26,6 +26,11 @@ def test_activations_by_hand():
     assert (retained.low, retained.high) == (2 * 10 * 6 * layer, 4 * 10 * 6 * layer)
     again = activations(model, replace(layout, recompute=True), tokens=10, layers=3, in_flight=2)
     assert again.low == 2 * 10 * (6 * 32 + layer)
+    some = activations(model, replace(layout, recompute=(0, 2)), tokens=10, layers=3, in_flight=2, stage=1)
+    assert some.low == 2 * 10 * (2 * 2 * 32 + layer + 2 * layer)
+    first = replace(layout, recompute=(0, 9))
+    assert activations(model, first, tokens=10, layers=3, in_flight=2) == retained
+    assert activations(model, first, tokens=10, layers=3, in_flight=2, stage=1).low == again.low
     assert not retained.exact and "estimate" in retained.formula
     sequence = activations(model, replace(layout, use_seq_parallel=True), tokens=10, layers=1, in_flight=1)
     assert sequence.low == 2 * 10 * (4 * 32 + 2 * 32 + 2 * 16 + 4 * 48) // 2
@@ -45,6 +50,8 @@ def test_volumes_by_hand():
     assert tensor["tensor"] == 4 * 4 * (2 * 3 / 4) * 100 * 32 * 2
     again = cost(MODEL, make_layout(model_parallel=4, recompute=True), 100, 1).sent
     assert again["tensor"] == 6 * 4 * (2 * 3 / 4) * 100 * 32 * 2
+    half = cost(MODEL, make_layout(model_parallel=4, recompute=(2,)), 100, 1).sent  # two of four layers
+    assert half["tensor"] == 5 * 4 * (2 * 3 / 4) * 100 * 32 * 2
     layout = make_layout(data_parallel=2)
     data = cost(MODEL, layout, 100, updates=3).sent
     assert data["data"] == 3 * 2 * (1 / 2) * elements(MODEL, layout)[0].held * 2
