@@ -30,9 +30,9 @@ async def rewards():
         mask = torch.cat([torch.ones(4), torch.ones(length), torch.zeros(3)])
         prompts = torch.full((4,), len(rows))
         batch = {"responses": responses, "attention_mask": mask, "prompts": prompts}
-        item = SimpleNamespace(
-            batch=batch, non_tensor_batch={"reward_model": {"ground_truth": truth}, "global_steps": 1}
-        )
+        values = {"reward_model": {"ground_truth": truth}, "extra_info": {"split": "train"}}
+        values["global_steps"] = 1
+        item = SimpleNamespace(batch=batch, non_tensor_batch=values)
         result.append((await manager.run_single([item]))["reward_score"])
     return result
 
