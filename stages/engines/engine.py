@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
+from stages.base.layout import ROLES
 from stages.engines import upstream_keys
 from stages.engines.upstream_keys import Rendered, Schema
 
@@ -223,3 +224,18 @@ class Engine(ABC, Generic[J]):
             if checkout.package is None and getattr(settings, checkout.key) is None:
                 rule = f"is required to run: {checkout.description}"
                 yield Problem(checkout.setting, None, rule, "give its directory")
+
+
+def rank_bytes(run: Sections, size: int | None = None) -> dict[str, int]:
+    """Return the bytes of each role's rank directories, summed over ranks, for models of `size` bytes.
+
+    `size` is by default that of the fetched weights. An estimate, for stages that write such directories.
+    """
+    layouts = {role: run.layout.role(role) for role in ROLES}
+    size = run.model.weight_bytes if size is None else size
+    return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
+
+
+def growth(run: Sections) -> int:
+    """Return the factor by which weights grow that are fetched in 16 bits and trained in 32."""
+    return 2 if run.model.param_init_type == "float32" and run.model.torch_dtype != "float32" else 1

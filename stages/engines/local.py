@@ -12,8 +12,7 @@ from stages.base.errors import Problem
 from stages.base.graph import Stage
 from stages.base.layout import ROLES
 from stages.catalog import CONVERT, EVALUATE, EXPORT, GRPO, SFT, SPLIT, STRATEGY, TOKENIZE
-from stages.engines.engine import Engine, Load
-from stages.engines.sizes import rank_bytes
+from stages.engines.engine import Engine, Load, rank_bytes
 from stages.fetch.config import licence_files
 from stages.grpo import checkpoint
 from stages.grpo.config import LocalEngine

@@ -15,14 +15,13 @@ from stages import catalog
 from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
 from stages.engines import upstream_keys
-from stages.engines.engine import Engine, Environment, R
+from stages.engines.engine import Engine, Environment, R, growth
 from stages.engines.mindformers import rules
 from stages.engines.mindformers.checkout import checkout, finetune_schema, under
 from stages.engines.mindformers.config import MindformersConfig
 from stages.engines.mindformers.files import RENDERED
 from stages.engines.mindformers.job import Job
 from stages.engines.programs import known_versions
-from stages.engines.sizes import growth
 from stages.engines.upstream_keys import Schema
 from stages.models.families import network_of
 from stages.models.layouts import warnings

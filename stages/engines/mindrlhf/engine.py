@@ -16,13 +16,12 @@ from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
 from stages.engines import local, programs, upstream_keys
-from stages.engines.engine import Checkout, Engine, Environment, Load, R
+from stages.engines.engine import Checkout, Engine, Environment, Load, R, growth, rank_bytes
 from stages.engines.mindformers.checkout import checkout
 from stages.engines.mindrlhf import contract, memory, rules, vocabulary
 from stages.engines.mindrlhf.config import VERSIONS, MindrlhfEngine
 from stages.engines.mindrlhf.files import RENDERED, groups
 from stages.engines.mindrlhf.job import Job
-from stages.engines.sizes import growth, rank_bytes
 from stages.engines.upstream_keys import Schema
 from stages.fetch.config import licence_files
 from stages.models.families import family_of, trained_by

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
 from stages.engines import programs
-from stages.engines.engine import Checkout, Engine, Environment, Load, R
+from stages.engines.engine import Checkout, Engine, Environment, Load, R, growth, rank_bytes
 from stages.engines.mindformers.checkout import checkout
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf import vocabulary
@@ -22,7 +22,6 @@ from stages.engines.mindrlhf.memory import block_cache, reshard, step_load, trai
 from stages.engines.mindrlhf_one_stage import rules
 from stages.engines.mindrlhf_one_stage.config import CONTRACT, OneStageEngine
 from stages.engines.mindrlhf_one_stage.job import DESCRIPTION, Job, recognise
-from stages.engines.sizes import growth, rank_bytes
 from stages.models import memory
 from stages.models.memory import RoleMemory
 
