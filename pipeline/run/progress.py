@@ -122,8 +122,9 @@ class Display:
 
         pace_s, texts = median_pace(points), []
         if pace_s:
-            unit = line.get("unit") or "part"
-            texts.append(f"{decimal(int(1 / pace_s))}/s" if unit == "B" else f"{duration(pace_s)} a {unit}")
+            unit = str(line.get("unit") or "part")
+            each = f"{duration(pace_s)} per {unit.removesuffix('s')}"
+            texts.append(f"{decimal(int(1 / pace_s))}/s" if unit == "B" else each)
         if self._missing is not None:
             left_s = left_of_stage(line, pace_s, self._expected_s.get(stage), self.elapsed_s(stage) or 0.0)
             left = remaining(self._expected_s, {stage: left_s}, self._waiting.get(stage, ()))

@@ -1,44 +1,20 @@
 """A wheel without extras, in an environment of its own: the orchestrator without MindSpore."""
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import finish
+from tests.e2e import wheel
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
-ROOT = Path(__file__).parents[2]
 VERL = ["engine=verl", "engine.device=cpu", "layout=named", "model=tiny", "sft.enabled=false"]
-PACKAGES = ("conf", "grpoflow", "hydra_plugins", "launch", "pipeline", "stages")
-CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 
 
 @pytest.fixture(scope="module")
 def grpoflow(tmp_path_factory):
     """Return a function that runs the command `grpoflow` of the installed wheel."""
-    root = tmp_path_factory.mktemp("wheel")
-    environment, tree = root / "environment", root / "tree"  # setuptools writes into the tree
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree / name)
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    pip = [str(environment / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--no-deps", "--wheel-dir", str(root), str(tree)]
-    subprocess.run([*pip, *build], check=True, timeout=300)
-    (wheel,) = root.glob("grpoflow-*.whl")
-    install = ["install", "--constraint", str(CONSTRAINTS), str(wheel)]
-    subprocess.run([*pip, *install], check=True, timeout=900)
-
-    def run(*arguments, code=0):
-        return finish([str(environment / "bin" / "grpoflow"), *arguments], str(root), code=code)
-
-    return run
+    return wheel.install(tmp_path_factory.mktemp("wheel"))
 
 
 def test_engine_verl_needs_no_extra(grpoflow, tmp_path):

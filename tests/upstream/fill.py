@@ -21,8 +21,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.upstream.sources import UPSTREAM, interpreter
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from tests.upstream.sources import UPSTREAM, interpreter  # noqa: E402
 
 NO_PROMPT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
 TIMEOUT_S = 600.0
@@ -65,6 +66,8 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     ),
 }
 """Name -> sources without which nothing uses it: it is then not installed."""
+LOCKS = {"vllm": ROOT / "stages/engines/verl/locks/cpu_vllm.txt"}
+"""Complete lists of packages, each installed without its dependencies."""
 ON_REQUEST = ("vllm",)
 """Environments that only `--only=NAME` makes: this one has 3 GB."""
 COMPILED = "verl"
@@ -209,10 +212,10 @@ def install(name: str, indexes: Iterable[str] = ()) -> bool:
     """Create one environment, or update it to its requirements; return False if that failed.
 
     NAME.txt has requirements, NAME-alone.txt those that are installed without their dependencies; one of
-    the files may be missing.
+    the files may be missing. vLLM's environment is the one that grpoflow recommends to its users.
     """
     python, requirements = interpreter(name), Path(__file__).with_name(f"{name}.txt")
-    home, alone = python.parents[1], requirements.with_name(f"{name}-alone.txt")
+    home, alone = python.parents[1], LOCKS.get(name, requirements.with_name(f"{name}-alone.txt"))
     if home.is_symlink():
         return _report(home.name, "is a link", os.access(python, os.X_OK))
     if absent := [source for source in ENVIRONMENTS[name] if not (UPSTREAM / source).is_dir()]:

@@ -128,6 +128,7 @@ def cpu_rollout(job: Job) -> Values:
         "enforce_eager": True,  # compilation takes longer than the steps of a small model
         "enable_sleep_mode": False,  # vLLM has none on a CPU
         "free_cache_engine": False,
+        "enable_chunked_prefill": False,  # breaks samples with seeds (stages/inference/programs/opening.py)
         # vLLM reserves memory for all that it may generate at once; its default is a share of the machine's
         "engine_kwargs": {"vllm": {"kv_cache_memory_bytes": _cache_bytes(job)}},
     }

@@ -14,7 +14,9 @@ def open_model(arguments, share, card_share, cache_bytes):
     """Return vllm.LLM and facts about it.
 
     On a CPU it computes in float32 without compiling, and takes only the memory that is needed: vLLM's own
-    defaults are bfloat16, and nine tenths of the machine.
+    defaults are bfloat16, and nine tenths of the machine. Prompts are never computed in parts there: after
+    the first part of a prompt whose samples have seeds, vLLM 0.27.1 turns back its generator of random
+    numbers, which PyTorch has for cards only (vllm/v1/worker/gpu_model_runner.py, _bookkeeping_sync).
 
     Args:
         arguments: those of vllm.LLM but for memory; they override the defaults for a device.
@@ -29,7 +31,7 @@ def open_model(arguments, share, card_share, cache_bytes):
 
     if current_platform.is_cpu():
         replicas = int(os.environ.get(REPLICAS, "1"))
-        chosen = {"enforce_eager": True, "dtype": "float32"}
+        chosen = {"enforce_eager": True, "dtype": "float32", "enable_chunked_prefill": False}
         if arguments.get("tensor_parallel_size", 1) == 1:  # one process less, which takes a gigabyte
             os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         if share is None:

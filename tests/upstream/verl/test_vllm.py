@@ -30,9 +30,20 @@ def drop():
 '''
 
 
+HEADS = {**SHAPE, "head_dim": 32}
+"""vLLM on a CPU has no smaller heads."""
+
+
+def with_shape(interpreter, directory, shape):
+    """Return verl with vLLM, and a model of this shape."""
+    python = interpreter("vllm")
+    run(python, PREPARE, directory, json.dumps(shape))
+    return Verl(python, directory, shape)
+
+
 @pytest.fixture(scope="module")
-def vllm(verl, interpreter):
-    return Verl(interpreter("vllm"), verl.data)
+def vllm(interpreter, tmp_path_factory):
+    return with_shape(interpreter, tmp_path_factory.mktemp("data"), HEADS)
 
 
 def metrics(made):
@@ -77,12 +88,12 @@ def test_weights_that_do_not_arrive_are_noticed(vllm, tmp_path):
 
 
 @pytest.mark.parametrize("degree", [1, 2], ids=["two replicas", "tensor parallel"])
-def test_two_workers(vllm, tmp_path, degree):
-    shape = {**SHAPE, "num_attention_heads": 4, "num_key_value_heads": 2}
-    run(vllm.python, PREPARE, tmp_path / "data", json.dumps(shape))
+def test_two_workers(interpreter, tmp_path, degree):
+    heads = {**HEADS, "num_attention_heads": 4, "num_key_value_heads": 2}
+    vllm = with_shape(interpreter, tmp_path / "data", heads)
     layout = ("layout=dp2_mp1_pp1", f"layout.generate.model_parallel={degree}")
     layout += (f"layout.generate.data_parallel={2 // degree}",)
-    check(Verl(vllm.python, tmp_path / "data", shape).train(tmp_path / "run", VLLM, *layout))
+    check(vllm.train(tmp_path / "run", VLLM, *layout))
 
 
 def test_lora_adapters_reach_vllm(vllm, tmp_path):
