@@ -278,7 +278,9 @@ class Table:
         for row in rows:
             table.add_row(*row)
         total = max(width, sum(widths) + 3 * len(columns) + 1)
-        yield from rich.console.Console(width=total).render(table)
+        # texts as they are: [/usr] is no markup, and :car: is no picture
+        console = rich.console.Console(width=total, markup=False, emoji=False, highlight=False)
+        yield from console.render(table)
 
 
 def _sizes(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[tuple[int, int]]:

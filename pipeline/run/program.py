@@ -135,7 +135,7 @@ def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path
 
 
 def _progress(file: Path, module: Module) -> Report:
-    unit = getattr(module, "UNIT", "step")
+    unit = getattr(module, "UNIT", "steps")
 
     def report(step: float, total: float, message: str) -> None:
         with file.open("a", encoding="utf-8") as stream:

@@ -182,7 +182,7 @@ def _latest_step(
     line = dict(progress[-1]) if progress else {}
     step = number(metrics[-1].get("step")) if metrics else None
     if step is not None and (not line or (line.get("unit") == "step" and step > (number(line["step"]) or 0))):
-        line.update(step=step, unit="step", time_s=metrics[-1].get("time_s"))
+        line.update(step=step, unit="steps", time_s=metrics[-1].get("time_s"))
     return line
 
 

@@ -100,7 +100,7 @@ def train(
             row["accuracy_check"] = accuracy()
             recent.append(row["accuracy_check"])
             message = f"loss {row['loss']:.3f}, accuracy {recent[-1]:.3f}"
-            context.progress(step, config.steps, message, "step")
+            context.progress(step, config.steps, message, "steps")
         log.append([row])
         if config.checkpoint_every and step % config.checkpoint_every == 0:
             state = {"updates": learner.updates, "recent": list(recent)}

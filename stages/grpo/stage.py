@@ -221,7 +221,7 @@ class RunLogs:
         message += "".join(
             f"; {tracker.name} has stopped, see the log" for tracker in self.trackers if tracker.has_stopped()
         )
-        self.context.progress(step, self.config.steps, message, "step")
+        self.context.progress(step, self.config.steps, message, "steps")
 
     def _warn_of_rewards(self, step: int, result: StepResult) -> None:
         """Warn of each new failure message of a reward function; repeated ones are only counted."""

@@ -8,7 +8,6 @@ from stages.base.errors import Problem
 from stages.base.files import read_object, read_optional_object
 from stages.base.tags import opened, tags_of
 from stages.rewards.config import RewardConfig
-from stages.tokenize.chat import QUESTION, load_template
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import Turn, system_turns
 from stages.tokenizer import token_ids
@@ -69,6 +68,8 @@ def _special_tags(directory: Path) -> set[str]:
 
 
 def _end_of_prompt(directory: Path, config: TokenizeConfig) -> str:
+    from stages.tokenize.chat import QUESTION, load_template  # here: a plan without a template needs no Jinja
+
     settings = read_optional_object(directory / "tokenizer_config.json")
     template = load_template(directory, token_ids(directory, settings), config.enable_thinking)
     return template.render([*system_turns(config), Turn("user", QUESTION)], generation=True)

@@ -40,7 +40,7 @@ def terminal(monkeypatch):
     return install
 
 
-def step(number, total=10, message="", unit="step"):
+def step(number, total=10, message="", unit="steps"):
     return {"step": number, "total": total, "unit": unit, "message": message, "time_s": 1000.0 + 2 * number}
 
 
@@ -50,10 +50,10 @@ def test_a_status_line_has_the_rate_and_the_time_left_of_the_run(terminal, monke
     display.expect({"grpo": 100.0, "evaluate": MINUTE, "report": 2.0}, lambda: ["grpo", "evaluate", "report"])
     display.start("grpo")
     display.progress("grpo", step(1))
-    assert screen.last_line == "grpo: 1/10 step, run: 2 min 42 s left", "no pace yet: the expected 100 s"
+    assert screen.last_line == "grpo: 1/10 steps, run: 2 min 42 s left", "no pace yet: the expected 100 s"
     for number in (2, 3, 4):
         display.progress("grpo", step(number, message="reward 0.500"))
-    assert screen.last_line == "grpo: 4/10 step, 2.0 s a step, run: 1 min 14 s left, reward 0.500"
+    assert screen.last_line == "grpo: 4/10 steps, 2.0 s per step, run: 1 min 14 s left, reward 0.500"
 
 
 def test_stages_that_never_ran_make_it_a_lower_bound(terminal):
@@ -68,7 +68,7 @@ def test_parts_that_do_not_fit_are_left_out_whole(terminal):
     screen, display = terminal(), Display()
     display.start("grpo")
     display.progress("grpo", step(1, message="a message that is much longer than the room that is left " * 2))
-    assert screen.last_line == "grpo: 1/10 step"
+    assert screen.last_line == "grpo: 1/10 steps"
 
 
 def test_a_pipe_gets_whole_lines(capsys):

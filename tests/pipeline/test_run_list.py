@@ -45,7 +45,7 @@ def store(tmp_path_factory):
     with attempt(store, KEYS["grpo"]) as slot:
         rows = ({"step": i, "time_s": now - 10 + 2 * i, "reward": i / 10} for i in range(1, 6))
         write_lines(slot.work / "metrics.jsonl", *rows)
-        line = {"time_s": now, "step": 5, "total": 25, "unit": "step", "message": ""}
+        line = {"time_s": now, "step": 5, "total": 25, "unit": "steps", "message": ""}
         write_lines(slot.logs / "progress.jsonl", line)
         (slot.logs / "spec.json").write_text("{}")
         yield root
@@ -55,7 +55,7 @@ def store(tmp_path_factory):
 def test_a_running_row_shows_stage_step_reward_and_the_time_left_of_the_run(store):
     page = live.overview(store)
     assert f'data-run="{RUNNING}"' in page
-    assert '<span class="progress">grpo 5/25 step reward 0.500 · ' in page
+    assert '<span class="progress">grpo 5/25 steps reward 0.500 · ' in page
     left = watch.left_of_run(history.find(store, RUNNING), watch.rows(store, history.find(store, RUNNING)))
     assert left is not None and left.is_complete and 60 <= left.seconds <= 60 + 20 * 2
 

@@ -285,3 +285,11 @@ def test_wide_characters_count_twice(drawn):
     table.add("a", "y")
     assert drawn(table, 80) == ["名    b", "中文  x", "a     y"]
     assert wrapped("中文 中文 中文", 9) == ["中文 中文", "中文"]
+
+
+def test_a_table_with_borders_shows_texts_as_they_are(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table = Table(["id", "why"])
+    table.add("x", "[/usr/data] [red] :car:")
+    console().print(table)
+    assert "│ x  │ [/usr/data] [red] :car: │" in capsys.readouterr().out

@@ -36,7 +36,7 @@ def store(tmp_path):
             {"step": i, "time_s": when, "reward": i / 10, "accuracy": i / 20, "tokens_per_s": 3300.4}
             for i, when in enumerate(whens, 1)
         ))  # fmt: skip
-        progress = {"time_s": now, "step": 5, "total": 25, "unit": "step", "message": "reward 0.500"}
+        progress = {"time_s": now, "step": 5, "total": 25, "unit": "steps", "message": "reward 0.500"}
         write_lines(slot.logs / "progress.jsonl", progress)
         (slot.logs / "spec.json").write_text("{}")
         yield store.root
@@ -47,7 +47,7 @@ def test_the_stages_of_a_running_run(store):
     fetch, sft, grpo, report = rows(store, choose(store, None))
     assert (fetch.state, sft.state, grpo.state, report.state) == ("cached", "done", "running", "waiting")
     assert (fetch.took, sft.accuracy, sft.reward) == ("8.0 s", "25.0 %", "")
-    assert (grpo.step, grpo.reward, grpo.accuracy, grpo.speed) == ("5/25 step", "0.500", "25.0 %", "3,300")
+    assert (grpo.step, grpo.reward, grpo.accuracy, grpo.speed) == ("5/25 steps", "0.500", "25.0 %", "3,300")
     assert float(grpo.left.removesuffix(" s")) <= 40, "20 steps of 2 s, whatever the checkpoint took"
 
 
@@ -64,7 +64,7 @@ def test_watch_follows_a_run_to_its_end(store):
     line = [sys.executable, "-m", "pipeline.cli", "watch", f"store={store}"]
     process = subprocess.Popen(line, text=True, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("grpo: 5/25 step, reward 0.500")
+    assert process.stdout.readline().startswith("grpo: 5/25 steps, reward 0.500")
     history.record(store, RUN, "failed", stage="grpo", message="exit code 1")
     remaining = process.communicate(timeout=100)[0]
     assert process.returncode == 1
