@@ -40,7 +40,11 @@ def rendered(guide):
     """Return the same of what grpoflow renders."""
     made, found = texts(guide.recipe), {}
     for name in guide.files:
-        (text,) = (text for file, text in made.items() if file.endswith(f"/{name}.yaml"))
+        (text,) = (
+            text
+            for file, text in made.items()
+            if file.startswith(f"{guide.stage}/") and file.endswith(f"/{name}.yaml")
+        )
         found |= dict(leaves(yaml.safe_load(text), name))
     if guide.command:
         start = yaml.safe_load(made[f"{guide.stage}/start"])

@@ -126,6 +126,30 @@ SUPERVISED = {
         (f"finetune.{key}" for key in ("layer_scale", "layer_decay", "lr_scale_factor")), "off in the file"
     ),
 }
+NAMED = "a name within the file"
+MINDSPEED_RL = {
+    "train.defaults": "Hydra's list: the model's section is written in the file itself",
+    "train.model": "the section that the file takes from configs/model/qwen25_7b.yaml; compared elsewhere",
+    "train.megatron_training.model": NAMED,
+    "train.actor_config.model": NAMED,
+    "train.megatron_training.ai_framework": "the guide's command line names the MindSpore back end",
+    "train.megatron_training.tokenizer_name_or_path": PATHS,
+    "train.megatron_training.data_path": PATHS,
+    "train.actor_config.load": PATHS,
+    "train.actor_config.save": PATHS,
+    "train.rl_config.runtime_env_path": PATHS,
+    "train.megatron_training.seq_length": "2,048 tokens of prompt and of completion are twice as many",
+    "train.rl_config.max_prompt_length": "MindSpeed-RL leaves out prompts of exactly this length",
+    "train.megatron_training.seed": UNWRITTEN,
+    **dict.fromkeys(
+        (f"train.megatron_training.recompute_{key}" for key in ("granularity", "method", "num_layers")),
+        "layout.train.recompute of the recipe: sequences twice as long need the memory",
+    ),
+    "train.rl_config.shuffle_minibatch": "no key of MindSpeed-RL, whose name is shuffle_mini_batch",
+    "train.rl_config.shuffle_mini_batch": UNWRITTEN,
+    "train.rl_config.use_tensorboard": "grpoflow writes event files itself",
+    "train.generate_config.trust_remote_code": "no code of a model directory is run",
+}
 GUIDES = {
     "mindrlhf": Guide(
         checkout="mindrlhf-e8a8fc1",
@@ -142,6 +166,14 @@ GUIDES = {
         files={"finetune": "research/qwen2_5/finetune_qwen2_5_0_5b_8k.yaml"},
         command="",
         differences=SUPERVISED,
+    ),
+    "MindSpeed-RL": Guide(
+        checkout="mindspeed-rl-c21465a",
+        recipe=("experiment=mindspeed_rl_7b", "model.path=/models/qwen"),
+        stage="grpo",
+        files={"train": "configs/grpo_qwen25_7b_A3.yaml"},
+        command="",
+        differences=MINDSPEED_RL,
     ),
 }
 
