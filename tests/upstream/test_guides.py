@@ -29,6 +29,9 @@ def shipped(guide, home):
     found = {}
     for name, file in guide.files.items():
         found |= dict(leaves(yaml.safe_load((home / file).read_text("utf-8")), name))
+    if guide.included:
+        file, section, key = guide.included
+        found |= dict(leaves(yaml.safe_load((home / file).read_text("utf-8"))[section], key))
     if guide.command:
         script = (home / guide.command).read_text("utf-8")
         line = re.search(r"main\.py(.*?)(?:>|$)", script.replace("\\\n", " "), re.MULTILINE)[1]

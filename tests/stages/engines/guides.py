@@ -30,6 +30,8 @@ class Guide:
     """Shipped script whose command line is compared; empty: none."""
     differences: Mapping[str, str]
     """Key, or group of keys -> why it differs. Keys of files begin with the rendered file's name."""
+    included: tuple[str, str, str] | None = None
+    """Shipped file that another one includes: the file, its section, and the section's rendered key."""
 
 
 MINDRLHF = {
@@ -129,7 +131,7 @@ SUPERVISED = {
 NAMED = "a name within the file"
 MINDSPEED_RL = {
     "train.defaults": "Hydra's list: the model's section is written in the file itself",
-    "train.model": "the section that the file takes from configs/model/qwen25_7b.yaml; compared elsewhere",
+    "train.model.qwen2_5_7b.norm_epsilon": "that of Qwen2.5, 1e-6; without it MindSpeed-RL computes with 1e-5",
     "train.megatron_training.model": NAMED,
     "train.actor_config.model": NAMED,
     "train.megatron_training.ai_framework": "the guide's command line names the MindSpore back end",
@@ -174,6 +176,7 @@ GUIDES = {
         files={"train": "configs/grpo_qwen25_7b_A3.yaml"},
         command="",
         differences=MINDSPEED_RL,
+        included=("configs/model/qwen25_7b.yaml", "qwen25_7b", "train.model.qwen2_5_7b"),
     ),
 }
 
