@@ -100,7 +100,8 @@ class Verl:
     shape: Mapping[str, Any] = field(default_factory=lambda: SHAPE)
 
     def train(self, directory: Path, *overrides: str, until: str = "grpo") -> Run:
-        """Run grpoflow with the model in a store of its own."""
+        """Run grpoflow with the model in a store of its own, in a directory that may be new."""
+        directory.mkdir(exist_ok=True)
         model = [f"model.{key}={value}" for key, value in self.shape.items()]
         vocabulary = len(json.loads((self.data / "model/tokenizer.json").read_text())["model"]["vocab"])
         model += ["model.source=local", f"model.path={self.data / 'model'}", f"model.vocab_size={vocabulary}"]

@@ -21,5 +21,5 @@ def test_fetch_to_report(interpreter, tmp_path):
     assert not any("mindspore" in manifest["versions"] for manifest in manifests.values())
     (result,) = (json.loads(path.read_text()) for path in tmp_path.glob("store/evaluate/*/result.json"))
     assert result["program"]["name"] == "vllm" and result["prompts"] == 32
-    (page,) = tmp_path.glob("store/report/*/report.html")
+    (page,) = tmp_path.glob("store/report/*/index.html")
     assert "vllm" in page.read_text().lower()
