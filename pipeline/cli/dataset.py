@@ -47,6 +47,9 @@ def tokenize(options: Namespace) -> int:
     if options.sft and config.kind != "grpo":
         rule = f"requires tokenize.kind=grpo, not {config.kind}"
         raise ConfigError([Problem("--sft", None, rule, "omit it")])
+    if not options.tokenizer.is_dir():
+        remedy = "name the directory that has tokenizer.json, or vocab.json and merges.txt"
+        raise ConfigError([Problem("--tokenizer", str(options.tokenizer), "must be a directory", remedy)])
     # Token ids of the section apply. Its shape does not: the default model is not the tokenizer's.
     model = replace(run.model, vocab_size=sys.maxsize)
     encoder = make_encoder(options.tokenizer, model, dataset, config)

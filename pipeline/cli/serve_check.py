@@ -96,6 +96,9 @@ def check(options: Namespace) -> int:
     result = json.loads((inputs["evaluate"] / "result.json").read_text(encoding="utf-8"))
     rows = serving.held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)
     rows = rows[: result["prompts"]][: options.prompts]
+    if not rows:
+        path = inputs["tokenize"] / "test.mindrecord"
+        raise StoreError(f"{path}: has no held-out prompt to ask; see `grpoflow show {record.id}`")
     rollout, questions = read(RolloutConfig, config["rollout"]), [row.prompt for row in rows]
     if options.url:
         done = serving.ask_server(

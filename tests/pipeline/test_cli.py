@@ -188,6 +188,15 @@ def tokenize(tmp_path):
     return run
 
 
+def test_tokenize_names_a_tokenizer_that_does_not_exist(tmp_path, capsys):
+    (tmp_path / "rows.jsonl").write_text('{"question": "a", "answer": "1"}\n')
+    absent = tmp_path / "absent"
+    paths = ["--input", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "out")]
+    assert main(["tokenize", *paths, "--tokenizer", str(absent), "dataset=gsm8k"]) == 2
+    assert f"--tokenizer={absent}: must be a directory; name the directory" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_tokenize_reads_a_json_array_of_instructions(tmp_path, tokenize, capsys):
     rows = json.dumps([{"instruction": "say", "input": "", "output": "hi"}, {"instruction": "say"}])
     alpaca = ["tokenize=alpaca", "tokenize.sft_length=200", "model.pad_token_id=100000"]

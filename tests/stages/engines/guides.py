@@ -131,7 +131,7 @@ SUPERVISED = {
 NAMED = "a name within the file"
 MINDSPEED_RL = {
     "train.defaults": "Hydra's list: the model's section is written in the file itself",
-    "train.model.qwen2_5_7b.norm_epsilon": "that of Qwen2.5, 1e-6; without it MindSpeed-RL computes with 1e-5",
+    "train.model.qwen2_5_7b.norm_epsilon": "Qwen2.5 has 1e-6; MindSpeed-RL computes with 1e-5 otherwise",
     "train.megatron_training.model": NAMED,
     "train.actor_config.model": NAMED,
     "train.megatron_training.ai_framework": "the guide's command line names the MindSpore back end",
