@@ -36,12 +36,6 @@ class ArealEngine(RayEngine):
     kl_in_reward: Annotated[float, Ge(0)]
     """Weight of the KL divergence from the fetched model, which AReaL subtracts from each token's reward
     (actor.kl_ctl, estimator k1). It has no KL term in the loss: train.beta stays 0."""
-    behaviour_weight: Literal["none", "clamp", "mask"]
-    """With mode=async: weight of a token by the ratio of the newest policy to the one that generated it.
-    none: 1; clamp: the ratio, at most engine.behaviour_limit; mask: tokens with a larger ratio are left
-    out."""
-    behaviour_limit: PositiveFloat
-    """Largest ratio for behaviour_weight, above 1."""
     micro_batch_tokens: Positive
     """Tokens of a card's forward-backward pass on NPUs; sequences are packed into it. On a CPU a pass has one
     sequence."""

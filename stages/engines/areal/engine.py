@@ -21,6 +21,7 @@ from stages.engines.areal.config import ArealEngine
 from stages.engines.areal.files import RENDERED
 from stages.engines.areal.job import PROGRAMS, TRAIN_DATA, Job
 from stages.engines.engine import Engine, Environment
+from stages.engines.job import tokenize_files
 from stages.fetch.config import licence_files
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
-TOKENIZE_FILES = (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA)
-"""Files that tokenize writes: evaluate reads the test rows, as with engine=local."""
 
 
 class Areal(Engine[Job]):
@@ -60,7 +59,7 @@ class Areal(Engine[Job]):
                 sections=(*catalog.TOKENIZE.sections, "engine"),
                 version=1,
                 entry="stages.engines.areal.tokenize",
-                required_files=lambda config: TOKENIZE_FILES,
+                required_files=lambda config: tokenize_files(TRAIN_DATA),
                 unread=unread,
             ),
             replace(catalog.STRATEGY, skipped=reason),
