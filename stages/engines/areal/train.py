@@ -103,5 +103,4 @@ def collect(context: Context) -> None:
     target.mkdir()
     for file in sorted(paths.final.iterdir()):
         link_or_copy(file, target / file.name)
-    results.keep_logged(paths.completions, job.train)
     import_run(context, read_start(context.work)["resumed"], MODEL, VERSION)

@@ -2,19 +2,21 @@
 
 It starts AReaL's PPOTrainer as examples/math/gsm8k_rl.py does, and adds what a resumable run needs:
 
-- the rows of all steps as one epoch, in an order that depends on the seed alone;
-- metrics as JSON lines;
+- the rows of all steps as one epoch, in an order that depends on the seed alone; a resumed run begins with
+  those of its first step, while AReaL's data loader would leave out what had been sent to the servers;
+- metrics as JSON lines, with those that AReaL lacks (batches.py);
 - two places for the state from which a run resumes, used in turn, since AReaL overwrites its state in place
   (utils/recover.py, dump): a kill during a write loses the steps since the other one;
 - the model of the last step as a Hugging Face directory that appears when it is complete;
-- a time limit for the start, because AReaL waits forever for a worker that died (infra/scheduler/local.py,
-  _configure_worker).
+- one time limit for the start, because AReaL waits forever for a worker that died, and only 30 or 60 seconds
+  for one that is slow (infra/scheduler/local.py, _configure_worker, _wait_for_fork_ready).
 
 Source: AReaL 1.0.4.
 """
 # mypy: ignore-errors
 
 import faulthandler
+import functools
 import json
 import os
 import random
@@ -25,34 +27,17 @@ import time
 from pathlib import Path
 
 from areal import PPOTrainer
-from areal.api import SaveLoadMeta
+from areal.api import SaveLoadMeta, cli_args
 from areal.api.cli_args import GRPOConfig, load_expr_config
+from areal.infra.scheduler.local import LocalScheduler
 from areal.utils import network
+
+from grpoflow_areal.batches import Batches, Rows
 
 WORKFLOW = "grpoflow_areal.workflow.Workflow"
 STATE = "state.json"
 """File in the checkpoints' directory that names the complete state: {"slot": NAME, "step": N}."""
 SLOTS = ("a", "b")
-
-
-class Rows:
-    """The rows of all steps: epochs over the training data, each in another order."""
-
-    def __init__(self, task):
-        with open(task["data"], encoding="utf-8") as file:
-            self._rows = [json.loads(line) for line in file]
-        self._order = []
-        for epoch in range(-(-task["steps"] * task["prompts_per_step"] // len(self._rows))):
-            order = list(range(len(self._rows)))
-            random.Random(f"{task['seed']} {epoch}").shuffle(order)  # noqa: S311
-            self._order += order
-        del self._order[task["steps"] * task["prompts_per_step"] :]
-
-    def __len__(self):
-        return len(self._order)
-
-    def __getitem__(self, index):
-        return self._rows[self._order[index]]
 
 
 def read_state(checkpoints):
@@ -64,39 +49,44 @@ def read_state(checkpoints):
     return state["slot"], state["step"]
 
 
-def write_state(checkpoints, slot, step):
-    """Name the complete state, by one rename."""
-    file = Path(checkpoints) / STATE
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps({"slot": slot, "step": step}), encoding="utf-8")
-    new.replace(file)
+class States:
+    """Lets a RecoverHandler write the places of the state in turn, and names the complete one."""
+
+    def __init__(self, handler, checkpoints, slot):
+        """Begin with a place: `slot` is the one to write next."""
+        self._handler, self._directory, self._slot = handler, Path(checkpoints), slot
+        self._dump, self._written = handler.dump, None
+        handler.dump = self._dump_to_slot
+
+    def _dump_to_slot(self, engine, step_info, *args, **named):
+        self._handler.config.fileroot = str(self._directory / self._slot)
+        before = self._handler.last_step_info
+        self._dump(engine, step_info, *args, **named)
+        if self._handler.last_step_info is not before:  # it was time for a state
+            self._written = {"slot": self._slot, "step": step_info.global_step + 1}
+            self._slot = SLOTS[1 - SLOTS.index(self._slot)]
+
+    def name(self):
+        """Name the state that was written last, by one rename; called when the step's metrics are written."""
+        if self._written is None:
+            return
+        file = self._directory / STATE
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(self._written), encoding="utf-8")
+        new.replace(file)
+        self._written = None
 
 
-def alternate(handler, checkpoints, slot):
-    """Let a RecoverHandler write the places of the state in turn; `slot` is the one to write next."""
-    dump, following = handler.dump, {SLOTS[0]: SLOTS[1], SLOTS[1]: SLOTS[0]}
-
-    def dump_and_name(engine, step_info, *args, **named):
-        nonlocal slot
-        handler.config.fileroot = str(Path(checkpoints) / slot)
-        before = handler.last_step_info
-        dump(engine, step_info, *args, **named)
-        if handler.last_step_info is not before:  # it was time for a state
-            write_state(checkpoints, slot, step_info.global_step + 1)
-            slot = following[slot]
-
-    handler.dump = dump_and_name
-
-
-def log_metrics(logger, file):
-    """Write what AReaL logs of each step as a JSON line, too."""
+def log_metrics(logger, file, more, after):
+    """Write what AReaL logs of each step, and `more`, as a JSON line; then call `after`."""
     commit = logger.commit
 
     def commit_and_write(epoch, step, global_step, data):
         commit(epoch, step, global_step, data)
-        values = {name: float(value) for name, value in data.items()}
+        values = {name: float(value) for name, value in {**data, **more}.items()}
         with open(file, "a", encoding="utf-8") as out:
             out.write(json.dumps({"step": global_step + 1, "data": values}) + "\n")
+        after()
 
     logger.commit = commit_and_write
 
@@ -129,32 +119,54 @@ def end_unless(ready, timeout_s):
     os._exit(1)
 
 
+def wait_for_workers(timeout_s):
+    """Let AReaL's scheduler wait so long for each worker, instead of 30 or 60 seconds."""
+    create, ready = LocalScheduler.__init__, LocalScheduler._wait_for_fork_ready
+    LocalScheduler.__init__ = functools.partialmethod(create, startup_timeout=timeout_s)
+    LocalScheduler._wait_for_fork_ready = staticmethod(functools.partial(ready, timeout=timeout_s))
+
+
+def configuration(file):
+    """Return AReaL's configuration from a YAML file.
+
+    AReaL gives Hydra the way from its own file to this one, which is wrong if there are links on it
+    (api/cli_args.py, parse_cli_args).
+    """
+    cli_args.__file__ = os.path.realpath(cli_args.__file__)
+    config, _ = load_expr_config(["--config", os.path.realpath(file)], GRPOConfig)
+    return config
+
+
 def main(argv):
     """Train, and save the model."""
     task = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
-    network.random = (
-        random.SystemRandom()
-    )  # AReaL seeds `random`: runs with one seed would take the same ports
+    # AReaL seeds `random`: runs with one seed would take the same ports
+    network.random = random.SystemRandom()
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # python3
-    shutil.rmtree(task["names"], ignore_errors=True)  # addresses of an earlier attempt's servers
-    config, _ = load_expr_config(argv[1:], GRPOConfig)
+    for left in (task["names"], task["episodes"]):  # addresses and completions of an earlier attempt
+        shutil.rmtree(left, ignore_errors=True)
+    Path(task["episodes"]).mkdir()
+    config = configuration(argv[2])
     config.gconfig.stop_token_ids = task["end_ids"]
     checkpoints, state = task["checkpoints"], read_state(task["checkpoints"])
     Path(checkpoints).mkdir(parents=True, exist_ok=True)
-    slot = state[0] if state else SLOTS[0]
+    slot, done = state or (SLOTS[0], 0)
     config.recover.fileroot = str(Path(checkpoints) / slot)
     if state is None:
         shutil.rmtree(config.recover.fileroot, ignore_errors=True)
+    wait_for_workers(task["start_timeout_s"])
     ready = threading.Event()
     threading.Thread(target=end_unless, args=(ready, task["start_timeout_s"]), daemon=True).start()
-    began = time.monotonic()
-    with PPOTrainer(config, train_dataset=Rows(task), valid_dataset=None) as trainer:
+    began, rows = time.monotonic(), Rows(task)
+    with PPOTrainer(config, train_dataset=rows, valid_dataset=None) as trainer:
         ready.set()
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
-        after = SLOTS[1 - SLOTS.index(slot)] if state else slot
-        alternate(trainer.recover_handler, checkpoints, after)
-        logs = os.environ.get("GRPOFLOW_LOG_DIR", task["root"])
-        log_metrics(trainer.stats_logger, Path(logs) / f"{task['metrics']}.jsonl")
+        states = States(trainer.recover_handler, checkpoints, SLOTS[1 - SLOTS.index(slot)] if state else slot)
+        batches = Batches(rows, task, done)
+        trainer.train_dataloader = batches
+        trainer.actor.prepare_batch = batches.watch(trainer.actor.prepare_batch)
+        logs = Path(os.environ.get("GRPOFLOW_LOG_DIR", task["root"]))
+        log_metrics(trainer.stats_logger, logs / f"{task['metrics']}.jsonl", batches.metrics, states.name)
         trainer.train(
             workflow=WORKFLOW,
             workflow_kwargs={"task": argv[0], "gconfig": config.gconfig, "tokenizer": config.tokenizer_path},
