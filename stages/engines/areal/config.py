@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 
 from stages.base.bounds import NonNegative, Positive, PositiveFloat
-from stages.base.identity import NotInIdentity
+from stages.base.identity import CheckoutDirectory, NotInIdentity
 from stages.engines.config import UpstreamKeys
 from stages.engines.ray import RayEngine
+
+Contract = Literal["1.0.4", "ascend-v1.0.5"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,11 @@ class ArealEngine(RayEngine):
     """areal: the package in the environment of engine.python."""
     sft: Annotated[Literal["off"], NotInIdentity()]
     """off: a warm start is model.path=DIR of an exported model."""
+    areal_home: Annotated[str | None, CheckoutDirectory()]
+    """A checkout of areal-project/AReaL that replaces the package areal in engine.python's environment; null:
+    the package."""
+    contract: Literal["auto", "1.0.4", "ascend-v1.0.5"]
+    """Version of AReaL; auto: that of the checkout, or 1.0.4."""
     device: Literal["npu", "cpu"]
     """cpu: AReaL trains in float32, and grpoflow's server (stages/engines/areal/programs) generates; for
     small models."""

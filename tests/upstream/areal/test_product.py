@@ -21,8 +21,10 @@ from tests.upstream.verl.product import command, grpoflow
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 
 
-def test_areal_has_every_key_that_is_rendered_and_refuses_others(interpreter):
-    printed = run(interpreter("areal"), PROGRAMS / "grpoflow_areal" / "schema.py")
+@pytest.mark.parametrize("source", [None, "areal-2262610b8"])
+def test_areal_has_every_key_that_is_rendered_and_refuses_others(interpreter, checkout, source):
+    homes = () if source is None else (checkout(source),)
+    printed = run(interpreter("areal"), PROGRAMS / "grpoflow_areal" / "schema.py", *homes)
     schema = Schema.parse(printed[-1])
     for overrides in ((), ("engine.kl_in_reward=0.1", "rollout.top_p=0.9", "rollout.top_k=5")):
         config = load(["experiment=areal_7b", "model.path=/models/m", *overrides])
@@ -58,6 +60,12 @@ def test_gradient_norm_and_weights_equal_plain_torch(areal, tmp_path, kl, worker
     loads = [event["digest"] for event in events(log, "load")]
     assert len(loads) == 1 + STEPS == len(set(loads))
     assert [loads[0], loads[-1]] == areal.digests(areal.data / "model", artifact / "model")
+
+
+def test_the_branch_for_ascend_trains_alike(areal, checkout, tmp_path):
+    artifact = areal.train(tmp_path, f"engine.areal_home={checkout('areal-2262610b8')}")
+    areal.equals_torch(artifact)
+    assert json.loads((artifact / "result.json").read_text())["contract"] == "ascend-v1.0.5"
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
