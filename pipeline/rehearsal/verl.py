@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan

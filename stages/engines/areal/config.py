@@ -46,6 +46,8 @@ class ArealEngine(RayEngine):
     micro_batch_tokens: Positive
     """Tokens of a card's forward-backward pass on NPUs; sequences are packed into it. On a CPU a pass has one
     sequence."""
+    device_memory_gib: Annotated[Positive, NotInIdentity()]
+    """Memory of a card (A2 and one die of A3: 64, of which the driver keeps some), for plan."""
     start_timeout_s: Annotated[PositiveFloat, NotInIdentity()]
     """Time limit until all workers are ready. AReaL itself waits forever for a worker that died."""
     cards_per_node: Annotated[Positive, NotInIdentity()]

@@ -1,13 +1,13 @@
 """engine=areal: GRPO by AReaL, on NPUs or on a CPU.
 
 Read in this order: config.py (settings), contract.py (versions), job.py, files.py (what is rendered),
-rules.py (what is refused), train.py (start and end of a run), programs/grpoflow_areal (what runs in AReaL's
-interpreter), results.py (state, metrics, model), tokenize.py, export.py.
+rules.py (what is refused), memory.py (estimates), train.py (start and end of a run), programs/grpoflow_areal
+(what runs in AReaL's interpreter), results.py (state, metrics, model), tokenize.py, export.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,17 @@ from stages import catalog
 from stages.base.errors import Problem
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.engines import programs
-from stages.engines.areal import contract, rules
+from stages.engines.areal import contract, memory, rules
 from stages.engines.areal.config import ArealEngine
 from stages.engines.areal.files import RENDERED
 from stages.engines.areal.job import PROGRAMS, TRAIN_DATA, Job
-from stages.engines.engine import Checkout, Engine, Environment, R
+from stages.engines.engine import Checkout, Engine, Environment, Load, R
 from stages.engines.job import tokenize_files
 from stages.fetch.config import licence_files
 
 if TYPE_CHECKING:
     from stages.models.family import Family
+    from stages.models.memory import RoleMemory
     from stages.sections import Sections
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
@@ -124,6 +125,18 @@ class Areal(Engine[Job]):
     def notes(self, job: Job) -> Iterator[str]:
         """Yield what a user should know before the run starts."""
         return rules.notes(job)
+
+    def memory(self, job: Job) -> tuple[RoleMemory, ...]:
+        """Return the memory estimate of each role for one card or worker."""
+        return memory.estimate(job)
+
+    def shortage(self, job: Job, roles: Sequence[RoleMemory], have: int) -> list[str]:
+        """Return warnings about what may not fit into a card, or into this machine's `have` bytes."""
+        return memory.warnings(job, roles, have)
+
+    def load(self, job: Job, have: int) -> Load:
+        """Return the work of one step, and the memory of a card or worker."""
+        return memory.step_load(job, have)
 
     def schema_script(self, job: Job) -> tuple[str, ...]:
         """Return the script that prints the keys of GRPOConfig, for AReaL's interpreter."""
