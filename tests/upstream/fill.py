@@ -70,6 +70,8 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
 """Name -> sources without which nothing uses it: it is then not installed."""
 ON_REQUEST = ("vllm",)
 """Environments that only `--only=NAME` makes: this one has 3 GB."""
+OLDEST_PYTHON = {"areal": (3, 11)}
+"""Oldest Python of an environment; it is not installed by an older one."""
 COMPILED = "verl"
 """Environment with bytecode from the start, because many processes import much of it at once."""
 UNREACHABLE: dict[str, str] = {}
@@ -220,6 +222,8 @@ def install(name: str, indexes: Iterable[str] = ()) -> bool:
         return _report(home.name, "is a link", os.access(python, os.X_OK))
     if absent := [source for source in ENVIRONMENTS[name] if not (UPSTREAM / source).is_dir()]:
         return _report(home.name, f"is not needed without {', '.join(absent)}")
+    if sys.version_info < OLDEST_PYTHON.get(name, ()):
+        return _report(home.name, f"needs Python {'.'.join(map(str, OLDEST_PYTHON[name]))}")
     known = ((requirements, []), (alone, ["--no-deps"]))
     files = [(file, options) for file, options in known if file.exists()]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file, _ in files)).hexdigest()

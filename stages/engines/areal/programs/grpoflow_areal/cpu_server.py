@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -23,6 +24,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 LOG_VARIABLE = "GRPOFLOW_AREAL_SERVER_LOG"
+PAUSED_S = 0.1
+"""Time after which a request during a pause is aborted, so that AReaL does not ask without a break."""
 
 
 def digest(model):
@@ -61,27 +64,29 @@ class Generator:
         self._log({"event": "load", "load": self._loads, "path": str(path), "digest": found})
 
     def pause(self):
-        """Abort what is being generated, and let new requests wait."""
+        """Abort what is being generated, and new requests."""
         self._running.clear()
         with self._model_lock:  # no token is made after the answer
             self._pauses += 1
         self._log({"event": "pause"})
 
     def resume(self):
-        """Let requests go on."""
+        """Let requests be answered."""
         self._running.set()
         self._log({"event": "resume"})
 
     @torch.no_grad()
     def generate(self, request):
         """Return vLLM's answer to a completion request: token ids with log-probabilities."""
-        self._running.wait()
         prompt, temperature = list(request["prompt"]), float(request.get("temperature", 1.0))
         key = hashlib.sha256(json.dumps(prompt).encode()).hexdigest()
         with self._model_lock:
-            load, pauses = self._loads, self._pauses
-            self._asked[key] += 1
+            paused, load, pauses = not self._running.is_set(), self._loads, self._pauses
+            self._asked[key] += not paused
             name = f"{self._seed} {self._digest} {key} {self._asked[key]}"
+        if paused:  # AReaL takes what it gets before an update has ended for the work of the old weights
+            time.sleep(PAUSED_S)
+            return answer([], [], "abort")
         generator = torch.Generator().manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:15], 16))
         stops = set() if request.get("ignore_eos") else set(request.get("stop_token_ids") or ())
         tokens, logprobs, reason, cache = [], [], "length", None
@@ -102,14 +107,19 @@ class Generator:
                 reason = "stop"
                 break
         self._log({"event": "generate", "load": load, "reason": reason, "tokens": len(tokens)})
-        named = [f"token_id:{token}" for token in tokens]
-        choice = {"index": 0, "text": "", "finish_reason": reason}
-        return {"choices": [{**choice, "logprobs": {"tokens": named, "token_logprobs": logprobs}}]}
+        return answer(tokens, logprobs, reason)
 
     def _log(self, event):
         if path := os.environ.get(LOG_VARIABLE):
             with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(event) + "\n")
+
+
+def answer(tokens, logprobs, reason):
+    """Return a completion as vLLM does with return_tokens_as_token_ids."""
+    named = [f"token_id:{token}" for token in tokens]
+    choice = {"index": 0, "text": "", "finish_reason": reason}
+    return {"choices": [{**choice, "logprobs": {"tokens": named, "token_logprobs": logprobs}}]}
 
 
 def sample(logits, temperature, request, generator):
