@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -99,6 +100,60 @@ def test_a_damaged_state_is_none(tmp_path, text):
     (tmp_path / "a").mkdir()
     (tmp_path / "state.json").write_text(text)
     assert results.read_state(tmp_path) is None
+
+
+class Ended(BaseException):
+    """Raised in place of the end of the process."""
+
+
+def worker(identity, log, command):
+    process = subprocess.Popen([sys.executable, "-c", command])
+    return SimpleNamespace(worker=SimpleNamespace(id=identity), log_file=str(log), process=process)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_ready", "message"),
+    [
+        ("", True, "AReaL's worker actor/0 has ended"),
+        ("import time; time.sleep(60)", False, "not ready after engine.start_timeout_s=0 seconds"),
+    ],
+)
+def test_a_worker_that_ends_or_is_late_ends_the_run(
+    driver, tmp_path, monkeypatch, capfd, command, is_ready, message
+):
+    class Scheduler:
+        """AReaL's LocalScheduler as far as the driver uses it."""
+
+        def __init__(self, exp_config, startup_timeout=30.0):
+            self.startup_timeout, self._workers = startup_timeout, {}
+
+        @staticmethod
+        def _wait_for_fork_ready(port, timeout=60.0):
+            return timeout
+
+    def end(code):
+        raise Ended(code)
+
+    monkeypatch.setattr(driver, "LocalScheduler", Scheduler)
+    monkeypatch.setattr(driver, "POLL_S", 0.01)
+    monkeypatch.setattr(driver.os, "_exit", end)
+    workers = driver.Workers(0.4)
+    scheduler = Scheduler(exp_config=None)
+    assert scheduler.startup_timeout == 0.4 and scheduler._wait_for_fork_ready(1) == 0.4
+    (tmp_path / "actor.log").write_text("RuntimeError: no memory\n")
+    started = worker("actor/0", tmp_path / "actor.log", command)
+    forked = SimpleNamespace(worker=SimpleNamespace(id="ref/0"), log_file="", process=None)
+    scheduler._workers = {"actor": [started], "ref": [forked]}
+    if is_ready:
+        workers.ready.set()
+    with pytest.raises(Ended, match="1"):
+        workers.watch()
+    started.process.kill()
+    errors = capfd.readouterr().err
+    assert message in errors
+    assert ("no memory" in errors) == is_ready
+    workers.done.set()
+    workers.watch()  # the end of the run is no error
 
 
 def test_each_step_has_its_rows_in_an_order_that_the_seed_decides(driver, tmp_path):

@@ -8,8 +8,10 @@ It starts AReaL's PPOTrainer as examples/math/gsm8k_rl.py does, and adds what a 
 - two places for the state from which a run resumes, used in turn, since AReaL overwrites its state in place
   (utils/recover.py, dump): a kill during a write loses the steps since the other one;
 - the model of the last step as a Hugging Face directory that appears when it is complete;
-- one time limit for the start, because AReaL waits forever for a worker that died, and only 30 or 60 seconds
-  for one that is slow (infra/scheduler/local.py, _configure_worker, _wait_for_fork_ready).
+- one time limit for the start, because AReaL waits only 30 or 60 seconds for a worker that is slow, and
+  forever for one whose configuration hangs (infra/scheduler/local.py, _wait_for_fork_ready,
+  _configure_worker);
+- an end of the run as soon as a worker has ended, for whose answer AReaL would wait forever.
 
 Source: AReaL 1.0.4.
 """
@@ -24,6 +26,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 from areal import PPOTrainer
@@ -38,6 +41,8 @@ WORKFLOW = "grpoflow_areal.workflow.Workflow"
 STATE = "state.json"
 """File in the checkpoints' directory that names the complete state: {"slot": NAME, "step": N}."""
 SLOTS = ("a", "b")
+POLL_S, SHOWN_LINES = 1.0, 40
+"""Seconds between two looks at the workers, and lines of a worker's log that an error quotes."""
 
 
 def read_state(checkpoints):
@@ -109,21 +114,46 @@ def save(trainer, final):
     partial.rename(final)
 
 
-def end_unless(ready, timeout_s):
-    """End this process after `timeout_s` unless the event is set."""
-    if ready.wait(timeout_s):
-        return
-    message = f"the workers were not ready after engine.start_timeout_s={timeout_s:.0f} seconds"
-    print(f"error: {message}; their logs are below areal/logs in the work directory", file=sys.stderr)
-    faulthandler.dump_traceback(all_threads=True)
-    os._exit(1)
+class Workers:
+    """The processes that AReaL's scheduler starts on this machine."""
 
+    def __init__(self, timeout_s):
+        """Let the scheduler wait `timeout_s` for each worker, instead of 30 or 60 seconds."""
+        self._timeout_s, self._schedulers = timeout_s, []
+        self.ready, self.done = threading.Event(), threading.Event()
+        """Set when all workers are ready, and when they are no longer needed."""
+        create, forked = LocalScheduler.__init__, LocalScheduler._wait_for_fork_ready
 
-def wait_for_workers(timeout_s):
-    """Let AReaL's scheduler wait so long for each worker, instead of 30 or 60 seconds."""
-    create, ready = LocalScheduler.__init__, LocalScheduler._wait_for_fork_ready
-    LocalScheduler.__init__ = functools.partialmethod(create, startup_timeout=timeout_s)
-    LocalScheduler._wait_for_fork_ready = staticmethod(functools.partial(ready, timeout=timeout_s))
+        def create_and_keep(scheduler, *args, **named):
+            create(scheduler, *args, **{"startup_timeout": timeout_s, **named})
+            self._schedulers.append(scheduler)
+
+        LocalScheduler.__init__ = create_and_keep
+        LocalScheduler._wait_for_fork_ready = staticmethod(functools.partial(forked, timeout=timeout_s))
+
+    def watch(self):
+        """End this process if a worker ends before `done`, or if they are not ready in time."""
+        began = time.monotonic()
+        while not self.done.wait(POLL_S):
+            for worker in self._ended():
+                self._fail(f"AReaL's worker {worker.worker.id} has ended", worker.log_file)
+            if not self.ready.is_set() and time.monotonic() - began > self._timeout_s:
+                faulthandler.dump_traceback(all_threads=True)
+                limit = f"engine.start_timeout_s={self._timeout_s:.0f} seconds"
+                self._fail(f"the workers were not ready after {limit}; their logs are in areal/logs")
+
+    def _ended(self):
+        """Return the workers that have ended; forked ones have no process here."""
+        roles = [role for scheduler in self._schedulers for role in list(scheduler._workers.values())]
+        started = [worker for role in roles for worker in role if worker.process is not None]
+        return [worker for worker in started if worker.process.poll() is not None]
+
+    def _fail(self, message, log=None):
+        if log is not None and os.path.exists(log):
+            with open(log, encoding="utf-8", errors="replace") as lines:
+                print("".join(deque(lines, maxlen=SHOWN_LINES)), file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def configuration(file):
@@ -150,28 +180,36 @@ def main(argv):
     config.gconfig.stop_token_ids = task["end_ids"]
     checkpoints, state = task["checkpoints"], read_state(task["checkpoints"])
     Path(checkpoints).mkdir(parents=True, exist_ok=True)
-    slot, done = state or (SLOTS[0], 0)
-    config.recover.fileroot = str(Path(checkpoints) / slot)
+    config.recover.fileroot = str(Path(checkpoints) / (SLOTS[0] if state is None else state[0]))
     if state is None:
         shutil.rmtree(config.recover.fileroot, ignore_errors=True)
-    wait_for_workers(task["start_timeout_s"])
-    ready = threading.Event()
-    threading.Thread(target=end_unless, args=(ready, task["start_timeout_s"]), daemon=True).start()
+    workers = Workers(task["start_timeout_s"])
+    threading.Thread(target=workers.watch, daemon=True).start()
     began, rows = time.monotonic(), Rows(task)
     with PPOTrainer(config, train_dataset=rows, valid_dataset=None) as trainer:
-        ready.set()
+        workers.ready.set()
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
-        states = States(trainer.recover_handler, checkpoints, SLOTS[1 - SLOTS.index(slot)] if state else slot)
-        batches = Batches(rows, task, done)
-        trainer.train_dataloader = batches
-        trainer.actor.prepare_batch = batches.watch(trainer.actor.prepare_batch)
-        logs = Path(os.environ.get("GRPOFLOW_LOG_DIR", task["root"]))
-        log_metrics(trainer.stats_logger, logs / f"{task['metrics']}.jsonl", batches.metrics, states.name)
-        trainer.train(
-            workflow=WORKFLOW,
-            workflow_kwargs={"task": argv[0], "gconfig": config.gconfig, "tokenizer": config.tokenizer_path},
-        )
-        save(trainer, task["final"])
+        try:
+            train(trainer, config, rows, argv[0], task)
+        finally:
+            workers.done.set()
+
+
+def train(trainer, config, rows, file, task):
+    """Train from the complete state, if there is one, and save the model; `file` has the task."""
+    checkpoints, state = task["checkpoints"], read_state(task["checkpoints"])
+    slot, done = state or (SLOTS[1], 0)
+    states = States(trainer.recover_handler, checkpoints, SLOTS[1 - SLOTS.index(slot)])
+    batches = Batches(rows, task, done)
+    trainer.train_dataloader = batches
+    trainer.actor.prepare_batch = batches.watch(trainer.actor.prepare_batch)
+    logs = Path(os.environ.get("GRPOFLOW_LOG_DIR", task["root"]))
+    log_metrics(trainer.stats_logger, logs / f"{task['metrics']}.jsonl", batches.metrics, states.name)
+    trainer.train(
+        workflow=WORKFLOW,
+        workflow_kwargs={"task": file, "gconfig": config.gconfig, "tokenizer": config.tokenizer_path},
+    )
+    save(trainer, task["final"])
 
 
 if __name__ == "__main__":

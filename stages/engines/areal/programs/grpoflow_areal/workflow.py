@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import sys
+import traceback
 import uuid
 from itertools import groupby
 from pathlib import Path
@@ -96,7 +97,7 @@ class Workflow(RolloutWorkflow):
             gconfig=self._sampling,
             tokenizer=self._tokenizer,
         )
-        response = await engine.agenerate(request)
+        response = await self._generate(engine, request)
         prompt, ids = self._read(response.input_tokens), response.output_tokens
         completion = self._continued(prompt, self._read(ids))
         step = max(response.output_versions, default=0) + 1
@@ -123,6 +124,21 @@ class Workflow(RolloutWorkflow):
             "rewards": torch.tensor(reward, dtype=torch.float32),
         }
         return {key: tensor.unsqueeze(0) for key, tensor in result.items()}
+
+    async def _generate(self, engine, request):
+        """Return the answer to a request; without one, end this worker, and so the run.
+
+        AReaL has asked several times by then (infra/utils/http.py); it would leave out the prompt and, if the
+        server is gone, go on asking forever. At the end of the run it stops servers before workers.
+        """
+        try:
+            return await engine.agenerate(request)
+        except Exception:
+            if os.path.exists(self._task["final"]):
+                raise
+            traceback.print_exc()
+            print("error: the inference server does not answer", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def _read(self, ids):
         """Return the text of ids without special tokens except for tags, which rewards read."""
