@@ -180,9 +180,10 @@ def main(argv):
     config.gconfig.stop_token_ids = task["end_ids"]
     checkpoints, state = task["checkpoints"], read_state(task["checkpoints"])
     Path(checkpoints).mkdir(parents=True, exist_ok=True)
-    config.recover.fileroot = str(Path(checkpoints) / (SLOTS[0] if state is None else state[0]))
-    if state is None:
-        shutil.rmtree(config.recover.fileroot, ignore_errors=True)
+    complete = None if state is None else state[0]
+    for slot in set(SLOTS) - {complete}:  # a write that was killed
+        shutil.rmtree(Path(checkpoints) / slot, ignore_errors=True)
+    config.recover.fileroot = str(Path(checkpoints) / (complete or SLOTS[0]))
     workers = Workers(task["start_timeout_s"])
     threading.Thread(target=workers.watch, daemon=True).start()
     began, rows = time.monotonic(), Rows(task)
