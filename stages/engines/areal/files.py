@@ -16,6 +16,9 @@ from stages.engines.upstream_keys import Rendered
 from stages.grpo.config import TrainConfig
 
 Values = dict[str, Any]
+NO_LOWER_LIMIT = 1e-9
+"""Value of rejection_sampling.lower that has no effect. Without one AReaL sets 0, which its workers refuse when
+they read the configuration (RejectionSamplingConfig.__post_init__), so that they get a dict in its place."""
 NO_LIMIT = 1e9
 """Value of gradient_clipping and reward_clip that has no effect."""
 WORKER = "python3 -m grpoflow_areal.worker"
@@ -248,7 +251,7 @@ def _correction(job: Job) -> Values | None:
         return None
     values: Values = {"level": "token", "metric": "ratio", "upper": rollout.correction_max}
     if rollout.correction == "tis":
-        return {**values, "action": "clamp"}
+        return {**values, "action": "clamp", "lower": NO_LOWER_LIMIT}
     lower = 1 / rollout.correction_max if rollout.correction_min is None else rollout.correction_min
     return {**values, "action": "mask", "lower": lower}
 

@@ -46,7 +46,7 @@ def test_completions_of_older_weights_and_their_weighting(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["rollout.correction=tis"], {"action": "clamp", "upper": 2.0}),
+        (["rollout.correction=tis"], {"action": "clamp", "upper": 2.0, "lower": 1e-9}),
         (["rollout.correction=mis", "rollout.correction_max=4"],
          {"action": "mask", "upper": 4.0, "lower": 0.25}),
         (["rollout.correction=mis", "rollout.correction_min=0.1"],
