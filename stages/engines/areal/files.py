@@ -17,8 +17,8 @@ from stages.grpo.config import TrainConfig
 
 Values = dict[str, Any]
 NO_LOWER_LIMIT = 1e-9
-"""Value of rejection_sampling.lower that has no effect. Without one AReaL sets 0, which its workers refuse when
-they read the configuration (RejectionSamplingConfig.__post_init__), so that they get a dict in its place."""
+"""Value of rejection_sampling.lower that has no effect. Without one AReaL sets 0, which its workers refuse
+when they read the configuration (RejectionSamplingConfig.__post_init__): they go on with a dict, and fail."""
 NO_LIMIT = 1e9
 """Value of gradient_clipping and reward_clip that has no effect."""
 WORKER = "python3 -m grpoflow_areal.worker"
