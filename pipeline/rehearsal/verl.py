@@ -1,30 +1,22 @@
 """Rehearsal of engine=verl: the unmodified verl trains a small model on this machine's CPU."""
 
 import json
-import math
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from launch.machine import checks
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
+from pipeline.rehearsal import training
 from pipeline.rehearsal.machine import missing_inputs, missing_packages
 from pipeline.rehearsal.scratch import Scratch
-from stages.engines.rehearsal import STEPS, Proof, positive, proof, resumed
+from stages.engines.rehearsal import Proof, proof, resumed
 from stages.engines.verl import files, results, shrink
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.engine import ENGINE, packages
 from stages.engines.verl.job import PROGRAMS, RECIPE, TRAIN_DATA, Job, Paths
 from stages.grpo.metrics import read_rows
 
-TIMEOUT_S = 600.0
 INSTALL = "grpoflow doctor engine=verl engine.device=cpu --constraints > FILE; pip install --requirement FILE"
-CLOSE = 1e-3
-"""Largest relative difference between metrics of one and of two workers."""
 EQUAL, ROUNDED = 1e-6, 0.02
 """Largest differences of the exported model's logits, as shares of the largest logit: from those of the
 shards in bfloat16, which the merger writes, and in float32 (rounding changes a weight by up to 2^-9)."""
@@ -50,7 +42,7 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     """Validate the run's own configuration; train, kill, resume and export a small model."""
     stages.display.print_line("validate_config of the run's own configuration …")
     yield _validated(plan, stages.root)
-    _add_reward(stages.root)
+    training.add_reward(stages.root)
     model = stages.root / "model"
     small = shrink.shrink(plan.config.plain(), model, workers=1)
     stages.write_model(plan, small)
@@ -64,19 +56,11 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     grpo = stages.build(planned, "grpo")
     yield resumed(grpo, killed)
     rows = read_rows(grpo / "metrics.jsonl")
-    yield _trained(rows)
+    yield training.trained(rows)
     yield _merged(Job.from_run(plan.config), grpo, stages.build(planned, "export"))
     two = stages.plan(shrink.shrink(plan.config.plain(), model, workers=2))
-    yield _equal(rows, read_rows(stages.build(two, "grpo") / "metrics.jsonl"))
+    yield training.equal(rows, read_rows(stages.build(two, "grpo") / "metrics.jsonl"))
     yield from UNPROVEN
-
-
-def _add_reward(scratch: Path) -> None:
-    """Let this process and the stages' processes find the additional reward function."""
-    (scratch / f"{shrink.REWARD}.py").write_text(shrink.REWARD_SOURCE, encoding="utf-8")
-    sys.path.append(str(scratch))
-    path = [os.environ.get("PYTHONPATH"), str(scratch)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
 
 
 def _validated(plan: Plan, scratch: Path) -> Proof:
@@ -86,27 +70,18 @@ def _validated(plan: Plan, scratch: Path) -> Proof:
     configs.mkdir()
     (configs / f"{RECIPE}.yaml").write_text(files.text(run, paths), encoding="utf-8")
     claim = "configuration accepted by verl"
-    _, failure = _run(run, "validate.py", configs, RECIPE)
+    program = PROGRAMS / "validate.py"
+    _, failure = training.run_program(run.engine.python, program, configs, RECIPE)
     if failure:
         return Proof(claim, "failed", failure)
     return Proof(claim, "proven", f"validate_config and typed classes; {run.cards} cards, {run.nodes} nodes")
 
 
-def _run(run: Job, program: str, *arguments: object) -> tuple[str, str]:
-    """Run a program of PROGRAMS; return its output, and the reason if it failed."""
-    command = [str(part) for part in (checks.interpreter(run.engine.python), PROGRAMS / program, *arguments)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return "", f"{program}: not finished after {TIMEOUT_S:.0f} s"
-    last = [f"{program}: exit code {done.returncode}", *done.stderr.strip().splitlines()][-1]
-    return done.stdout, last if done.returncode != 0 else ""
-
-
 def _merged(run: Job, grpo: Path, exported: Path) -> Proof:
     """Compare the exported model's logits with those of the shards, computed without verl."""
     claim = "shards merged by verl.model_merger"
-    output, failure = _run(run, "logits.py", grpo / results.ACTOR, exported)
+    arguments = (PROGRAMS / "logits.py", grpo / results.ACTOR, exported)
+    output, failure = training.run_program(run.engine.python, *arguments)
     if failure:
         return Proof(claim, "failed", failure)
     measured = json.loads(output.splitlines()[-1])
@@ -122,20 +97,3 @@ def _checkpoint(work: Path, run: Job) -> int | None:
     """Return the step of a complete checkpoint whose metrics verl has written, too."""
     step = results.checkpoints(work / "checkpoints", run).tracked()
     return step if step is not None and len(read_rows(work / "metrics.jsonl")) >= step else None
-
-
-def _trained(rows: list[dict[str, Any]]) -> Proof:
-    """Check that rewards were computed and that the policy got a gradient."""
-    norms = positive("", rows, "grad_norm")
-    holds = len(rows) == STEPS and norms.state == "proven"
-    rewards = ", ".join(f"{row.get('reward', math.nan):.3g}" for row in rows)
-    return proof("rewards and updates", holds, f"mean rewards {rewards}; gradient norms {norms.told}")
-
-
-def _equal(single: list[dict[str, Any]], double: list[dict[str, Any]]) -> Proof:
-    """Compare the first step's metrics of one worker and of two, which sample the same completions."""
-    names = ("reward", "loss", "grad_norm")
-    pairs = [(single[0].get(name, math.nan), double[0].get(name, math.nan)) for name in names]
-    fine = all(math.isclose(first, second, rel_tol=CLOSE, abs_tol=1e-6) for first, second in pairs)
-    values = ", ".join(f"{name} {a:.5g} and {b:.5g}" for name, (a, b) in zip(names, pairs, strict=True))
-    return proof("two workers train like one", fine, values)

@@ -210,7 +210,7 @@ class Engine(ABC, Generic[J]):
         """Yield the notes for the plan: a missing checkout, those of the engine, and keys of `upstream`."""
         settings = self.settings_of(run)
         for first in self.checkouts[:1]:
-            if getattr(settings, first.key) is None:
+            if getattr(settings, first.key) is None and first.package is None:
                 assumed = self.contract(run) == self.assumed_contract is not None
                 contract = f"contract {self.assumed_contract} is assumed; " if assumed else ""
                 yield f"{first.setting} is not set: {contract}run refuses without it"

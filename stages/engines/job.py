@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stages.base.context import Context
 from stages.base.layout import LayoutConfig
 from stages.base.reader import part, read_part
+from stages.catalog import RESULT
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 J = TypeVar("J", bound="Job")
+TEST_DATA = "test.mindrecord"
+"""File of tokenize with the rows that evaluate reads."""
+
+
+def tokenize_files(name: str) -> tuple[str, ...]:
+    """Return the files that stages/engines/training_rows.py writes; `name` has the training rows."""
+    return (RESULT, TEST_DATA, f"{TEST_DATA}.db", name)
 
 
 def padded_row_length(length: int) -> int:

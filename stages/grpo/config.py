@@ -61,10 +61,10 @@ class RolloutConfig:
     """Divides positive logits of tokens that prompt or completion already hold and multiplies negative ones
     (CTRL, arXiv:1909.05858, section 4.1); 1: none."""
     correction: Literal["none", "tis", "mis"]
-    """Correction of the difference between the program that samples and the one that trains (engine=verl
-    only). tis: the loss of a token is weighted by the ratio of its probabilities, at most correction_max
-    (truncated importance sampling). mis: tokens or completions outside of correction_min to correction_max
-    are left out besides (masked)."""
+    """Correction of the difference between the weights that sample and those that are trained (engine=verl
+    and areal only). tis: the loss of a token is weighted by the ratio of its probabilities, at most
+    correction_max (truncated importance sampling). mis: tokens or completions outside of correction_min to
+    correction_max are left out besides (masked)."""
     correction_level: Literal["token", "sequence"]
     """Whose probabilities the ratio compares: those of each token, or their product over the completion."""
     correction_max: Annotated[float, Ge(1)]

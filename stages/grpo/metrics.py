@@ -73,6 +73,7 @@ OUTSIDE = {
     "updates": "updates of the step",
     "staleness": "updates between the weights that generated a token and those that train on it, mean",
     "staleness_max": "the largest of them",
+    "staleness_share/*": "share of the tokens for which it is the number after the stroke",
     "wait_share": "share of the step in which training waits for completions",
     "rollout_logprob_diff": "how much the mean log-probability of a completion differs between sampling and "
     "training, mean of the absolute values, nats",

@@ -198,6 +198,13 @@ def correction_problems(rollout: RolloutConfig, why: str, source: str) -> Iterat
     yield from equal("rollout.correction", rollout.correction, "none", why, source)
 
 
+def lower_bound_problems(rollout: RolloutConfig, source: str) -> Iterator[Problem]:
+    """Yield a problem if rollout.correction_min has no effect."""
+    if rollout.correction != "mis":
+        why = "only rollout.correction=mis has a lower bound"
+        yield from equal("rollout.correction_min", rollout.correction_min, None, why, source)
+
+
 def check_resumed(train: TrainConfig, state: Mapping[str, Any]) -> Iterator[Problem]:
     """Check by its state.json that a checkpoint of another run is grpo's, with steps left to train."""
     step = int(state["step"])

@@ -66,6 +66,8 @@ GRPO = (
          "log-probability, the largest of a token's probability, and the KL. Zero is best."),
     Spec("Staleness", ("staleness", "staleness_max"),
          "Updates between the weights that generated a token and those that train on it."),
+    Spec("Ages of tokens", ("staleness_share/*",), "Share of the step's tokens that are so many updates old.",
+         share=True),
     Spec("Waiting", ("wait_share",), "Share of the step in which training waits for completions.",
          share=True),
     Spec("Gradient norm", ("grad_norm",), "Before clipping."),

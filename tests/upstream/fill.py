@@ -42,6 +42,7 @@ def _hosts(name: str, *hosts: str) -> tuple[str, ...]:
 ASCEND = ("gitcode.com/Ascend", "gitee.com/ascend")
 MINDRLHF = _hosts("mindrlhf", "gitee.com/mindspore", "github.com/mindspore-ai")
 MINDFORMERS = _hosts("mindformers", "gitee.com/mindspore", "github.com/mindspore-lab")
+AREAL = _hosts("AReaL", "github.com/areal-project")
 MEGATRON = _hosts("Megatron-LM", "github.com/NVIDIA", "gitee.com/mirrors")
 RL, LLM, MINDSPEED = (_hosts(name, *ASCEND) for name in ("MindSpeed-RL", "MindSpeed-LLM", "MindSpeed"))
 SOURCES = {
@@ -51,11 +52,13 @@ SOURCES = {
     "mindspeed-rl-c21465a": ("c21465aca84fd0fc151707327dcbc81a1dc4a162", RL),
     "mindspeed-llm-9930a505": ("9930a5057acdd1976bce10f49d87b34b8d52c036", LLM),
     "mindspeed-ca70c133": ("ca70c1338f1b3d1ce46a0ea426e5779ae1312e2e", MINDSPEED),
+    "areal-2262610b8": ("2262610b8c87abe355b98194afcb6d0846c57795", AREAL),
     "megatron-core_v0.8.0": ("baf94af3c667248865f23df73b9fb8e2395e6fd0", MEGATRON),
 }
 """Name of a directory in ./upstream and of an archive -> commit, public addresses in order."""
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "verl": (),
+    "areal": (),
     "vllm": (),
     "mindspore": (),
     "mindspeed": (
@@ -70,6 +73,8 @@ LOCKS = {"vllm": ROOT / "stages/engines/verl/locks/cpu_vllm.txt"}
 """Complete lists of packages, each installed without its dependencies."""
 ON_REQUEST = ("vllm",)
 """Environments that only `--only=NAME` makes: this one has 3 GB."""
+OLDEST_PYTHON = {"areal": (3, 11)}
+"""Oldest Python of an environment; it is not installed by an older one."""
 COMPILED = "verl"
 """Environment with bytecode from the start, because many processes import much of it at once."""
 UNREACHABLE: dict[str, str] = {}
@@ -220,6 +225,8 @@ def install(name: str, indexes: Iterable[str] = ()) -> bool:
         return _report(home.name, "is a link", os.access(python, os.X_OK))
     if absent := [source for source in ENVIRONMENTS[name] if not (UPSTREAM / source).is_dir()]:
         return _report(home.name, f"is not needed without {', '.join(absent)}")
+    if sys.version_info < OLDEST_PYTHON.get(name, ()):
+        return _report(home.name, f"needs Python {'.'.join(map(str, OLDEST_PYTHON[name]))}")
     known = ((requirements, []), (alone, ["--no-deps"]))
     files = [(file, options) for file, options in known if file.exists()]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file, _ in files)).hexdigest()

@@ -108,3 +108,12 @@ def test_an_environment_is_not_installed_without_the_checkouts_that_use_it(upstr
     monkeypatch.setattr(fill, "ENVIRONMENTS", {"mindspeed": ("mindspeed-ca70c133",)})
     assert fill.main([]) == 0
     assert list(upstream.iterdir()) == []
+
+
+def test_an_environment_for_a_newer_python_is_not_installed(upstream, monkeypatch, capsys):
+    monkeypatch.setattr(fill, "ENVIRONMENTS", {"areal": ()})
+    monkeypatch.setattr(fill, "OLDEST_PYTHON", {"areal": (99, 1)})
+    monkeypatch.setattr(fill, "SOURCES", {})
+    assert fill.main([]) == 0
+    assert capsys.readouterr().out == "venv-areal: needs Python 99.1\n"
+    assert not (upstream / "venv-areal").exists()

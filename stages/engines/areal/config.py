@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 
 from stages.base.bounds import NonNegative, Positive, PositiveFloat
-from stages.base.identity import NotInIdentity
+from stages.base.identity import CheckoutDirectory, NotInIdentity
 from stages.engines.config import UpstreamKeys
 from stages.engines.ray import RayEngine
+
+Contract = Literal["1.0.4", "ascend-v1.0.5"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,11 @@ class ArealEngine(RayEngine):
     """areal: the package in the environment of engine.python."""
     sft: Annotated[Literal["off"], NotInIdentity()]
     """off: a warm start is model.path=DIR of an exported model."""
+    areal_home: Annotated[str | None, CheckoutDirectory()]
+    """A checkout of areal-project/AReaL that replaces the package areal in engine.python's environment; null:
+    the package."""
+    contract: Literal["auto", "1.0.4", "ascend-v1.0.5"]
+    """Version of AReaL; auto: that of the checkout, or 1.0.4."""
     device: Literal["npu", "cpu"]
     """cpu: AReaL trains in float32, and grpoflow's server (stages/engines/areal/programs) generates; for
     small models."""
@@ -36,15 +43,11 @@ class ArealEngine(RayEngine):
     kl_in_reward: Annotated[float, Ge(0)]
     """Weight of the KL divergence from the fetched model, which AReaL subtracts from each token's reward
     (actor.kl_ctl, estimator k1). It has no KL term in the loss: train.beta stays 0."""
-    behaviour_weight: Literal["none", "clamp", "mask"]
-    """With mode=async: weight of a token by the ratio of the newest policy to the one that generated it.
-    none: 1; clamp: the ratio, at most engine.behaviour_limit; mask: tokens with a larger ratio are left
-    out."""
-    behaviour_limit: PositiveFloat
-    """Largest ratio for behaviour_weight, above 1."""
     micro_batch_tokens: Positive
     """Tokens of a card's forward-backward pass on NPUs; sequences are packed into it. On a CPU a pass has one
     sequence."""
+    device_memory_gib: Annotated[Positive, NotInIdentity()]
+    """Memory of a card (A2 and one die of A3: 64, of which the driver keeps some), for plan."""
     start_timeout_s: Annotated[PositiveFloat, NotInIdentity()]
     """Time limit until all workers are ready. AReaL itself waits forever for a worker that died."""
     cards_per_node: Annotated[Positive, NotInIdentity()]

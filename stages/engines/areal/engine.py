@@ -1,13 +1,13 @@
 """engine=areal: GRPO by AReaL, on NPUs or on a CPU.
 
-Read in this order: config.py (settings), job.py, files.py (what is rendered), rules.py (what is refused),
-train.py (start and end of a run), programs/grpoflow_areal (what runs in AReaL's interpreter), results.py
-(state, metrics, model), tokenize.py, export.py.
+Read in this order: config.py (settings), contract.py (versions), job.py, files.py (what is rendered),
+rules.py (what is refused), memory.py (estimates), train.py (start and end of a run), programs/grpoflow_areal
+(what runs in AReaL's interpreter), results.py (state, metrics, model), tokenize.py, export.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,31 +16,42 @@ from stages import catalog
 from stages.base.errors import Problem
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.engines import programs
-from stages.engines.areal import rules
+from stages.engines.areal import contract, memory, rules
 from stages.engines.areal.config import ArealEngine
 from stages.engines.areal.files import RENDERED
 from stages.engines.areal.job import PROGRAMS, TRAIN_DATA, Job
-from stages.engines.engine import Engine, Environment
+from stages.engines.engine import Checkout, Engine, Environment, Load, R
+from stages.engines.job import tokenize_files
 from stages.fetch.config import licence_files
 
 if TYPE_CHECKING:
     from stages.models.family import Family
+    from stages.models.memory import RoleMemory
     from stages.sections import Sections
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
-TOKENIZE_FILES = (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA)
-"""Files that tokenize writes: evaluate reads the test rows, as with engine=local."""
 
 
 class Areal(Engine[Job]):
-    """AReaL 1.0.4 (areal.PPOTrainer, single controller, version 1)."""
+    """AReaL 1.0.4 and ascend-v1.0.5 (areal.PPOTrainer, single controller, version 1)."""
 
     name = "areal"
     settings = ArealEngine
     programs = (Program("areal_grpo", "stages.engines.areal.train", version=1),)
+    checkouts = (
+        Checkout(
+            "areal",
+            "engine.areal_home",
+            contract.version_of_checkout,
+            "a checkout of areal-project/AReaL at 2262610b8 (branch ascend-v1.0.5), or pip install --no-deps"
+            " areal==1.0.4",
+            "areal",
+            "==1.0.4",
+        ),
+    )
     imports = ("areal", "ray")
     keeps_tags = True
-    unrehearsed = "grpoflow has no rehearsal for it yet; engine.device=cpu runs a small model for real"
+    rehearsal = "pipeline.rehearsal.areal"
     rendered = RENDERED
 
     def trains(self, family: Family) -> bool:
@@ -60,7 +71,7 @@ class Areal(Engine[Job]):
                 sections=(*catalog.TOKENIZE.sections, "engine"),
                 version=1,
                 entry="stages.engines.areal.tokenize",
-                required_files=lambda config: TOKENIZE_FILES,
+                required_files=lambda config: tokenize_files(TRAIN_DATA),
                 unread=unread,
             ),
             replace(catalog.STRATEGY, skipped=reason),
@@ -99,6 +110,14 @@ class Areal(Engine[Job]):
         """Return the job of a run."""
         return Job.from_run(run)
 
+    def derive(self, run: R) -> R:
+        """Return the configuration with the contract of the checkout."""
+        engine = self.job(run).engine
+        if engine.contract != "auto":
+            return run
+        found = contract.version_of_checkout(engine.areal_home)
+        return replace(run, engine=replace(engine, contract=found))
+
     def problems(self, job: Job) -> Iterator[Problem]:
         """Yield what AReaL would compute wrongly, ignore, or die of."""
         return rules.problems(job)
@@ -107,9 +126,22 @@ class Areal(Engine[Job]):
         """Yield what a user should know before the run starts."""
         return rules.notes(job)
 
+    def memory(self, job: Job) -> tuple[RoleMemory, ...]:
+        """Return the memory estimate of each role for one card or worker."""
+        return memory.estimate(job)
+
+    def shortage(self, job: Job, roles: Sequence[RoleMemory], have: int) -> list[str]:
+        """Return warnings about what may not fit into a card, or into this machine's `have` bytes."""
+        return memory.warnings(job, roles, have)
+
+    def load(self, job: Job, have: int) -> Load:
+        """Return the work of one step, and the memory of a card or worker."""
+        return memory.step_load(job, have)
+
     def schema_script(self, job: Job) -> tuple[str, ...]:
         """Return the script that prints the keys of GRPOConfig, for AReaL's interpreter."""
-        return (str(PROGRAMS / "grpoflow_areal" / "schema.py"),)
+        home = job.engine.areal_home
+        return (str(PROGRAMS / "grpoflow_areal" / "schema.py"), *([home] if home else []))
 
     def environment(self, settings: Any) -> Environment:
         """Return the versions that AReaL works with on the device of the settings."""

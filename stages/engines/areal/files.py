@@ -16,6 +16,9 @@ from stages.engines.upstream_keys import Rendered
 from stages.grpo.config import TrainConfig
 
 Values = dict[str, Any]
+NO_LOWER_LIMIT = 1e-9
+"""Value of rejection_sampling.lower that has no effect. Without one AReaL sets 0, which its workers refuse
+when they read the configuration (RejectionSamplingConfig.__post_init__): they go on with a dict, and fail."""
 NO_LIMIT = 1e9
 """Value of gradient_clipping and reward_clip that has no effect."""
 WORKER = "python3 -m grpoflow_areal.worker"
@@ -73,7 +76,7 @@ RENDERED: Rendered = {
     "actor.kl_ctl": "engine.kl_in_reward",
     "actor.recompute_logprob": "engine.mode",
     "actor.use_decoupled_loss": "engine.mode",
-    "actor.rejection_sampling": "engine.behaviour_weight",
+    "actor.rejection_sampling": "rollout.correction",
     "actor.importance_sampling_level": "train.importance_sampling_level",
     "actor.max_new_tokens": "rollout.max_tokens",
     "actor._version": "=resuming needs version 1 of the controller",
@@ -226,31 +229,31 @@ def _actor(job: Job, paths: Paths, names: Values) -> Values:
         "adv_norm": None,
         "kl_ctl": engine.kl_in_reward,
         "kl_estimator": "k1",
-        # sync: the ratio is that of the trainer's own numbers; async: to those of the servers, see below
+        # the ratio that is clipped is to the trainer's own numbers; the servers' enter _correction alone
         "recompute_logprob": True,
-        "use_decoupled_loss": job.is_async,
-        "rejection_sampling": _behaviour(job),
+        "use_decoupled_loss": job.is_async or job.rollout.correction != "none",
+        "rejection_sampling": _correction(job),
         "importance_sampling_level": train.importance_sampling_level,
         "max_new_tokens": job.rollout.max_tokens,
         "scheduling_spec": _workers(job),
     }
 
 
-def _behaviour(job: Job) -> Values | None:
-    """Return how tokens are weighted by the ratio of the newest to the generating policy.
+def _correction(job: Job) -> Values | None:
+    """Return how tokens are weighted by the ratio of the newest policy to the one that generated them.
 
-    Without rejection_sampling AReaL applies no weight at all, whatever use_decoupled_loss says
-    (utils/functional/functional.py, ppo_actor_loss_fn).
+    Without rejection_sampling AReaL applies no weight at all, whatever use_decoupled_loss says, and without
+    use_decoupled_loss the ratio is 1, because recomputed log-probabilities replace those of the servers
+    (utils/functional/functional.py, ppo_actor_loss_fn; trainer/ppo/actor.py, _compute_advantages).
     """
-    engine = job.engine
-    if not job.is_async or engine.behaviour_weight == "none":
+    rollout = job.rollout
+    if rollout.correction == "none":
         return None
-    return {
-        "level": "token",
-        "action": engine.behaviour_weight,
-        "metric": "ratio",
-        "upper": engine.behaviour_limit,
-    }
+    values: Values = {"level": "token", "metric": "ratio", "upper": rollout.correction_max}
+    if rollout.correction == "tis":
+        return {**values, "action": "clamp", "lower": NO_LOWER_LIMIT}
+    lower = 1 / rollout.correction_max if rollout.correction_min is None else rollout.correction_min
+    return {**values, "action": "mask", "lower": lower}
 
 
 def _optimizer(train: TrainConfig) -> Values:
@@ -295,6 +298,7 @@ def task(job: Job, paths: Paths) -> str:
         "steps": job.train.steps,
         "prompts_per_step": job.train.prompts_per_step,
         "seed": job.seed,
+        "staleness": job.staleness,
         "end_ids": list(job.model.eos_token_id or ()),  # null until the model is fetched
         "checkpoints": str(paths.checkpoints),
         "names": str(paths.areal / "names"),
@@ -303,6 +307,7 @@ def task(job: Job, paths: Paths) -> str:
         "root": str(paths.root),
         "start_timeout_s": job.engine.start_timeout_s,
         "completions": str(paths.completions) if job.train.logged_completions else None,
+        "episodes": str(paths.episodes),
         "completions_every": job.train.completions_every,
         "logged_completions": job.train.logged_completions,
         "scoring": scoring.settings(paths.root, dataclasses.asdict(job.reward), directories),

@@ -109,3 +109,8 @@ class Paths(RunPaths):
     def completions(self) -> Path:
         """File with the completions of all steps."""
         return self.root / "completions.jsonl"
+
+    @property
+    def episodes(self) -> Path:
+        """Directory with a file for each completion that no step has trained on yet."""
+        return self.root / "episodes"

@@ -8,15 +8,11 @@ Source: AReaL 1.0.4, utils/recover.py, utils/stats_logger.py, trainer/ppo/actor.
 
 import json
 import shutil
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from stages.base.errors import InputError
 from stages.engines.outside import REMEDY, Row
-from stages.grpo.config import TrainConfig
-from stages.grpo.metrics import StepLog, read_rows
+from stages.grpo.metrics import read_rows
 
 STATE = "state.json"
 """File in the checkpoints' directory: {"slot": NAME, "step": N}."""
@@ -25,20 +21,22 @@ METRIC_NAMES = {
     "ppo_actor/task_reward/max": "reward_max",
     "ppo_actor/task_reward/min": "reward_min",
     "ppo_actor/prompt_len/avg": "prompt_length",
-    "ppo_actor/no_eos_ratios/avg": "completion_cut_share",
     "ppo_actor/update/actor_loss/avg": "loss",
     "ppo_actor/update/entropy/avg": "entropy",
     "ppo_actor/update/clip_ratio/avg": "clip_fraction",
+    "ppo_actor/update/behave_imp_weight/avg": "correction_weight",
     "ppo_actor/update/grad_norm": "grad_norm",
     "ppo_actor/update/lr": "lr",
-    "ppo_actor/update/version_stats/sample_staleness_theta_avg": "staleness",
-    "ppo_actor/update/version_stats/sample_staleness_theta_max": "staleness_max",
     "timeperf/rollout": "rollout_s",
     "timeperf/ref_logp": "reference_s",
     "timeperf/train_step": "train_s",
     "timeperf/update_weights": "reshard_s",
 }
 """AReaL's metric -> grpoflow's (stages/grpo/metrics.py)."""
+OWN = "grpoflow/"
+"""Start of the metrics that the driver adds, by grpoflow's names (programs/grpoflow_areal/batches.py)."""
+TOKENS, COMPLETIONS = "tokens", "completions"
+"""Numbers of the step among them, from which rates follow."""
 PART = "rollout/part_"
 """Start of the metrics of single reward functions, which the workflow gives to AReaL."""
 
@@ -68,17 +66,20 @@ def read_state(checkpoints: Path) -> tuple[str, int] | None:
 def read_metrics(line: str) -> Row:
     """Return the metrics of the step in a line."""
     entry = json.loads(line)
-    data = entry["data"]
-    values = {name: float(data[metric]) for metric, name in METRIC_NAMES.items() if metric in data}
-    tokens = data.get("ppo_actor/seq_len/avg"), values.get("prompt_length")
-    if tokens[0] is not None and tokens[1] is not None:
-        values["completion_length"] = float(tokens[0]) - tokens[1]
+    data = {name: float(value) for name, value in entry["data"].items()}
+    values = {name: data[metric] for metric, name in METRIC_NAMES.items() if metric in data}
+    own = {name.removeprefix(OWN): value for name, value in data.items() if name.startswith(OWN)}
+    values |= {name: value for name, value in own.items() if name not in (TOKENS, COMPLETIONS)}
     parts = {name: value for name, value in data.items() if name.startswith(PART)}
-    values |= {f"reward/{name.removeprefix(PART)}": float(value) for name, value in parts.items()}
+    values |= {f"reward/{name.removeprefix(PART)}": value for name, value in parts.items()}
     phases = (name for name in data if name.startswith("timeperf/") and not name.endswith("__count"))
-    values["step_s"] = sum(float(data[name]) for name in phases)
-    if values["step_s"] > 0 and "rollout_s" in values:
-        values["wait_share"] = values["rollout_s"] / values["step_s"]
+    seconds = values["step_s"] = sum(data[name] for name in phases)
+    if seconds > 0:
+        values["wait_share"] = values.get("rollout_s", 0.0) / seconds
+        values["tokens_per_s"] = own.get(TOKENS, 0.0) / seconds
+        values["completions_per_s"] = own.get(COMPLETIONS, 0.0) / seconds
+    if values.get("train_s"):
+        values["train_tokens_per_s"] = own.get(TOKENS, 0.0) / values["train_s"]
     return {"step": int(entry["step"]), **values}
 
 
@@ -98,19 +99,3 @@ def check_steps(metrics: Path, steps: int) -> None:
     if last != steps:
         rule = f"must end with step {steps}, the proof of a finished run, but ends with step {last}"
         raise InputError(metrics, None, rule, REMEDY)
-
-
-def keep_logged(file: Path, train: TrainConfig) -> None:
-    """Reduce completions to the first train.logged_completions of each step, in the order of steps."""
-    if not file.is_file():
-        return
-    rows = sorted(read_rows(file), key=lambda row: int(row["step"]))
-    StepLog(file, 0).append(_first(rows, train.logged_completions))
-
-
-def _first(rows: list[dict[str, Any]], count: int) -> Iterator[dict[str, Any]]:
-    seen = Counter[int]()
-    for row in rows:
-        if seen[row["step"]] < count:
-            seen[row["step"]] += 1
-            yield row

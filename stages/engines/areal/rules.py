@@ -5,11 +5,17 @@ Each source is a file of AReaL 1.0.4 (below areal/). Rules of all engines are in
 
 from collections.abc import Iterator
 
-from stages.base.checks import at_most, divides, equal, multiple_of
+from stages.base.checks import at_most, equal, multiple_of
 from stages.base.errors import Problem
-from stages.base.layout import ROLES
 from stages.engines.areal.job import Job
-from stages.engines.layout_rules import layout_problems
+from stages.engines.ray_rules import (
+    fsdp_problems,
+    logger_problems,
+    sampling_problems,
+    server_problems,
+    update_problems,
+)
+from stages.grpo.rules import lower_bound_problems
 from stages.rewards.config import BUILTIN
 
 ACTOR, LOSS, TRAINER = "trainer/ppo/actor.py", "utils/functional/functional.py", "trainer/rl_trainer.py"
@@ -22,6 +28,7 @@ def problems(job: Job) -> Iterator[Problem]:
     yield from _steps(job)
     yield from _rollout(job)
     yield from _asynchrony(job)
+    yield from _correction(job)
     yield from _layout(job)
     yield from _batches(job)
 
@@ -93,21 +100,13 @@ def _steps(job: Job) -> Iterator[Problem]:
         "AReaL cannot resume from another run's state",
         "utils/recover.py",
     )
-    yield from equal(
-        "train.loggers",
-        train.loggers,
-        (),
-        "grpoflow gives AReaL's numbers to TensorBoard alone",
-        "ours: stages/engines/areal/train.py",
-    )
+    yield from logger_problems(job, "AReaL", "ours: stages/engines/areal/train.py")
 
 
 def _rollout(job: Job) -> Iterator[Problem]:
     """Yield problems of prompts and sampling."""
-    rollout, unsent = job.rollout, "AReaL does not send it to vLLM"
-    yield from equal("rollout.min_tokens", rollout.min_tokens, 0, unsent, SERVERS)
-    yield from equal("rollout.min_p", rollout.min_p, None, unsent, SERVERS)
-    yield from equal("rollout.repetition_penalty", rollout.repetition_penalty, 1.0, unsent, SERVERS)
+    unsent = "AReaL does not send it to vLLM"
+    yield from sampling_problems(job, unsent, SERVERS, unsent)
     yield from equal(
         "tokenize.compat",
         job.tokenize.compat,
@@ -118,7 +117,7 @@ def _rollout(job: Job) -> Iterator[Problem]:
 
 
 def _asynchrony(job: Job) -> Iterator[Problem]:
-    """Yield problems of mode, staleness and behaviour weights."""
+    """Yield problems of mode, staleness and interrupted completions."""
     engine, source = job.engine, "infra/staleness_manager.py"
     if not job.is_async:
         why = "with engine.mode=sync each step waits for completions of the newest weights"
@@ -127,61 +126,39 @@ def _asynchrony(job: Job) -> Iterator[Problem]:
                 yield Problem(
                     f"engine.{key}", value, f"has no effect: {why}", "set engine.mode=async", source
                 )
-        if engine.behaviour_weight != "none":
-            rule = "has no effect: AReaL weights by the generating policy only in its decoupled loss"
-            yield Problem(
-                "engine.behaviour_weight", engine.behaviour_weight, rule, "set engine.mode=async", LOSS
-            )
         return
     if engine.partial_rollout is False:
         rule = "must not be false with engine.mode=async: AReaL goes on with interrupted completions"
         yield Problem("engine.partial_rollout", False, rule, "leave it null", "infra/remote_inf_engine.py")
-    if engine.behaviour_weight != "none" and engine.behaviour_limit <= 1:
-        yield Problem(
-            "engine.behaviour_limit",
-            engine.behaviour_limit,
-            "must be above 1: AReaL refuses a limit that would leave out every token that changed",
-            "use 5.0",
-            "api/cli_args.py, RejectionSamplingConfig",
-        )
+
+
+def _correction(job: Job) -> Iterator[Problem]:
+    """Yield problems of rollout.correction."""
+    rollout, limits = job.rollout, "api/cli_args.py, RejectionSamplingConfig"
+    yield from lower_bound_problems(rollout, f"{LOSS}, apply_rejection_sampling")
+    if rollout.correction == "none":
+        return
+    yield from equal(
+        "rollout.correction_level",
+        rollout.correction_level,
+        "token",
+        "AReaL weights completions by the geometric mean of their tokens' ratios, not by the product",
+        f"{LOSS}, apply_rejection_sampling",
+    )
+    if rollout.correction_max <= 1:
+        rule = "must be above 1: AReaL refuses a limit that would leave out every token that changed"
+        yield Problem("rollout.correction_max", rollout.correction_max, rule, "use 2.0", limits)
 
 
 def _layout(job: Job) -> Iterator[Problem]:
     """Yield problems of sharding, and of cards and machines."""
-    train, generate, engine = job.layout.train, job.layout.generate, job.engine
-    for key, degree in (
-        ("model_parallel", train.model_parallel),
-        ("pipeline_stage", train.pipeline_stage),
-        ("context_parallel", train.context_parallel),
-    ):
-        yield from equal(
-            f"layout.train.{key}",
-            degree,
-            1,
-            "grpoflow renders FSDP for AReaL, which shards over all cards",
-            "ours: stages/engines/areal/files.py",
-            "raise data_parallel instead",
-        )
-    for key, degree in (
-        ("pipeline_stage", generate.pipeline_stage),
-        ("context_parallel", generate.context_parallel),
-    ):
-        yield from equal(
-            f"layout.generate.{key}",
-            degree,
-            1,
-            "servers have tensor parallelism only",
-            "ours: stages/engines/areal/files.py",
-        )
-    for role in ROLES:
-        yield from equal(
-            f"layout.{role}.expert_parallel",
-            job.layout.role(role).expert_parallel,
-            1,
-            "grpoflow does not render it for AReaL",
-            "ours: stages/engines/areal/files.py",
-        )
-    yield from layout_problems(job.model, {role: job.layout.role(role) for role in ROLES})
+    generate, ours = job.layout.generate, "ours: stages/engines/areal/files.py"
+    degrees = ("model_parallel", "pipeline_stage", "context_parallel")
+    why = "grpoflow renders FSDP for AReaL, which shards over all cards"
+    yield from fsdp_problems(job, degrees, why, ours)
+    why = "servers have tensor parallelism only"
+    per_node = job.engine.cards_per_node if job.nodes > 1 else None
+    yield from server_problems(job, "AReaL", why, ours, ours, per_node, "infra/scheduler/ray.py")
     yield from multiple_of(
         "engine.rollout_cards",
         job.rollout_cards,
@@ -198,29 +175,12 @@ def _layout(job: Job) -> Iterator[Problem]:
             "the server for CPUs holds a whole model",
             "ours: stages/engines/areal/programs/grpoflow_areal/cpu_server.py",
         )
-    if job.nodes > 1:
-        yield from divides(
-            "layout.generate.model_parallel",
-            generate.model_parallel,
-            engine.cards_per_node,
-            "engine.cards_per_node",
-            "a server stays on one machine",
-            "infra/scheduler/ray.py",
-        )
 
 
 def _batches(job: Job) -> Iterator[Problem]:
     """Yield problems of the prompts of a step and of an update."""
     prompts = job.train.prompts_per_step
-    yield from divides(
-        "engine.mini_batch_size",
-        job.mini_batch_size,
-        prompts,
-        "train.prompts_per_step",
-        "AReaL divides a step into equal parts",
-        ACTOR,
-        "leave it null",
-    )
+    yield from update_problems(job, "AReaL divides a step into equal parts", ACTOR)
     yield from multiple_of(
         "train.prompts_per_step",
         prompts,
@@ -257,11 +217,13 @@ def notes(job: Job) -> Iterator[str]:
         f"{job.train_cards} cards train and {job.rollout_cards} others generate (engine.rollout_cards): "
         f"{job.cards} in all"
     )
-    if job.is_async and engine.behaviour_weight == "none" and job.staleness:
+    if job.staleness and job.rollout.correction == "none":
         yield (
-            "engine.behaviour_weight=none: completions of older weights count like new ones; AReaL weights "
-            "them with clamp or mask only"
+            "rollout.correction=none: tokens of older weights count like new ones; tis and mis weight them "
+            "by how much their probability has changed"
         )
+    if job.rollout.correction == "mis":
+        yield "rollout.correction=mis: rejected tokens still count in AReaL's average over all tokens"
     if engine.kl_in_reward:
         yield (
             "engine.kl_in_reward: the KL lowers rewards token by token, so that results differ from those of "

@@ -27,8 +27,6 @@ from stages.grpo.metrics import StepLog
 from stages.tokenizer import special_ids
 
 PROGRAM = ("-m", "grpoflow_areal.driver")
-VERSION = "1.0.4"
-"""Version of AReaL whose configuration, workers and states are known."""
 CPU_VARIABLE = "GRPOFLOW_AREAL_CPU"
 """Variable by which AReaL's workers start grpoflow's server (programs/grpoflow_areal/worker.py)."""
 MODEL = "model"
@@ -49,7 +47,7 @@ def _rendered(job: Job, inputs: Mapping[str, Path], work: Path) -> Rendered:
     more: dict[str, Any] = {"workers": 0}
     if job.on_ray:
         more = {"workers": job.cards, "ray": job.engine.cluster()}
-    start = make_start(job.engine, command, work, environment, [str(PROGRAMS)], **more)
+    start = make_start(job.engine, command, work, environment, [str(PROGRAMS), job.engine.areal_home], **more)
     return Rendered(start, texts)
 
 
@@ -103,5 +101,4 @@ def collect(context: Context) -> None:
     target.mkdir()
     for file in sorted(paths.final.iterdir()):
         link_or_copy(file, target / file.name)
-    results.keep_logged(paths.completions, job.train)
-    import_run(context, read_start(context.work)["resumed"], MODEL, VERSION)
+    import_run(context, read_start(context.work)["resumed"], MODEL, job.engine.contract)

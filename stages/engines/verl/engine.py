@@ -16,6 +16,7 @@ from stages.base.errors import Problem
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.engines import programs
 from stages.engines.engine import Engine, Environment, Lock, R, Window
+from stages.engines.job import tokenize_files
 from stages.engines.verl import rules
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.files import MODEL_ENGINES, RENDERED
@@ -31,9 +32,6 @@ VERSIONS = Path(__file__).with_name("versions.yaml")
 LOCKS = Path(__file__).with_name("locks")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """Index with torch's builds for CPUs, which torch_npu needs, too."""
-
-TOKENIZE_FILES = (catalog.RESULT, "test.mindrecord", "test.mindrecord.db", TRAIN_DATA)
-"""Files that tokenize writes: evaluate reads the test rows, as with engine=local."""
 
 
 class Verl(Engine[Job]):
@@ -67,7 +65,7 @@ class Verl(Engine[Job]):
                 sections=(*catalog.TOKENIZE.sections, "engine"),
                 version=1,
                 entry="stages.engines.verl.tokenize",
-                required_files=lambda config: TOKENIZE_FILES,
+                required_files=lambda config: tokenize_files(TRAIN_DATA),
                 unread=unread,
             ),
             replace(catalog.STRATEGY, skipped=reason),

@@ -12,6 +12,7 @@ from stages.base.checks import at_least, equal, multiple_of
 from stages.base.errors import Problem
 from stages.engines.upstream_keys import Rendered
 from stages.engines.verl.job import PLUGIN, Job
+from stages.grpo.rules import lower_bound_problems
 
 Values = dict[str, Any]
 MIB = 2**20
@@ -229,9 +230,7 @@ def _validation(job: Job) -> Iterator[Problem]:
 def _correction(job: Job) -> Iterator[Problem]:
     """Yield problems of the bounds of rollout.correction."""
     rollout, source = job.rollout, "trainer/ppo/rollout_corr_helper.py"
-    if rollout.correction != "mis":
-        why = "only rollout.correction=mis has a lower bound"
-        yield from equal("rollout.correction_min", rollout.correction_min, None, why, source)
+    yield from lower_bound_problems(rollout, source)
     if (
         rollout.correction != "none"
         and _upstream(job, "actor_rollout_ref.rollout.calculate_log_probs") is False

@@ -5,11 +5,16 @@ Each source is a file of verl 0.9.1. Rules of all engines are in pipeline/config
 
 from collections.abc import Iterator
 
-from stages.base.checks import at_most, divides, equal, multiple_of
+from stages.base.checks import at_most, equal, multiple_of
 from stages.base.errors import Problem
 from stages.base.keys import leaves
-from stages.base.layout import ROLES
-from stages.engines.layout_rules import layout_problems
+from stages.engines.ray_rules import (
+    fsdp_problems,
+    logger_problems,
+    sampling_problems,
+    server_problems,
+    update_problems,
+)
 from stages.engines.verl import inference
 from stages.engines.verl.files import loss_mode
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
@@ -56,13 +61,7 @@ def _algorithm(job: Job) -> Iterator[Problem]:
     yield from equal(
         "train.ref_model_sync_steps", train.ref_model_sync_steps, 0, "verl's reference never changes", trainer
     )
-    yield from equal(
-        "train.loggers",
-        train.loggers,
-        (),
-        "verl gives its numbers to TensorBoard alone",
-        "ours: stages/engines/verl/train.py",
-    )
+    yield from logger_problems(job, "verl", "ours: stages/engines/verl/train.py")
     if train.schedule == "linear" and engine.strategy == "fsdp2":
         rule = "must be constant or cosine with engine.strategy=fsdp2"
         source = "workers/engine/fsdp/transformer_impl.py"
@@ -130,13 +129,8 @@ def _losses(job: Job) -> Iterator[Problem]:
 
 def _rollout(job: Job) -> Iterator[Problem]:
     """Yield problems of prompts and sampling."""
-    rollout, source = job.rollout, "trainer/ppo/v1/agent_loop_tq.py"
-    unread = "verl does not pass it to the rollout"
-    yield from equal("rollout.min_tokens", rollout.min_tokens, 0, unread, source)
-    yield from equal("rollout.min_p", rollout.min_p, None, unread, source)
-    yield from equal(
-        "rollout.repetition_penalty", rollout.repetition_penalty, 1.0, "verl always uses 1", source
-    )
+    source, unread = "trainer/ppo/v1/agent_loop_tq.py", "verl does not pass it to the rollout"
+    yield from sampling_problems(job, unread, source, "verl always uses 1")
     yield from equal(
         "tokenize.compat",
         job.tokenize.compat,
@@ -148,20 +142,12 @@ def _rollout(job: Job) -> Iterator[Problem]:
 
 def _layout(job: Job) -> Iterator[Problem]:
     """Yield problems of sharding, and of cards and machines."""
-    train, generate, engine = job.layout.train, job.layout.generate, job.engine
+    train, engine = job.layout.train, job.engine
     if engine.strategy == "fsdp2":
-        for key, degree in (
-            ("model_parallel", train.model_parallel),
-            ("pipeline_stage", train.pipeline_stage),
-        ):
-            yield from equal(
-                f"layout.train.{key}",
-                degree,
-                1,
-                "FSDP shards over all cards",
-                "workers/engine/fsdp/transformer_impl.py",
-                "raise data_parallel instead",
-            )
+        source = "workers/engine/fsdp/transformer_impl.py"
+        yield from fsdp_problems(
+            job, ("model_parallel", "pipeline_stage"), "FSDP shards over all cards", source
+        )
     if job.on_cpu:
         yield from equal(
             "layout.train.context_parallel",
@@ -178,57 +164,30 @@ def _layout(job: Job) -> Iterator[Problem]:
             "Megatron needs NPUs or GPUs",
             "workers/engine/megatron",
         )
-    for key, degree in (
-        ("pipeline_stage", generate.pipeline_stage),
-        ("context_parallel", generate.context_parallel),
-    ):
-        yield from equal(
-            f"layout.generate.{key}",
-            degree,
-            1,
-            "completions are generated with tensor and data parallelism only",
-            "workers/rollout/replica.py",
+    yield from server_problems(
+        job,
+        "verl",
+        "completions are generated with tensor and data parallelism only",
+        "workers/rollout/replica.py",
+        "ours: stages/engines/verl/files.py",
+        engine.cards_per_node if job.nodes > 1 else None,
+        "workers/rollout/replica.py",
+    )
+    if job.nodes > 1 and job.cards % engine.cards_per_node != 0:
+        rule = (
+            f"makes {job.cards} cards, which do not fill machines with "
+            f"launcher.cards_per_node={engine.cards_per_node}"
         )
-    for role in ROLES:
-        yield from equal(
-            f"layout.{role}.expert_parallel",
-            job.layout.role(role).expert_parallel,
-            1,
-            "grpoflow does not render it for verl",
-            "ours: stages/engines/verl/files.py",
-        )
-    yield from layout_problems(job.model, {role: job.layout.role(role) for role in ROLES})
-    if job.nodes > 1:
-        yield from divides(
-            "layout.generate.model_parallel",
-            generate.model_parallel,
-            engine.cards_per_node,
-            "engine.cards_per_node",
-            "a server of the rollout stays on one machine",
-            "workers/rollout/replica.py",
-        )
-        if job.cards % engine.cards_per_node != 0:
-            rule = (
-                f"makes {job.cards} cards, which do not fill machines with "
-                f"launcher.cards_per_node={engine.cards_per_node}"
-            )
-            remedy = "verl needs as many cards on each machine"
-            source = "single_controller/ray/base.py, RayResourcePool"
-            yield Problem("layout.train.data_parallel", train.data_parallel, rule, remedy, source)
+        remedy = "verl needs as many cards on each machine"
+        source = "single_controller/ray/base.py, RayResourcePool"
+        yield Problem("layout.train.data_parallel", train.data_parallel, rule, remedy, source)
 
 
 def _batches(job: Job) -> Iterator[Problem]:
     """Yield problems of the prompts of a step and of an update."""
     prompts = job.train.prompts_per_step
-    yield from divides(
-        "engine.mini_batch_size",
-        job.mini_batch_size,
-        prompts,
-        "train.prompts_per_step",
-        "the last update would have fewer completions",
-        "utils/tensordict_utils.py, make_iterator",
-        "leave it null",
-    )
+    why = "the last update would have fewer completions"
+    yield from update_problems(job, why, "utils/tensordict_utils.py, make_iterator")
     for part, count in (("step", prompts), ("update", job.mini_batch_size)):
         completions = count * job.rollout.num_generations
         if completions % job.cards != 0:

@@ -138,7 +138,7 @@ VARIANTS = {
     """,
     ("engine=areal", *SEVEN, "layout=dp4_mp1_pp1"): """
         seed=2
-        engine.mode=async engine.staleness=1 engine.behaviour_weight=clamp
+        engine.mode=async engine.staleness=1 rollout.correction=tis
         engine.device=cpu layout=dp2_mp1_pp1
         engine.kl_in_reward=0.05 train.scale_advantages=false
         engine.rollout_cards=8 layout.generate.model_parallel=2 layout.generate.data_parallel=2

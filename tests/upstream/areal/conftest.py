@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.upstream.programs import run
+from tests.upstream.programs import ask, run
 from tests.upstream.verl.product import REWARD, SHAPE, grpoflow
 
 PREPARE = Path(__file__).parents[1] / "verl" / "prepare.py"
+ORACLE, DIGESTS = (Path(__file__).with_name(f"{name}.py") for name in ("oracle", "digests"))
 STEPS, PROMPTS, GENERATIONS, MAX_TOKENS, LEARNING_RATE = 3, 4, 4, 8, 3e-3
 SMALL = (
     "engine=areal", "engine.device=cpu", "model.source=local", "model.rope_theta=10000.0", "dataset=gsm8k",
@@ -49,6 +50,31 @@ class Areal:
         assert done.returncode == 0, done.stderr[-3000:]
         (artifact,) = (directory / "store" / "grpo").iterdir()
         return artifact
+
+    def equals_torch(self, artifact: Path, rel: float = 1e-4, **more: Any) -> Any:
+        """Check gradient norms, rewards, ages and weights of a run; return what the oracle says of it.
+
+        `more` are keys of the oracle's request that differ from the defaults here.
+        """
+        request = {"artifact": str(artifact), "model": str(self.data / "model"), "kl_in_reward": 0.0}
+        request |= {"correction": None, "learning_rate": LEARNING_RATE, "steps": STEPS}
+        request |= {"max_tokens": MAX_TOKENS, **more}
+        expected = ask(self.python, ORACLE, request)
+        rows = metrics(artifact)
+        assert [row["step"] for row in rows] == list(range(1, request["steps"] + 1))
+        for row, step in zip(rows, expected["steps"], strict=True):
+            assert row["grad_norm"] == pytest.approx(step["norm"], rel=rel)
+            assert row["reward"] == pytest.approx(step["reward"], rel=1e-5)
+            shares = {key.rpartition("/")[2]: row[key] for key in row if key.startswith("staleness_share/")}
+            known = {age: share for age, share in shares.items() if share}
+            assert known == {age: count / step["tokens"] for age, count in step["ages"].items()}
+        assert expected["difference"] < 5e-5 < 5e-3 < expected["moved"]
+        return expected
+
+    def digests(self, *directories: Path) -> list[str]:
+        """Return the digests of checkpoints and models."""
+        found: list[str] = json.loads(run(self.python, DIGESTS, *directories)[-1])
+        return found
 
 
 def metrics(artifact: Path) -> list[dict[str, Any]]:

@@ -59,6 +59,18 @@ def tiny_run(python: Path, directory: Path) -> list[str]:
     ]  # fmt: skip
 
 
+def warm_start(directory: Path, store: Path) -> Path:
+    """Train tiny_qwen3 with engine=local until sft; return the exported model."""
+    local = ["engine=local", "model=tiny_qwen3", "layout=dp1_mp1_pp1", f"store={store}"]
+    done = grpoflow(directory, "run", "--until", "sft", *local)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ((sft,), (fetched,)) = ((store / stage).iterdir() for stage in ("sft", "fetch"))
+    start = directory / "start"
+    done = grpoflow(directory, "weights", "export", str(sft / "train" / "rank_0"), str(fetched), str(start))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return start
+
+
 @dataclass(frozen=True)
 class Run:
     """A finished run in the store of a directory."""

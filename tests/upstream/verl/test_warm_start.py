@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.upstream.verl.product import grpoflow
+from tests.upstream.verl.product import grpoflow, warm_start
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(5400)]
 STEPS, GAIN = 16, 0.1
@@ -12,12 +12,7 @@ STEPS, GAIN = 16, 0.1
 
 def test_a_warm_start_gains_accuracy_and_transformers_finds_the_same(interpreter, tmp_path):
     store = tmp_path / "store"
-    local = ["engine=local", "model=tiny_qwen3", "layout=dp1_mp1_pp1", f"store={store}"]
-    assert grpoflow(tmp_path, "run", "--until", "sft", *local).returncode == 0
-    ((sft,), (fetched,)) = ((store / stage).iterdir() for stage in ("sft", "fetch"))
-    start = tmp_path / "start"
-    ranks = [str(sft / "train" / "rank_0"), str(fetched), str(start)]
-    assert grpoflow(tmp_path, "weights", "export", *ranks).returncode == 0
+    start = warm_start(tmp_path, store)
     overrides = ["engine=verl", "engine.device=cpu", f"engine.python={interpreter('verl')}"]
     overrides += [f"model.path={start}", f"train.steps={STEPS}", "train.warmup_steps=0", f"store={store}"]
     done = grpoflow(tmp_path, "run", *overrides)

@@ -32,18 +32,31 @@ def test_a_pass_on_a_cpu_holds_one_sequence(tmp_path):
     assert rendered(tmp_path)["actor"]["attn_impl"] == "flash_attention_2"
 
 
-def test_only_asynchronous_runs_weight_by_the_generating_policy(tmp_path):
+def test_completions_of_older_weights_and_their_weighting(tmp_path):
     values = rendered(tmp_path)
     assert values["rollout"]["max_head_offpolicyness"] == 0
     assert values["actor"]["use_decoupled_loss"] is False and values["actor"]["rejection_sampling"] is None
-    weights = ("engine.mode=async", "engine.behaviour_weight=clamp", "engine.behaviour_limit=2.0")
-    values = rendered(tmp_path, *weights, "train.prompts_per_step=8")
+    values = rendered(tmp_path, "engine.mode=async", "train.prompts_per_step=8")
     assert values["rollout"]["max_head_offpolicyness"] == 2
     assert values["rollout"]["max_concurrent_rollouts"] == 3 * 8
-    assert values["actor"]["use_decoupled_loss"] is True
-    assert values["actor"]["rejection_sampling"] == {
-        "level": "token", "action": "clamp", "metric": "ratio", "upper": 2.0
-    }  # fmt: skip
+    assert values["actor"]["use_decoupled_loss"] is True and values["actor"]["rejection_sampling"] is None
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["rollout.correction=tis"], {"action": "clamp", "upper": 2.0, "lower": 1e-9}),
+        (["rollout.correction=mis", "rollout.correction_max=4"],
+         {"action": "mask", "upper": 4.0, "lower": 0.25}),
+        (["rollout.correction=mis", "rollout.correction_min=0.1"],
+         {"action": "mask", "upper": 2.0, "lower": 0.1}),
+    ],
+)  # fmt: skip
+def test_a_correction_weights_tokens_in_both_modes(tmp_path, mode, overrides, expected):
+    actor = rendered(tmp_path, f"engine.mode={mode}", *overrides)["actor"]
+    assert actor["rejection_sampling"] == {"level": "token", "metric": "ratio", **expected}
+    assert actor["use_decoupled_loss"] and actor["recompute_logprob"]
 
 
 def test_a_reference_is_loaded_only_for_the_kl_in_rewards(tmp_path):

@@ -2,9 +2,10 @@
 
 Weights come from disk (actor.weight_update_mode=disk). Generation stops between two tokens when it is paused
 or when new weights arrive, and answers finish_reason "abort" with what it has; AReaL then asks for the rest
-(infra/remote_inf_engine.py, agenerate). A sample depends on the seed, the prompt and how often the prompt was
-asked for, but not on the order in which requests arrive. The file SERVER_LOG, if it is set, gets a JSON line
-for each load, with the digest of the weights.
+(infra/remote_inf_engine.py, agenerate). A sample depends on the seed, the weights, the prompt and how often
+they were asked for it, but not on the order in which requests arrive, so that a resumed run samples what it
+would have sampled. The file GRPOFLOW_AREAL_SERVER_LOG, if it is set, gets a JSON line for each load, with the
+digest of the weights, and for each answer.
 Source: AReaL 1.0.4, engine/vllm_remote.py, engine/vllm_ext/areal_vllm_server.py.
 """
 # mypy: ignore-errors
@@ -15,6 +16,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -22,6 +24,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 LOG_VARIABLE = "GRPOFLOW_AREAL_SERVER_LOG"
+PAUSED_S = 0.1
+"""Time after which a request during a pause is aborted, so that AReaL does not ask without a break."""
 
 
 def digest(model):
@@ -39,7 +43,7 @@ class Generator:
     """One model, which generates for one request at a time, token by token."""
 
     def __init__(self, path, seed):
-        self._seed, self._version = seed, -1
+        self._seed, self._loads, self._digest = seed, 0, ""
         self._model_lock = threading.Lock()
         self._running = threading.Event()
         self._running.set()
@@ -52,40 +56,44 @@ class Generator:
         """Replace the weights."""
         kwargs = {"local_files_only": True, "dtype": torch.float32, "attn_implementation": "sdpa"}
         model = AutoModelForCausalLM.from_pretrained(path, **kwargs).eval()
+        found = digest(model)
         with self._model_lock:
-            self._model = model
-            self._version += 1
+            self._model, self._digest = model, found
+            self._loads += 1
             self._asked.clear()
-        self._log({"event": "load", "load": self._version, "path": str(path), "digest": digest(model)})
+        self._log({"event": "load", "load": self._loads, "path": str(path), "digest": found})
 
     def pause(self):
-        """Abort what is being generated, and let new requests wait."""
+        """Abort what is being generated, and new requests."""
         self._running.clear()
-        self._pauses += 1
+        with self._model_lock:  # no token is made after the answer
+            self._pauses += 1
         self._log({"event": "pause"})
 
     def resume(self):
-        """Let requests go on."""
+        """Let requests be answered."""
         self._running.set()
         self._log({"event": "resume"})
 
     @torch.no_grad()
     def generate(self, request):
         """Return vLLM's answer to a completion request: token ids with log-probabilities."""
-        self._running.wait()
         prompt, temperature = list(request["prompt"]), float(request.get("temperature", 1.0))
         key = hashlib.sha256(json.dumps(prompt).encode()).hexdigest()
         with self._model_lock:
-            version, pauses = self._version, self._pauses
-            self._asked[key] += 1
-            name = f"{self._seed} {version} {key} {self._asked[key]}"
+            paused, load, pauses = not self._running.is_set(), self._loads, self._pauses
+            self._asked[key] += not paused
+            name = f"{self._seed} {self._digest} {key} {self._asked[key]}"
+        if paused:  # AReaL takes what it gets before an update has ended for the work of the old weights
+            time.sleep(PAUSED_S)
+            return answer([], [], "abort")
         generator = torch.Generator().manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:15], 16))
         stops = set() if request.get("ignore_eos") else set(request.get("stop_token_ids") or ())
         tokens, logprobs, reason, cache = [], [], "length", None
         ids = torch.tensor([prompt])
         while len(tokens) < request["max_tokens"]:
             with self._model_lock:
-                if self._pauses != pauses or self._version != version:
+                if self._pauses != pauses or self._loads != load:
                     reason = "abort"
                     break
                 out = self._model(input_ids=ids, past_key_values=cache, use_cache=True)
@@ -98,15 +106,20 @@ class Generator:
             if token in stops:
                 reason = "stop"
                 break
-        self._log({"event": "generate", "load": version, "reason": reason, "tokens": len(tokens)})
-        named = [f"token_id:{token}" for token in tokens]
-        choice = {"index": 0, "text": "", "finish_reason": reason}
-        return {"choices": [{**choice, "logprobs": {"tokens": named, "token_logprobs": logprobs}}]}
+        self._log({"event": "generate", "load": load, "reason": reason, "tokens": len(tokens)})
+        return answer(tokens, logprobs, reason)
 
     def _log(self, event):
         if path := os.environ.get(LOG_VARIABLE):
             with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(event) + "\n")
+
+
+def answer(tokens, logprobs, reason):
+    """Return a completion as vLLM does with return_tokens_as_token_ids."""
+    named = [f"token_id:{token}" for token in tokens]
+    choice = {"index": 0, "text": "", "finish_reason": reason}
+    return {"choices": [{**choice, "logprobs": {"tokens": named, "token_logprobs": logprobs}}]}
 
 
 def sample(logits, temperature, request, generator):

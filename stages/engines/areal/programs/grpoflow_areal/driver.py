@@ -2,19 +2,23 @@
 
 It starts AReaL's PPOTrainer as examples/math/gsm8k_rl.py does, and adds what a resumable run needs:
 
-- the rows of all steps as one epoch, in an order that depends on the seed alone;
-- metrics as JSON lines;
+- the rows of all steps as one epoch, in an order that depends on the seed alone; a resumed run begins with
+  those of its first step, while AReaL's data loader would leave out what had been sent to the servers;
+- metrics as JSON lines, with those that AReaL lacks (batches.py);
 - two places for the state from which a run resumes, used in turn, since AReaL overwrites its state in place
   (utils/recover.py, dump): a kill during a write loses the steps since the other one;
 - the model of the last step as a Hugging Face directory that appears when it is complete;
-- a time limit for the start, because AReaL waits forever for a worker that died (infra/scheduler/local.py,
-  _configure_worker).
+- one time limit for the start, because AReaL waits only 30 or 60 seconds for a worker that is slow, and
+  forever for one whose configuration hangs (infra/scheduler/local.py, _wait_for_fork_ready,
+  _configure_worker);
+- an end of the run as soon as a worker has ended, for whose answer AReaL would wait forever.
 
 Source: AReaL 1.0.4.
 """
 # mypy: ignore-errors
 
 import faulthandler
+import functools
 import json
 import os
 import random
@@ -22,37 +26,23 @@ import shutil
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 from areal import PPOTrainer
-from areal.api import SaveLoadMeta
+from areal.api import SaveLoadMeta, cli_args
 from areal.api.cli_args import GRPOConfig, load_expr_config
+from areal.infra.scheduler.local import LocalScheduler
 from areal.utils import network
+
+from grpoflow_areal.batches import Batches, Rows
 
 WORKFLOW = "grpoflow_areal.workflow.Workflow"
 STATE = "state.json"
 """File in the checkpoints' directory that names the complete state: {"slot": NAME, "step": N}."""
 SLOTS = ("a", "b")
-
-
-class Rows:
-    """The rows of all steps: epochs over the training data, each in another order."""
-
-    def __init__(self, task):
-        with open(task["data"], encoding="utf-8") as file:
-            self._rows = [json.loads(line) for line in file]
-        self._order = []
-        for epoch in range(-(-task["steps"] * task["prompts_per_step"] // len(self._rows))):
-            order = list(range(len(self._rows)))
-            random.Random(f"{task['seed']} {epoch}").shuffle(order)  # noqa: S311
-            self._order += order
-        del self._order[task["steps"] * task["prompts_per_step"] :]
-
-    def __len__(self):
-        return len(self._order)
-
-    def __getitem__(self, index):
-        return self._rows[self._order[index]]
+POLL_S, SHOWN_LINES = 1.0, 40
+"""Seconds between two looks at the workers, and lines of a worker's log that an error quotes."""
 
 
 def read_state(checkpoints):
@@ -64,39 +54,44 @@ def read_state(checkpoints):
     return state["slot"], state["step"]
 
 
-def write_state(checkpoints, slot, step):
-    """Name the complete state, by one rename."""
-    file = Path(checkpoints) / STATE
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps({"slot": slot, "step": step}), encoding="utf-8")
-    new.replace(file)
+class States:
+    """Lets a RecoverHandler write the places of the state in turn, and names the complete one."""
+
+    def __init__(self, handler, checkpoints, slot):
+        """Begin with a place: `slot` is the one to write next."""
+        self._handler, self._directory, self._slot = handler, Path(checkpoints), slot
+        self._dump, self._written = handler.dump, None
+        handler.dump = self._dump_to_slot
+
+    def _dump_to_slot(self, engine, step_info, *args, **named):
+        self._handler.config.fileroot = str(self._directory / self._slot)
+        before = self._handler.last_step_info
+        self._dump(engine, step_info, *args, **named)
+        if self._handler.last_step_info is not before:  # it was time for a state
+            self._written = {"slot": self._slot, "step": step_info.global_step + 1}
+            self._slot = SLOTS[1 - SLOTS.index(self._slot)]
+
+    def name(self):
+        """Name the state that was written last, by one rename; called when the step's metrics are written."""
+        if self._written is None:
+            return
+        file = self._directory / STATE
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(self._written), encoding="utf-8")
+        new.replace(file)
+        self._written = None
 
 
-def alternate(handler, checkpoints, slot):
-    """Let a RecoverHandler write the places of the state in turn; `slot` is the one to write next."""
-    dump, following = handler.dump, {SLOTS[0]: SLOTS[1], SLOTS[1]: SLOTS[0]}
-
-    def dump_and_name(engine, step_info, *args, **named):
-        nonlocal slot
-        handler.config.fileroot = str(Path(checkpoints) / slot)
-        before = handler.last_step_info
-        dump(engine, step_info, *args, **named)
-        if handler.last_step_info is not before:  # it was time for a state
-            write_state(checkpoints, slot, step_info.global_step + 1)
-            slot = following[slot]
-
-    handler.dump = dump_and_name
-
-
-def log_metrics(logger, file):
-    """Write what AReaL logs of each step as a JSON line, too."""
+def log_metrics(logger, file, more, after):
+    """Write what AReaL logs of each step, and `more`, as a JSON line; then call `after`."""
     commit = logger.commit
 
     def commit_and_write(epoch, step, global_step, data):
         commit(epoch, step, global_step, data)
-        values = {name: float(value) for name, value in data.items()}
+        values = {name: float(value) for name, value in {**data, **more}.items()}
         with open(file, "a", encoding="utf-8") as out:
             out.write(json.dumps({"step": global_step + 1, "data": values}) + "\n")
+        after()
 
     logger.commit = commit_and_write
 
@@ -119,47 +114,103 @@ def save(trainer, final):
     partial.rename(final)
 
 
-def end_unless(ready, timeout_s):
-    """End this process after `timeout_s` unless the event is set."""
-    if ready.wait(timeout_s):
-        return
-    message = f"the workers were not ready after engine.start_timeout_s={timeout_s:.0f} seconds"
-    print(f"error: {message}; their logs are below areal/logs in the work directory", file=sys.stderr)
-    faulthandler.dump_traceback(all_threads=True)
-    os._exit(1)
+class Workers:
+    """The processes that AReaL's scheduler starts on this machine."""
+
+    def __init__(self, timeout_s):
+        """Let the scheduler wait `timeout_s` for each worker, instead of 30 or 60 seconds."""
+        self._timeout_s, self._schedulers = timeout_s, []
+        self.ready, self.done = threading.Event(), threading.Event()
+        """Set when all workers are ready, and when they are no longer needed."""
+        create, forked = LocalScheduler.__init__, LocalScheduler._wait_for_fork_ready
+
+        def create_and_keep(scheduler, *args, **named):
+            create(scheduler, *args, **{"startup_timeout": timeout_s, **named})
+            self._schedulers.append(scheduler)
+
+        LocalScheduler.__init__ = create_and_keep
+        LocalScheduler._wait_for_fork_ready = staticmethod(functools.partial(forked, timeout=timeout_s))
+
+    def watch(self):
+        """End this process if a worker ends before `done`, or if they are not ready in time."""
+        began = time.monotonic()
+        while not self.done.wait(POLL_S):
+            for worker in self._ended():
+                self._fail(f"AReaL's worker {worker.worker.id} has ended", worker.log_file)
+            if not self.ready.is_set() and time.monotonic() - began > self._timeout_s:
+                faulthandler.dump_traceback(all_threads=True)
+                limit = f"engine.start_timeout_s={self._timeout_s:.0f} seconds"
+                self._fail(f"the workers were not ready after {limit}; their logs are in areal/logs")
+
+    def _ended(self):
+        """Return the workers that have ended; forked ones have no process here."""
+        roles = [role for scheduler in self._schedulers for role in list(scheduler._workers.values())]
+        started = [worker for role in roles for worker in role if worker.process is not None]
+        return [worker for worker in started if worker.process.poll() is not None]
+
+    def _fail(self, message, log=None):
+        if log is not None and os.path.exists(log):
+            with open(log, encoding="utf-8", errors="replace") as lines:
+                print("".join(deque(lines, maxlen=SHOWN_LINES)), file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def configuration(file):
+    """Return AReaL's configuration from a YAML file.
+
+    AReaL gives Hydra the way from its own file to this one, which is wrong if there are links on it
+    (api/cli_args.py, parse_cli_args).
+    """
+    cli_args.__file__ = os.path.realpath(cli_args.__file__)
+    config, _ = load_expr_config(["--config", os.path.realpath(file)], GRPOConfig)
+    return config
 
 
 def main(argv):
     """Train, and save the model."""
     task = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
-    network.random = (
-        random.SystemRandom()
-    )  # AReaL seeds `random`: runs with one seed would take the same ports
+    # AReaL seeds `random`: runs with one seed would take the same ports
+    network.random = random.SystemRandom()
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # python3
-    shutil.rmtree(task["names"], ignore_errors=True)  # addresses of an earlier attempt's servers
-    config, _ = load_expr_config(argv[1:], GRPOConfig)
+    for left in (task["names"], task["episodes"]):  # addresses and completions of an earlier attempt
+        shutil.rmtree(left, ignore_errors=True)
+    Path(task["episodes"]).mkdir()
+    config = configuration(argv[2])
     config.gconfig.stop_token_ids = task["end_ids"]
     checkpoints, state = task["checkpoints"], read_state(task["checkpoints"])
     Path(checkpoints).mkdir(parents=True, exist_ok=True)
-    slot = state[0] if state else SLOTS[0]
-    config.recover.fileroot = str(Path(checkpoints) / slot)
-    if state is None:
-        shutil.rmtree(config.recover.fileroot, ignore_errors=True)
-    ready = threading.Event()
-    threading.Thread(target=end_unless, args=(ready, task["start_timeout_s"]), daemon=True).start()
-    began = time.monotonic()
-    with PPOTrainer(config, train_dataset=Rows(task), valid_dataset=None) as trainer:
-        ready.set()
+    complete = None if state is None else state[0]
+    for slot in set(SLOTS) - {complete}:  # a write that was killed
+        shutil.rmtree(Path(checkpoints) / slot, ignore_errors=True)
+    config.recover.fileroot = str(Path(checkpoints) / (complete or SLOTS[0]))
+    workers = Workers(task["start_timeout_s"])
+    threading.Thread(target=workers.watch, daemon=True).start()
+    began, rows = time.monotonic(), Rows(task)
+    with PPOTrainer(config, train_dataset=rows, valid_dataset=None) as trainer:
+        workers.ready.set()
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
-        after = SLOTS[1 - SLOTS.index(slot)] if state else slot
-        alternate(trainer.recover_handler, checkpoints, after)
-        logs = os.environ.get("GRPOFLOW_LOG_DIR", task["root"])
-        log_metrics(trainer.stats_logger, Path(logs) / f"{task['metrics']}.jsonl")
-        trainer.train(
-            workflow=WORKFLOW,
-            workflow_kwargs={"task": argv[0], "gconfig": config.gconfig, "tokenizer": config.tokenizer_path},
-        )
-        save(trainer, task["final"])
+        try:
+            train(trainer, config, rows, argv[0], task)
+        finally:
+            workers.done.set()
+
+
+def train(trainer, config, rows, file, task):
+    """Train from the complete state, if there is one, and save the model; `file` has the task."""
+    checkpoints, state = task["checkpoints"], read_state(task["checkpoints"])
+    slot, done = state or (SLOTS[1], 0)
+    states = States(trainer.recover_handler, checkpoints, SLOTS[1 - SLOTS.index(slot)])
+    batches = Batches(rows, task, done)
+    trainer.train_dataloader = batches
+    trainer.actor.prepare_batch = batches.watch(trainer.actor.prepare_batch)
+    logs = Path(os.environ.get("GRPOFLOW_LOG_DIR", task["root"]))
+    log_metrics(trainer.stats_logger, logs / f"{task['metrics']}.jsonl", batches.metrics, states.name)
+    trainer.train(
+        workflow=WORKFLOW,
+        workflow_kwargs={"task": file, "gconfig": config.gconfig, "tokenizer": config.tokenizer_path},
+    )
+    save(trainer, task["final"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Keys of AReaL's GRPOConfig: `PYTHON schema.py` in AReaL's interpreter.
+"""Keys of AReaL's GRPOConfig: `PYTHON schema.py [CHECKOUT]` in AReaL's interpreter.
 
 It prints {"defaults": {KEY: DEFAULT}, "open": [GROUP]} as JSON (stages/engines/upstream_keys.py).
 """
@@ -30,6 +30,7 @@ def leaves(cls, path=""):
 
 
 if __name__ == "__main__":
+    sys.path[:0] = sys.argv[1:]
     with contextlib.redirect_stdout(sys.stderr):
         from areal.api.cli_args import GRPOConfig
 

@@ -2,7 +2,8 @@
 
 AReaL's workers import it. It takes the prompt's ids as tokenize wrote them, so that AReaL renders no chat
 template. A reward function that fails gives 0 and a line in the report, which the end of the run reads: AReaL
-drops an episode that raises, and trains on another.
+drops an episode that raises, and trains on another. The text of a completion waits in a file until a step
+trains on it (batches.py).
 Source: AReaL 1.0.4, workflow/rlvr.py.
 """
 # mypy: ignore-errors
@@ -11,8 +12,10 @@ import asyncio
 import json
 import os
 import sys
+import traceback
 import uuid
-from collections import Counter
+from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +23,8 @@ from areal import workflow_context
 from areal.api import ModelRequest, RolloutWorkflow
 from areal.utils import stats_tracker
 from areal.utils.hf_utils import load_hf_tokenizer
+
+from grpoflow_areal.batches import name
 
 PROMPT_VERSION = -1
 """Version of the tokens of a prompt, which no model generated."""
@@ -76,7 +81,7 @@ class Workflow(RolloutWorkflow):
             self._task = json.load(file)
         self._tokenizer = load_hf_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self._sampling = gconfig.new(n_samples=1, stop_token_ids=self._task["end_ids"])
-        self._scorer, self._logged = Scorer(self._task["scoring"]), Counter()
+        self._scorer = Scorer(self._task["scoring"])
         from stages.base.tags import continued, tags_of
 
         self._continued = continued
@@ -92,7 +97,7 @@ class Workflow(RolloutWorkflow):
             gconfig=self._sampling,
             tokenizer=self._tokenizer,
         )
-        response = await engine.agenerate(request)
+        response = await self._generate(engine, request)
         prompt, ids = self._read(response.input_tokens), response.output_tokens
         completion = self._continued(prompt, self._read(ids))
         step = max(response.output_versions, default=0) + 1
@@ -102,31 +107,38 @@ class Workflow(RolloutWorkflow):
         stats_tracker.get(workflow_context.stat_scope()).scalar(
             reward=reward, **{f"part_{name}": value for name, value in parts.items()}
         )
-        self._log(step, prompt, completion, data["solution"], reward, parts, response)
         inputs = len(response.input_tokens)
+        tokens, versions = response.input_tokens + ids, [PROMPT_VERSION] * inputs + response.output_versions
+        if self._task["completions"] is not None:
+            ages = [[version, len(list(made))] for version, made in groupby(response.output_versions)]
+            row = {"prompt": prompt, "completion": completion, "solution": data["solution"], "reward": reward}
+            row |= {"parts": parts, "tokens": len(ids), "versions": ages}
+            file = Path(self._task["episodes"]) / name(tokens, versions)
+            file.write_text(json.dumps(row), encoding="utf-8")
         result = {
-            "input_ids": torch.tensor(response.input_tokens + ids, dtype=torch.int32),
+            "input_ids": torch.tensor(tokens, dtype=torch.int32),
             "loss_mask": torch.tensor([0] * inputs + [1] * len(ids), dtype=torch.int32),
             "logprobs": torch.tensor([0.0] * inputs + response.output_logprobs, dtype=torch.float32),
-            "versions": torch.tensor([PROMPT_VERSION] * inputs + response.output_versions, dtype=torch.int32),
-            "attention_mask": torch.ones(inputs + len(ids), dtype=torch.bool),
+            "versions": torch.tensor(versions, dtype=torch.int32),
+            "attention_mask": torch.ones(len(tokens), dtype=torch.bool),
             "rewards": torch.tensor(reward, dtype=torch.float32),
         }
-        return {name: tensor.unsqueeze(0) for name, tensor in result.items()}
+        return {key: tensor.unsqueeze(0) for key, tensor in result.items()}
 
-    def _log(self, step, prompt, completion, solution, reward, parts, response):
-        """Write a completion; `step` is the first that can train on it."""
-        file = self._task["completions"]
-        if file is None or step % self._task["completions_every"]:
-            return
-        if self._logged[step] == self._task["logged_completions"]:  # of each worker; the end takes the first
-            return
-        self._logged[step] += 1
-        row = {"step": step, "prompt": prompt, "completion": completion, "solution": solution}
-        row |= {"reward": reward, "parts": parts, "tokens": len(response.output_tokens)}
-        row |= {"versions": sorted(set(response.output_versions))}
-        with open(file, "a", encoding="utf-8") as out:
-            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+    async def _generate(self, engine, request):
+        """Return the answer to a request; without one, end this worker, and so the run.
+
+        AReaL has asked several times by then (infra/utils/http.py); it would leave out the prompt and, if the
+        server is gone, go on asking forever. At the end of the run it stops servers before workers.
+        """
+        try:
+            return await engine.agenerate(request)
+        except Exception:
+            if os.path.exists(self._task["final"]):
+                raise
+            traceback.print_exc()
+            print("error: the inference server does not answer", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def _read(self, ids):
         """Return the text of ids without special tokens except for tags, which rewards read."""
