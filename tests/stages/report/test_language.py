@@ -15,13 +15,14 @@ import pipeline.ui
 import stages.report
 from pipeline.store import history
 from pipeline.ui import live
+from stages.base.keys import leaves
 from stages.report import compare, sweep
 from stages.report.config import ReportConfig
 from stages.report.language import CHINESE, language, page_language, texts_of, translate
 from stages.report.page import Origin, render
 from stages.report.text import duration, moment
 from tests.stages.fetch.settings import write_lines
-from tests.stages.report.synthetic import compared, groups_of_steps, sweep_of
+from tests.stages.report.synthetic import CONFIG, compared, groups_of_steps, sweep_of
 from tests.stages.report.test_browser import ALL_DRAWN, browser, written  # noqa: F401 (browser is a fixture)
 
 PACKAGE, UI = Path(stages.report.__file__).parent, Path(pipeline.ui.__file__).parent
@@ -51,7 +52,7 @@ NAMES = {
         "worker",
     ),
     *("x", "y", "PNG", "CSV", "Esc", "UTC", "GiB", "MiB", "KiB", "B", "s", "grpoflow", "ui", "gc", "report"),
-    *("metrics", "completions", "manifest", "mean", "g", "n", "pass"),
+    *("metrics", "completions", "manifest", "mean", "g", "n", "pass", "number", "U"),
 }
 """Names and symbols that Chinese texts use as they are."""
 
@@ -95,6 +96,7 @@ def strings(value):
             yield key
             yield from strings(each)
     elif isinstance(value, list):
+        yield json.dumps(value)
         for each in value:
             yield from strings(each)
     elif isinstance(value, str):
@@ -102,8 +104,8 @@ def strings(value):
 
 
 def letters(text):
-    """Return a text without numbers and punctuation."""
-    return " ".join(re.findall(r"[A-Za-z]+", text))
+    """Return the words of a text, without those that contain digits."""
+    return " ".join(re.findall(r"(?<!\w)[A-Za-z]+(?!\w)", text.replace("_", " "), re.ASCII))
 
 
 def values_of(directories):
@@ -115,6 +117,7 @@ def values_of(directories):
             for each in lines if file.suffix == ".jsonl" else ["".join(lines)]:
                 texts |= set(strings(json.loads(each)))
     texts |= {each for text in texts for each in (*text.splitlines(), text.removeprefix("reward/"))}
+    texts |= {"null", "true", "false"}
     return {letters(text) for text in texts} | {directory.name for directory in directories}
 
 
@@ -126,10 +129,9 @@ def english_left(texts, values):
     words = {word for value in values for word in value.split()}
     left = []
     for text in texts:
-        own = letters(text)
-        if not own or own in values or own in NAMES:
+        if all(letters(part) in {"", *values, *NAMES} for part in text.split(" · ")):
             continue
-        if not re.search(r"[\u4e00-\u9fff]", text) or set(own.split()) - words - NAMES:
+        if not re.search(r"[\u4e00-\u9fff]", text) or set(letters(text).split()) - words - NAMES:
             left.append(text)
     return left
 
@@ -138,7 +140,7 @@ VISIBLE = """(() => {
     const texts = new Set(), walk = document.createTreeWalker(document.documentElement, NodeFilter.SHOW_TEXT);
     while (walk.nextNode()) {
         const parent = walk.currentNode.parentElement;
-        if (!parent.closest('script, style, noscript, template'))
+        if (!parent.closest('script, style, noscript, template, pre'))
             texts.add(walk.currentNode.textContent.trim());
     }
     for (const node of document.querySelectorAll('noscript'))
@@ -170,12 +172,11 @@ KNOWN = {letters(text) for text in (
 
 @pytest.mark.browser
 def test_a_chinese_report_has_no_english_text_left(run, tmp_path, browser):  # noqa: F811
-    values = values_of(run.values()) | KNOWN
-    values |= {letters(key.replace("_", " ")) for key in values}
+    values = values_of(run.values()) | KNOWN | {letters(key) for key, _ in leaves(CONFIG)}
     with browser.page(written(tmp_path, report_of(run, "zh"))) as page:
         page.until(ALL_DRAWN)
         page.evaluate("document.querySelector('#step-browser .choice button:nth-child(3)').click()")
-        assert english_left(page.evaluate(VISIBLE), values) == []
+        assert "\n".join(english_left(page.evaluate(VISIBLE), values)) == ""
         assert page.evaluate("document.documentElement.lang") == "zh-CN" and page.messages == []
     with browser.page(written(tmp_path, report_of(run, "en"))) as page:
         page.until(ALL_DRAWN)
@@ -189,7 +190,7 @@ def test_a_chinese_report_has_no_english_text_left(run, tmp_path, browser):  # n
 @pytest.mark.browser
 def test_a_chinese_sweep_and_comparison_have_no_english_text_left(tmp_path, browser):  # noqa: F811
     rows = {key for row in sweep_of(8)["metrics"]["grpo/b0"] for key in row}
-    values = {letters(key.replace("_", " ")) for key in rows} | KNOWN
+    values = {letters(key) for key in rows} | KNOWN
     values |= {letters(text) for text in (
         "train.beta × report.title", "train.beta", "report.title", "grpoflow sweep seed=0,1", "run 0", "seed",
         "grpoflow run report.title=run_1", "train.beta=0.00 report.title=run_1", "report.title=run_0",
@@ -200,7 +201,7 @@ def test_a_chinese_sweep_and_comparison_have_no_english_text_left(tmp_path, brow
     for source in pages.values():
         with browser.page(written(tmp_path, source)) as page:
             page.until(ALL_DRAWN)
-            assert english_left(page.evaluate(VISIBLE), values) == []
+            assert "\n".join(english_left(page.evaluate(VISIBLE), values)) == ""
             assert page.messages == []
 
 
