@@ -151,7 +151,7 @@ REPORT = Stage(
     summary="Report of the run as one HTML page.",
     entry="stages.report.stage",
     required_files=_files(RESULT, "index.html", "plotly.min.js"),
-    version=2,
+    version=3,
 )
 
 STAGES = {

@@ -60,13 +60,15 @@ def _compare(root: Path, records: Sequence[Record]) -> Path:
     from pipeline.sweep.build import add_plotly, replace_file  # imported late: pages take 0.3 s to import
     from pipeline.ui.live import compared
     from stages.report.compare import render
+    from stages.report.language import page_language
 
-    runs = compared(root, records, "../../")
+    with page_language(records[0].language):
+        content = render(compared(root, records, "../../"))
     name = hashlib.sha256(" ".join(record.id for record in records).encode()).hexdigest()[:8]
     page = root / "comparisons" / name / "index.html"
     with store_errors(page):
         page.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(page, render(runs).encode())
+        replace_file(page, content.encode())
         add_plotly(page.parent)
     return page
 

@@ -112,9 +112,7 @@ def _parse_name(text: str) -> tuple[str, str]:
     if not sign:
         rule = "must be RUN=NAME, or RUN= to remove the name"
         raise ConfigError([Problem("--name", text, rule)])
-    if name == "last" or "=" in name:
-        rule = "a name may neither be last nor contain ="
-        raise ConfigError([Problem("--name", name, rule, "choose another")])
+    history.check_name(name, "--name")
     return selector, name
 
 

@@ -16,6 +16,7 @@ from rich.filesize import decimal
 
 from pipeline.terminal import say, show_status, terminal_width
 from stages.base.files import open_regular, parse_json
+from stages.report.language import translate
 from stages.report.text import duration, number
 
 PLAIN_EVERY_S = 15.0
@@ -32,7 +33,8 @@ class Remaining:
     """False if it lacks stages whose duration is not known."""
 
     def __str__(self) -> str:
-        return f"{'' if self.is_complete else 'at least '}{duration(self.seconds)} left"
+        text = "{time} left" if self.is_complete else "at least {time} left"
+        return translate(text, time=duration(self.seconds))
 
 
 def remaining(

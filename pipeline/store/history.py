@@ -24,6 +24,8 @@ from stages.base.redact import redacted
 from stages.report.text import duration, number
 
 FILE = "runs.jsonl"
+MAX_NAME = 80
+"""Characters of a run's name."""
 CHECKED_BYTES = 256
 """Bytes by which a reader recognises the part of a history that it has parsed."""
 MAX_TIME_S = 1e11
@@ -87,6 +89,12 @@ class Record:
     def outcome(self) -> str:
         """State, with the failed stage if any."""
         return f"{self.state} in {self.failed_stage}" if self.failed_stage else self.state
+
+    @property
+    def language(self) -> str:
+        """Language of the run's pages: its report.language; en if the record holds none."""
+        report = self.config.get("report")
+        return "zh" if isinstance(report, dict) and report.get("language") == "zh" else "en"
 
     @property
     def duration(self) -> str:
@@ -179,6 +187,17 @@ def record(store: Path, run: str, event: str, **values: Any) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(store / FILE))
         finally:
             os.close(descriptor)
+
+
+def check_name(name: str, key: str) -> None:
+    """Raise ConfigError if a run must not have this name; empty removes a name. `key` is what sets it."""
+    rule = ""
+    if name == "last" or "=" in name:
+        rule = "may neither be last nor contain ="
+    elif len(name) > MAX_NAME or not name.isprintable() or name != name.strip():
+        rule = f"must have at most {MAX_NAME} printable characters, and none of them blank at its ends"
+    if rule:
+        raise ConfigError([Problem(key, name, rule, "choose another name")])
 
 
 def runs(store: Path) -> dict[str, Record]:

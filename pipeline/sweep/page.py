@@ -5,13 +5,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.store import history
 from pipeline.sweep.points import Point, varied
 from stages.report import sweep as drawn
 from stages.report.artifacts import Artifacts
+from stages.report.language import page_language
 
 
 def page(values: Mapping[str, Any], points: Sequence[Point], store: Path, config_dir: Path | None) -> str:
-    """Return the page as HTML; `values` is the content of sweep.json."""
+    """Return the page as HTML, in the language of its runs; `values` is the content of sweep.json."""
+    known = history.runs(store)
+    records = [known[point.run] for point in points if point.run in known]
+    with page_language(records[0].language if records else "en"):
+        return _page(values, points, store, config_dir)
+
+
+def _page(values: Mapping[str, Any], points: Sequence[Point], store: Path, config_dir: Path | None) -> str:
     keys = varied(points)
     named = dict.fromkeys(name for point in points for name in point.artifacts.values())
     artifacts = Artifacts.load({name: store / name for name in named if (store / name).is_dir()})

@@ -1,7 +1,8 @@
 """Pages rendered from the current store: the list of runs, and reports of unfinished runs."""
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from stages.report.artifacts import Artifacts
 from stages.report.compare import MAX_RUNS, ComparedRun
 from stages.report.compare import render as render_comparison
 from stages.report.config import ReportConfig
+from stages.report.language import page_language, translate
 from stages.report.page import Live, Origin, render, render_page
 from stages.report.text import duration, number
 
@@ -43,28 +45,36 @@ def report(root: Path, run_id: str) -> tuple[str, str | None]:
         directory = complete if complete.is_dir() else next(iter(find_all(root, artifact)), None)
         if stage != "report" and directory is not None:
             inputs[stage] = directory
-    stages = watch.rows(root, record)
-    rows = [row.cells for row in stages]
-    live = Live(f"Run {record.id}", _head(record, stages), record.state == "running", watch.COLUMNS, rows)
     config = read(ReportConfig, record.section("report"))
+    with page_language(config.language):
+        stages = watch.rows(root, record)
+        rows = [row.cells for row in stages]
+        title, told = translate("Run {id}", id=record.id), _told(record, stages)
+    live = Live(title, record.state, told, record.state == "running", watch.COLUMNS, rows)
     facts = Origin(**origin(root, record, root / "run"))  # the page's URL is /run/ID
     return render(inputs, config, live, began=record.started, origin=facts), None
 
 
-def _head(record: Record, stages: Sequence[watch.StageStatus]) -> str:
-    """Return the state of a run in words; of a running one, since when and how long it will take."""
+def _told(record: Record, stages: Sequence[watch.StageStatus]) -> str:
+    """Return since when a run is running and how long it will take; of one that failed, where and why."""
     if record.state != "running":
-        return f"{record.outcome}: {record.message}" if record.failed_stage else record.state
+        return f"{record.failed_stage}: {record.message}" if record.failed_stage else ""
     began, now = time.localtime(record.started), time.time()
-    day = "" if began[:3] == time.localtime(now)[:3] else time.strftime("%-d %B, ", began)
+    form = "%H:%M" if began[:3] == time.localtime(now)[:3] else translate("%-d %B, %H:%M")
     left = watch.left_of_run(record, stages)
-    told = f"running (started {day}{time.strftime('%H:%M', began)}, {_coarse(now - record.started)} so far"
-    return f"{told}, {left})" if left is not None else f"{told})"
+    so_far = _coarse(now - record.started)
+    told = translate("started {when}, {time} so far", when=time.strftime(form, began), time=so_far)
+    return ", ".join([told, *([] if left is None else [str(left)])])
 
 
 def _coarse(seconds: float) -> str:
     """Return a duration in whole minutes, or seconds below one."""
-    return f"{max(0, round(seconds))} s" if seconds < 60 else duration(seconds).partition(" min")[0] + " min"
+    if seconds < 60:
+        return duration(max(0, round(seconds)))
+    hours, minutes = divmod(int(seconds) // 60, 60)
+    if hours:
+        return duration(60 * (60 * hours + minutes))
+    return translate("{min} min", min=minutes)
 
 
 @dataclass(frozen=True)
@@ -100,9 +110,17 @@ class Row:
 
 
 def overview(root: Path) -> str:
-    """Return the page with the list of runs and sweeps; its script refreshes, sorts and filters it."""
+    """Return the page with the list of runs and sweeps, in the language of the newest run.
+
+    Its script refreshes, sorts and filters it, and changes names and pins.
+    """
     files = sorted(root.glob("sweeps/*/sweep.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     records = list(history.runs(root).values())[::-1][:MAX_ROWS]
+    with page_language(records[0].language if records else "en"):
+        return _overview(root, records, files)
+
+
+def _overview(root: Path, records: Sequence[Record], files: Sequence[Path]) -> str:
     running = [record.id for record in records if record.state == "running"][:MAX_LIVE]
     different = history.differing_overrides(records)
     rows = [
@@ -111,7 +129,31 @@ def overview(root: Path) -> str:
     ]
     sweeps = [sweep for file in files[:MAX_ROWS] if (sweep := _sweep(file)) is not None]
     values = {"store": str(root), "rows": rows, "sweeps": sweeps, "text": _text, "refresh_s": REFRESH_S}
-    return render_page("overview.html", {**values, "most": MAX_RUNS}, scripts=("overview.js",))
+    values |= {"most": MAX_RUNS, "max_name": history.MAX_NAME}
+    return render_page("overview.html", values, scripts=("overview.js",))
+
+
+def edit(root: Path, run_id: str, changes: Mapping[str, Any]) -> None:
+    """Record a new name of a run or its pin in the history: {"name": text} or {"pinned": bool}, or both.
+
+    Raises:
+        ConfigError: there is no such run, or a change is not one of these.
+        StoreError: the history cannot be written.
+    """
+    known = history.runs(root)
+    if run_id not in known:
+        raise ConfigError([Problem("RUN", run_id, f"is no run of {root}", "see `grpoflow runs`")])
+    kinds = {"name": str, "pinned": bool}
+    if not changes or any(type(value) is not kinds.get(key) for key, value in changes.items()):
+        rule = 'must be {"name": text}, {"pinned": true or false}, or both'
+        raise ConfigError([Problem("change", json.dumps(changes)[:100], rule)])
+    name, pinned, record = changes.get("name"), changes.get("pinned"), known[run_id]
+    if name is not None:
+        history.check_name(name, "name")
+    if name is not None and name != (record.name or ""):
+        history.record(root, run_id, "named", name=name)
+    if pinned is not None and pinned != record.pinned:
+        history.record(root, run_id, "pinned" if pinned else "unpinned")
 
 
 def _progress(root: Path, record: Record) -> str:
@@ -120,7 +162,8 @@ def _progress(root: Path, record: Record) -> str:
     left = watch.left_of_run(record, stages)
     busy = [row for row in stages if row.state == "running"]
     texts = [
-        " ".join(filter(None, [row.stage, row.step, row.reward and f"reward {row.reward}"])) for row in busy
+        " ".join(filter(None, [row.stage, row.step, row.reward and f"{translate('reward')} {row.reward}"]))
+        for row in busy
     ]
     return " · ".join([*texts, *([] if left is None else [str(left)])])
 
@@ -128,7 +171,8 @@ def _progress(root: Path, record: Record) -> str:
 def comparison(root: Path, selectors: Sequence[str]) -> str:
     """Return the page that compares runs of a store; raise ConfigError if there are too few or too many."""
     runs = {run.id: run for run in (history.find(root, selector) for selector in selectors)}
-    return render_comparison(compared(root, list(runs.values()), "/"))
+    with page_language(next(iter(runs.values())).language if runs else "en"):
+        return render_comparison(compared(root, list(runs.values()), "/"))
 
 
 def compared(root: Path, records: Sequence[Record], prefix: str) -> list[ComparedRun]:
@@ -147,7 +191,8 @@ def compared(root: Path, records: Sequence[Record], prefix: str) -> list[Compare
         runs.append(
             ComparedRun(
                 label=" · ".join(filter(None, [record.name, record.id])),
-                state=record.outcome,
+                state=record.state,
+                failed_stage=record.failed_stage or "",
                 started=record.started,
                 duration=record.duration,
                 command=record.command,

@@ -1,14 +1,15 @@
 """Local server of `grpoflow ui`: the list of runs, their live reports and the pages in the store.
 
-It only reads the store, and listens on loopback. The printed URL contains a secret token. A browser
-exchanges it for a cookie; programs send it as `Authorization: Bearer`. Other users of this machine can
-connect, but every response without the token is 403.
+It listens on loopback, and only reads the store, except that it adds names and pins of runs to the history.
+The printed URL contains a secret token. A browser exchanges it for a cookie; programs send it as
+`Authorization: Bearer`. Other users of this machine can connect, but every response without the token is 403.
 """
 
 import functools
 import hashlib
 import hmac
 import html
+import json
 import re
 import secrets
 import traceback
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from pipeline.errors import ConfigError, Problem
+from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.ui import live
 from stages.report.charts import PLOTLY, plotly
 
@@ -31,6 +32,8 @@ STORED_FILE = re.compile(
     r"/((?:report|sweeps|comparisons)/[0-9a-f]{8,16}/(?:index\.html|table\.csv|plotly\.min\.js))"
 )
 LOG = re.compile(r"/(\.logs/(?:[\w+-]+/)+(?:stage|worker_\d+)\.log)")
+MAX_CHANGE_BYTES = 4096
+"""Size of the JSON that names or pins a run."""
 MAX_LOG_BYTES = 4 << 20
 """The end of a log that is sent."""
 CONTENT_POLICY = (
@@ -98,6 +101,15 @@ def _is_local(host: str) -> bool:
         return False
 
 
+def _object(content: bytes) -> dict[str, Any]:
+    """Return the object that JSON describes; {} if it describes none."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _equal(value: str, token: str) -> bool:
     return hmac.compare_digest(value.encode("utf-8", "replace"), token.encode())
 
@@ -145,7 +157,33 @@ class Pages(BaseHTTPRequestHandler):
                 traceback.print_exc()
                 self._send(500, "this page cannot be shown; see the output of grpoflow ui\n")
 
-    do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_GET  # noqa: N815
+    do_HEAD = do_PUT = do_DELETE = do_OPTIONS = do_GET  # noqa: N815
+
+    def do_POST(self) -> None:
+        """Check access and change the name or the pin of the run at /run/ID.
+
+        The token must come in the cookie or as Bearer, not in the URL. A page of another origin can send the
+        cookie in no browser (SameSite), and JSON only after a preflight request, which is refused.
+        """
+        match = RUN_PAGE.fullmatch(self.path)
+        kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        length = self.headers.get("Content-Length", "")
+        if (refusal := self._access.refusal(self.headers, None)) is not None:
+            self._send(403, f"grpoflow ui: {refusal}\n")
+        elif match is None:
+            self._send(405, "only the name and the pin of a run can be changed\n")
+        elif kind != "application/json":
+            self._send(415, "a change must be application/json\n")
+        elif not length.isdecimal() or int(length) > MAX_CHANGE_BYTES:
+            self._send(413, f"a change must state its length, at most {MAX_CHANGE_BYTES} bytes\n")
+        else:
+            try:
+                live.edit(self._root, match[1], _object(self.rfile.read(int(length))))
+                self._send(200, "{}", "application/json")
+            except ConfigError as error:
+                self._send(400, f"{error}\n")
+            except StoreError as error:
+                self._send(500, f"{error}\n")
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Log nothing: URLs may contain the token."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.catalog import STAGES
+from stages.report.language import translate
 from stages.report.text import number
 
 Points = list[tuple[float, float]]
@@ -38,7 +39,11 @@ class Artifacts:
         """Read the manifest.json of each input."""
         known = [name for name in STAGE_ORDER if name in inputs]
         run = cls({name: inputs[name] for name in (*known, *sorted(set(inputs) - set(known)))})
-        run.notes.extend(f"{name}: not part of this run." for name in STAGE_ORDER if name not in inputs)
+        run.notes.extend(
+            translate("{file}: not part of this run.", file=name)
+            for name in STAGE_ORDER
+            if name not in inputs
+        )
         run.manifests.update((name, run._object(name, "manifest.json")) for name in run.directories)
         return run
 
@@ -57,9 +62,10 @@ class Artifacts:
         lines = [line for line in content.split(b"\n") if line.strip()]
         rows = [row for line in lines if isinstance(row := _parsed(line), dict)]
         if len(rows) < len(lines):
-            self.notes.append(f"{stage}/{name}: {len(lines) - len(rows):,} broken line(s) left out.")
+            broken = f"{len(lines) - len(rows):,}"
+            self.note("{file}: {count} broken line(s) left out.", stage, name, count=broken)
         elif not rows:
-            self.notes.append(f"{stage}/{name}: empty.")
+            self.note("{file}: empty.", stage, name)
         return rows
 
     def config(self) -> dict[str, Any]:
@@ -70,13 +76,17 @@ class Artifacts:
                 merged[name] = {**value, **mapping(merged.get(name))} if isinstance(value, dict) else value
         return merged
 
+    def note(self, text: str, stage: str, name: str, **values: object) -> None:
+        """Add a note about a file, in the language of the page."""
+        self.notes.append(translate(text, file=f"{stage}/{name}", **values))
+
     def _object(self, stage: str, name: str) -> dict[str, Any]:
         content = self._read(stage, name)
         if content is None:
             return {}
         value = _parsed(content)
         if not isinstance(value, dict):
-            self.notes.append(f"{stage}/{name}: contains no JSON object.")
+            self.note("{file}: contains no JSON object.", stage, name)
         return mapping(value)
 
     def _read(self, stage: str, name: str, most: int | None = None) -> bytes | None:
@@ -88,12 +98,12 @@ class Artifacts:
                 if most is not None and size > most:
                     file.seek(size - most)
                     file.readline()
-                    self.notes.append(f"{stage}/{name}: only its last {most // 2**20} MiB were read.")
+                    self.note("{file}: only its last {size} MiB were read.", stage, name, size=most // 2**20)
                 return file.read()
         except FileNotFoundError:
-            self.notes.append(f"{stage}/{name}: not there.")
+            self.note("{file}: not there.", stage, name)
         except OSError as error:
-            self.notes.append(f"{stage}/{name}: could not be read ({type(error).__name__}).")
+            self.note("{file}: could not be read ({error}).", stage, name, error=type(error).__name__)
         return None
 
 

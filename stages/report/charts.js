@@ -10,7 +10,7 @@
   }
   const { sources, charts, shared } = JSON.parse(holder.textContent);
   const DASHES = ["solid", "dash", "dot"], MARKS = ["circle", "square", "diamond"];
-  const AXES = { step: "step", tokens: "tokens sampled", seconds: "time" };
+  const AXES = { step: translate("step"), tokens: translate("tokens sampled"), seconds: translate("time") };
   const MANY = 40;  // lines with fewer points are smoothed only if the reader asks for it
   const longest = Math.max(...sources.map((source) => source.step.length));
   const kept = (() => {  // a live page reloads itself
@@ -47,7 +47,7 @@
   };
   const units = () => {
     const most = Math.max(0, ...sources.map((source) => source.seconds?.at(-1) ?? 0));
-    return most > 7200 ? [3600, "hours"] : most > 120 ? [60, "minutes"] : [1, "seconds"];
+    return most > 7200 ? [3600, translate("hours")] : most > 120 ? [60, translate("minutes")] : [1, translate("seconds")];
   };
   const positions = (source) => {
     const along = source[state.axis];
@@ -56,7 +56,7 @@
   };
   const axisName = (chart) => {
     const known = chart.series.every((line) => sources[line.source][state.axis]);
-    if (!known) return "step";
+    if (!known) return AXES.step;
     return state.axis === "seconds" ? units()[1] : AXES[state.axis];
   };
   const keyOf = (chart, line) => shared ? line.name : `${chart.title}: ${line.name}`;
@@ -103,7 +103,7 @@
   const layout = (figure, chart) => {
     const muted = colour("--muted"), line = colour("--line"), log = figure.dataset.log === "true";
     const common = { gridcolor: line, zeroline: false, linecolor: muted, tickcolor: line, automargin: true, fixedrange: false, exponentformat: "e" };
-    const few = axisName(chart) === "step" && longest <= 8 ? { dtick: 1 } : {};
+    const few = axisName(chart) === AXES.step && longest <= 8 ? { dtick: 1 } : {};
     const y = { ...common, tickformat: chart.share ? ".3~%" : "", type: log ? "log" : "linear", nticks: 5, uirevision: log };
     if (chart.share && !log) y.range = range(chart);
     return {
@@ -153,7 +153,7 @@
     const quoted = (text) => /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
     const blocks = chart.series.filter((line) => !line.faint).map((line) => {
       const source = sources[line.source], columns = { ...source, [`${chart.title}: ${line.name}`]: line.y };
-      if (line.low) Object.assign(columns, { [`${chart.title}: ${line.name}, lower edge`]: line.low, [`${chart.title}: ${line.name}, upper edge`]: line.high });
+      if (line.low) Object.assign(columns, { [`${chart.title}: ${line.name}, ${translate("lower edge")}`]: line.low, [`${chart.title}: ${line.name}, ${translate("upper edge")}`]: line.high });
       return columns;
     });
     const names = [...new Set(blocks.flatMap(Object.keys))], sameSource = new Set(chart.series.map((line) => line.source)).size === 1;
@@ -205,8 +205,8 @@
     const tools = document.createElement("div");
     tools.className = "tools";
     tools.setAttribute("role", "group");
-    tools.setAttribute("aria-label", `${chart.title}: tools`);
-    const log = button("Log", "Log y axis", () => {
+    tools.setAttribute("aria-label", translate("{chart}: tools", { chart: chart.title }));
+    const log = button(translate("Log"), translate("Log y axis"), () => {
       figure.dataset.log = figure.dataset.log !== "true";
       log.setAttribute("aria-pressed", figure.dataset.log);
       unzoomed();
@@ -214,11 +214,11 @@
     const unzoomed = () => draw(figure).then(() => unzoom(figure));
     log.setAttribute("aria-pressed", "false");
     log.disabled = !chart.series.some((line) => line.y.some((value) => value > 0));
-    log.title = "Logarithmic y axis; values of 0 and below are left out";
+    log.title = translate("Logarithmic y axis; values of 0 and below are left out");
     tools.append(
-      log, button("+", "Zoom in", () => zoom(plot, 0.5)), button("−", "Zoom out", () => zoom(plot, 2)),
-      button("Reset", "Reset the zoom", () => unzoom(figure)), button("PNG", "Download as PNG", () => png(figure)),
-      button("CSV", "Download the numbers as CSV", () => save(new Blob([csv(chart)], { type: "text/csv" }), `${figure.dataset.chart}.csv`)),
+      log, button("+", translate("Zoom in"), () => zoom(plot, 0.5)), button("−", translate("Zoom out"), () => zoom(plot, 2)),
+      button(translate("Reset"), translate("Reset the zoom"), () => unzoom(figure)), button("PNG", translate("Download as PNG"), () => png(figure)),
+      button("CSV", translate("Download the numbers as CSV"), () => save(new Blob([csv(chart)], { type: "text/csv" }), `${figure.dataset.chart}.csv`)),
     );
     plot.before(tools);
 
@@ -233,7 +233,7 @@
         redraw();
       });
       toggle.dataset.key = key;
-      toggle.title = "Show or hide this line";
+      toggle.title = translate("Show or hide this line");
       toggle.setAttribute("aria-pressed", !state.hidden.has(key));
       toggle.append(...item.childNodes);
       item.append(toggle);
@@ -248,7 +248,7 @@
     axis.value = state.axis;
     axis.addEventListener("change", () => { state.axis = axis.value; keep(); redraw(); });
     Object.assign(slider, { type: "range", min: 0, max: 0.99, step: 0.01, value: state.smoothing });
-    const tell = () => { value.textContent = state.smoothing ? state.smoothing.toFixed(2) : "off"; };
+    const tell = () => { value.textContent = state.smoothing ? state.smoothing.toFixed(2) : translate("off"); };
     slider.addEventListener("input", () => { state.smoothing = Number(slider.value); state.chosen = true; tell(); keep(); redraw(); });
     tell();
     const labelled = (text, ...parts) => {
@@ -257,8 +257,8 @@
       return label;
     };
     const hint = document.createElement("span");
-    hint.textContent = "Drag to zoom, double-click to return; with the keyboard: ← → read, + − zoom, 0 returns.";
-    holder.append(labelled("x axis ", axis), labelled("Smoothing ", slider, value), hint);
+    hint.textContent = translate("Drag to zoom, double-click to return; with the keyboard: ← → read, + − zoom, 0 returns.");
+    holder.append(labelled(`${translate("x axis")} `, axis), labelled(`${translate("Smoothing")} `, slider, value), hint);
     holder.hidden = false;
   };
 

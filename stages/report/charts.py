@@ -14,6 +14,7 @@ from typing import Any
 
 from stages.report.artifacts import Points, points
 from stages.report.headline import wilson
+from stages.report.language import translate
 from stages.report.text import figure, number, percent, shorten, words
 
 PLOTLY = "plotly.min.js"
@@ -22,6 +23,8 @@ MAX_POINTS, MAX_COMPARED, MAX_SWEPT = 1500, 500, 150
 """Points of a line on the page of a run, of a comparison, and of a sweep, which has many lines."""
 MAX_SERIES = 12
 """Lines of one chart. Each has a combination of one of six colours and one of three dashes."""
+MAX_TOLD = 3
+"""Lines of a chart whose highest and lowest values stand below it."""
 DIGITS = 5
 """Significant digits of the numbers that a page carries."""
 TABLE_ROWS = 12
@@ -136,6 +139,8 @@ class Series:
 class Chart:
     """One chart, with its numbers as text."""
 
+    id: str
+    """Name of the chart within its page, and of the files that it is saved as."""
     title: str
     explanation: str
     share: bool
@@ -148,11 +153,8 @@ class Chart:
     """Head and rows of the numbers at some steps."""
     legend: Sequence[tuple[int, int, int, str]]
     """Numbers of a line, its colour and its dash, all from 0, and its label; empty for a single line."""
-
-    @property
-    def id(self) -> str:
-        """Name of the chart within its page."""
-        return self.title.lower().replace(" ", "_")
+    extremes: Sequence[str]
+    """Highest and lowest value of each line in words; empty for many lines."""
 
     @property
     def steps_per_point(self) -> int:
@@ -284,9 +286,24 @@ def _chart(spec: Spec, series: Sequence[Series], several: bool) -> Chart:
     legend = [(i, *style_of(i), line.label) for i, line in enumerate(named) if several and line.curve]
     last = "" if several else show(series[0].curve[-1][1])
     table = _table([line for line in named if line.curve], show, several)
-    return Chart(
-        spec.title, spec.explanation, spec.share, series, f"{spec.title}. {alt}", last, table, legend
-    )
+    title, name = translate(spec.title), spec.title.lower().replace(" ", "_")
+    ends = _extremes(named, show, several) if len(named) <= MAX_TOLD else []
+    alt = f"{title}. {alt}"
+    return Chart(name, title, translate(spec.explanation), spec.share, series, alt, last, table, legend, ends)
+
+
+def _extremes(named: Sequence[Series], show: Callable[[object], str], several: bool) -> list[str]:
+    """Return the highest and the lowest value of each line, with their steps."""
+    told = []
+    for line in named:
+        if len(line.curve) > 1:
+            low, high = min(line.curve, key=lambda p: p[1]), max(line.curve, key=lambda p: p[1])
+            text = translate(
+                "highest {high} at step {high_step}, lowest {low} at step {low_step}",
+                high=show(high[1]), high_step=figure(high[0]), low=show(low[1]), low_step=figure(low[0]),
+            )  # fmt: skip
+            told.append(f"{line.label}: {text}" if several else text)
+    return told
 
 
 def _table(series: Sequence[Series], show: Callable[[object], str], several: bool) -> Any:
@@ -301,7 +318,8 @@ def _table(series: Sequence[Series], show: Callable[[object], str], several: boo
     for i in chosen:
         step = _steps(longest.groups[i])
         rows.append([step, *(show(values.get(step)) for values in by_step)])
-    return ["Step", *(line.label if several else "Value" for line in series)], rows
+    heads = (line.label if several else translate("Value") for line in series)
+    return [translate("Step"), *heads], rows
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
@@ -311,24 +329,29 @@ def evenly(items: Sequence[Any], most: int) -> list[Any]:
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
-@functools.cache
-def _name(first: float, last: float) -> str:
-    return figure(first) if first == last else f"{figure(first)} to {figure(last)}"
-
-
 def _steps(group: Sequence[float]) -> str:
     return _name(group[0], group[-1])
+
+
+@functools.cache
+def _name(first: float, last: float) -> str:
+    return figure(first) if first == last else f"{figure(first)}–{figure(last)}"
 
 
 def _describe(label: str, curve: Points, show: Any) -> str:
     (first_step, first), (last_step, last) = curve[0], curve[-1]
     low, high = min(curve, key=lambda p: p[1]), max(curve, key=lambda p: p[1])
     if len(curve) == 1:
-        return f"{label}: {show(first)} at step {figure(first_step)}."
-    return (
-        f"{label}: {show(first)} at step {figure(first_step)}, {show(last)} at step {figure(last_step)}; "
-        f"lowest {show(low[1])} at step {figure(low[0])}, highest {show(high[1])} at step {figure(high[0])}."
-    )
+        return translate(
+            "{label}: {value} at step {step}.", label=label, value=show(first), step=figure(first_step)
+        )
+    return translate(
+        "{label}: {first} at step {first_step}, {last} at step {last_step}; lowest {low} at step {low_step}, "
+        "highest {high} at step {high_step}.",
+        label=label, first=show(first), first_step=figure(first_step), last=show(last),
+        last_step=figure(last_step), low=show(low[1]), low_step=figure(low[0]), high=show(high[1]),
+        high_step=figure(high[0]),
+    )  # fmt: skip
 
 
 def _tokens(rows: Sequence[Mapping[str, Any]]) -> list[float] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from stages.report.charts import MAX_SERIES, PLOTLY, data, overlaid, style_of
 from stages.report.details import value_rows
+from stages.report.language import translate
 from stages.report.page import render_page
 from stages.report.sweep import NO_CELL, TEXT_LIMIT, limit, results
 from stages.report.text import shorten
@@ -25,6 +26,9 @@ class ComparedRun:
 
     label: str
     state: str
+    """running, finished, failed, …"""
+    failed_stage: str
+    """Stage that failed; empty if none has."""
     started: float
     """Unix time."""
     duration: str
@@ -53,6 +57,7 @@ def render(runs: Sequence[ComparedRun]) -> str:
                 "run": run,
                 "name": name,
                 "label": shorten(run.label, 100),
+                "state": _outcome(run),
                 "figures": [row.get(column, NO_CELL) for column in columns],
             }
             for run, name, row in zip(runs, names, cells, strict=True)
@@ -64,6 +69,11 @@ def render(runs: Sequence[ComparedRun]) -> str:
         "text_limit": 10 * TEXT_LIMIT,
     }
     return render_page("compare.html", values, ("tables.js", "charts.js", "page.js"))
+
+
+def _outcome(run: ComparedRun) -> str:
+    state = translate(run.state)
+    return translate("{state} in {stage}", state=state, stage=run.failed_stage) if run.failed_stage else state
 
 
 def labels(runs: Sequence[ComparedRun], differing: Sequence[Sequence[str]]) -> list[str]:

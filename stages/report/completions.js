@@ -33,7 +33,7 @@
     };
     if (answer) {
       const mark = element("mark", "answer", text.slice(...answer));
-      mark.title = "the final answer, as the reward `number` reads it";
+      mark.title = translate("the final answer, as the reward function number reads it");
       pre.append(...marked(text.slice(0, answer[0])), mark, ...marked(text.slice(answer[1])));
     } else {
       pre.append(...marked(text));
@@ -55,7 +55,7 @@
       for (const [each, node] of Object.entries(made)) node.setAttribute("aria-pressed", each === name);
     };
     choose(names[0][0]);
-    return { group, count: (name, number) => { made[name].textContent = `${names.find(([each]) => each === name)[1]} ${number}`; } };
+    return { group, press: (name) => made[name]?.click(), count: (name, number) => { made[name].textContent = `${names.find(([each]) => each === name)[1]} ${number}`; } };
   };
   const searchField = (label, act) => {
     const field = element("input");
@@ -80,9 +80,9 @@
 
     const slider = element("input"), said = element("output"), list = element("div", "groups"), status = element("p", "muted");
     Object.assign(slider, { type: "range", min: 0, max: steps.length - 1, step: 1, value: at });
-    slider.setAttribute("aria-label", "Step");
+    slider.setAttribute("aria-label", translate("Step"));
     status.setAttribute("role", "status");
-    const label = element("label", "grow", "Step ", slider, said);
+    const label = element("label", "grow", `${translate("Step")} `, slider, said);
     const go = (place) => { at = Math.min(steps.length - 1, Math.max(0, place)); slider.value = at; show(); };
     const withMatch = (direction) => {
       let place = at + direction;
@@ -90,90 +90,100 @@
       if (place >= 0 && place < steps.length) go(place);
     };
     slider.addEventListener("input", () => go(Number(slider.value)));
-    const kinds = choice("Which completions", [["all", "All"], ["right", "Right"], ["wrong", "Wrong"], ["cut", "Cut"]], (name) => { filter = name; show(); });
-    const order = button("Longest first", () => { longestFirst = !longestFirst; order.setAttribute("aria-pressed", longestFirst); show(); });
+    const kinds = choice(translate("Which completions"), [["all", translate("All")], ["right", translate("Right")], ["wrong", translate("Wrong")], ["cut", translate("Cut")]], (name) => { filter = name; show(); });
+    const order = button(translate("Longest first"), () => { longestFirst = !longestFirst; order.setAttribute("aria-pressed", longestFirst); show(); });
     order.setAttribute("aria-pressed", "false");
+    const lengthOf = (step) => Math.max(...step.groups.flatMap((group) => group.rows.map((row) => row.length ?? 0)));
+    const longest = button(translate("Step with the longest"), () => {
+      if (!longestFirst) order.click();
+      go(steps.reduce((best, step, place) => lengthOf(step) > lengthOf(steps[best]) ? place : best, 0));
+    });
 
     const completion = (row, number) => {
-      const facts = [`reward ${figure(row.reward)}`, ...parts(row)];
-      if (row.advantage !== undefined) facts.push(`advantage ${signed(row.advantage)}`);
-      if (row.length !== undefined) facts.push(`${figure(row.length)} tokens`);
-      if (row.cut) facts.push("cut");
+      const facts = [`${translate("reward")} ${figure(row.reward)}`, ...parts(row)];
+      if (row.advantage !== undefined) facts.push(`${translate("advantage")} ${signed(row.advantage)}`);
+      if (row.length !== undefined) facts.push(translate("{count} tokens", { count: figure(row.length) }));
+      if (row.cut) facts.push(translate("cut"));
       const item = element("li", `completion${grade(row.reward)}`);
-      const word = row.right === undefined ? "" : row.right ? "right" : "wrong";
-      item.append(element("p", "facts-line", ...(word ? [element("strong", word, word)] : []), element("span", "", facts.join(" · "))));
-      item.append(shown(row, words, `Completion ${number}`));
+      const word = row.right === undefined ? "" : row.right ? "right" : "wrong", named = { right: translate("right"), wrong: translate("wrong") }[word];
+      item.append(element("p", "facts-line", ...(word ? [element("strong", word, named)] : []), element("span", "", facts.join(" · "))));
+      item.append(shown(row, words, translate("Completion {number}", { number })));
       return item;
     };
     const show = () => {
       const step = steps[at], total = step.groups.reduce((sum, group) => sum + group.rows.length, 0);
       said.textContent = `${step.step}`;
-      slider.setAttribute("aria-valuetext", `step ${step.step}`);
+      slider.setAttribute("aria-valuetext", translate("step {number}", { number: step.step }));
       const before = filter;
       for (const name of Object.keys(FILTERS)) {
         filter = name;
         kinds.count(name, counted(step));
       }
       filter = before;
-      const left = step.left_out ? ` ${step.left_out} more did not fit.` : "";
-      const everywhere = words || filter !== "all" ? ` In all steps here: ${steps.reduce((sum, each) => sum + counted(each), 0)}.` : "";
-      status.textContent = `${counted(step)} of ${total} completions of step ${step.step}, in ${step.groups.length} groups.${left}${everywhere}`;
+      const left = step.left_out ? ` ${translate("{count} more did not fit.", { count: step.left_out })}` : "";
+      const everywhere = words || filter !== "all" ? ` ${translate("In all steps here: {count}.", { count: steps.reduce((sum, each) => sum + counted(each), 0) })}` : "";
+      status.textContent = translate("{shown} of {count} completions of step {step}, in {groups} groups.", { shown: counted(step), count: total, step: step.step, groups: step.groups.length }) + left + everywhere;
       list.replaceChildren(...step.groups.flatMap((group, number) => {
         let rows = group.rows.filter((row) => matches(group, row));
         if (!rows.length) return [];
         if (longestFirst) rows = [...rows].sort((a, b) => (b.length ?? 0) - (a.length ?? 0));
         const known = group.rows.filter((row) => row.right !== undefined), right = known.filter((row) => row.right).length;
         const card = element("article", "panel sample");
-        const sums = [known.length ? `${right} of ${known.length} right` : "", `${group.rows.length} completions`].filter(Boolean).join(" · ");
-        card.setAttribute("aria-label", `Group ${number + 1}`);
-        card.append(element("header", "", element("h3", "", `Group ${number + 1}`), element("span", "badge", sums)));
-        card.append(shown({ text: group.prompt }, words, "Prompt"));
-        if (group.solution) card.append(element("details", "", element("summary", "", "Solution"), shown({ text: group.solution }, "", "Solution")));
+        const sums = [known.length ? translate("{right} of {count} right", { right, count: known.length }) : "", translate("{count} completions", { count: group.rows.length })].filter(Boolean).join(" · ");
+        const title = translate("Group {number}", { number: number + 1 });
+        card.setAttribute("aria-label", title);
+        card.append(element("header", "", element("h3", "", title), element("span", "badge", sums)));
+        card.append(shown({ text: group.prompt }, words, translate("Prompt")));
+        if (group.solution) card.append(element("details", "", element("summary", "", translate("Solution")), shown({ text: group.solution }, "", translate("Solution"))));
         card.append(element("ol", "completions", ...rows.map((row) => completion(row, group.rows.indexOf(row) + 1))));
         return [card];
       }));
-      if (!list.childElementCount) list.append(element("p", "missing", "No completion of this step fits; the arrows go to the next step with one."));
+      if (!list.childElementCount) list.append(element("p", "missing", translate("No completion of this step fits; the arrows go to the next step with one.")));
     };
     const back = button("◀", () => withMatch(-1)), on = button("▶", () => withMatch(1));
-    back.setAttribute("aria-label", "Previous step with a match");
-    on.setAttribute("aria-label", "Next step with a match");
-    const bar = element("div", "browse", back, label, on, kinds.group, order, searchField("Search prompts and completions", (text) => { words = text; show(); }));
+    back.setAttribute("aria-label", translate("Previous step with a match"));
+    on.setAttribute("aria-label", translate("Next step with a match"));
+    const bar = element("div", "browse", back, label, on, kinds.group, order, longest, searchField(translate("Search prompts and completions"), (text) => { words = text; show(); }));
     holder.replaceChildren(bar, status, list);
     show();
   };
 
   const browseHeldOut = (holder, rows) => {
-    const VERDICTS = ["fixed", "broken", "both right", "both wrong"], PAGE = 10;
+    const VERDICTS = { fixed: translate("fixed"), broken: translate("broken"), "both right": translate("both right"), "both wrong": translate("both wrong") }, PAGE = 10;
+    const SIDES = { before: translate("Before"), after: translate("After") };
     let verdict = "all", words = "", most = PAGE;
     const list = element("div"), status = element("p", "muted");
     status.setAttribute("role", "status");
     const texts = (row) => `${row.prompt}\n${row.before.text}\n${row.after.text}`.toLowerCase();
-    const names = VERDICTS.filter((name) => rows.some((row) => row.verdict === name));
-    const kinds = choice("Which prompts", [["all", "All"], ...names.map((name) => [name, name[0].toUpperCase() + name.slice(1)])], (name) => { verdict = name; most = PAGE; show(); });
+    const names = Object.keys(VERDICTS).filter((name) => rows.some((row) => row.verdict === name));
+    const kinds = choice(translate("Which prompts"), [["all", translate("All")], ...names.map((name) => [name, VERDICTS[name][0].toUpperCase() + VERDICTS[name].slice(1)])], (name) => { verdict = name; most = PAGE; show(); });
     kinds.count("all", rows.length);
     names.forEach((name) => kinds.count(name, rows.filter((row) => row.verdict === name).length));
-    const more = button("Show more", () => { most += PAGE; show(); });
+    const more = button(translate("Show more"), () => { most += PAGE; show(); });
     const side = (row, name) => {
-      const answer = row[name], facts = [`reward ${figure(answer.reward)}`, ...parts(answer)].join(" · ");
-      return element("div", "", element("h4", "", element("span", "", name[0].toUpperCase() + name.slice(1)), element("span", "", facts)), shown(answer, words, name));
+      const answer = row[name], facts = [`${translate("reward")} ${figure(answer.reward)}`, ...parts(answer)].join(" · ");
+      return element("div", "", element("h4", "", element("span", "", SIDES[name]), element("span", "", facts)), shown(answer, words, SIDES[name]));
     };
     const show = () => {
       const found = rows.filter((row) => (verdict === "all" || row.verdict === verdict) && (!words || texts(row).includes(words)));
-      status.textContent = `${Math.min(most, found.length)} of ${found.length} prompts`;
+      status.textContent = translate("{shown} of {count} prompts", { shown: Math.min(most, found.length), count: found.length });
       more.hidden = most >= found.length;
       list.replaceChildren(...found.slice(0, most).map((row) => {
-        const { number } = row, card = element("article", "panel sample");
-        card.setAttribute("aria-label", `Prompt ${number}`);
-        const head = element("header", "", element("h3", "", `Prompt ${number}`));
-        if (row.verdict) head.append(element("span", `badge ${row.verdict.replace(" ", "-")}`, row.verdict));
-        card.append(head, shown({ text: row.prompt }, words, "Prompt"), element("div", "answers", side(row, "before"), side(row, "after")));
-        card.append(element("details", "", element("summary", "", "Solution"), shown({ text: row.solution }, "", "Solution")));
+        const { number } = row, card = element("article", "panel sample"), title = translate("Prompt {number}", { number });
+        card.setAttribute("aria-label", title);
+        const head = element("header", "", element("h3", "", title));
+        if (row.verdict) head.append(element("span", `badge ${row.verdict.replace(" ", "-")}`, VERDICTS[row.verdict]));
+        card.append(head, shown({ text: row.prompt }, words, translate("Prompt")), element("div", "answers", side(row, "before"), side(row, "after")));
+        card.append(element("details", "", element("summary", "", translate("Solution")), shown({ text: row.solution }, "", translate("Solution"))));
         return card;
       }));
     };
-    const bar = element("div", "browse", kinds.group, searchField("Search prompts and answers", (text) => { words = text; most = PAGE; show(); }));
+    const bar = element("div", "browse", kinds.group, searchField(translate("Search prompts and answers"), (text) => { words = text; most = PAGE; show(); }));
     holder.replaceChildren(bar, status, list, more);
     show();
+    for (const link of document.querySelectorAll("a[data-verdict]")) {  // of the counts at the top of the page
+      link.addEventListener("click", () => kinds.press(link.dataset.verdict));
+    }
   };
 
   const steps = read("step-data"), heldOut = read("held-out-data");

@@ -1,7 +1,7 @@
 """Options of the run report."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
@@ -10,6 +10,9 @@ from annotated_types import Ge, Le
 class ReportConfig:
     """Section `report`. The upper bounds keep the page below 2 MB for any completions."""
 
+    language: Literal["en", "zh"]
+    """Language of the run's pages: English, or Chinese, in which names of metrics, keys and stages stay. A
+    page of several runs has that of the first one, the list of runs that of the newest."""
     title: str | None
     """Heading of the page; None: model, dataset and layout."""
     samples: Annotated[int, Ge(0), Le(10_000)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from stages.base.keys import leaves
 from stages.report.artifacts import Artifacts, mapping, points
+from stages.report.language import translate
 from stages.report.text import figure, number, percent, shorten, words
 from stages.rewards.config import JUDGES, OF_MINDRLHF
 
@@ -52,7 +53,7 @@ def sections(run: Artifacts) -> list[Section]:
     top_level = {name: value for name, value in config.items() if not isinstance(value, dict)}
     ordered = [name for name in SECTION_ORDER if name in config]
     ordered += sorted(set(config) - set(top_level) - set(ordered))
-    result = [Section("run", *_table(top_level), [])] if top_level else []
+    result = [Section(translate("run"), *_table(top_level), [])] if top_level else []
     for name in ordered:
         readers = [stage for stage, values in run.manifests.items() if name in mapping(values.get("config"))]
         result.append(Section(name, *_table(config[name]), readers))
@@ -125,7 +126,7 @@ def outcomes(evaluation: Mapping[str, Any]) -> str:
 
 
 def _phrase(counts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{figure(counts[name])} {name}" for name in VERDICTS.values())
+    return ", ".join(f"{figure(counts[name])} {translate(name)}" for name in VERDICTS.values())
 
 
 def counts(evaluation: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
@@ -227,8 +228,10 @@ def step_time(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, fl
     for key in (*STEP_PARTS, "step_s"):
         values = [value for _, value in points(metrics, key)]
         means[key] = sum(values) / len(values) if values else 0.0
-    parts = [(name, means[key]) for key, name in STEP_PARTS.items()]
-    parts.append(("Everything else", max(0.0, means["step_s"] - sum(seconds for _, seconds in parts))))
+    parts = [(translate(name), means[key]) for key, name in STEP_PARTS.items()]
+    parts.append(
+        (translate("Everything else"), max(0.0, means["step_s"] - sum(seconds for _, seconds in parts)))
+    )
     total = sum(seconds for _, seconds in parts)
     return [(name, seconds, 100 * seconds / total) for name, seconds in parts if seconds > 0]
 
@@ -237,8 +240,8 @@ def environment(run: Artifacts) -> list[tuple[str, str]]:
     """Return commit, host, seed and versions; where stages differ, each value with its stages."""
     values: dict[str, dict[str, list[str]]] = {}
     for stage, manifest in run.manifests.items():
-        facts = {"commit": manifest.get("git_commit"), "host": manifest.get("host")}
-        facts |= {"seed": manifest.get("seed"), **mapping(manifest.get("versions"))}
+        facts = {translate("commit"): manifest.get("git_commit"), translate("host"): manifest.get("host")}
+        facts |= {translate("seed"): manifest.get("seed"), **mapping(manifest.get("versions"))}
         for key, value in facts.items():
             if value is not None:
                 values.setdefault(str(key), {}).setdefault(plain(value), []).append(stage)

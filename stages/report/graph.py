@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from stages.catalog import STAGES
 from stages.report.details import Span
+from stages.report.language import translate
 
 WIDTH, HEIGHT = 112, 58
 """Size of a node in px of the SVG's coordinates."""
@@ -81,13 +82,14 @@ def graph(reads: Mapping[str, Sequence[str]], shown: Mapping[str, Shown]) -> Gra
     height = max(rows.values(), default=1) * ROW - (ROW - HEIGHT) + 8
     ordered = [nodes[stage] for stage in reads]
     alt = ". ".join(_words(node, direct[node.stage]) for node in ordered)
-    return Graph(width, height, ordered, edges, f"Graph of {len(nodes)} stages. {alt}.")
+    title = translate("Graph of {count} stages.", count=len(nodes))
+    return Graph(width, height, ordered, edges, f"{title} {alt}.")
 
 
 def _words(node: Node, names: Sequence[str]) -> str:
-    state = f" ({node.shown.state}{', ' if node.shown.detail else ''}{node.shown.detail})"
-    reads = f" reads {', '.join(names)}" if names else ""
-    return f"{node.stage}{state if node.shown.state else ''}{reads}"
+    facts = ", ".join(filter(None, [translate(node.shown.state), node.shown.detail]))
+    stage = f"{node.stage} ({facts})" if facts else node.stage
+    return translate("{stage} reads {names}", stage=stage, names=", ".join(names)) if names else stage
 
 
 def _reduced(reads: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.report.artifacts import mapping
+from stages.report.language import translate
 from stages.report.text import figure, number, percent
 
 Z_95 = 1.96
@@ -121,18 +122,20 @@ def tiles(evaluation: Mapping[str, Any], with_sft: bool) -> list[Tile]:
     prompts = number(evaluation.get("prompts"))
     result = []
     if before is not None:
-        label = "Before GRPO, after sft" if with_sft else "Before GRPO"
+        label = translate("Before GRPO, after sft" if with_sft else "Before GRPO")
         result.append(Tile(label, percent(before), _interval(before, prompts)))
     if after is not None:
-        result.append(Tile("After GRPO", percent(after), _interval(after, prompts)))
+        result.append(Tile(translate("After GRPO"), percent(after), _interval(after, prompts)))
     for pair in pairs(evaluation):
         if pair.label == GREEDY:
             half = gain_margin(evaluation)
-            detail = "" if half is None else f", ± {100 * half:.1f}"
-            noise = f": {NOISE}" if half is not None and abs(pair.after - pair.before) <= half else ""
-            result.append(Tile("Gain", pair.gain, f"percentage points{detail}{noise}", strong=not noise))
+            detail = translate("percentage points") + ("" if half is None else f", ± {100 * half:.1f}")
+            is_noise = half is not None and abs(pair.after - pair.before) <= half
+            detail += f": {translate(NOISE)}" if is_noise else ""
+            result.append(Tile(translate("Gain"), pair.gain, detail, strong=not is_noise))
         elif pair.label.startswith("pass@"):
-            result.append(Tile(pair.label, percent(pair.after), f"{percent(pair.before)} before"))
+            earlier = translate("{share} before", share=percent(pair.before))
+            result.append(Tile(pair.label, percent(pair.after), earlier))
     return result
 
 
@@ -193,6 +196,6 @@ def share_of(result: Mapping[str, Any]) -> float | None:
 def _interval(share: float, prompts: float | None) -> str:
     """Return Wilson's 95 % interval."""
     if prompts is None or prompts <= 0 or not 0 <= share <= 1:
-        return "greedy, held out"
-    low, high = wilson(share, prompts)
-    return f"{100 * low:.1f} to {100 * high:.1f} % (95 % interval)"
+        return translate("greedy, held out")
+    low, high = (f"{100 * edge:.1f}" for edge in wilson(share, prompts))
+    return translate("{low} to {high} % (95 % interval)", low=low, high=high)

@@ -1,4 +1,4 @@
-// The list of runs: sorts, filters and chooses runs to compare, and asks for the list again every few seconds.
+// The list of runs: sorts, filters and chooses runs to compare, names and pins them, and asks for the list again every few seconds.
 // What a reader has set is in the page's address. Without this script the page reloads as it is.
 const table = document.getElementById("runs");
 if (table) {
@@ -31,7 +31,8 @@ if (table) {
     for (const row of rows) {
       row.hidden = !words.every((word) => row.dataset.search.includes(word));
       matching += !row.hidden;
-      const box = row.querySelector("input");
+      row.querySelector(".edit").hidden = false;
+      const box = row.querySelector(".pick input");
       box.hidden = false;
       box.checked = chosen.has(row.dataset.run);
     }
@@ -45,9 +46,9 @@ if (table) {
     const most = Number(find("chosen").dataset.most), link = find("compare");
     link.hidden = chosen.size < 2 || chosen.size > most;
     link.href = "/compare?" + new URLSearchParams([...chosen].map((run) => ["run", run]));
-    link.textContent = `Compare ${chosen.size} runs`;
+    link.textContent = translate("Compare {count} runs", { count: chosen.size });
     find("chosen").textContent =
-      chosen.size > most ? `at most ${most} runs can be compared` : chosen.size === 1 ? "choose another run to compare" : "";
+      chosen.size > most ? translate("at most {count} runs can be compared", { count: most }) : chosen.size === 1 ? translate("choose another run to compare") : "";
   };
   const change = () => { keep(); show(); };
 
@@ -70,12 +71,52 @@ if (table) {
   find("filter").value = set.get("filter") ?? "";
   find("filter").addEventListener("input", change);
   body.addEventListener("change", (event) => {
+    if (!event.target.matches(".pick input")) return;
     const run = event.target.closest("tr").dataset.run;
     if (event.target.checked) chosen.add(run); else chosen.delete(run);
     change();
   });
   document.querySelector(".controls").hidden = false;
   show();
+
+  // A change is sent to the server, which records it in the store; the list is then asked for again.
+  const send = async (row, changes) => {
+    let problem = "";
+    try {
+      const answer = await fetch(`/run/${row.dataset.run}`, {
+        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(changes),
+      });
+      if (!answer.ok) problem = await answer.text();
+    } catch {
+      problem = translate("not changed: grpoflow ui has ended");
+    }
+    await refresh();
+    if (problem) find("refreshed").textContent = problem;
+    return problem === "";
+  };
+  const rename = (row) => {
+    const holder = row.querySelector(".edit"), buttons = [...holder.childNodes], field = document.createElement("input");
+    field.maxLength = Number(table.dataset.maxName);
+    field.value = row.querySelector(".name")?.textContent ?? "";
+    field.setAttribute("aria-label", translate("Name of {run}: Enter saves it, Escape keeps the old one", { run: row.dataset.run }));
+    const close = () => { holder.replaceChildren(...buttons); row.querySelector(".rename").focus(); };
+    field.addEventListener("keydown", async (event) => {
+      if (event.key === "Escape") close();
+      else if (event.key === "Enter") { close(); await send(row, { name: field.value.trim() }); }
+    });
+    const save = document.createElement("button");
+    save.type = "button";
+    save.textContent = translate("Save");
+    save.addEventListener("click", async () => { close(); await send(row, { name: field.value.trim() }); });
+    holder.replaceChildren(field, " ", save);
+    field.select();
+    field.focus();
+  };
+  body.addEventListener("click", (event) => {
+    const row = event.target.closest("tr");
+    if (event.target.matches(".rename")) rename(row);
+    if (event.target.matches(".toggle")) send(row, { pinned: event.target.getAttribute("aria-pressed") !== "true" });
+  });
 
   const refresh = async () => {
     if (document.hidden) return;
@@ -89,10 +130,11 @@ if (table) {
         const old = known.get(row.dataset.run);
         known.delete(row.dataset.run);
         if (!old) { body.append(document.adoptNode(row)); continue; }
-        const focused = old.contains(document.activeElement) ? document.activeElement.tagName : "";
-        const box = old.querySelector("input");
-        row.querySelector("input").hidden = box.hidden;
-        row.querySelector("input").checked = box.checked;
+        if (old.querySelector(".edit input")) continue;  // its name is being written
+        const active = document.activeElement, focused = !old.contains(active) ? "" : active.className ? `.${active.className}` : active.tagName;
+        const box = old.querySelector(".pick input");
+        for (const node of row.querySelectorAll(".edit, .pick input")) node.hidden = box.hidden;
+        row.querySelector(".pick input").checked = box.checked;
         if (old.outerHTML === row.outerHTML) continue;
         old.replaceWith(document.adoptNode(row));
         if (focused) row.querySelector(focused)?.focus();
@@ -101,7 +143,7 @@ if (table) {
       find("refreshed").textContent = "";
       show();
     } catch {
-      find("refreshed").textContent = "not refreshed: grpoflow ui has ended";
+      find("refreshed").textContent = translate("not refreshed: grpoflow ui has ended");
     }
   };
   setInterval(refresh, 1000 * table.dataset.refresh);

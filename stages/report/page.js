@@ -12,17 +12,17 @@
     const button = document.createElement("button");
     button.type = "button";
     button.className = "copy";
-    button.textContent = "Copy";
+    button.textContent = translate("Copy");
     button.addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(pre.textContent);
       } catch {  // without permission the text is selected, so that a key copies it
         getSelection().selectAllChildren(pre);
-        button.textContent = "Selected";
+        button.textContent = translate("Selected");
         return;
       }
-      button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+      button.textContent = translate("Copied");
+      setTimeout(() => { button.textContent = translate("Copy"); }, 2000);
     });
     pre.before(button);
   }
@@ -31,7 +31,7 @@
   const pause = document.createElement("button");
   pause.type = "button";
   pause.className = "copy";
-  pause.textContent = "Pause";
+  pause.textContent = translate("Pause");
   pause.setAttribute("aria-pressed", "false");
   pause.addEventListener("click", () => {
     pause.setAttribute("aria-pressed", pause.getAttribute("aria-pressed") !== "true");

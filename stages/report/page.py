@@ -41,6 +41,7 @@ from stages.report.details import (
 )
 from stages.report.graph import Shown, bars, declared, graph
 from stages.report.headline import pairs, tiles
+from stages.report.language import language, page_language, texts_of, translate
 from stages.report.text import duration, figure, moment, neutral, number, percent, shorten, size, words
 
 HERE = Path(__file__).parent
@@ -54,6 +55,9 @@ class Live:
 
     run: str
     state: str
+    """running, finished, failed, …"""
+    told: str
+    """What is known besides: since when it runs, or why it failed."""
     refreshes: bool
     """The browser reloads the page every ten seconds."""
     columns: Sequence[str]
@@ -80,7 +84,7 @@ def render(
     began: float | None = None,
     origin: Origin | None = None,
 ) -> str:
-    """Return the complete page as HTML.
+    """Return the complete page as HTML, in the language of its configuration.
 
     Args:
         inputs: stage name -> artifact directory; any may be missing or incomplete.
@@ -90,7 +94,18 @@ def render(
         began: Unix time of the run's start, which identifies reused stages; None if unknown.
         origin: the run; None if unknown.
     """
-    run = Artifacts.load(inputs)
+    with page_language(config.language):
+        return _render(Artifacts.load(inputs), config, live, defaults, began, origin)
+
+
+def _render(
+    run: Artifacts,
+    config: ReportConfig,
+    live: Live | None,
+    defaults: Mapping[str, Any] | None,
+    began: float | None,
+    origin: Origin | None,
+) -> str:
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
     samples = run.rows("evaluate", "samples.jsonl")
     evaluation, stages = run.result("evaluate"), spans(run.manifests, began)
@@ -144,9 +159,10 @@ def _steps(run: Artifacts, config: ReportConfig) -> dict[str, Any]:
         try:
             return read_steps(run.directories["grpo"] / "completions.jsonl", config.text_limit)
         except FileNotFoundError:
-            run.notes.append("grpo/completions.jsonl: not there.")
+            run.note("{file}: not there.", "grpo", "completions.jsonl")
         except OSError as error:
-            run.notes.append(f"grpo/completions.jsonl: could not be read ({type(error).__name__}).")
+            name = type(error).__name__
+            run.note("{file}: could not be read ({error}).", "grpo", "completions.jsonl", error=name)
     return {"steps": [], "logged": 0}
 
 
@@ -181,28 +197,29 @@ def _shown(
 def _title(run: Artifacts) -> str:
     config = run.config()
     names = [mapping(config.get(name)).get("name") for name in ("model", "dataset", "layout")]
-    return " · ".join(str(name)[:80] for name in names if name) or "A run"
+    return " · ".join(str(name)[:80] for name in names if name) or translate("A run")
 
 
 def _subtitle(run: Artifacts, stages: Sequence[Span], began: float | None, live: bool) -> list[str]:
     facts = []
     ended = [span.ended for span in stages if not span.reused]
     if live and began is not None:
-        facts.append(f"started {moment(began)}, {duration(time.time() - began)} so far")
+        so_far = duration(time.time() - began)
+        facts.append(translate("started {when}, {seconds} so far", when=moment(began), seconds=so_far))
     elif ended:
-        facts.append(f"finished {moment(max(ended))}")
+        facts.append(translate("finished {when}", when=moment(max(ended))))
     elif began is not None:  # all stages were reused
-        facts.append(f"started {moment(began)}, and reused all stages")
+        facts.append(translate("started {when}, and reused all stages", when=moment(began)))
     if (seconds := worked_s(stages)) is not None:
-        facts.append(f"{duration(seconds)} in stages")
+        facts.append(translate("{seconds} in stages", seconds=duration(seconds)))
     last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
-    facts += [f"seed {last['seed']}"] if last.get("seed") is not None else []
+    facts += [f"{translate('seed')} {last['seed']}"] if last.get("seed") is not None else []
     facts += [str(last["host"])[:80]] if last.get("host") else []
-    facts += [f"commit {str(last['git_commit'])[:10]}"] if last.get("git_commit") else []
+    facts += [f"{translate('commit')} {str(last['git_commit'])[:10]}"] if last.get("git_commit") else []
     return facts
 
 
-def render_page(template: str, values: Mapping[str, Any], scripts: Sequence[str] = ()) -> str:
+def render_page(template: str, values: Mapping[str, Any], scripts: Sequence[str]) -> str:
     """Return a page of this package as HTML, with the style sheet that all of them share.
 
     `scripts`: files of this package that the page runs; its policy allows no other script in the page.
@@ -217,10 +234,16 @@ def render_page(template: str, values: Mapping[str, Any], scripts: Sequence[str]
     )
     filters = (duration, embedded, figure, moment, parts, percent, size, text, verdict, words)
     environment.filters.update({function.__name__: function for function in filters})
-    script = Markup("").join(map(file_content, scripts))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() if scripts else ""
+    environment.globals["translate"] = translate
+    script = Markup("").join(map(file_content, ("translate.js", *scripts)))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template(template).render(
-        values, style=file_content("style.css"), script=script, script_digest=digest
+        values,
+        style=file_content("style.css"),
+        script=script,
+        script_digest=digest,
+        texts=texts_of(script),
+        language={"en": "en", "zh": "zh-CN"}[language()],
     )
 
 

@@ -20,10 +20,12 @@
 
   const draw = () => {
     const muted = colour("--muted"), shown = points.filter(fits);
-    status.textContent = `${shown.length} of ${points.length} points${shown.length ? `, accuracy ${percent(Math.min(...shown.map(([, y]) => y)))} to ${percent(Math.max(...shown.map(([, y]) => y)))}` : ""}`;
+    const counts = { shown: shown.length, count: points.length }, found = shown.map(([, result]) => result);
+    status.textContent = !shown.length ? translate("{shown} of {count} points", counts)
+      : translate("{shown} of {count} points, accuracy {low} to {high}", { ...counts, low: percent(Math.min(...found)), high: percent(Math.max(...found)) });
     const traces = points.map((point, rank) => {
       const [number, result, ...values] = point, share = (result - low) / span, drawn = fits(point);
-      const text = [`point ${number}`, ...axes.map((axis, i) => `${plain(axis.name)}=${plain(axis.values[values[i]])}`), `accuracy ${percent(result)}`].join("<br>");
+      const text = [translate("point {number}", { number }), ...axes.map((axis, i) => `${plain(axis.name)}=${plain(axis.values[values[i]])}`), `${translate("accuracy")} ${percent(result)}`].join("<br>");
       return {
         x: [...axes.keys(), axes.length], y: [...values.map((value, i) => place(i, value) + moved(rank)), share],
         mode: "lines+markers", line: { color: mixed(share), width: drawn ? 2 : 1 }, marker: { size: drawn ? 5 : 3 },
@@ -35,7 +37,7 @@
     const labels = [...ticks, [axes.length, 0, percent(low)], [axes.length, 1, percent(high)]].map(([x, y, text]) => ({
       x, y, text: plain(text), showarrow: false, xanchor: "left", xshift: 8, font: { color: colour("--ink"), size: 12 }, bgcolor: colour("--card"), opacity: 0.9,
     }));
-    const names = [...axes.map((axis) => axis.name.length > 22 ? `…${axis.name.slice(-21)}` : axis.name), "accuracy after"].map(plain);
+    const names = [...axes.map((axis) => axis.name.length > 22 ? `…${axis.name.slice(-21)}` : axis.name), translate("accuracy after")].map(plain);
     return Plotly.react(plot, traces, {
       height: 330, margin: { l: 60, r: 90, t: 34, b: 14 }, hovermode: "closest", annotations: labels, dragmode: false, autosize: true,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: muted },
@@ -48,7 +50,7 @@
   const bar = figure.querySelector(".browse");
   axes.forEach((axis, i) => {
     const select = document.createElement("select"), label = document.createElement("label");
-    select.add(new Option("any", ""));
+    select.add(new Option(translate("any"), ""));
     axis.values.slice(0, 200).forEach((value, j) => select.add(new Option(value, j)));
     select.addEventListener("change", () => { chosen[i] = select.value; draw(); });
     label.append(`${axis.name} `, select);

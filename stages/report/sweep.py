@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stages.report.artifacts import mapping, points
 from stages.report.charts import MAX_SWEPT, PLOTLY, Chart, data, overlaid
 from stages.report.details import spans
 from stages.report.headline import GREEDY, NOISE, differ, gain_text, indistinct, pairs, share_of, tiles
+from stages.report.language import translate
 from stages.report.page import render_page
-from stages.report.text import duration, moment, neutral, number, percent, shorten
+from stages.report.text import duration, figure, moment, neutral, number, percent, shorten
 
 MAX_NAMED, MAX_FAINT = 6, 30
 """Lines with a colour and a label, and without."""
@@ -27,8 +29,22 @@ Manifests = Mapping[str, Mapping[str, Any]]
 Cell = tuple[float | None, str]
 """The value to sort by, and its text."""
 NO_CELL: Cell = (None, "")
+LAST_SHARE = 0.1
+"""Part of a training's steps whose mean is its end."""
+ENDS = (
+    ("reward", "Reward", False),
+    ("accuracy", "Accuracy while sampling", True),
+    ("kl", "KL to the reference", False),
+    ("entropy", "Entropy", False),
+    ("completion_length", "Completion length", False),
+    ("zero_variance_share", "Groups without signal", True),
+    ("completion_cut_share", "Cut completions", True),
+)
+"""(metric, its column, whether it is a share) of the table that compares the ends of trainings."""
 MAX_VALUES = 8
 """Numeric keys with more values are grouped into quarters of their values."""
+MAX_RIVALS = 200
+"""Points that the page sets beside the best one: those with the highest accuracies."""
 MAX_AXES, MAX_DRAWN = 8, 150
 MAX_TICK = 16
 
@@ -91,7 +107,11 @@ def render(
     values = {
         "title": title,
         "keys": [shorten(key, TEXT_LIMIT) for key in keys],
-        "facts": [moment(written), f"{len(ranked)} points", *(f"{n} {state}" for state, n in states.items())],
+        "facts": [
+            moment(written),
+            translate("{count} points", count=len(ranked)),
+            *(f"{count} {translate(state)}" for state, count in states.items()),
+        ],
         "command": command,
         "best": best,
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
@@ -103,6 +123,7 @@ def render(
         "without": unfinished,
         "limits": [limit(len(unfinished)), limit(len(unfinished), 10 * TEXT_LIMIT)],
         "text_limit": TEXT_LIMIT,
+        "rivals_table": _rivals(ranked, best, metrics) if best and len(measured) > 1 else None,
         "importances": influence,
         "parallel": parallel(measured, [each.key for each in influence]) if influence else None,
         "measured": len(measured),
@@ -155,7 +176,7 @@ def _table(
     """Return the columns of results, which are those that any point has, and one row per point."""
     by_point = [results(point.result) for point in ranked]
     columns = list(dict.fromkeys(column for cells in by_point for column in cells))
-    most = limit(len(ranked) * len(keys))
+    most, noise = limit(len(ranked) * len(keys)), f", {translate(NOISE)}"
     rows = []
     for point, cells in zip(ranked, by_point, strict=True):
         took = [seconds[name] for name in point.artifacts.values() if name in seconds]
@@ -166,11 +187,11 @@ def _table(
             "report": f"../../{report}/index.html" if report in manifests else None,
             "chosen": [shorten(point.chosen.get(key, ""), most) for key in keys],
             "figures": [*(cells.get(column, NO_CELL) for column in columns), total],
-            "state": f"finished, {NOISE}" if point.number in close else point.state,
+            "state": f"{translate(point.state)}{noise if point.number in close else ''}",
             "finished": point.state == "finished",
             "best": point is best,
         })  # fmt: skip
-    return [*columns, "Time of its stages"], rows
+    return [*columns, translate("Time of its stages")], rows
 
 
 def results(evaluation: Mapping[str, Any]) -> dict[str, Cell]:
@@ -178,12 +199,63 @@ def results(evaluation: Mapping[str, Any]) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
     for pair in pairs(evaluation):
         if pair.label == GREEDY:
-            cells["Greedy, before GRPO"] = (pair.before, percent(pair.before))
-            cells["Greedy, after"] = (pair.after, percent(pair.after))
-            cells["Gain"] = (pair.after - pair.before, gain_text(pair, evaluation))
+            cells[translate("Greedy, before GRPO")] = (pair.before, percent(pair.before))
+            cells[translate("Greedy, after")] = (pair.after, percent(pair.after))
+            cells[translate("Gain")] = (pair.after - pair.before, gain_text(pair, evaluation))
         else:
-            cells[pair.label] = (pair.after, percent(pair.after))
+            cells[translate(pair.label)] = (pair.after, percent(pair.after))
     return cells
+
+
+def _rivals(
+    ranked: Sequence[SweepPoint], best: SweepPoint, metrics: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return columns and rows that set each finished point beside the best: values, and end of training."""
+    finished = [point for point in ranked if _accuracy(point) is not None][:MAX_RIVALS]
+    ends = [_ends(metrics.get(point.artifacts.get("grpo", ""), [])) for point in finished]
+    columns = [(key, name, share) for key, name, share in ENDS if any(key in end for end in ends)]
+    most = limit(len(finished) * len(best.chosen))
+    rows = []
+    for point, end in zip(finished, ends, strict=True):
+        accuracy, highest = _accuracy(point) or 0.0, _accuracy(best) or 0.0
+        cells: list[tuple[float | None, str, str]] = [
+            (accuracy, percent(accuracy), _signed(accuracy - highest, True))
+        ]
+        for key, _, share in columns:
+            value, ours = end.get(key), ends[0].get(key)
+            text = percent(value) if share else figure(value)
+            apart = "" if value is None or ours is None else _signed(value - ours, share)
+            cells.append((value, text, apart))
+        changed = mapping(point.result.get("outcomes"))
+        for name in ("fixed", "broken"):
+            cells.append((number(changed.get(name)), figure(changed.get(name)), ""))
+        differing = {key: point.chosen.get(key, "–") for key in best.chosen}
+        told = [f"{key}={value}" for key, value in differing.items() if value != best.chosen[key]]
+        rows.append({
+            "number": point.number,
+            "best": point is best,
+            "differs": shorten(" ".join(told), most),
+            "cells": [(value, text, "" if point is best else apart) for value, text, apart in cells],
+        })  # fmt: skip
+    heads = [translate("Greedy, after"), *(translate(name) for _, name, _ in columns)]
+    return [*heads, translate("fixed"), translate("broken")], rows
+
+
+def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean of each metric of ENDS over the last tenth of the steps."""
+    ends = {}
+    for key, _, _ in ENDS:
+        values = [value for _, value in points(rows, key)]
+        last = values[-max(1, round(LAST_SHARE * len(values))) :]
+        if last:
+            ends[key] = sum(last) / len(last)
+    return ends
+
+
+def _signed(value: float, share: bool) -> str:
+    """Return a difference with its sign; of shares in percentage points."""
+    text = f"{100 * value:.1f}" if share else figure(value)
+    return text.replace("-", "−") if value < 0 else f"+{text}"
 
 
 def _curves(
@@ -209,7 +281,7 @@ def _label(sharing: Sequence[SweepPoint]) -> str:
         for key, value in ordered[0].chosen.items()
         if all(point.chosen.get(key) == value for point in ordered)
     ]
-    more = f" and {len(ordered) - 8} more" if len(ordered) > 8 else ""
+    more = f" {translate('and {count} more', count=len(ordered) - 8)}" if len(ordered) > 8 else ""
     numbers = ", ".join(str(point.number) for point in ordered[:8]) + more
     return shorten(f"{numbers}: {' '.join(common)}".rstrip(": "), 100)
 
@@ -293,7 +365,7 @@ def _group_names(values: Sequence[str]) -> dict[str, str]:
     if len(ordered) <= MAX_VALUES or any(_number(value) is None for value in ordered):
         return {value: value for value in ordered}
     quarters = [ordered[len(ordered) * i // 4 : len(ordered) * (i + 1) // 4] for i in range(4)]
-    return {value: f"{part[0]} to {part[-1]}" for part in quarters for value in part}
+    return {value: f"{part[0]}–{part[-1]}" for part in quarters for value in part}
 
 
 def _ordered(values: Sequence[str]) -> list[str]:

@@ -52,7 +52,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   };
   const input = document.createElement("input");
   input.type = "search";
-  input.placeholder = "Filter: words of a row";
+  input.placeholder = translate("Filter: words of a row");
   input.setAttribute("aria-label", input.placeholder);
   filter = () => {
     const words = input.value.toLowerCase().split(/\s+/);
@@ -60,11 +60,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
     matching = input.value.trim() ? rows.filter((row) => words.every((word) => text(row).includes(word))) : rows;
   };
   input.addEventListener("input", () => { load(); first = 0; filter(); show(); });
-  const back = press("Previous", () => { first -= size; }), on = press("Next", () => { first += size; });
-  const all = press("All", () => { first = 0; size = rows.length; });
+  const back = press(translate("Previous"), () => { first -= size; }), on = press(translate("Next"), () => { first += size; });
+  const all = press(translate("All"), () => { first = 0; size = rows.length; });
   const report = (count) => {
     const last = Math.min(first + size, count);
-    status.textContent = count ? `${first + 1} to ${last} of ${count}` : "no row has these words";
+    status.textContent = count ? translate("{first} to {last} of {count}", { first: first + 1, last, count }) : translate("no row has these words");
     back.disabled = first === 0;
     on.disabled = last === count;
     all.disabled = size >= count;

@@ -5,6 +5,7 @@ import math
 import re
 
 from stages.base.files import shown_bytes
+from stages.report.language import language, translate
 
 # Characters that a browser obeys or hides: C0 and C1 controls (except tab and newline), bidirectional
 # marks and overrides, invisible separators, tag characters, lone surrogates (which UTF-8 cannot encode)
@@ -45,7 +46,8 @@ def shorten(text: str, limit: int) -> str:
     if len(safe) <= limit:
         return safe
     head, tail = limit * 3 // 4, limit // 4
-    return f"{safe[:head]}\n[… {len(safe) - head - tail:,} characters left out …]\n{safe[-tail:]}"
+    left_out = translate("{count} characters left out", count=f"{len(safe) - head - tail:,}")
+    return f"{safe[:head]}\n[… {left_out} …]\n{safe[-tail:]}"
 
 
 def number(value: object) -> float | None:
@@ -87,18 +89,20 @@ def duration(seconds: object) -> str:
     if rounded is None or rounded < 0:
         return "–"
     if rounded < 9.95:
-        return f"{rounded:.1f} s" if rounded >= 0.95 else f"{rounded:.2f} s"
-    seconds_total = round(rounded)
-    if seconds_total < 60:
-        return f"{seconds_total} s"
-    if seconds_total < 3600:
-        return f"{seconds_total // 60} min {seconds_total % 60:02d} s"
-    return f"{seconds_total // 3600} h {seconds_total % 3600 // 60:02d} min"
+        return translate("{s} s", s=f"{rounded:.1f}" if rounded >= 0.95 else f"{rounded:.2f}")
+    total = round(rounded)
+    if total < 60:
+        return translate("{s} s", s=total)
+    if total < 3600:
+        return translate("{min} min {s} s", min=total // 60, s=f"{total % 60:02d}")
+    return translate("{h} h {min} min", h=total // 3600, min=f"{total % 3600 // 60:02d}")
 
 
 def moment(unix_s: float) -> str:
     """Format a point in time in UTC, so that a page does not depend on the time zone that renders it."""
     time = datetime.datetime.fromtimestamp(max(0.0, min(unix_s, 4e9)), tz=datetime.timezone.utc)
+    if language() == "zh":
+        return f"{time.year} 年 {time.month} 月 {time.day} 日 {time:%H:%M} UTC"
     return f"{time:%d %B %Y, %H:%M} UTC".lstrip("0")
 
 

@@ -95,7 +95,7 @@ def _report(root: Path) -> str:
     from stages.report.page import render
     from tests.stages.report.synthetic import make_run
 
-    config = ReportConfig(title=None, samples=12, text_limit=1500)
+    config = ReportConfig(language="en", title=None, samples=12, text_limit=1500)
     return render(make_run(root / "store"), config)
 
 

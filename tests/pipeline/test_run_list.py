@@ -63,13 +63,13 @@ def test_a_running_row_shows_stage_step_reward_and_the_time_left_of_the_run(stor
 def test_the_head_of_a_live_page_says_when_it_began_and_how_long_it_takes(store):
     record = history.find(store, RUNNING)
     began = time.strftime("%H:%M", time.localtime(record.started))
-    head = live._head(record, watch.rows(store, record))
-    assert head.startswith(f"running (started {began}, ") and " so far, " in head and head.endswith(" left)")
+    told = live._told(record, watch.rows(store, record))
+    assert told.startswith(f"started {began}, ") and " so far, " in told and told.endswith(" left")
     record.started -= 90
-    assert ", 1 min so far" in live._head(record, [])
+    assert ", 1 min so far" in live._told(record, [])
     record.started -= 86_400 * 2
-    assert f"{time.localtime(record.started).tm_mday} " in live._head(record, [])
-    assert live._head(history.find(store, FAILED), []) == f"failed in grpo: {HOSTILE}"
+    assert f"{time.localtime(record.started).tm_mday} " in live._told(record, [])
+    assert live._told(history.find(store, FAILED), []) == f"grpo: {HOSTILE}"
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +168,38 @@ def test_the_list_is_asked_for_again_without_losing_what_is_typed(page, store):
     shown(page, f"document.querySelector('tr[data-run=\"{new}\"]')")
     assert page.evaluate(ORDER) == [new]
     assert page.evaluate("document.activeElement.id") == "filter"
+
+
+def test_a_run_is_named_and_pinned_in_the_list(page, store):
+    row = f"document.querySelector('tr[data-run=\"{LOW}\"]')"
+    page.evaluate(f"{row}.querySelector('.rename').click()")
+    assert page.evaluate(f"document.activeElement === {row}.querySelector('.edit input')")
+    page.key(*"slow ", "Escape")
+    assert page.evaluate(f"{row}.querySelector('.edit input')") is None
+    assert history.find(store, LOW).name is None, "Escape keeps the old name"
+    page.key("Enter")  # the focus is on the button again
+    page.key(*"slow <b>", "Enter")
+    shown(page, f"{row}.querySelector('.name')?.textContent === 'slow <b>'")
+    assert history.find(store, LOW).name == "slow <b>"
+    page.evaluate(f"{row}.querySelector('.toggle').click()")
+    shown(page, f"{row}.querySelector('.pin')")
+    assert history.find(store, LOW).pinned
+    assert page.evaluate(f"{row}.querySelector('.toggle').ariaPressed") == "true"
+    page.evaluate(f"{row}.querySelector('.toggle').click()")
+    shown(page, f"!{row}.querySelector('.pin')")
+    assert not history.find(store, LOW).pinned
+    page.evaluate(f"{row}.querySelector('.rename').click()")
+    page.evaluate(f"{row}.querySelector('.edit input').value = 'last'")
+    page.key("Enter")
+    shown(page, "document.getElementById('refreshed').textContent.includes('last')")
+    assert history.find(store, LOW).name == "slow <b>", (
+        "a refused name changes nothing, and the page says why"
+    )
+    history.record(store, LOW, "named", name="")
+    page.evaluate("document.getElementById('refreshed').textContent = ''")
+    page.browser.events = [
+        event for event in page.browser.events if event.get("method") != "Log.entryAdded"
+    ]  # the browser logs that the server answered 400
 
 
 def test_the_list_is_usable_with_the_keyboard(page):

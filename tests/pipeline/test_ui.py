@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import re
 import socket
 import subprocess
@@ -41,12 +42,19 @@ class Ui:
     port: int
     token: str
 
-    def get(self, path, headers=None, method="GET"):
+    def get(self, path, headers=None, method="GET", body=None):
         """Return status, headers and text."""
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
-            connection.request(method, path, None, dict(headers or {}))
+            connection.request(method, path, body, dict(headers or {}))
             response = connection.getresponse()
             return response.status, response.headers, response.read().decode()
+
+    def change(self, values, run=RUN, headers=None):
+        """Ask for a change of a run; return status and text."""
+        asked = {"Content-Type": "application/json", **(self.bearer() if headers is None else headers)}
+        body = values if isinstance(values, bytes) else json.dumps(values).encode()
+        status, _, text = self.get(f"/run/{run}", asked, "POST", body)
+        return status, text
 
     def bearer(self, token=None):
         return {"Authorization": f"Bearer {token or self.token}"}
@@ -168,6 +176,57 @@ def test_pages_can_only_be_read(ui):
         assert ui.get("/", ui.bearer(), method)[0] == 405
     status, _, text = ui.get("/", ui.bearer(), "HEAD")
     assert (status, text) == (200, "")
+
+
+def test_a_run_is_named_and_pinned_in_the_history(ui):
+    assert ui.change({"name": "the <b>best</b>", "pinned": True})[0] == 200
+    run = history.find(ui.store, RUN)
+    assert (run.name, run.pinned) == ("the <b>best</b>", True)
+    size = (ui.store / history.FILE).stat().st_size
+    assert ui.change({"name": "the <b>best</b>", "pinned": True})[0] == 200
+    assert (ui.store / history.FILE).stat().st_size == size, "what is so already is not recorded again"
+    page = ui.get("/", ui.bearer())[2]
+    assert "the &lt;b&gt;best&lt;/b&gt;" in page and "<b>best" not in page
+    assert ui.change({"name": ""})[0] == 200 and ui.change({"pinned": False})[0] == 200
+    run = history.find(ui.store, RUN)
+    assert (run.name, run.pinned) == (None, False)
+
+
+def test_changes_are_refused_to_strangers_and_other_origins(ui):
+    headers = ui.get(f"/?token={ui.token}")[1]
+    cookie = {"Cookie": headers["set-cookie"].split(";")[0]}
+    before = (ui.store / history.FILE).read_bytes()
+    for stranger in (
+        {}, ui.bearer("x" * 43), {**cookie, "Origin": "http://elsewhere.example"},
+        {**cookie, "Sec-Fetch-Site": "same-site"}, {**cookie, "Host": "elsewhere.example"},
+    ):  # fmt: skip
+        assert ui.change({"pinned": True}, headers=stranger)[0] == 403, stranger
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):  # what a form of a foreign page can send
+        assert ui.change({"pinned": True}, headers={**cookie, "Content-Type": kind})[0] == 415
+    body = json.dumps({"pinned": True}).encode()
+    asked = {"Content-Type": "application/json"}
+    assert ui.get(f"/run/{RUN}?token={ui.token}", asked, "POST", body)[0] == 403, "no token in the address"
+    assert (ui.store / history.FILE).read_bytes() == before
+    own = {**cookie, "Origin": f"http://127.0.0.1:{ui.port}", "Sec-Fetch-Site": "same-origin"}
+    assert ui.change({"pinned": False}, headers=own)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "said"),
+    [
+        ({"name": "last"}, 400, "last"), ({"name": "a=b"}, 400, "="), ({"name": "x" * 81}, 400, "80"),
+        ({"name": "a\u202eb"}, 400, "printable"), ({"name": 3}, 400, "must be"),
+        ({"pinned": "yes"}, 400, "must be"),
+        ({"state": "finished"}, 400, "must be"), ({}, 400, "must be"), (b"[]", 400, "must be"),
+        (b"{", 400, "must be"), (b"[" * 4000, 400, "must be"), (b"x" * 5000, 413, "4096"),
+    ],
+)  # fmt: skip
+def test_other_changes_are_refused_with_their_reason(ui, values, status, said):
+    before = (ui.store / history.FILE).read_bytes()
+    answered, text = ui.change(values)
+    assert answered == status and said in text
+    assert (ui.store / history.FILE).read_bytes() == before
+    assert ui.change({"pinned": True}, run="nobody")[0] == 400
 
 
 @pytest.mark.parametrize(

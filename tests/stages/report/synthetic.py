@@ -226,6 +226,7 @@ def compared(count: int, steps: int = 80, **hostile: str) -> list[ComparedRun]:
         ComparedRun(
             label=f"{hostile.get('label', 'run')} {i}",
             state=point.state,
+            failed_stage="",
             started=START,
             duration="3 min",
             command=hostile.get("command", point.command),

@@ -24,7 +24,7 @@ from tests.stages.report.synthetic import compared, groups_of_steps, metrics, sw
 
 pytestmark = pytest.mark.browser
 AXE = Path(axe_core_python.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
-SETTINGS = ReportConfig(title=None, samples=100, text_limit=1500)
+SETTINGS = ReportConfig(language="en", title=None, samples=100, text_limit=1500)
 ALL_DRAWN = "[...document.querySelectorAll('figure[data-chart]')].every((figure) => figure.dataset.drawn)"
 
 
@@ -321,11 +321,17 @@ def test_completions_are_read_group_by_group(run_page, browser):
         press(page, "#step-browser", "▶")  # the next step with a match
         assert page.evaluate(f"{slider}.getAttribute('aria-valuetext')") == "step 5"
         assert "step 5" in " ".join(text_of(page, "#step-browser mark.found"))
-        press(page, "#step-browser", "Longest")
+        press(page, "#step-browser", "Longest first")
         lengths = [
             int(re.search(r"(\d+) tokens", card)[1]) for card in text_of(page, "#step-browser .completion")
         ]
         assert lengths[:8] == sorted(lengths[:8], reverse=True)
+        page.evaluate(f"{field}.value = ''; {field}.dispatchEvent(new Event('input'))")
+        press(page, "#step-browser", "Step with the longest")
+        most = max(rows, key=lambda row: row["length"])
+        assert page.evaluate(f"{slider}.getAttribute('aria-valuetext')") == f"step {most['step']}"
+        shown = " ".join(text_of(page, "#step-browser .completion"))
+        assert f"{most['length']} tokens" in shown
 
 
 def test_answers_before_and_after_are_filtered_by_what_training_changed(run_page, browser):
@@ -340,6 +346,8 @@ def test_answers_before_and_after_are_filtered_by_what_training_changed(run_page
         assert len(text_of(page, "#held-out-browser article")) == 20
         counts = text_of(page, "#result .counts tr")
         assert counts == ["fixed735.0 %", "broken00.0 %", "both right1365.0 %", "both wrong00.0 %"]
+        page.evaluate("document.querySelector('#result .counts a.fixed').click()")
+        assert set(text_of(page, "#held-out-browser .badge")) == {"fixed"}, "a count leads to its prompts"
 
 
 def test_the_graph_leads_to_artifacts_and_logs(run_page, browser):
@@ -414,7 +422,7 @@ def test_hostile_completions_stay_text(run, tmp_path, browser):
         write_lines(run[stage] / name, *rows)
     drawn = [{"step": i, **{f"reward/{text[:50]}": 1.0 for text in texts}} for i in range(3)]
     write_lines(run["grpo"] / "metrics.jsonl", *drawn)
-    limits = ReportConfig(title=texts[0], samples=20, text_limit=3000)
+    limits = ReportConfig(language="en", title=texts[0], samples=20, text_limit=3000)
     with browser.page(written(tmp_path, render_run(run, limits))) as page:
         page.until(ALL_DRAWN)
         found = "document.querySelectorAll('.sample script, .sample img, .sample b, .chart img, h1').length"

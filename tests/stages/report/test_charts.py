@@ -89,8 +89,8 @@ def test_long_runs_have_means_over_neighbouring_steps():
     carried = data([chart])
     assert carried["charts"]["loss"]["series"][0]["y"] == pytest.approx(expected, rel=1e-4)
     assert carried["sources"][0]["step"][:2] == [2.5, 6.5]
-    assert chart.table[1][0] == ["1 to 4", figure(expected[0])]
-    assert chart.table[1][-1] == ["5,997 to 6,000", figure(expected[-1])]
+    assert chart.table[1][0] == ["1–4", figure(expected[0])]
+    assert chart.table[1][-1] == ["5,997–6,000", figure(expected[-1])]
     sparse = [{**row, **({"validation_accuracy": 0.25} if row["step"] % 100 == 0 else {})} for row in rows]
     (chart,) = [chart for chart in charts(GRPO, sparse) if chart.title.endswith("held-out prompts")]
     assert [y for y in data([chart])["charts"][chart.id]["series"][0]["y"] if y is not None] == [0.25] * 60

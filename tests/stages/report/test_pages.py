@@ -4,6 +4,7 @@ Their structure and behaviour in a browser: test_browser.py.
 """
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -29,7 +30,7 @@ from tests.stages.report.synthetic import (
     sweep_of,
 )
 
-SETTINGS = ReportConfig(title=None, samples=12, text_limit=1500)
+SETTINGS = ReportConfig(language="en", title=None, samples=12, text_limit=1500)
 HOSTILE = [
     "<script>alert(1)</script>", "]]><svg onload=alert(1)>", "</pre></article><h1>free</h1>", "<!-- ",
     "\u202egnp.exe", "nul\x00 esc\x1b[31m", '" onmouseover="alert(1)', "&lt;b&gt; &amp;",
@@ -74,7 +75,7 @@ def test_the_date_of_a_report_is_that_of_its_run(run):
     assert moment(last) in header(render(run, SETTINGS, began=START))
     later = header(render(run, SETTINGS, began=START + day))  # all stages were reused
     assert moment(START + day) in later and moment(last) not in later and "in stages" not in later
-    live = Live("Run 1", "running", True, ["stage", "state"], [])
+    live = Live("Run 1", "running", "", True, ["stage", "state"], [])
     for began in (START + day, START + SPANS["grpo"][1] + 60):
         shown_there = header(render(run, SETTINGS, live, began=began))
         assert f"started {moment(began)}" in shown_there and moment(last) not in shown_there
@@ -150,7 +151,7 @@ def test_a_sweep_begins_with_its_best_point_and_draws_a_shared_training_once():
     for text in ("Best: point 1", "93.8 %", "+53.8", '"../../report/c1/index.html"',
                  ">grpoflow sweep seed=0,1<", ">grpoflow run report.title=run_1<"):  # fmt: skip
         assert text in source, text
-    assert source.count('<tr class="best">') == 1
+    assert source.count('<tr class="best">') == 2, "among the points, and above those set beside it"
     assert "../../report/c6/index.html" not in source, "a report that is not there"
     reward = source[source.index('aria-label="Reward. ') :].split(">")[0]
     assert "0, 1: train.beta=0.00: " in reward and "2, 3: train.beta=0.01: " in reward
@@ -180,6 +181,29 @@ def test_a_sweep_says_which_differences_are_within_noise(accuracies, prompts, cl
     assert source.count("<td>finished, within noise</td>") == close
     assert ("Its lead is within noise" in source) is lead
     assert ("Their differences are within noise" in source) is importance
+
+
+def test_points_are_set_beside_the_best_by_the_end_of_their_training():
+    """The ends are means over the last tenth of the steps: of 20 steps, over two."""
+    inputs = sweep_of(4)
+    for number, name in enumerate(("grpo/b0", "grpo/b1")):
+        rewards = [0.0] * 18 + [0.5 + number, 0.7 + number]
+        inputs["metrics"][name] = [{"step": step, "reward": each} for step, each in enumerate(rewards)]
+    results = ({"accuracy_grpo": 0.9}, {"accuracy_grpo": 0.8}, {"accuracy_grpo": 0.75})
+    inputs["sweep_points"] = [
+        replace(
+            point, state="finished", result={**result, "outcomes": {"fixed": 41 + point.number, "broken": 7}},
+            chosen={"train.beta": f"0.{point.number}", "same": "x"},
+        )
+        for point, result in zip(inputs["sweep_points"], results, strict=False)
+    ]  # fmt: skip
+    source = check(sweep.render(**inputs))
+    table = source[source.index('id="against"') : source.index('id="importance"')]
+    rows = [re.sub(r"<[^>]+>", "|", row) for row in table.split("<tbody>")[1].split("</tr>")[:3]]
+    texts = [[part.strip() for part in row.split("|") if part.strip()] for row in rows]
+    assert texts[0] == ["0", "best", "90.0 %", "0.600", "41", "7"]
+    assert texts[1] == ["1", "train.beta=0.1", "80.0 %", "−10.0", "0.600", "+0", "42", "7"]
+    assert texts[2] == ["2", "train.beta=0.2", "75.0 %", "−15.0", "1.60", "+1", "43", "7"]
 
 
 def test_a_sweep_without_results():
@@ -227,7 +251,7 @@ def test_hostile_text_of_a_run_is_shown_as_text(run):
         (run[stage] / "manifest.json").write_text(json.dumps(manifest))
     write_lines(run["grpo"] / "metrics.jsonl", *[{"step": i, f"reward/{HOSTILE[i]}": 1.0} for i in range(3)])
     origin = Origin(HOSTILE[0], HOSTILE[5], HOSTILE[6], {HOSTILE[1]: "../../.logs/grpo-0/stage.log"})
-    config = ReportConfig(title=HOSTILE[0] + "\u202e", samples=20, text_limit=1500)
+    config = ReportConfig(language="en", title=HOSTILE[0] + "\u202e", samples=20, text_limit=1500)
     source = check(render(run, config, origin=origin))
     assert [text for text in HOSTILE[:4] if source.count(shown(text)) < 4] == [], "in the page"
     carried = [str(embedded(neutral(text)))[1:-1] for text in HOSTILE]
@@ -248,7 +272,7 @@ def test_the_largest_pages_are_smaller_than_two_megabytes(tmp_path):
     card = {f"f{i}": {"samples": [{f"k{j}": '"' * 9999 for j in range(9)}]} for i in range(20)}
     (run["tokenize"] / "result.json").write_text(json.dumps({"files": card}))
     origin = Origin("r" * 80, '"' * 300, '"' * 100_000, {})
-    check(render(run, ReportConfig(title=None, samples=20, text_limit=3000), origin=origin))
+    check(render(run, ReportConfig(language="en", title=None, samples=20, text_limit=3000), origin=origin))
     long = '"' * 5000
     source = check(sweep.render(**sweep_of(1200, steps=50, value=long, message=long)))
     assert "more are in table.csv" not in source and "more are not drawn" in source
