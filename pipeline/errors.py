@@ -80,19 +80,23 @@ class StageFailed(Exception):
         super().__init__("\n".join([f"stage {stage} failed: {cause}", *shown, *diagnosis, f"log: {log}"]))
 
 
+class GateFailed(Exception):
+    """A gate failed, so the model is not exported; the message names each gate with what was measured."""
+
+
 class Exit(enum.IntEnum):
     """Exit codes of commands; 129, 130, 141 and 143 stand for SIGHUP, SIGINT, SIGPIPE and SIGTERM."""
 
     DONE = 0
     FAILED = 1
-    """A stage, a check or a search failed."""
+    """A stage, a gate, a check or a search failed."""
     INVALID = 2
     """The configuration or the command line is invalid."""
     PENDING = 10
     """`plan` found work to do."""
 
 
-REPORTED = (StageError, LaunchError, StoreError, StageFailed)
+REPORTED = (StageError, LaunchError, StoreError, StageFailed, GateFailed)
 """Exceptions that a command reports as one message and an exit code."""
 
 

@@ -9,7 +9,7 @@ from launch.machine.environment import memory_bytes
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checkouts, estimate, program_keys
+from pipeline.plan import checkouts, estimate, gates, program_keys
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages import engines, plan_checks
@@ -35,7 +35,7 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
         rule = "is for engines that are programs of their own: engine=local runs on this machine"
         remedy = "choose launcher=local, or another engine"
         problems.append(Problem("launcher", plan.config.launcher.name, rule, remedy))
-    problems += plan_checks.problems(planned)
+    problems += [*plan_checks.problems(planned), *gates.problems(plan)]
     if any(spec.stage.program is not None and spec.name in planned.pending for spec in plan.requested):
         for engine in engines.chosen(plan.config):
             if engine.programs:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
-from pipeline.errors import REPORTED, RemoteError, StoreError
+from pipeline.errors import REPORTED, GateFailed, RemoteError, StoreError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checks, resume
+from pipeline.plan import checks, gates, resume
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
@@ -111,6 +111,9 @@ class Run:
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
+        self._gated = gates.gated(plan)
+        self._gate_report = ""
+        """STAGE/DIGITS of the report that shows a failed gate; empty if there is none."""
         self.id = history.new_run_id()
         self.is_reported = False
         """True once this process has printed and recorded the result."""
@@ -180,8 +183,18 @@ class Run:
     def is_complete(self, stage: str) -> bool:
         """Return True if the stage need not run: its artifact is complete, or only needed on the remote.
 
-        A stage that --force rebuilds is complete once its artifact has another manifest.
+        A stage that --force rebuilds is complete once its artifact has another manifest. Stages that gates
+        hold back are incomplete until all gates have passed, even if an earlier run has built them.
         """
+        return self._is_built(stage) and (stage not in self._gated or self._gates_passed())
+
+    def _gates_passed(self) -> bool:
+        if not all(map(self._is_built, gates.deciding(self.plan))):
+            return False
+        verdicts = gates.verdicts(self.plan, self.store)
+        return verdicts is not None and all(verdict.passed for verdict in verdicts)
+
+    def _is_built(self, stage: str) -> bool:
         if self.sharing is not None and stage in self.sharing.remote_only:
             return True
         key = self.plan.spec(stage).key
@@ -197,7 +210,12 @@ class Run:
     def build(self, stage: str) -> None:
         """Pull or run a stage, and report its progress and its end."""
         try:
+            if stage in self._gated:
+                self._check_gates()
             self._pull_or_build(stage)
+        except GateFailed as error:
+            self._report_failure(stage, str(error))
+            raise
         except REPORTED as error:
             advice = resume.after_failure(self.store, self.plan.spec(stage))
             self._report_failure(stage, "\n".join(filter(None, [str(error), advice])))
@@ -206,6 +224,27 @@ class Run:
             message = "interrupted; finished stages and checkpoints are kept: repeat the command to resume"
             self._report_failure(stage, message, "interrupted")
             raise
+
+    def _check_gates(self) -> None:
+        """Raise GateFailed, after the report that shows it is built, if a gate failed."""
+        for name in gates.deciding(self.plan):
+            if self.sharing is not None and self.store.problem(self.plan.spec(name).key) is not None:
+                self._pull_or_build(name)
+        failed = gates.failures(self.plan, self.store)
+        if not failed:
+            return
+        message = f"{'; '.join(failed)}; export is not built"
+        report = gates.report_without_export(self.plan)
+        if report is not None:
+            from pipeline.run.build import build  # imported late: fully cached runs do not need it
+
+            self._ensure_inputs(report)
+            launcher, views = self.plan.config.launcher, None if self.sharing is None else self.sharing.views
+            if self.store.problem(report.key) is not None:
+                build(report, self.store, launcher, self.display, self.id, None, views)
+            self._gate_report = str(report.key)
+            message += f"\nreport: {self.store.path(report.key) / 'index.html'}"
+        raise GateFailed(message)
 
     def _pull_or_build(self, stage: str) -> None:
         """Pull a stage's artifact, or build it."""
@@ -271,8 +310,10 @@ class Run:
         self.display.finish(stage, state)
         summary_line = message.splitlines()[0]
         try:
-            durations = self._durations(stage)
-            history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **durations)
+            more: dict[str, Any] = self._durations(stage)
+            if self._gate_report:
+                more["artifacts"] = {"report": self._gate_report}
+            history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **more)
         except StoreError as error:  # for example a full disk; the failure itself is still reported below
             say(f"warning: {error}", stderr=True)
         if self.sharing is not None and state != "interrupted":
