@@ -72,9 +72,17 @@ class StageFailed(Exception):
     """A stage's process failed; the message contains the last lines and the path of its log."""
 
     def __init__(
-        self, stage: str, cause: str, log: Path, tail: list[str], diagnosis: Sequence[str] = ()
+        self,
+        stage: str,
+        cause: str,
+        log: Path,
+        tail: list[str],
+        diagnosis: Sequence[str] = (),
+        may_pass: bool = False,
     ) -> None:
+        """`may_pass`: another attempt may succeed, because the stage has not reported the failure itself."""
         self.stage, self.cause, self.log, self.tail = stage, cause, log, tail
+        self.diagnosis, self.may_pass = diagnosis, may_pass
         errors = [line for line in tail if line.startswith("error: ")]
         shown = errors[-1:] or [f"  | {line}" for line in tail]
         super().__init__("\n".join([f"stage {stage} failed: {cause}", *shown, *diagnosis, f"log: {log}"]))

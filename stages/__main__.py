@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from stages.base.context import Context
-from stages.base.errors import StageError
+from stages.base.errors import StageError, Stopped
 from stages.catalog import STAGES
 from stages.rewards import planned_code
 
@@ -30,7 +30,11 @@ def entry(name: str) -> Callable[[Context], None]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one stage; return 0 on success, 1 if it failed with a known reason, 2 on wrong arguments."""
+    """Run one stage.
+
+    Return 0 on success, 1 if it failed with a known reason, 2 on wrong arguments, 143 or 138 if a signal
+    stopped it.
+    """
     for stream in filter(None, (sys.stdout, sys.stderr)):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a log in ASCII must not fail a stage
@@ -56,7 +60,7 @@ def main(arguments: list[str]) -> int:
         return 1
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return error.exit_code if isinstance(error, Stopped) else 1
     except OSError as error:
         if error.errno not in STORE_TROUBLE:
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
-from pipeline.errors import REPORTED, GateFailed, RemoteError, StoreError
+from pipeline.errors import REPORTED, GateFailed, RemoteError, StageFailed, StoreError
 from pipeline.fingerprint import cached_digest
 from pipeline.plan import checks, gates, resume
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
-from pipeline.run import detached, notify, summary
+from pipeline.run import detached, notify, signals, summary
 from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
@@ -107,6 +108,7 @@ class Run:
         """
         self.plan, self.store = plan, store
         self._config_dir, self._prints_result, self._sweep = config_dir, prints_result, sweep
+        self._overrides = tuple(overrides)
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
@@ -220,7 +222,9 @@ class Run:
             advice = resume.after_failure(self.store, self.plan.spec(stage))
             self._report_failure(stage, "\n".join(filter(None, [str(error), advice])))
             raise
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if not signals.in_fork() and getattr(error, "number", None) != signal.SIGHUP:
+                self.cancel_jobs()  # those of forks are cancelled by Luigi's process
             message = "interrupted; finished stages and checkpoints are kept: repeat the command to resume"
             self._report_failure(stage, message, "interrupted")
             raise
@@ -248,25 +252,60 @@ class Run:
 
     def _pull_or_build(self, stage: str) -> None:
         """Pull a stage's artifact, or build it."""
-        from pipeline.run.build import build  # imported late: fully cached runs do not need it
-
         spec, sharing = self.plan.spec(stage), self.sharing
         if sharing is not None and sharing.pull(spec):
             state = "pulled"
         else:
-            self._ensure_inputs(spec)
-            self._check_made(spec)
-            replaces, launcher = self.replaced.get(stage), self.plan.config.launcher
-            start = functools.partial(build, spec, self.store, launcher, self.display, self.id, replaces)
-            try:
-                ran = start(None if sharing is None else sharing.views)
-            except RemoteError as error:
-                assert sharing is not None  # only remote inputs raise RemoteError
-                sharing.connection.lose(error)
-                self._ensure_inputs(spec)
-                ran = start()
-            state = "done" if ran else "cached"
+            state = "done" if self._build_with_retries(spec) else "cached"
         self.display.finish(stage, state)
+
+    def _build_with_retries(self, spec: StageSpec) -> bool:
+        """Build a stage, again after failures that launcher.retries allows; return False if another did."""
+        retries = self.plan.config.launcher.retries
+        for retry in range(1, retries + 1):
+            try:
+                return self._build_once(spec)
+            except StageFailed as error:
+                if not error.may_pass:
+                    raise
+                cause = " ".join(error.cause.split())
+                self.display.warn(
+                    spec.name, f"{cause}; log {error.log}; started again ({retry} of {retries})"
+                )
+        return self._build_once(spec)
+
+    def _build_once(self, spec: StageSpec) -> bool:
+        """Build a stage in this process or as a Slurm job; return False if another process has built it."""
+        from pipeline.run.build import build  # imported late: fully cached runs do not need it
+
+        sharing, launcher, replaces = self.sharing, self.plan.config.launcher, self.replaced.get(spec.name)
+        as_job = launcher.runs_as_job(spec.name)
+        self._ensure_inputs(spec, complete=as_job)
+        self._check_made(spec)
+        if as_job:
+            from pipeline.run import stage_job
+
+            directory = None if self._config_dir is None else str(self._config_dir.absolute())
+            job = stage_job.Job(
+                spec.name, spec.key.fingerprint, self._overrides, directory, self.id, replaces
+            )
+            return stage_job.build_as_job(spec, self.store, job, launcher, self.display)
+        start = functools.partial(build, spec, self.store, launcher, self.display, self.id, replaces)
+        try:
+            return start(None if sharing is None else sharing.views)
+        except RemoteError as error:
+            assert sharing is not None  # only remote inputs raise RemoteError
+            sharing.connection.lose(error)
+            self._ensure_inputs(spec)
+            return start()
+
+    def cancel_jobs(self) -> None:
+        """Cancel the Slurm jobs of this run's stages."""
+        specs = [spec for spec in self.missing() if self.plan.config.launcher.runs_as_job(spec.name)]
+        if specs:
+            from pipeline.run import stage_job
+
+            stage_job.cancel(specs, self.store, self.id)
 
     def _check_made(self, spec: StageSpec) -> None:
         """Check, once and before the first stage that needs it, what the run's own data stages have made."""
@@ -277,11 +316,14 @@ class Run:
             checks.check_rows(self.plan, self.store)
             self._uncounted_rows = False
 
-    def _ensure_inputs(self, spec: StageSpec) -> None:
-        """Pull or build missing inputs, except remote-only ones of which single files can be downloaded."""
+    def _ensure_inputs(self, spec: StageSpec, complete: bool = False) -> None:
+        """Pull or build missing inputs, except remote-only ones of which single files can be downloaded.
+
+        Those are pulled, too, if the stage needs `complete` inputs.
+        """
         if self.sharing is None:
             return
-        can_download = bool(spec.stage.reads) and not self.sharing.connection.lost
+        can_download = bool(spec.stage.reads) and not self.sharing.connection.lost and not complete
         viewed = self.sharing.remote_only if can_download else {}
         for key in dict.fromkeys(spec.inputs.values()):
             if key.stage not in viewed and self.store.problem(key) is not None:
