@@ -58,9 +58,12 @@ def main(arguments: list[str]) -> int:
         message = f"sys.exit({exit.code!r}) ended the stage before its work was done"
         print(f"error: {frame.filename}:{frame.lineno}: {message}", file=sys.stderr)
         return 1
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)  # no error of the stage's: another attempt goes on
+        return stopped.exit_code
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
-        return error.exit_code if isinstance(error, Stopped) else 1
+        return 1
     except OSError as error:
         if error.errno not in STORE_TROUBLE:
             raise

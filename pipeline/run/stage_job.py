@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from pipeline.errors import (
     InputError,
     Problem,
     StageFailed,
+    StoreError,
     report,
     store_errors,
 )
@@ -93,6 +94,7 @@ def build_as_job(spec: StageSpec, store: Store, job: Job, launcher: LauncherConf
             found = _submit(spec, job, launcher, name, logs, display)
         else:
             display.print_line(f"{spec.name}: {found}, which was submitted before")
+            _write(logs / JOB, asdict(job))  # from now on it is cancelled with this run
         _follow(spec, store, job, found, name, logs, display)
         return True
 
@@ -137,8 +139,8 @@ def _submit(
     )
     with store_errors(logs):
         (logs / OUTCOME).unlink(missing_ok=True)
-        (logs / JOB).write_text(json.dumps(asdict(job), indent=1), encoding="utf-8")
         (logs / SCRIPT).write_text(text, encoding="utf-8")
+    _write(logs / JOB, asdict(job))
     secret = (notify.URL, notify.BODY)
     environment = {key: value for key, value in os.environ.items() if key not in secret}
 
@@ -298,10 +300,16 @@ def _record(logs: Path, stage: str, error: Exception) -> None:
     else:
         values = {"cause": str(error), "log": str(logs / "stage.log"), "tail": [], "diagnosis": []}
         values |= {"may_pass": True}
-    with contextlib.suppress(OSError):
-        temporary = logs / f".{OUTCOME}"
-        temporary.write_text(json.dumps(values), encoding="utf-8")
-        temporary.replace(logs / OUTCOME)
+    with contextlib.suppress(StoreError):  # a full disk: Slurm's own log has the reason, too
+        _write(logs / OUTCOME, values)
+
+
+def _write(file: Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON file that another machine may read at any time."""
+    temporary = file.with_name(f".{file.name}")
+    with store_errors(file):
+        temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
+        temporary.replace(file)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,13 @@ from pipeline.run.run import prepare_plan
 from pipeline.store import history
 from tests.e2e.conftest import CHEAP
 from tests.launch.cluster import cluster
-from tests.processes import wait_until
+from tests.processes import unanswered_download, wait_until
 
 pytestmark = pytest.mark.slurm
 LONG_S = 400.0
 """Longest time to wait for what takes seconds on a machine with nothing else to do."""
+STARTED: list[subprocess.Popen[bytes]] = []
+"""Processes that wait for jobs; killed at the end of each test."""
 SLURM = ["launcher=slurm", "launcher.stages=all"]
 
 
@@ -33,6 +35,10 @@ def running(tmp_path_factory):
 def store(running, tmp_path):
     """A store; jobs that a failed test leaves in the queue are cancelled."""
     yield tmp_path / "store"
+    for process in STARTED:
+        process.kill()
+        process.wait()
+    STARTED.clear()
     subprocess.run(["scancel", "-u", "root"], check=True)
     wait_until(lambda: not jobs(), LONG_S, describe=jobs)
 
@@ -51,9 +57,9 @@ def line(store, *overrides, stages="--until=tokenize"):
 def start(store, *overrides, **options):
     """Start a run that waits for its jobs; its output is in a file next to the store."""
     output = (store.parent / "output").open("ab")
-    return subprocess.Popen(
-        line(store, *overrides, **options), cwd=store.parent, stdout=output, stderr=subprocess.STDOUT
-    )
+    words = line(store, *overrides, **options)
+    STARTED.append(subprocess.Popen(words, cwd=store.parent, stdout=output, stderr=subprocess.STDOUT))
+    return STARTED[-1]
 
 
 def output(store):
@@ -69,7 +75,8 @@ def finish(store, *overrides, code=0, **options):
 def submitted(store):
     """Return the number of jobs that were submitted for each stage."""
     logs = Path(store, ".logs")
-    return {path.name.partition("-")[0]: len([*path.glob("slurm-*.log")]) for path in logs.iterdir()}
+    counts = Counter(path.parent.name.rpartition("-")[0] for path in logs.glob("*/slurm-*.log"))
+    return dict(counts)
 
 
 def held(*jobs_of):
@@ -94,8 +101,7 @@ def test_each_stage_is_a_job_and_its_artifact_the_same(store, tmp_path):
 
 def test_some_stages_are_jobs_and_the_others_run_here(store):
     finish(store, "launcher.stages=[tokenize]")
-    logs = {path.name.partition("-")[0] for path in Path(store, ".logs").iterdir()}
-    assert {name for name, count in submitted(store).items() if count} == {"tokenize"} < logs
+    assert submitted(store) == {"tokenize": 1}
 
 
 @pytest.mark.parametrize("ends", ["while it waits", "before the job begins"])
@@ -195,35 +201,73 @@ def test_the_controller_may_be_away_for_a_while(store, when):
     assert submitted(store) == {"fetch_dataset": 1}
 
 
+TRAINING = ["sft.steps=60", "sft.check_every=60", "launcher.stages=[sft]"]
+
+
+def wait_for_steps(store, process, steps):
+    """Wait until sft, in a job, has taken some steps."""
+
+    def taken():
+        files = [*Path(store).glob(".work/sft-*/metrics.jsonl")]
+        return files[0].read_text().count("\n") if files else 0
+
+    wait_until(lambda: taken() >= steps, LONG_S, process, lambda: output(store))
+
+
 def test_a_training_that_is_queued_again_resumes(store):
     """As after preemption: Slurm ends the job's processes and starts it again."""
-    steps = ["sft.steps=200", "sft.check_every=200", "sft.checkpoint_every=1000"]
-    process = start(store, *steps, "launcher.stages=[sft]", stages="--only=sft")
-    rows = lambda: [*Path(store).glob(".work/sft-*/metrics.jsonl")]  # noqa: E731
-    wait_until(
-        lambda: rows() and rows()[0].read_text().count("\n") > 3, LONG_S, process, lambda: output(store)
-    )
+    process = start(store, *TRAINING, "sft.checkpoint_every=2", stages="--only=sft")
+    wait_for_steps(store, process, 5)
     (number,) = jobs()
     subprocess.run(["scontrol", "requeue", number], check=True)
     assert process.wait(LONG_S) == 0, output(store)
     (result,) = Path(store).glob("sft/*/result.json")
-    assert json.loads(result.read_text())["resumed_from"] >= 3
-    assert submitted(store)["sft"] == 1
+    assert json.loads(result.read_text())["resumed_from"] >= 4
+    assert submitted(store) == {"sft": 1}
 
 
-def test_a_training_goes_on_after_its_time_limit(store):
-    """Slurm sends SIGUSR1 before the limit of a minute; the job saves its work and queues itself again."""
-    steps = ["sft.steps=20000", "sft.check_every=20000", "sft.checkpoint_every=100000"]
-    limit = ['launcher.slurm.sft=["--time=1"]', "launcher.notice_s=50"]
-    process = start(store, *steps, *limit, "launcher.stages=[sft]", stages="--only=sft")
-    wait_until(
-        lambda: "queued again" in log_of(store), LONG_S, process, lambda: output(store) + log_of(store)
-    )
-    time.sleep(1)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(LONG_S) == 143
+def test_a_training_whose_time_limit_is_near_saves_its_last_step_and_goes_on(store):
+    """The signal is the one that Slurm sends to the batch script; it has a resolution of a minute."""
+    process = start(store, *TRAINING, "sft.checkpoint_every=1000", stages="--only=sft")
+    wait_for_steps(store, process, 5)
+    (number,) = jobs()
+    subprocess.run(["scancel", "--batch", "--signal=USR1", number], check=True)
+    assert process.wait(LONG_S) == 0, output(store)
+    (result,) = Path(store).glob("sft/*/result.json")
+    assert json.loads(result.read_text())["resumed_from"] >= 5
+    assert submitted(store) == {"sft": 1}
+    (log,) = Path(store).glob(".logs/sft-*/slurm-*.log")
+    assert "its time limit is near: queued again" in log.read_text()
+    assert "--signal=B:USR1@120" in log.with_name("job.sbatch").read_text()
+
+
+def test_ctrl_c_lets_a_training_save_its_last_step(store):
+    process = start(store, *TRAINING, "sft.checkpoint_every=1000", stages="--only=sft")
+    wait_for_steps(store, process, 3)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(LONG_S) == 130
+    wait_until(lambda: not jobs(), LONG_S, describe=jobs)
     assert [*Path(store).glob(".work/sft-*/checkpoints/step_*/state.json")]
 
 
-def log_of(store):
-    return "".join(path.read_text() for path in Path(store).glob(".logs/sft-*/slurm-*.log"))
+def test_a_stage_without_checkpoints_fails_at_its_time_limit(store):
+    with unanswered_download() as files:
+        process = start(store, *files, stages="--only=fetch_dataset")
+        wait_until(lambda: "RUNNING" in jobs().values(), LONG_S, process, lambda: output(store))
+        (number,) = jobs()
+        wait_until(lambda: [*Path(store).glob(".logs/fetch_dataset-*/spec.json")], LONG_S, process)
+        subprocess.run(["scancel", "--batch", "--signal=USR1", number], check=True)
+        assert process.wait(LONG_S) == 1
+    assert "its time limit is near, and it has written no checkpoint" in output(store)
+    assert "raise --time in launcher.slurm.fetch_dataset" in output(store)
+
+
+def test_points_of_a_sweep_share_the_jobs_of_equal_stages(store, tmp_path):
+    program = str(Path(sys.executable).parent / "grpoflow")
+    words = [f"store={store}", *CHEAP, *SLURM, "layout=dp2_mp1_pp1,dp1_mp2_pp1"]
+    done = subprocess.run(
+        [program, "sweep", "--cards=2", "--until=split", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shared = dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize"), 1)
+    assert submitted(store) == {**shared, "strategy": 2, "split": 2}
