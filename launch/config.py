@@ -1,5 +1,6 @@
 """Typed launcher settings."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -15,7 +16,8 @@ class LauncherConfig:
 
     name: Literal["local", "ssh", "slurm"]
     """local: processes on this machine, under msrun if there are several workers. ssh, slurm: an engine's
-    workers on machines that share the store's file system; all other stages stay on this machine."""
+    workers on machines that share the store's file system; all other stages stay on this machine, except
+    those of launcher.stages."""
     master_addr: str
     """Address where the workers of a job connect; loopback unless several nodes take part."""
     master_port: Annotated[int, Ge(1024), Le(65535)] | None
@@ -25,10 +27,26 @@ class LauncherConfig:
     ssh: tuple[str, ...]
     """The ssh command with its options."""
     sbatch: tuple[str, ...]
-    """slurm: more options of the batch script, for example [--partition=npu]."""
+    """slurm: more options of the batch scripts, for example [--partition=npu]."""
+    stages: str | tuple[str, ...]
+    """slurm: stages that run completely in jobs of their own, for example [tokenize,split,sft]; all: every
+    stage. This machine only waits for them. []: only the workers of outside engines run in jobs."""
+    slurm: Mapping[str, tuple[str, ...]]
+    """slurm: stage of launcher.stages -> more options of its job, which count more than launcher.sbatch, for
+    example launcher.slurm.tokenize=[--partition=cpu]."""
+    notice_s: Annotated[int, Ge(0), Le(65535)]
+    """slurm: seconds before the time limit at which a stage's job is asked to write a checkpoint, and then
+    queued again to resume from it; 0: it ends at the limit."""
     cards_per_node: Annotated[int, Ge(1)]
     """Cards of one machine; an engine with more workers takes several."""
     timeout_s: Annotated[float, Gt(0)] | None
-    """Time limit of one stage; None for no limit."""
+    """Time limit of one stage, or of one of its attempts with launcher.retries; None for no limit."""
+    retries: Annotated[int, Ge(0), Le(1000)]
+    """How many times a stage is started again after a failure that it does not report itself: a killed
+    process, a lost node, a hang, a time limit. It resumes from its last checkpoint."""
     grace_s: Annotated[float, Ge(0)]
     """Seconds between SIGTERM and SIGKILL when a stage is stopped."""
+
+    def runs_as_job(self, stage: str) -> bool:
+        """Return True if a stage runs in a Slurm job of its own."""
+        return self.name == "slurm" and (self.stages == "all" or stage in self.stages)

@@ -72,12 +72,24 @@ class StageFailed(Exception):
     """A stage's process failed; the message contains the last lines and the path of its log."""
 
     def __init__(
-        self, stage: str, cause: str, log: Path, tail: list[str], diagnosis: Sequence[str] = ()
+        self,
+        stage: str,
+        cause: str,
+        log: Path,
+        tail: list[str],
+        diagnosis: Sequence[str] = (),
+        may_pass: bool = False,
     ) -> None:
+        """`may_pass`: another attempt may succeed, because the stage has not reported the failure itself."""
         self.stage, self.cause, self.log, self.tail = stage, cause, log, tail
+        self.diagnosis, self.may_pass = diagnosis, may_pass
         errors = [line for line in tail if line.startswith("error: ")]
         shown = errors[-1:] or [f"  | {line}" for line in tail]
         super().__init__("\n".join([f"stage {stage} failed: {cause}", *shown, *diagnosis, f"log: {log}"]))
+
+
+class GateFailed(Exception):
+    """A gate failed, so the model is not exported; the message names each gate with what was measured."""
 
 
 class Exit(enum.IntEnum):
@@ -85,14 +97,14 @@ class Exit(enum.IntEnum):
 
     DONE = 0
     FAILED = 1
-    """A stage, a check or a search failed."""
+    """A stage, a gate, a check or a search failed."""
     INVALID = 2
     """The configuration or the command line is invalid."""
     PENDING = 10
     """`plan` found work to do."""
 
 
-REPORTED = (StageError, LaunchError, StoreError, StageFailed)
+REPORTED = (StageError, LaunchError, StoreError, StageFailed, GateFailed)
 """Exceptions that a command reports as one message and an exit code."""
 
 

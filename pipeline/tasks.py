@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import shlex
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -56,15 +57,21 @@ def build(runs: Sequence[Run], workers: int, cards: int) -> bool:
     """Build what is missing of several runs as one graph; return True if nothing failed."""
     _runs.update({run.id: run for run in runs})
     tasks = [RunTask(run_id=run.id) for run in runs]
-    done = luigi.build(
-        tasks,
-        scheduling.OwnScheduling(cards),
-        workers=workers,
-        local_scheduler=True,
-        parallel_scheduling=False,
-        log_level="ERROR",
-        detailed_summary=True,
-    )
+    try:
+        done = luigi.build(
+            tasks,
+            scheduling.OwnScheduling(cards),
+            workers=workers,
+            local_scheduler=True,
+            parallel_scheduling=False,
+            log_level="ERROR",
+            detailed_summary=True,
+        )
+    except KeyboardInterrupt as error:
+        if getattr(error, "number", None) != signal.SIGHUP:  # a lost terminal leaves Slurm's jobs alone
+            for run in runs:
+                run.cancel_jobs()
+        raise
     return done.status in (LuigiStatusCode.SUCCESS, LuigiStatusCode.SUCCESS_WITH_RETRY)
 
 

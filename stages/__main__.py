@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from stages.base.context import Context
-from stages.base.errors import StageError
+from stages.base.errors import StageError, Stopped
 from stages.catalog import STAGES
 from stages.rewards import planned_code
 
@@ -30,7 +30,11 @@ def entry(name: str) -> Callable[[Context], None]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one stage; return 0 on success, 1 if it failed with a known reason, 2 on wrong arguments."""
+    """Run one stage.
+
+    Return 0 on success, 1 if it failed with a known reason, 2 on wrong arguments, 143 or 138 if a signal
+    stopped it.
+    """
     for stream in filter(None, (sys.stdout, sys.stderr)):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a log in ASCII must not fail a stage
@@ -54,6 +58,9 @@ def main(arguments: list[str]) -> int:
         message = f"sys.exit({exit.code!r}) ended the stage before its work was done"
         print(f"error: {frame.filename}:{frame.lineno}: {message}", file=sys.stderr)
         return 1
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)  # no error of the stage's: another attempt goes on
+        return stopped.exit_code
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

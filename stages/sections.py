@@ -16,6 +16,7 @@ from stages.fetch.sources import FetchConfig
 from stages.grpo.config import EvaluateConfig, LocalEngine, RolloutConfig, SftConfig, TrainConfig
 from stages.models.config import ModelConfig
 from stages.report.config import ReportConfig
+from stages.report.gates import GatesConfig
 from stages.rewards.config import RewardConfig
 from stages.tokenize.config import SftDataConfig, TokenizeConfig
 from stages.weights.config import ConvertConfig, ExportConfig, SplitConfig
@@ -50,5 +51,6 @@ class Sections:
     """Supervised training with engine.sft=mindformers."""
     train: TrainConfig
     evaluate: EvaluateConfig
+    gates: GatesConfig
     export: ExportConfig
     report: ReportConfig

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from launch.config import LOOPBACK, LauncherConfig
 from launch.errors import LaunchError
-from launch.nodes import fan_out, slurm
+from launch.nodes import fan_out, slurm, slurm_job
 from launch.nodes.scripts import CHECK, Node, each_node_script, msrun_script, node_script
 from launch.nodes.start import Ray, Start
 from launch.process import child
@@ -128,6 +128,8 @@ def command(start: Start, job: str, directory: Path, logs: Path, launcher: Launc
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
         script = str(directory / "job.sbatch")
+        if slurm_job.is_inside(os.environ):
+            return ["bash", script]  # on the nodes of the stage's own job
         return ["bash", "-c", slurm.SUBMIT, script, slurm.job_name(directory), str(logs)]
     plan = {
         "job": job,

@@ -60,7 +60,7 @@ def register(commands: Commands) -> None:
         "--cards",
         type=bounded(1, 1 << 20),
         metavar="N",
-        help="cards of this machine (default: largest point)",
+        help="cards that points use at the same time, here or in Slurm jobs (default: largest point)",
     )
 
 

@@ -26,6 +26,7 @@ from stages.rewards.config import problems as reward_problems
 from stages.tokenize.config import problems as tokenize_problems
 
 if TYPE_CHECKING:
+    from launch.config import LauncherConfig
     from pipeline.config.sections import Config
 
 SET_BY_LAUNCHER = re.compile(
@@ -104,16 +105,43 @@ def _places(config: Config) -> Iterator[Problem]:
                 f"remote.stages[{index}]", name, "is no stage", remedy, "ours: pipeline/store/remote"
             )
     slurm = "ours: launch/nodes/slurm.py"
-    for index, option in enumerate(launcher.sbatch):
-        if SET_BY_LAUNCHER.fullmatch(option):  # follows from the layout, or finds the job again
-            remedy = "leave it out; layout and launcher.cards_per_node give the nodes"
-            yield Problem(f"launcher.sbatch[{index}]", option, "is set by the launcher", remedy, slurm)
+    lists = {"sbatch": launcher.sbatch, **{f"slurm.{name}": each for name, each in launcher.slurm.items()}}
+    for key, options in lists.items():
+        for index, option in enumerate(options):
+            if SET_BY_LAUNCHER.fullmatch(option):  # follows from the layout, or finds the job again
+                remedy = "leave it out; layout and launcher.cards_per_node give the nodes"
+                yield Problem(f"launcher.{key}[{index}]", option, "is set by the launcher", remedy, slurm)
+    yield from _stage_jobs(launcher)
     if not launcher.ssh:
         source = "ours: launch/nodes/fan_out.py"
         yield Problem("launcher.ssh", [], "must be the ssh command", "leave it out", source)
     if launcher.name == "slurm" and launcher.master_addr not in LOOPBACK:
         rule = "has no effect with launcher=slurm: Slurm names the address of the first node"
         yield Problem("launcher.master_addr", launcher.master_addr, rule, "leave it out", slurm)
+
+
+def _stage_jobs(launcher: LauncherConfig) -> Iterator[Problem]:
+    """Yield problems of stages that run as Slurm jobs."""
+    source, known = "ours: pipeline/run/stage_job.py", f"known: {', '.join(STAGES)}"
+    names = () if launcher.stages == "all" else launcher.stages
+    if isinstance(names, str):
+        rule = "must be all, or a list of stages"
+        yield Problem("launcher.stages", names, rule, f"for example launcher.stages=[{names}]", source)
+        names = ()
+    for index, name in enumerate(names):
+        if name not in STAGES:
+            yield Problem(f"launcher.stages[{index}]", name, "is no stage", known, source)
+    for name, options in launcher.slurm.items():
+        if name not in STAGES:
+            yield Problem(f"launcher.slurm.{name}", list(options), "is no stage", known, source)
+        elif options and not launcher.runs_as_job(name):
+            rule = "has no effect: the stage does not run in a job of its own"
+            remedy = f"add launcher=slurm launcher.stages=[{name}], or leave it out"
+            yield Problem(f"launcher.slurm.{name}", list(options), rule, remedy, source)
+    if launcher.stages and launcher.name != "slurm":
+        shown = launcher.stages if isinstance(launcher.stages, str) else list(launcher.stages)
+        rule = f"needs launcher=slurm, not {launcher.name}"
+        yield Problem("launcher.stages", shown, rule, "add launcher=slurm, or leave it out", source)
 
 
 def _remote_store(store: str, url: str) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from launch.machine.environment import memory_bytes
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checkouts, estimate, program_keys
+from pipeline.plan import checkouts, estimate, gates, program_keys
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages import engines, plan_checks
@@ -30,12 +30,13 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
     """Raise ConfigError with all that a stage of the plan would refuse, as far as it is known."""
     planned = _planned(plan, store, needs_weights)
     problems = []
-    if plan.config.launcher.name != "local" and (plan.config.engine.name, plan.config.engine.sft) == LOCAL:
+    launcher, is_local = plan.config.launcher, (plan.config.engine.name, plan.config.engine.sft) == LOCAL
+    if launcher.name != "local" and is_local and not launcher.stages:
         # not one of config/rules.py, because doctor checks a launcher's machines with any engine
         rule = "is for engines that are programs of their own: engine=local runs on this machine"
-        remedy = "choose launcher=local, or another engine"
-        problems.append(Problem("launcher", plan.config.launcher.name, rule, remedy))
-    problems += plan_checks.problems(planned)
+        remedy = "choose launcher=local, another engine, or launcher=slurm launcher.stages=all"
+        problems.append(Problem("launcher", launcher.name, rule, remedy))
+    problems += [*plan_checks.problems(planned), *gates.problems(plan)]
     if any(spec.stage.program is not None and spec.name in planned.pending for spec in plan.requested):
         for engine in engines.chosen(plan.config):
             if engine.programs:
@@ -80,7 +81,13 @@ def check_packages(to_build: Sequence[StageSpec]) -> None:
 
 def check_machine(plan: Plan, to_build: Sequence[StageSpec]) -> None:
     """Raise ConfigError if this machine cannot build stages; `run --render` does without this."""
-    check_packages(to_build)
+    launcher = plan.config.launcher
+    check_packages([spec for spec in to_build if not launcher.runs_as_job(spec.name)])
+    if any(launcher.runs_as_job(spec.name) for spec in to_build):
+        from pipeline.plan import machines  # here: not needed on one machine
+
+        if problems := list(machines.slurm_problems()):
+            raise ConfigError(problems)
     starts_engine = any(spec.stage.program is not None for spec in to_build)
     if starts_engine and (missing := list(needs(plan.config))):
         raise ConfigError(missing)

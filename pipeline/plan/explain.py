@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.config.sections import Config
-from pipeline.plan import checks
+from pipeline.plan import checks, gates
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import command_line, disk_shortage
 from pipeline.store.store import NEVER_RUN, Key, Manifest, Store
@@ -39,8 +39,8 @@ class Explanation:
 
     stage: str
     state: str
-    """CACHED (nothing to do), REMOTE (pulled, or not needed here), RUN, or
-    BLOCKED (it or one of its inputs cannot run on this machine now)."""
+    """CACHED (nothing to do), REMOTE (pulled, or not needed here), RUN, or BLOCKED (it or one of its inputs
+    cannot run on this machine now, or a gate failed)."""
     reason: str
     """Why it runs or cannot run; empty if cached."""
     fingerprint: str
@@ -77,12 +77,15 @@ def explain(
     blocked: set[str] = set()
     causes: dict[str, tuple[str, set[str]]] = {}
     """Stage that runs because something changed -> the stage that changed first, and its differences."""
+    stopped = "" if _decides_again(plan) else "; ".join(gates.failures(plan, store))
     for spec in plan.requested:
         problem = REBUILT if spec.name in plan.rebuilt else store.problem(spec.key)
         changed = ""
         manifests, written = store.manifests(spec.name), spec.stage.bytes_written
         similar = _most_similar(spec, manifests, plan.config.model)
-        if problem is None:
+        if stopped and spec.name in gates.gated(plan):
+            state, reason = "BLOCKED", stopped
+        elif problem is None:
             state, reason = "CACHED", ""
         elif spec.name in remote:
             state = "REMOTE"
@@ -112,6 +115,11 @@ def explain(
             )
         )
     return rows
+
+
+def _decides_again(plan: Plan) -> bool:
+    """Return True if --force rebuilds an artifact that decides the gates."""
+    return not plan.rebuilt.isdisjoint(gates.deciding(plan))
 
 
 def as_json(

@@ -134,7 +134,9 @@ def stages(config: Config) -> tuple[Stage, ...]:
             for stage in body
         )
     running = [stage.name for stage in body if stage.skipped is None]
-    return (*body, replace(catalog.REPORT, inputs={name: name for name in running}, reads=READS))
+    sections = (*catalog.REPORT.sections, *(["gates"] if config.gates.limits else []))
+    report = replace(catalog.REPORT, sections=sections, inputs={name: name for name in running}, reads=READS)
+    return (*body, report)
 
 
 def _without_missing_packages(body: Sequence[Stage]) -> tuple[Stage, ...]:
@@ -148,12 +150,16 @@ def _without_missing_packages(body: Sequence[Stage]) -> tuple[Stage, ...]:
     ]
     if not missing:
         return tuple(body)
-    reason = f"{missing[0]} is not installed here: {install_command(missing[0])}"
+    return _without("evaluate", f"{missing[0]} is not installed here: {install_command(missing[0])}", body)
+
+
+def _without(name: str, reason: str, graph: Iterable[Stage]) -> tuple[Stage, ...]:
+    """Leave a stage out, also as an input of others."""
     return tuple(
         replace(stage, skipped=reason)
-        if stage.name == "evaluate"
-        else replace(stage, inputs={key: name for key, name in stage.inputs.items() if name != "evaluate"})
-        for stage in body
+        if stage.name == name
+        else replace(stage, inputs={key: source for key, source in stage.inputs.items() if source != name})
+        for stage in graph
     )
 
 
@@ -234,13 +240,19 @@ def _sources(config: Config) -> tuple[Stage, ...]:
     return (fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)
 
 
-def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
+def plan(
+    config: Config, digest: Digest, target: Target | None = None, left_out: tuple[str, str] | None = None
+) -> Plan:
     """Fingerprint every stage of a run; `digest` returns the SHA-256 of a user's file.
+
+    `left_out`: a stage to leave out, and the reason.
 
     Raises:
         ConfigError: a user's file cannot be read, or `target` names a stage that this graph does not build.
     """
     graph, target = stages(config), target or ALL_STAGES
+    if left_out is not None:
+        graph = _without(*left_out, graph)
     requested = target.requested(graph)
     values = config.plain()
     identities = identity(Config, values)

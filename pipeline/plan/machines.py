@@ -40,9 +40,8 @@ def problems(config: Config, engine: Engine[Any], workers: int) -> Iterator[Prob
         remedy = "name hosts that are inside the containers" if launcher.name == "ssh" else "leave it empty"
         rule = f"is for launcher=local, not {launcher.name}"
         yield Problem(f"{section}.container", list(settings.container), rule, remedy)
-    if launcher.name == "slurm" and (missing := [name for name in SLURM if shutil.which(name) is None]):
-        rule = f"needs {', '.join(missing)} on this machine"
-        yield Problem("launcher", launcher.name, rule, "start the run where jobs can be submitted")
+    if launcher.name == "slurm":
+        yield from slurm_problems()
     if launcher.name == "ssh":
         named = list(_named(launcher, nodes, workers))
         yield from named
@@ -51,6 +50,13 @@ def problems(config: Config, engine: Engine[Any], workers: int) -> Iterator[Prob
             hosts, paths = launcher.hosts[:nodes], node_paths(config)
             for host, problem in launch.missing(launcher.ssh, hosts, paths, store):
                 yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
+
+
+def slurm_problems() -> Iterator[Problem]:
+    """Yield a problem if a program of Slurm that a run starts is missing on this machine."""
+    if missing := [name for name in SLURM if shutil.which(name) is None]:
+        rule = f"needs {', '.join(missing)} on this machine"
+        yield Problem("launcher", "slurm", rule, "start the run where jobs can be submitted")
 
 
 def _local(launcher: LauncherConfig, container: Sequence[str], section: str) -> Iterator[Problem]:

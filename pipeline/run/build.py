@@ -158,9 +158,12 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error
         cause = f"exit code {error.exit_code}"
-        raise StageFailed(spec.name, cause, error.log, error.tail, diagnosis(slot.logs)) from error
+        may_pass = not any(line.startswith("error: ") for line in error.tail[-3:])
+        found = diagnosis(slot.logs)
+        raise StageFailed(spec.name, cause, error.log, error.tail, found, may_pass) from error
     except LaunchError as error:
-        raise StageFailed(spec.name, str(error), slot.logs / "stage.log", [], diagnosis(slot.logs)) from error
+        found = diagnosis(slot.logs)
+        raise StageFailed(spec.name, str(error), slot.logs / "stage.log", [], found, may_pass=True) from error
 
 
 def diagnosis(logs: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.load import load
 from pipeline.config.sections import RemoteConfig
-from pipeline.errors import REPORTED, RemoteError, StoreError
+from pipeline.errors import REPORTED, GateFailed, RemoteError, StageFailed, StoreError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checks, resume
+from pipeline.plan import checks, gates, resume
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
-from pipeline.run import detached, notify, summary
+from pipeline.run import detached, notify, signals, summary
 from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
@@ -107,10 +108,14 @@ class Run:
         """
         self.plan, self.store = plan, store
         self._config_dir, self._prints_result, self._sweep = config_dir, prints_result, sweep
+        self._overrides = tuple(overrides)
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
+        self._gated = gates.gated(plan)
+        self._gate_report = ""
+        """STAGE/DIGITS of the report that shows a failed gate; empty if there is none."""
         self.id = history.new_run_id()
         self.is_reported = False
         """True once this process has printed and recorded the result."""
@@ -180,8 +185,18 @@ class Run:
     def is_complete(self, stage: str) -> bool:
         """Return True if the stage need not run: its artifact is complete, or only needed on the remote.
 
-        A stage that --force rebuilds is complete once its artifact has another manifest.
+        A stage that --force rebuilds is complete once its artifact has another manifest. Stages that gates
+        hold back are incomplete until all gates have passed, even if an earlier run has built them.
         """
+        return self._is_built(stage) and (stage not in self._gated or self._gates_passed())
+
+    def _gates_passed(self) -> bool:
+        if not all(map(self._is_built, gates.deciding(self.plan))):
+            return False
+        verdicts = gates.verdicts(self.plan, self.store)
+        return verdicts is not None and all(verdict.passed for verdict in verdicts)
+
+    def _is_built(self, stage: str) -> bool:
         if self.sharing is not None and stage in self.sharing.remote_only:
             return True
         key = self.plan.spec(stage).key
@@ -197,37 +212,100 @@ class Run:
     def build(self, stage: str) -> None:
         """Pull or run a stage, and report its progress and its end."""
         try:
+            if stage in self._gated:
+                self._check_gates()
             self._pull_or_build(stage)
+        except GateFailed as error:
+            self._report_failure(stage, str(error))
+            raise
         except REPORTED as error:
             advice = resume.after_failure(self.store, self.plan.spec(stage))
             self._report_failure(stage, "\n".join(filter(None, [str(error), advice])))
             raise
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if not signals.in_fork() and getattr(error, "number", None) != signal.SIGHUP:
+                self.cancel_jobs()  # those of forks are cancelled by Luigi's process
             message = "interrupted; finished stages and checkpoints are kept: repeat the command to resume"
             self._report_failure(stage, message, "interrupted")
             raise
 
+    def _check_gates(self) -> None:
+        """Raise GateFailed, after the report that shows it is built, if a gate failed."""
+        for name in gates.deciding(self.plan):
+            if self.sharing is not None and self.store.problem(self.plan.spec(name).key) is not None:
+                self._pull_or_build(name)
+        failed = gates.failures(self.plan, self.store)
+        if not failed:
+            return
+        message = f"{'; '.join(failed)}; export is not built"
+        report = gates.report_without_export(self.plan)
+        if report is not None:
+            from pipeline.run.build import build  # imported late: fully cached runs do not need it
+
+            self._ensure_inputs(report)
+            launcher, views = self.plan.config.launcher, None if self.sharing is None else self.sharing.views
+            if self.store.problem(report.key) is not None:
+                build(report, self.store, launcher, self.display, self.id, None, views)
+            self._gate_report = str(report.key)
+            message += f"\nreport: {self.store.path(report.key) / 'index.html'}"
+        raise GateFailed(message)
+
     def _pull_or_build(self, stage: str) -> None:
         """Pull a stage's artifact, or build it."""
-        from pipeline.run.build import build  # imported late: fully cached runs do not need it
-
         spec, sharing = self.plan.spec(stage), self.sharing
         if sharing is not None and sharing.pull(spec):
             state = "pulled"
         else:
-            self._ensure_inputs(spec)
-            self._check_made(spec)
-            replaces, launcher = self.replaced.get(stage), self.plan.config.launcher
-            start = functools.partial(build, spec, self.store, launcher, self.display, self.id, replaces)
-            try:
-                ran = start(None if sharing is None else sharing.views)
-            except RemoteError as error:
-                assert sharing is not None  # only remote inputs raise RemoteError
-                sharing.connection.lose(error)
-                self._ensure_inputs(spec)
-                ran = start()
-            state = "done" if ran else "cached"
+            state = "done" if self._build_with_retries(spec) else "cached"
         self.display.finish(stage, state)
+
+    def _build_with_retries(self, spec: StageSpec) -> bool:
+        """Build a stage, again after failures that launcher.retries allows; return False if another did."""
+        retries = self.plan.config.launcher.retries
+        for retry in range(1, retries + 1):
+            try:
+                return self._build_once(spec)
+            except StageFailed as error:
+                if not error.may_pass:
+                    raise
+                cause = " ".join(error.cause.split())
+                self.display.warn(
+                    spec.name, f"{cause}; log {error.log}; started again ({retry} of {retries})"
+                )
+        return self._build_once(spec)
+
+    def _build_once(self, spec: StageSpec) -> bool:
+        """Build a stage in this process or as a Slurm job; return False if another process has built it."""
+        from pipeline.run.build import build  # imported late: fully cached runs do not need it
+
+        sharing, launcher, replaces = self.sharing, self.plan.config.launcher, self.replaced.get(spec.name)
+        as_job = launcher.runs_as_job(spec.name)
+        self._ensure_inputs(spec, complete=as_job)
+        self._check_made(spec)
+        if as_job:
+            from pipeline.run import stage_job
+
+            directory = None if self._config_dir is None else str(self._config_dir.absolute())
+            job = stage_job.Job(
+                spec.name, spec.key.fingerprint, self._overrides, directory, self.id, replaces
+            )
+            return stage_job.build_as_job(spec, self.store, job, launcher, self.display)
+        start = functools.partial(build, spec, self.store, launcher, self.display, self.id, replaces)
+        try:
+            return start(None if sharing is None else sharing.views)
+        except RemoteError as error:
+            assert sharing is not None  # only remote inputs raise RemoteError
+            sharing.connection.lose(error)
+            self._ensure_inputs(spec)
+            return start()
+
+    def cancel_jobs(self) -> None:
+        """Cancel the Slurm jobs of this run's stages."""
+        specs = [spec for spec in self.missing() if self.plan.config.launcher.runs_as_job(spec.name)]
+        if specs:
+            from pipeline.run import stage_job
+
+            stage_job.cancel(specs, self.store, self.id)
 
     def _check_made(self, spec: StageSpec) -> None:
         """Check, once and before the first stage that needs it, what the run's own data stages have made."""
@@ -238,11 +316,14 @@ class Run:
             checks.check_rows(self.plan, self.store)
             self._uncounted_rows = False
 
-    def _ensure_inputs(self, spec: StageSpec) -> None:
-        """Pull or build missing inputs, except remote-only ones of which single files can be downloaded."""
+    def _ensure_inputs(self, spec: StageSpec, complete: bool = False) -> None:
+        """Pull or build missing inputs, except remote-only ones of which single files can be downloaded.
+
+        Those are pulled, too, if the stage needs `complete` inputs.
+        """
         if self.sharing is None:
             return
-        can_download = bool(spec.stage.reads) and not self.sharing.connection.lost
+        can_download = bool(spec.stage.reads) and not self.sharing.connection.lost and not complete
         viewed = self.sharing.remote_only if can_download else {}
         for key in dict.fromkeys(spec.inputs.values()):
             if key.stage not in viewed and self.store.problem(key) is not None:
@@ -271,8 +352,10 @@ class Run:
         self.display.finish(stage, state)
         summary_line = message.splitlines()[0]
         try:
-            durations = self._durations(stage)
-            history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **durations)
+            more: dict[str, Any] = self._durations(stage)
+            if self._gate_report:
+                more["artifacts"] = {"report": self._gate_report}
+            history.record(self.store.root, self.id, state, stage=stage, message=summary_line, **more)
         except StoreError as error:  # for example a full disk; the failure itself is still reported below
             say(f"warning: {error}", stderr=True)
         if self.sharing is not None and state != "interrupted":

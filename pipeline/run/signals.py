@@ -24,10 +24,15 @@ def install() -> None:
     Interrupted is a KeyboardInterrupt because Luigi's error handling does not catch that.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _raise)
+        signal.signal(number, raise_interrupted)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
-        signal.signal(signal.SIGHUP, _raise)
+        signal.signal(signal.SIGHUP, raise_interrupted)
     sys.excepthook = _end
+
+
+def in_fork() -> bool:
+    """Return True in a fork of Luigi, which has several workers."""
+    return multiprocessing.parent_process() is not None
 
 
 def leave_fork(error: KeyboardInterrupt) -> None:
@@ -35,7 +40,7 @@ def leave_fork(error: KeyboardInterrupt) -> None:
 
     Without this, multiprocessing would print a traceback; the parent process reports the interruption.
     """
-    if multiprocessing.parent_process() is not None:
+    if in_fork():
         _end(type(error), error, None)
 
 
@@ -49,7 +54,8 @@ def end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _raise(number: int, frame: FrameType | None) -> None:
+def raise_interrupted(number: int, frame: FrameType | None) -> None:
+    """Raise Interrupted; a handler for signal.signal."""
     raise Interrupted(number)
 
 

@@ -317,11 +317,20 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     elif kind == "failed" or (kind == "interrupted" and known.state != "failed"):
         known.state, known.ended = kind, when
         known.failed_stage, known.message = event["stage"], event["message"]
+        known.artifacts = {**known.artifacts, **_made_instead(event)}
         known.took_s = _took_s(event, known)
     elif kind == "named":
         known.name = event["name"] or None
     elif kind in ("pinned", "unpinned"):
         known.pinned = kind == "pinned"
+
+
+def _made_instead(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return the artifacts that a run built instead of planned ones: the report of a gate that failed."""
+    made = event.get("artifacts")
+    if isinstance(made, dict) and _are_texts(made, STAGE) and _are_texts(made.values(), ARTIFACT):
+        return made
+    return {}
 
 
 def _took_s(event: Mapping[str, Any], run: Record) -> float:

@@ -194,13 +194,15 @@ class Store:
         return sorted(manifests, key=lambda manifest: manifest.ended, reverse=True)
 
     @contextlib.contextmanager
-    def lock(self, key: Key, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def lock(self, key: Key, on_wait: Callable[[], None] = lambda: None, purpose: str = "") -> Iterator[None]:
         """Hold the artifact's build lock; `on_wait` is called if another process holds it.
+
+        With a `purpose` it is another lock: a process that waits for a job must not lock the job out.
 
         The lock only prevents duplicate work. On file systems without working locks (some NFS mounts),
         attempt slots and the atomic commit still keep the store consistent.
         """
-        file = self.root / ".locks" / f"{key.flat}.lock"
+        file = self.root / ".locks" / f"{key.flat}{f'.{purpose}' if purpose else ''}.lock"
         try:
             lock = locked(file, self.root, wait=False)
         except AlreadyLocked:

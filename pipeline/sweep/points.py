@@ -25,7 +25,7 @@ from stages.base.redact import redact, redacted
 from stages.report.headline import indistinct
 from stages.report.text import duration
 
-RULE = "must have one value in all points of a sweep: it changes no artifact, so only one value would count"
+RULE = "must have one value in all points of a sweep: it changes no trained model"
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
 MAX_NAMES = 12
 
@@ -232,10 +232,14 @@ def _values(text: str, override: Any, config_dir: Path | None) -> list[str]:
 
 
 def check_shared_keys(plans: Iterable[Plan]) -> None:
-    """Raise ConfigError if plans with the same artifacts differ in a key outside the fingerprints."""
+    """Raise ConfigError if plans differ in gates, or in a key outside the fingerprints of equal artifacts."""
     configs: dict[tuple[str, ...], Config] = {}
     keys: set[str] = set()
+    limits: dict[str, Any] = {}
     for plan in plans:
+        # Points with different gates could share an artifact that one of them exports and another refuses.
+        values = vars(plan.config.gates)
+        keys |= {f"gates.{key}" for key, limit in values.items() if limits.setdefault(key, limit) != limit}
         first = configs.setdefault(tuple(str(spec.key) for spec in plan.requested), plan.config)
         if first != plan.config:
             before, after = first.plain(), plan.config.plain()

@@ -1,5 +1,6 @@
 """Exceptions that stages raise on purpose, with path, value, rule and remedy."""
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,3 +57,12 @@ class ConfigError(StageError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class Stopped(StageError):
+    """A signal asked the stage to stop, and it has saved its work; the next attempt resumes from it."""
+
+    def __init__(self, number: signal.Signals, message: str) -> None:
+        self.exit_code = 128 + number
+        """As of a process that the signal has ended."""
+        super().__init__(message)

@@ -122,6 +122,8 @@ class Engine(ABC, Generic[J]):
     """Why it cannot be rehearsed."""
     keeps_tags: ClassVar[bool] = False
     """True if rewards read tags that are special tokens of the tokenizer, and a tag that the prompt opens."""
+    logs_kl: ClassVar[bool] = False
+    """True if the metrics of grpo hold `kl`, the KL to the reference, unless train.beta is 0."""
     own_rewards: ClassVar[bool] = False
     """True if it trains on prompts and rewards of its own, not on the run's."""
     rendered: ClassVar[Rendered] = {}

@@ -46,6 +46,7 @@ class Local(Engine["Sections"]):
     name = "local"
     settings = LocalEngine
     keeps_tags = True
+    logs_kl = True
     unrehearsed = "engine=local runs on a CPU itself: `grpoflow run` with a small model is its rehearsal"
 
     def trains(self, family: Family) -> bool:

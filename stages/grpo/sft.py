@@ -36,6 +36,7 @@ from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rules import example_problems, sft_problems
+from stages.grpo.stopping import StopRequest
 from stages.models.config import ModelConfig
 from stages.weights.tensors import merge_ranks, write_ranks
 
@@ -70,7 +71,19 @@ def run(context: Context) -> None:
 def train(
     context: Context, config: SftConfig, model: CausalLM, examples: Examples, accuracy: Callable[[], float]
 ) -> dict[str, Any]:
-    """Train until the accuracy suffices or the steps are used up; return the values of result.json."""
+    """Train until the accuracy suffices or the steps are used up; return the values of result.json.
+
+    Raises:
+        Stopped: a signal asked for it, and a checkpoint was written; not without checkpoints.
+    """
+    with StopRequest() as stop:
+        return _train(context, config, model, examples, accuracy, stop)
+
+
+def _train(
+    context: Context, config: SftConfig, model: CausalLM, examples: Examples, accuracy: Callable[[], float],
+    stop: StopRequest,
+) -> dict[str, Any]:  # fmt: skip
     shape, is_split = context.section(ModelConfig, "model"), [False] * len(model.names)
     learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), is_split, temperature=1.0)
     checkpoints = Checkpoints(context.work / "checkpoints", 0, 1, keep=1, strategies=None, warn=context.warn)
@@ -102,9 +115,14 @@ def train(
             message = f"loss {row['loss']:.3f}, accuracy {recent[-1]:.3f}"
             context.progress(step, config.steps, message, "steps")
         log.append([row])
-        if config.checkpoint_every and step % config.checkpoint_every == 0:
+        if config.checkpoint_every:
+            stop.listen()
+        stops = stop.is_noted and step < config.steps and not reached(recent, config)
+        if stops or (config.checkpoint_every and step % config.checkpoint_every == 0):
             state = {"updates": learner.updates, "recent": list(recent)}
             checkpoints.save(step, learner_sets(shape, learner), state, best=None)
+        if stops:
+            raise stop.stopped(step)
     shutil.copyfile(log.path, context.output / log.path.name)
     stopped = "accuracy" if reached(recent, config) else "steps"
     mean = float(np.mean(recent))

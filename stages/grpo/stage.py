@@ -24,6 +24,7 @@ from stages.grpo.metrics import StepLog, peak_memory_gib, read_rows
 from stages.grpo.parameters import unfuse
 from stages.grpo.records import StepRecords, step_arrays
 from stages.grpo.rules import prompt_problems, trainer_problems, training_problems
+from stages.grpo.stopping import StopRequest
 from stages.grpo.trackers.process import end_trackers, start_trackers
 from stages.grpo.trainer import StepResult, Trainer, TrainingJob
 from stages.models.config import ModelConfig
@@ -59,7 +60,8 @@ def run(context: Context, rank: int, world: int) -> None:
     resumed, saved = checkpoint.restore(trainer, checkpoints)
     best = Best(**saved.get("best", {}))
     logs = RunLogs(context, resumed, job.train) if rank == 0 else None
-    last = train(trainer, checkpoints, context.work, resumed, best, logs)
+    with StopRequest() as stop:
+        last = train(trainer, checkpoints, context.work, resumed, best, logs, stop)
     if job.train.checkpoint_every:
         checkpoint.save(trainer, final, last, vars(best))
     chosen = best.step if job.train.keep_best else None
@@ -116,11 +118,13 @@ class Best:
 
 
 def train(
-    trainer: Trainer, checkpoints: Checkpoints, work: Path, resumed: int, best: Best, logs: RunLogs | None
-) -> int:
+    trainer: Trainer, checkpoints: Checkpoints, work: Path, resumed: int, best: Best, logs: RunLogs | None,
+    stop: StopRequest,
+) -> int:  # fmt: skip
     """Train after step `resumed` until the last step or train.patience; return the last step.
 
     Raises:
+        Stopped: a signal asked a worker to stop, and a checkpoint was written; not without checkpoints.
         StageError: training diverged; the message names step, batch and last good checkpoint.
     """
     config, step = trainer.job.train, resumed
@@ -151,9 +155,23 @@ def train(
         if logs is not None:
             logs.log(step, metrics, result)
         due = config.checkpoint_every and step % config.checkpoint_every == 0 and step < config.steps
-        if due or (better and config.keep_best):
-            checkpoint.save(trainer, checkpoints, step, vars(best))
+        _save(trainer, checkpoints, step, best, stop, due or (better and config.keep_best))
     return step
+
+
+def _save(
+    trainer: Trainer, checkpoints: Checkpoints, step: int, best: Best, stop: StopRequest, due: bool
+) -> None:
+    """Write a checkpoint if it is due, or if a signal asked a worker to stop; then raise Stopped."""
+    config, stops = trainer.job.train, False
+    if config.checkpoint_every and step < config.steps:
+        stop.listen()
+        stops = trainer.minimum(int(not stop.is_noted)) == 0  # all workers stop after the same step
+    if due or stops:
+        checkpoint.save(trainer, checkpoints, step, vars(best))
+    if stops:
+        trainer.barrier()  # msrun ends worker 0 when another ends: wait until it has written
+        raise stop.stopped(step)
 
 
 def read_job(context: Context, world: int) -> TrainingJob:

@@ -39,6 +39,7 @@ from stages.report.details import (
     worked_s,
     worker_memory,
 )
+from stages.report.gates import GatesConfig, judge
 from stages.report.graph import Shown, bars, declared, graph
 from stages.report.headline import pairs, tiles
 from stages.report.language import language, page_language, texts_of, translate
@@ -83,6 +84,7 @@ def render(
     defaults: Mapping[str, Any] | None = None,
     began: float | None = None,
     origin: Origin | None = None,
+    gates: GatesConfig | None = None,
 ) -> str:
     """Return the complete page as HTML, in the language of its configuration.
 
@@ -93,6 +95,7 @@ def render(
         defaults: the configuration without any override; None if unknown.
         began: Unix time of the run's start, which identifies reused stages; None if unknown.
         origin: the run; None if unknown.
+        gates: section `gates`, if the run has gates.
     """
     with page_language(config.language):
         return _render(Artifacts.load(inputs), config, live, defaults, began, origin)
@@ -121,6 +124,7 @@ def _render(
         "plotly": PLOTLY if live is None else f"/{PLOTLY}",
         "graph": graph(_reads(run, live), _shown(run, stages, live, origin)),
         "tiles": tiles(evaluation, "sft" in run.directories),
+        "gates": [] if gates is None else judge(gates, evaluation, trained["grpo"], metrics),
         "pairs": pairs(evaluation),
         "prompts": number(evaluation.get("prompts")),
         "curves": training,

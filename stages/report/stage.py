@@ -14,6 +14,7 @@ from stages.own_packages import START
 from stages.report.artifacts import mapping
 from stages.report.charts import PLOTLY, plotly
 from stages.report.config import ReportConfig
+from stages.report.gates import GatesConfig
 from stages.report.page import Origin, render
 from stages.report.text import number
 
@@ -28,6 +29,7 @@ def run(context: Context) -> None:
         defaults=mapping(values.get("defaults")),
         began=number(values.get("run_started")),
         origin=Origin(**values["origin"]) if values.get("origin") else None,
+        gates=context.section(GatesConfig, "gates") if "gates" in values else None,
     ).encode("utf-8")
     page = context.output / "index.html"
     page.write_bytes(content)

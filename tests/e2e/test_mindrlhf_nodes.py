@@ -91,3 +91,20 @@ def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(mindrlhf_store,
             nodes.mend(1)  # Slurm sees it a minute later
             run_plain(store, *MINDRLHF, *slurm, code=0)
     check_resumed(store, 6)
+
+
+@pytest.mark.slurm
+def test_the_job_of_a_stage_resumes_on_its_nodes_when_it_is_queued_again(mindrlhf_store, tmp_path_factory):
+    """grpoflow itself runs on the first node of the job, and prepares the engine again."""
+    store = mindrlhf_store
+    slurm = ["launcher=slurm", "launcher.stages=[grpo]", "launcher.cards_per_node=1"]
+    made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)
+    with made as nodes, cluster(tmp_path_factory.mktemp("slurm"), nodes):
+        run = begin_and_hang(store, 2, *slurm, "+engine.env.STANDIN_ONCE=1")
+        shown = subprocess.run(["squeue", "-h", "-o", "%i %D"], capture_output=True, text=True).stdout
+        number, nodes_of_job = shown.split()
+        assert nodes_of_job == "2"
+        subprocess.run(["scontrol", "requeue", number], check=True)
+        _, output = run.communicate(timeout=300)
+        assert run.returncode == 0, output
+    check_resumed(store, 6)

@@ -83,7 +83,7 @@ ProctrackType=proctrack/pgid
 SelectType=select/cons_tres
 ReturnToService=2
 SlurmdTimeout=20
-KillWait=1
+KillWait=20
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """

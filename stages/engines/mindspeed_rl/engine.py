@@ -44,6 +44,7 @@ class MindspeedRl(Engine[Job]):
     name = "mindspeed_rl"
     settings = MindspeedRlEngine
     programs = (TOKENIZE, CONVERT, GRPO, EXPORT)
+    logs_kl = True
     checkouts = (
         Checkout(
             "mindspeed_rl",

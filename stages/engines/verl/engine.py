@@ -45,6 +45,7 @@ class Verl(Engine[Job]):
     )
     imports = ("verl", "ray")
     keeps_tags = True
+    logs_kl = True
     rehearsal = "pipeline.rehearsal.verl"
     rendered = RENDERED
 

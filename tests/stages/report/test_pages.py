@@ -15,6 +15,7 @@ from stages.report import compare, sweep
 from stages.report.artifacts import Artifacts
 from stages.report.config import ReportConfig
 from stages.report.details import artifacts, covered_s
+from stages.report.gates import GatesConfig
 from stages.report.page import Live, Origin, embedded, render
 from stages.report.text import moment, neutral
 from tests.stages.fetch.settings import write_lines
@@ -57,6 +58,16 @@ def test_a_run_with_all_its_artifacts(run):
     for title in ("Reward", "KL to the reference", "Entropy", "Completion length", "Loss", "Warm-up loss"):
         assert f'aria-label="{title}. ' in source
     assert "could not show" not in source
+
+
+@pytest.mark.parametrize(("limit", "decision"), [(0.0, "passed"), (1.0, "failed")])
+def test_gates_are_shown_with_their_decision(run, limit, decision):
+    gates = GatesConfig(min_accuracy=limit, max_kl=None, min_gain=None)
+    table = check(render(run, SETTINGS, gates=gates)).partition('id="gates"')[2].partition("</table>")[0]
+    caption, _, row = table.partition("<tbody>")
+    assert "gates.min_accuracy" in row and f">{decision}<" in row and "gates.max_kl" not in row
+    assert ("is not exported" in caption) == (decision == "failed")
+    assert 'id="gates"' not in render(run, SETTINGS)
 
 
 def test_stages_that_ended_before_the_run_count_as_reused(run):

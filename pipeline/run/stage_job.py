@@ -1,0 +1,316 @@
+"""Stages as Slurm jobs (launcher.stages): this process submits and waits, the job builds the artifact.
+
+The job runs this module, which plans the run again and does what a run without Slurm does: it locks, builds
+and commits the artifact. So the waiting process may be killed: the next one finds the job by its name, or the
+artifact in the store. Files of a job are next to the logs of its stage: job.sbatch, job.json with what the
+job needs to know, outcome.json with the reason of a failure, slurm-ID.log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from launch.config import LauncherConfig
+from launch.errors import LaunchError
+from launch.nodes import slurm_job
+from launch.nodes.run import nodes_of
+from launch.nodes.slurm import job_name
+from launch.process import child
+from pipeline.errors import (
+    REPORTED,
+    ConfigError,
+    Exit,
+    InputError,
+    Problem,
+    StageFailed,
+    StoreError,
+    report,
+    store_errors,
+)
+from pipeline.plan.graph import StageSpec
+from pipeline.plan.process import PROGRESS
+from pipeline.run import notify, signals
+from pipeline.run.build import build, diagnosis
+from pipeline.run.progress import Display, tail
+from pipeline.store.store import Store
+from pipeline.terminal import say
+from stages.base.context import WARNINGS
+from stages.base.files import read_object
+from stages.own_packages import START
+
+T = TypeVar("T")
+SCRIPT, JOB, OUTCOME = "job.sbatch", "job.json", "outcome.json"
+POLL_S = 0.5
+LONGEST_POLL_S = 10.0
+"""Longest time between two questions to Slurm's controller, which many processes may ask."""
+PATIENCE_S = 30.0
+"""Time until an artifact that another machine has committed is visible on a shared file system."""
+WEIGHTS = (".safetensors", ".ckpt", ".pt", ".distcp", ".bin")
+"""Suffixes of files that checkpoints consist of."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job needs to plan and build the stage that its submitter planned."""
+
+    stage: str
+    fingerprint: str
+    overrides: tuple[str, ...]
+    config_dir: str | None
+    run: str
+    """Id of the run that submitted it."""
+    replaces: str | None
+    """Manifest digest of an existing artifact to rebuild; None: absent."""
+
+
+def build_as_job(spec: StageSpec, store: Store, job: Job, launcher: LauncherConfig, display: Display) -> bool:
+    """Let a Slurm job build an artifact; return False if it was complete already.
+
+    A job of the same artifact that is in the queue is followed, whoever submitted it.
+
+    Raises:
+        StageFailed: the job ended without the artifact.
+        LaunchError: Slurm refuses the job.
+        StoreError: the store cannot be written.
+    """
+    name, logs = name_of(spec, store), store.log_dir(spec.key).absolute()
+    with store.lock(spec.key, lambda: display.wait(spec.name), "job"):
+        if _is_built(spec, store, job):
+            return False
+        display.start(spec.name)
+        with store_errors(store.root):
+            logs.mkdir(parents=True, exist_ok=True)
+        found = _asked(lambda: _running(name), display, spec.name)
+        if found is None:
+            found = _submit(spec, job, launcher, name, logs, display)
+        else:
+            display.print_line(f"{spec.name}: {found}, which was submitted before")
+            _write(logs / JOB, asdict(job))  # from now on it is cancelled with this run
+        _follow(spec, store, job, found, name, logs, display)
+        return True
+
+
+def name_of(spec: StageSpec, store: Store) -> str:
+    """Return the name of the jobs that build a stage's artifact."""
+    return job_name(store.work_dir(spec.key).absolute() / "job")
+
+
+def _is_built(spec: StageSpec, store: Store, job: Job) -> bool:
+    return store.problem(spec.key) is None and store.manifest_digest(spec.key) != job.replaces
+
+
+def _running(name: str) -> slurm_job.Status | None:
+    """Return the live job of a name; wait for one that is being ended, for example after Ctrl-C."""
+    while (found := slurm_job.find(name)) is not None and found.state in slurm_job.ENDING:
+        time.sleep(POLL_S)
+    return found
+
+
+def _asked(ask: Callable[[], T], display: Display, stage: str) -> T:
+    """Ask Slurm's controller until it answers: a job must not be submitted twice because it was away."""
+    has_warned = False
+    while True:
+        try:
+            return ask()
+        except slurm_job.Unanswered as error:
+            if not has_warned:
+                display.warn(stage, f"{error}; waiting until it answers")
+            has_warned = True
+            time.sleep(LONGEST_POLL_S / 2)
+
+
+def _submit(
+    spec: StageSpec, job: Job, launcher: LauncherConfig, name: str, logs: Path, display: Display
+) -> slurm_job.Status:
+    """Write the files of a job and submit it."""
+    nodes = len(nodes_of(spec.stage.workers, launcher)) if spec.stage.program is not None else 1
+    command = [sys.executable, START, "pipeline.run.stage_job", str(logs / JOB)]
+    text = slurm_job.script(
+        command, name=name, stage=spec.name, nodes=nodes, logs=logs, directory=Path.cwd(), launcher=launcher
+    )
+    with store_errors(logs):
+        (logs / OUTCOME).unlink(missing_ok=True)
+        (logs / SCRIPT).write_text(text, encoding="utf-8")
+    _write(logs / JOB, asdict(job))
+    secret = (notify.URL, notify.BODY)
+    environment = {key: value for key, value in os.environ.items() if key not in secret}
+
+    def submit_once() -> slurm_job.Status:
+        found = _running(name)  # the answer to the last attempt may have been lost
+        if found is None:
+            found = slurm_job.Status(slurm_job.submit(logs / SCRIPT, name, environment), "PENDING", "")
+        return found
+
+    submitted = _asked(submit_once, display, spec.name)
+    display.print_line(f"{spec.name}: Slurm job {submitted.id}, log {logs}/slurm-{submitted.id}.log")
+    return submitted
+
+
+def _follow(
+    spec: StageSpec, store: Store, job: Job, status: slurm_job.Status, name: str, logs: Path, display: Display
+) -> None:
+    """Show a job's progress until the artifact is complete; raise StageFailed if the job ends without it."""
+    shown, pause_s, next_question = "", POLL_S, 0.0
+    warnings = _new_lines(logs / WARNINGS)
+    has_warned = False
+    while not _is_built(spec, store, job):
+        if time.monotonic() >= next_question:
+            try:
+                now = slurm_job.find(name)
+            except slurm_job.Unanswered as error:
+                if not has_warned:
+                    display.warn(spec.name, f"{error}; the job goes on")
+                has_warned = True
+            else:
+                has_warned = False
+                if now is None:
+                    break
+                status = now
+                if str(now) != shown and now.reason:  # just submitted it has no reason to wait yet
+                    shown, pause_s = str(now), POLL_S
+                    display.print_line(f"{spec.name}: {now}")
+            pause_s = min(LONGEST_POLL_S, pause_s * 1.5)
+            next_question = time.monotonic() + pause_s
+        if status.state == "RUNNING":
+            for line in next(warnings):
+                display.warn(spec.name, line)
+            display.progress(spec.name, next(iter(tail(logs / PROGRESS, 4096)[-1:]), None))
+        time.sleep(POLL_S)
+    else:
+        return
+    _require(spec, store, job, status.id, logs)
+
+
+def _new_lines(file: Path) -> Iterator[list[str]]:
+    """Yield, whenever it is asked, the complete lines of a file that are new since the last time."""
+    known: list[str] = []
+    while True:
+        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        *lines, _ = text.split("\n")
+        new = lines[len(known) :] if lines[: len(known)] == known else lines  # another attempt began
+        known = lines
+        yield new
+
+
+def _require(spec: StageSpec, store: Store, job: Job, number: str, logs: Path) -> None:
+    """Raise StageFailed, with the reason, unless an ended job has left the artifact."""
+    how = slurm_job.ending(number)
+    deadline = time.monotonic() + (PATIENCE_S if how.startswith("COMPLETED") else POLL_S)
+    while not _is_built(spec, store, job):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(POLL_S)
+    else:
+        return
+    said = f"Slurm job {number}: {how}"
+    log = logs / f"slurm-{number}.log"
+    lines = [*child.tail(logs / "stage.log", 10), *child.tail(log, 10)]
+    failed = StageFailed(spec.name, said, log, lines, diagnosis(logs), not how.startswith("CANCELLED"))
+    if (logs / OUTCOME).exists():  # the job itself knows more
+        with contextlib.suppress(InputError, KeyError, TypeError):
+            known = read_object(logs / OUTCOME)
+            cause, where, last = f"{known['cause']} ({said})", Path(known["log"]), list(known["tail"])
+            failed = StageFailed(spec.name, cause, where, last, known["diagnosis"], known["may_pass"])
+    raise failed
+
+
+def cancel(specs: Sequence[StageSpec], store: Store, run: str) -> None:
+    """Cancel the jobs of stages that a run has submitted and that have not ended; Slurm may be away."""
+    for spec in specs:
+        with contextlib.suppress(LaunchError, InputError):
+            file = store.log_dir(spec.key) / JOB
+            if file.exists() and read_object(file).get("run") == run:
+                name = name_of(spec, store)
+                found = slurm_job.find(name)
+                if found is not None and found.state not in slurm_job.ENDING:
+                    slurm_job.cancel(name)
+                    say(f"{spec.name}: cancelled Slurm job {found.id}", stderr=True)
+
+
+def main(file: Path) -> int:
+    """Build the stage of a job that Slurm has started; return the exit code."""
+    from pipeline.run.run import prepare_plan  # here: run.py imports this module
+
+    values = read_object(file)
+    job = Job(**{**values, "overrides": tuple(values["overrides"])})
+    logs, began = file.parent, time.time()
+    (logs / OUTCOME).unlink(missing_ok=True)
+    signals.install()
+    signal.signal(signal.SIGUSR1, signals.raise_interrupted)
+    try:
+        directory = None if job.config_dir is None else Path(job.config_dir)
+        planned, store = prepare_plan(list(job.overrides), directory)
+        spec = next((spec for spec in planned.specs if spec.name == job.stage), None)
+        if spec is None or spec.key.fingerprint != job.fingerprint:
+            why = planned.skipped.get(job.stage, "a file, a package or grpoflow itself differs")
+            rule = f"is planned differently on {os.uname().nodename} than where it was submitted: {why}"
+            raise ConfigError([Problem(job.stage, None, rule, "use the same installation on all nodes")])
+        launcher = planned.config.launcher
+        nodes = len(nodes_of(spec.stage.workers, launcher)) if spec.stage.program is not None else 1
+        # until Slurm's SIGKILL there is time to write a checkpoint
+        grace_s = max(launcher.grace_s, launcher.notice_s - 15.0)
+        inner = replace(launcher, name="slurm" if nodes > 1 else "local", stages=(), grace_s=grace_s)
+        try:
+            build(spec, store, inner, Display(), job.run, job.replaces)
+        except signals.Interrupted as error:
+            return _interrupted(error, spec, store, began)
+    except REPORTED as error:
+        _record(logs, job.stage, error)
+        report(error)
+        return Exit.FAILED
+    return Exit.DONE
+
+
+def _interrupted(error: signals.Interrupted, spec: StageSpec, store: Store, began: float) -> int:
+    """Queue the job again if its time limit is near and there is a new checkpoint; return the exit code."""
+    number = os.environ.get("SLURM_JOB_ID", "")
+    if error.number == signal.SIGUSR1:
+        if not _has_checkpoint(store.work_dir(spec.key), began):
+            cause = "its time limit is near, and it has written no checkpoint since it began"
+            remedy = f"raise --time in launcher.slurm.{spec.name}, or make checkpoints more often"
+            raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key) / "stage.log", [])
+        say("its time limit is near: queued again, to go on from its checkpoint", stderr=True)
+        slurm_job.queue_again(number)
+    return 128 + error.number
+
+
+def _has_checkpoint(work: Path, since: float) -> bool:
+    """Return True if a file of weights in a work directory is newer than `since` (Unix time, seconds)."""
+    for file in work.rglob("*"):
+        with contextlib.suppress(OSError):
+            if file.suffix in WEIGHTS and file.stat().st_mtime >= since:
+                return True
+    return False
+
+
+def _record(logs: Path, stage: str, error: Exception) -> None:
+    """Write the reason of a failure for the process that waits."""
+    if isinstance(error, StageFailed):
+        values: dict[str, Any] = {"cause": error.cause, "log": str(error.log), "tail": error.tail}
+        values |= {"diagnosis": list(error.diagnosis), "may_pass": error.may_pass}
+    else:
+        values = {"cause": str(error), "log": str(logs / "stage.log"), "tail": [], "diagnosis": []}
+        values |= {"may_pass": True}
+    with contextlib.suppress(StoreError):  # a full disk: Slurm's own log has the reason, too
+        _write(logs / OUTCOME, values)
+
+
+def _write(file: Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON file that another machine may read at any time."""
+    temporary = file.with_name(f".{file.name}")
+    with store_errors(file):
+        temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
+        temporary.replace(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,273 @@
+"""Stages as jobs of a real Slurm: followed, found again, cancelled, queued again, and why they failed."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pipeline.run.run import prepare_plan
+from pipeline.store import history
+from tests.e2e.conftest import CHEAP
+from tests.launch.cluster import cluster
+from tests.processes import unanswered_download, wait_until
+
+pytestmark = pytest.mark.slurm
+LONG_S = 400.0
+"""Longest time to wait for what takes seconds on a machine with nothing else to do."""
+STARTED: list[subprocess.Popen[bytes]] = []
+"""Processes that wait for jobs; killed at the end of each test."""
+SLURM = ["launcher=slurm", "launcher.stages=all"]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with cluster(tmp_path_factory.mktemp("slurm")):
+        yield
+
+
+@pytest.fixture
+def store(running, tmp_path):
+    """A store; jobs that a failed test leaves in the queue are cancelled."""
+    yield tmp_path / "store"
+    for process in STARTED:
+        process.kill()
+        process.wait()
+    STARTED.clear()
+    subprocess.run(["scancel", "-u", "root"], check=True)
+    wait_until(lambda: not jobs(), LONG_S, describe=jobs)
+
+
+def jobs():
+    """Return the ids and states of all jobs in the queue."""
+    shown = subprocess.run(["squeue", "-h", "-o", "%i %T"], capture_output=True, text=True, check=True).stdout
+    return dict(line.split() for line in shown.splitlines())
+
+
+def line(store, *overrides, stages="--until=tokenize"):
+    program = str(Path(sys.executable).parent / "grpoflow")
+    return [program, "run", stages, f"store={store}", *CHEAP, *SLURM, *overrides]
+
+
+def start(store, *overrides, **options):
+    """Start a run that waits for its jobs; its output is in a file next to the store."""
+    output = (store.parent / "output").open("ab")
+    words = line(store, *overrides, **options)
+    STARTED.append(subprocess.Popen(words, cwd=store.parent, stdout=output, stderr=subprocess.STDOUT))
+    return STARTED[-1]
+
+
+def output(store):
+    return (store.parent / "output").read_text()
+
+
+def finish(store, *overrides, code=0, **options):
+    process = start(store, *overrides, **options)
+    assert process.wait(LONG_S) == code, output(store)
+    return output(store)
+
+
+def submitted(store):
+    """Return the number of jobs that were submitted for each stage."""
+    logs = Path(store, ".logs")
+    counts = Counter(path.parent.name.rpartition("-")[0] for path in logs.glob("*/slurm-*.log"))
+    return dict(counts)
+
+
+def held(*jobs_of):
+    """Return the option that keeps jobs of stages in the queue."""
+    return [f'launcher.slurm.{stage}=["--hold"]' for stage in jobs_of]
+
+
+def release():
+    for number in jobs():
+        subprocess.run(["scontrol", "release", number], check=True)
+
+
+def test_each_stage_is_a_job_and_its_artifact_the_same(store, tmp_path):
+    finish(store)
+    stages = {"fetch", "fetch_dataset", "convert", "tokenize"}
+    assert submitted(store) == dict.fromkeys(stages, 1)
+    plan, made = prepare_plan([*CHEAP, f"store={store}"])
+    assert all(made.problem(plan.spec(stage).key, deep=True) is None for stage in stages)
+    (run,) = history.runs(store).values()
+    assert run.state == "finished" and not jobs()
+
+
+def test_some_stages_are_jobs_and_the_others_run_here(store):
+    finish(store, "launcher.stages=[tokenize]")
+    assert submitted(store) == {"tokenize": 1}
+
+
+@pytest.mark.parametrize("ends", ["while it waits", "before the job begins"])
+def test_a_killed_process_is_replaced_by_one_that_finds_the_job(store, ends):
+    process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+    wait_until(jobs, LONG_S, process, lambda: output(store))
+    (number,) = jobs()
+    process.kill()
+    process.wait()
+    if ends == "while it waits":  # the job ends while nobody waits for it
+        release()
+        wait_until(lambda: not jobs(), LONG_S, describe=jobs)
+        finish(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+    else:
+        process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+        wait_until(
+            lambda: "which was submitted before" in output(store), LONG_S, process, lambda: output(store)
+        )
+        assert list(jobs()) == [number]
+        release()
+        assert process.wait(LONG_S) == 0, output(store)
+    assert submitted(store) == {"fetch_dataset": 1}
+
+
+def test_ctrl_c_cancels_the_jobs_and_a_lost_terminal_does_not(store):
+    process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+    wait_until(jobs, LONG_S, process, lambda: output(store))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(LONG_S) == 129 and len(jobs()) == 1
+    process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+    wait_until(lambda: "which was submitted before" in output(store), LONG_S, process, lambda: output(store))
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(LONG_S) == 130, output(store)
+    wait_until(lambda: not jobs(), LONG_S, describe=jobs)
+    finish(store, stages="--only=fetch_dataset")
+
+
+def test_a_cancelled_job_fails_the_run_and_says_why(store):
+    process = start(store, *held("fetch_dataset"), "launcher.retries=3", stages="--only=fetch_dataset")
+    wait_until(jobs, LONG_S, process, lambda: output(store))
+    (number,) = jobs()
+    subprocess.run(["scancel", number], check=True)
+    assert process.wait(LONG_S) == 1
+    assert re.search(rf"stage fetch_dataset failed: Slurm job {number}: CANCELLED", output(store))
+    assert "started again" not in output(store)
+
+
+def test_a_failed_stage_shows_its_own_reason(store, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "?", "answer": "no number"}\n{broken')
+    files = [f"dataset.path={rows}", "dataset.solution=gsm8k", "dataset.test_rows=1"]
+    shown = finish(store, *files, stages="--only=tokenize", code=1)
+    assert "stage tokenize failed: exit code 1 (Slurm job " in shown
+    assert re.search(r"error: .*rows\.jsonl", shown.partition("stage tokenize failed")[2])
+
+
+def test_a_job_that_slurm_refuses_fails_at_once(store):
+    shown = finish(store, 'launcher.sbatch=["--partition=nosuch"]', code=1)
+    assert "Slurm refuses it" in shown and "nosuch" in shown and not jobs()
+
+
+def test_a_job_that_is_killed_is_started_again_with_the_reason(store):
+    """The first job is killed as the kernel does without memory; the second one succeeds."""
+    process = start(store, *held("fetch_dataset"), "launcher.retries=1", stages="--only=fetch_dataset")
+    wait_until(jobs, LONG_S, process, lambda: output(store))
+    (first,) = jobs()
+    script = next(Path(store, ".logs").glob("fetch_dataset-*/job.sbatch"))
+    # the held job keeps its copy of the script: end it in a state that is no cancellation
+    subprocess.run(["scontrol", "update", f"jobid={first}", "timelimit=1"], check=True)
+    script.with_name("job.json").rename(script.with_name("job.kept"))  # its program cannot start
+    release()
+    wait_until(lambda: "started again (1 of 1)" in output(store), LONG_S, process, lambda: output(store))
+    wait_until(lambda: jobs() and first not in jobs(), LONG_S, process, jobs)
+    release()
+    assert process.wait(LONG_S) == 0, output(store)
+    assert f"Slurm job {first}: FAILED (exit code 1" in output(store)
+
+
+@pytest.mark.parametrize("when", ["it follows a job", "it submits one"])
+def test_the_controller_may_be_away_for_a_while(store, when):
+    """Its process is stopped; Slurm's programs give up after a time."""
+    controller = int(Path(os.environ["SLURM_CONF"]).with_name("slurmctld.pid").read_text())
+    if when == "it follows a job":
+        process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+        wait_until(jobs, LONG_S, process, lambda: output(store))
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        if when == "it submits one":
+            process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+        message = "the job goes on" if when == "it follows a job" else "waiting until it answers"
+        wait_until(lambda: message in output(store), LONG_S, process, lambda: output(store))
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    wait_until(jobs, LONG_S, process, lambda: output(store))
+    release()
+    assert process.wait(LONG_S) == 0, output(store)
+    assert submitted(store) == {"fetch_dataset": 1}
+
+
+TRAINING = ["sft.steps=60", "sft.check_every=60", "launcher.stages=[sft]"]
+
+
+def wait_for_steps(store, process, steps):
+    """Wait until sft, in a job, has taken some steps."""
+
+    def taken():
+        files = [*Path(store).glob(".work/sft-*/metrics.jsonl")]
+        return files[0].read_text().count("\n") if files else 0
+
+    wait_until(lambda: taken() >= steps, LONG_S, process, lambda: output(store))
+
+
+def test_a_training_that_is_queued_again_resumes(store):
+    """As after preemption: Slurm ends the job's processes and starts it again."""
+    process = start(store, *TRAINING, "sft.checkpoint_every=2", stages="--only=sft")
+    wait_for_steps(store, process, 5)
+    (number,) = jobs()
+    subprocess.run(["scontrol", "requeue", number], check=True)
+    assert process.wait(LONG_S) == 0, output(store)
+    (result,) = Path(store).glob("sft/*/result.json")
+    assert json.loads(result.read_text())["resumed_from"] >= 4
+    assert submitted(store) == {"sft": 1}
+
+
+def test_a_training_whose_time_limit_is_near_saves_its_last_step_and_goes_on(store):
+    """The signal is the one that Slurm sends to the batch script; it has a resolution of a minute."""
+    process = start(store, *TRAINING, "sft.checkpoint_every=1000", stages="--only=sft")
+    wait_for_steps(store, process, 5)
+    (number,) = jobs()
+    subprocess.run(["scancel", "--batch", "--signal=USR1", number], check=True)
+    assert process.wait(LONG_S) == 0, output(store)
+    (result,) = Path(store).glob("sft/*/result.json")
+    assert json.loads(result.read_text())["resumed_from"] >= 5
+    assert submitted(store) == {"sft": 1}
+    (log,) = Path(store).glob(".logs/sft-*/slurm-*.log")
+    assert "its time limit is near: queued again" in log.read_text()
+    assert "--signal=B:USR1@120" in log.with_name("job.sbatch").read_text()
+
+
+def test_ctrl_c_lets_a_training_save_its_last_step(store):
+    process = start(store, *TRAINING, "sft.checkpoint_every=1000", stages="--only=sft")
+    wait_for_steps(store, process, 3)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(LONG_S) == 130
+    wait_until(lambda: not jobs(), LONG_S, describe=jobs)
+    assert [*Path(store).glob(".work/sft-*/checkpoints/step_*/state.json")]
+
+
+def test_a_stage_without_checkpoints_fails_at_its_time_limit(store):
+    with unanswered_download() as files:
+        process = start(store, *files, stages="--only=fetch_dataset")
+        wait_until(lambda: "RUNNING" in jobs().values(), LONG_S, process, lambda: output(store))
+        (number,) = jobs()
+        wait_until(lambda: [*Path(store).glob(".logs/fetch_dataset-*/spec.json")], LONG_S, process)
+        subprocess.run(["scancel", "--batch", "--signal=USR1", number], check=True)
+        assert process.wait(LONG_S) == 1
+    assert "its time limit is near, and it has written no checkpoint" in output(store)
+    assert "raise --time in launcher.slurm.fetch_dataset" in output(store)
+
+
+def test_points_of_a_sweep_share_the_jobs_of_equal_stages(store, tmp_path):
+    program = str(Path(sys.executable).parent / "grpoflow")
+    words = [f"store={store}", *CHEAP, *SLURM, "layout=dp2_mp1_pp1,dp1_mp2_pp1"]
+    done = subprocess.run(
+        [program, "sweep", "--cards=2", "--until=split", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shared = dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize"), 1)
+    assert submitted(store) == {**shared, "strategy": 2, "split": 2}
