@@ -151,15 +151,17 @@ CHINESE = {
         "没有评测结果：GRPO 前后的准确率未知。"
     ),
     "Gates": "门槛",
-    "Gates: the model is not exported, because it does not pass all of them": "门槛：模型没有通过全部门槛，因此不导出",
+    "Gates: the model is not exported, because it does not pass all of them": (
+        "门槛：模型没有通过全部门槛，因此不导出"
+    ),
     "Gate": "门槛",
     "Measure": "指标",
     "Limit": "限值",
     "Measured": "实测",
     "Decision": "结论",
     "greedy accuracy after GRPO": "GRPO 后的贪心准确率",
-    "KL to the reference": "相对参考模型的 KL",
     "gain in greedy accuracy": "贪心准确率的提升",
+    "passed": "通过",
     # charts: titles and explanations
     "Reward": "奖励",
     (

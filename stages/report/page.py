@@ -98,7 +98,7 @@ def render(
         gates: section `gates`, if the run has gates.
     """
     with page_language(config.language):
-        return _render(Artifacts.load(inputs), config, live, defaults, began, origin)
+        return _render(Artifacts.load(inputs), config, live, defaults, began, origin, gates)
 
 
 def _render(
@@ -108,6 +108,7 @@ def _render(
     defaults: Mapping[str, Any] | None,
     began: float | None,
     origin: Origin | None,
+    gates: GatesConfig | None,
 ) -> str:
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
     samples = run.rows("evaluate", "samples.jsonl")
