@@ -298,7 +298,8 @@ def _extremes(named: Sequence[Series], show: Callable[[object], str], several: b
     for line in named:
         if len(line.curve) > 1:
             low, high = min(line.curve, key=lambda p: p[1]), max(line.curve, key=lambda p: p[1])
-            text = translate(
+            same = translate("{value} at every step", value=show(high[1]))
+            text = same if show(high[1]) == show(low[1]) else translate(
                 "highest {high} at step {high_step}, lowest {low} at step {low_step}",
                 high=show(high[1]), high_step=figure(high[0]), low=show(low[1]), low_step=figure(low[0]),
             )  # fmt: skip

@@ -123,7 +123,10 @@
       const left = step.left_out ? ` ${translate("{count} more did not fit.", { count: step.left_out })}` : "";
       const everywhere = words || filter !== "all" ? ` ${translate("In all steps here: {count}.", { count: steps.reduce((sum, each) => sum + counted(each), 0) })}` : "";
       status.textContent = translate("{shown} of {count} completions of step {step}, in {groups} groups.", { shown: counted(step), count: total, step: step.step, groups: step.groups.length }) + left + everywhere;
-      list.replaceChildren(...step.groups.flatMap((group, number) => {
+      const numbered = [...step.groups.entries()];
+      const most = ([, group]) => Math.max(...group.rows.map((row) => row.length ?? 0));
+      if (longestFirst) numbered.sort((a, b) => most(b) - most(a));
+      list.replaceChildren(...numbered.flatMap(([number, group]) => {
         let rows = group.rows.filter((row) => matches(group, row));
         if (!rows.length) return [];
         if (longestFirst) rows = [...rows].sort((a, b) => (b.length ?? 0) - (a.length ?? 0));

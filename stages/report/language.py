@@ -147,6 +147,7 @@ CHINESE = {
     "broken": "改错",
     "both right": "均对",
     "both wrong": "均错",
+    "Accuracies are known as soon as evaluate has ended.": "evaluate 结束后即可得知准确率。",
     "No evaluation result: accuracy before and after GRPO is not known.": (
         "没有评测结果：GRPO 前后的准确率未知。"
     ),
@@ -236,6 +237,7 @@ CHINESE = {
     "highest {high} at step {high_step}, lowest {low} at step {low_step}": (
         "最高 {high}（第 {high_step} 步），最低 {low}（第 {low_step} 步）"
     ),
+    "{value} at every step": "各步均为 {value}",
     "Step": "步",
     "Value": "值",
     "Numbers": "数值",
@@ -624,6 +626,9 @@ CHINESE = {
     "pinned": "已保留",
     "Pin": "保留",
     "Pin {run}": "保留 {run}",
+    "Unpin": "取消保留",
+    "Unpin {run}": "取消保留 {run}",
+    "after GRPO": "GRPO 之后",
     "Name": "命名",
     "Rename": "改名",
     "Name {run}": "为 {run} 命名",

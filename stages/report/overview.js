@@ -115,7 +115,7 @@ if (table) {
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");
     if (event.target.matches(".rename")) rename(row);
-    if (event.target.matches(".toggle")) send(row, { pinned: event.target.getAttribute("aria-pressed") !== "true" });
+    if (event.target.matches(".toggle")) send(row, { pinned: event.target.dataset.pinned !== "true" });
   });
 
   const refresh = async () => {

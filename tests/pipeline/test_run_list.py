@@ -184,7 +184,7 @@ def test_a_run_is_named_and_pinned_in_the_list(page, store):
     page.evaluate(f"{row}.querySelector('.toggle').click()")
     shown(page, f"{row}.querySelector('.pin')")
     assert history.find(store, LOW).pinned
-    assert page.evaluate(f"{row}.querySelector('.toggle').ariaPressed") == "true"
+    assert page.evaluate(f"{row}.querySelector('.toggle').textContent") == "Unpin"
     page.evaluate(f"{row}.querySelector('.toggle').click()")
     shown(page, f"!{row}.querySelector('.pin')")
     assert not history.find(store, LOW).pinned

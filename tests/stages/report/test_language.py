@@ -181,7 +181,7 @@ def test_a_chinese_report_has_no_english_text_left(run, tmp_path, browser):  # n
     with browser.page(written(tmp_path, report_of(run, "en"))) as page:
         page.until(ALL_DRAWN)
         left = english_left(page.evaluate(VISIBLE), values)
-        assert {"Before GRPO", "Zoom in", "Longest first", "Stages and time"} <= set(left), (
+        assert {"After GRPO", "Zoom in", "Longest first", "Stages and time"} <= set(left), (
             "the check finds it"
         )
         assert len(left) > 100
