@@ -7,7 +7,8 @@ its result as pickle files: nothing in a store is a pickle, and the store's arti
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 import re
 import shlex
 import subprocess
@@ -107,7 +108,7 @@ def find(name: str) -> Status | None:
     Raises:
         Unanswered: the controller does not answer.
     """
-    done = _call(["squeue", "-h", "-o", "%i|%T|%r|%N", "-u", getpass.getuser(), "-n", name])
+    done = _call(["squeue", "-h", "-o", "%i|%T|%r|%N", "-u", _user(), "-n", name])
     if done.returncode != 0:
         raise Unanswered(f"squeue: {' '.join(done.stderr.split())}")
     jobs = []
@@ -119,7 +120,7 @@ def find(name: str) -> Status | None:
 
 def cancel(name: str) -> None:
     """Cancel this user's jobs of a name; Slurm sends them SIGTERM, and later SIGKILL."""
-    _call(["scancel", "-u", getpass.getuser(), "-n", name])
+    _call(["scancel", "-u", _user(), "-n", name])
 
 
 def queue_again(number: str) -> None:
@@ -146,6 +147,14 @@ def ending(number: str) -> str:
     details += [nodes] if nodes not in ("", "(null)", "None assigned") else []
     details += [reason] if reason not in ("", "None") else []
     return state + (f" ({', '.join(details)})" if details else "")
+
+
+def _user() -> str:
+    """Return the name of this process's user, whatever the environment says."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _values(line: Sequence[str]) -> dict[str, str]:

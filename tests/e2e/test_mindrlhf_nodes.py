@@ -94,8 +94,12 @@ def test_a_machine_that_slurm_loses_is_named_and_the_run_resumes(mindrlhf_store,
 
 
 @pytest.mark.slurm
-def test_the_job_of_a_stage_resumes_on_its_nodes_when_it_is_queued_again(mindrlhf_store, tmp_path_factory):
-    """grpoflow itself runs on the first node of the job, and prepares the engine again."""
+@pytest.mark.parametrize("event", [["scontrol", "requeue"], ["scancel", "--batch", "--signal=USR1"]])
+def test_the_job_of_a_stage_resumes_on_its_nodes(mindrlhf_store, tmp_path_factory, event):
+    """It is queued again by Slurm, and by itself after the signal that comes before the time limit.
+
+    grpoflow runs on the first node of the job, and prepares the engine again.
+    """
     store = mindrlhf_store
     slurm = ["launcher=slurm", "launcher.stages=[grpo]", "launcher.cards_per_node=1"]
     made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)
@@ -104,7 +108,7 @@ def test_the_job_of_a_stage_resumes_on_its_nodes_when_it_is_queued_again(mindrlh
         shown = subprocess.run(["squeue", "-h", "-o", "%i %D"], capture_output=True, text=True).stdout
         number, nodes_of_job = shown.split()
         assert nodes_of_job == "2"
-        subprocess.run(["scontrol", "requeue", number], check=True)
+        subprocess.run([*event, number], check=True)
         _, output = run.communicate(timeout=300)
         assert run.returncode == 0, output
     check_resumed(store, 6)

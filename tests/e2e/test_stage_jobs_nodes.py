@@ -150,12 +150,14 @@ def test_a_cancelled_job_fails_the_run_and_says_why(store):
 
 
 def test_a_failed_stage_shows_its_own_reason(store, tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"question": "?", "answer": "no number"}\n{broken')
-    files = [f"dataset.path={rows}", "dataset.solution=gsm8k", "dataset.test_rows=1"]
-    shown = finish(store, *files, stages="--only=tokenize", code=1)
-    assert "stage tokenize failed: exit code 1 (Slurm job " in shown
-    assert re.search(r"error: .*rows\.jsonl", shown.partition("stage tokenize failed")[2])
+    good, bad = '{"question": "1+1?", "answer": "#### 2"}\n', '{"question": "1+1?", "answer": "two"}\n'
+    (tmp_path / "train.jsonl").write_text(good + bad)
+    (tmp_path / "test.jsonl").write_text(good)
+    data = ["dataset=gsm8k", f"dataset.path={tmp_path}", "dataset.train_rows=null", "dataset.test_rows=null"]
+    shown = finish(store, *data, "launcher.retries=1", stages="--only=tokenize", code=1)
+    reason = shown.partition("stage tokenize failed: exit code 1 (Slurm job ")[2]
+    assert "train.jsonl:2: the answer has no '#### '" in reason
+    assert submitted(store)["tokenize"] == 1  # it would fail again
 
 
 def test_a_job_that_slurm_refuses_fails_at_once(store):
