@@ -104,4 +104,6 @@ def collect(context: Context) -> None:
     for file in sorted(paths.final.iterdir()):
         link_or_copy(file, target / file.name)
     results.keep_logged(paths.completions, job.train)
-    import_run(context, read_start(context.work)["resumed"], MODEL, VERSION)
+    usage = scoring.total_usage(context.work)
+    more = {"usage": usage} if usage else {}
+    import_run(context, read_start(context.work)["resumed"], MODEL, VERSION, **more)
