@@ -25,7 +25,7 @@ from stages.fetch.config import DatasetConfig
 from stages.grpo.config import RolloutConfig
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
-from stages.rewards.judge import are_right
+from stages.rewards.correctness import are_right
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import ground_truth
 

@@ -141,13 +141,15 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
 def reward_warnings(plan: Plan, store: Store) -> list[str]:
     """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet.
 
-    Only fast checks are made: built-in text functions (`maths` takes seconds to import), on available rows.
+    Only fast checks are made: built-in text functions (`maths` takes seconds to import, and
+    others start programs or ask services), on available rows.
     """
     config, reward = plan.config, plan.config.reward
     engine = engines.get(config.engine.name)
     if engine.own_rewards:
         return [str(problem) for problem in engine.reward_problems(config.engine)]
-    if uses(reward, "maths") or any(name not in BUILTIN for name in reward.functions):
+    slow = ("maths", "judge", "code")
+    if any(uses(reward, name) for name in slow) or any(name not in BUILTIN for name in reward.functions):
         return []
     problems = _probe(plan, store)
     if problems is not None:

@@ -21,7 +21,7 @@ from stages.fetch.config import UNREAD_OF_FILES
 from stages.fetch.user_files import external_files
 from stages.grpo.config import VLLM_KEYS
 from stages.report.artifacts import READS
-from stages.rewards.config import BUILTIN, RewardConfig, uses
+from stages.rewards.config import RewardConfig, reads_columns, uses
 from stages.tokenize.config import BLOCK_KEYS, BLOCKS
 
 Digest = Callable[[Path], str]
@@ -123,7 +123,8 @@ def stages(config: Config) -> tuple[Stage, ...]:
             else stage
             for stage in body
         )
-    if uses(config.reward, "maths") or not all(name in BUILTIN for name in config.reward.functions):
+    body = tuple(_without_unused_rewards(stage, config.reward) for stage in body)
+    if uses(config.reward, "maths") or reads_columns(config.reward):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
     body = tuple(_with_inference(stage, config) for stage in body)
     if engine.programs:
@@ -175,6 +176,14 @@ def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tupl
     return (*before, *supervised, *after)
 
 
+def _without_unused_rewards(stage: Stage, reward: RewardConfig) -> Stage:
+    """Leave the settings of judge and code out of the fingerprint of a run whose reward does not use them."""
+    if "reward" not in stage.sections:
+        return stage
+    unused = {("reward", name) for name in ("judge", "code") if not uses(reward, name)}
+    return replace(stage, unread=stage.unread | unused)
+
+
 def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
     """Add the user's reward functions, and the packages of reward functions, to a stage that runs them.
 
@@ -184,7 +193,7 @@ def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
         return stage  # export only writes their names
     from stages.rewards.user_code import user_code  # here: needed only for code outside this project
 
-    if any(name not in BUILTIN for name in reward.functions):
+    if reads_columns(reward):
         stage = replace(
             stage,
             sections=tuple(dict.fromkeys((*stage.sections, "dataset", "tokenize"))),

@@ -27,6 +27,10 @@ LIMIT_S = 120.0
 CALLS = 2 + SINGLE_CALLS
 """Limit of the time in the functions, in multiples of reward.timeout_s for each: a call with all completions,
 calls with one each, and another with those that did not fail."""
+TRIED = ("judge", "code")
+"""Built-in functions that start programs or ask a service."""
+COMPLETIONS = 28
+"""Completions of the trial: seven forms of answer to four rows (stages/rewards/trial.py)."""
 READERS = ("grpo", "evaluate")
 SECTIONS = ("dataset", "tokenize", "reward", "seed")
 
@@ -37,11 +41,13 @@ def scores_here(spec: StageSpec) -> bool:
 
 
 def try_rewards(plan: Plan, store: Store) -> None:
-    """Run the user's reward functions on a few completions, unless the same code passed on the same data.
+    """Run reward functions that may fail on a few completions, unless they passed on the same data.
+
+    These are the user's, judge, whose service must answer, and code, whose sandbox must start.
 
     Do nothing if the dataset is not available yet; raise ConfigError if a function fails.
     """
-    if all(name in BUILTIN for name in plan.config.reward.functions):
+    if all(name in BUILTIN and name not in TRIED for name in plan.config.reward.functions):
         return
     running = [spec for spec in plan.requested if spec.name in READERS and scores_here(spec)]
     if all(spec.name not in plan.rebuilt and store.problem(spec.key) is None for spec in running):
@@ -77,7 +83,7 @@ def _score_samples(
         directory = Path(scratch)
         arguments = write_spec(directory, "stages.rewards.trial:run", values, inputs, code=code)
         program = [sys.executable, *arguments]
-        limit_s = LIMIT_S + CALLS * reward.timeout_s * len(reward.functions)
+        limit_s = LIMIT_S + CALLS * reward.timeout_s * len(reward.functions) + _service_limit_s(reward)
         try:
             child.run(program, job=scratch, log=directory / "log", timeout_s=limit_s)
         except ProcessFailed as error:
@@ -91,3 +97,14 @@ def _score_samples(
             raise ConfigError([Problem("reward.functions", None, rule, remedy)]) from error
         warnings = directory / WARNINGS
         return warnings.read_text(encoding="utf-8").splitlines() if warnings.exists() else []
+
+
+def _service_limit_s(reward: RewardConfig) -> float:
+    """Return the longest time that judge and code take for the completions of the trial."""
+    seconds = 0.0
+    if reward.judge is not None:
+        rounds = -(-COMPLETIONS // reward.judge.concurrency)
+        seconds += rounds * (reward.judge.retries + 1) * reward.judge.timeout_s
+    if reward.code is not None:
+        seconds += -(-COMPLETIONS // reward.code.workers) * 3 * reward.code.timeout_s
+    return seconds

@@ -9,13 +9,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from stages.base.context import Context
 from stages.fetch.records import count_rows
 from stages.grpo.columns import dataset_columns
 from stages.grpo.metrics import read_rows
-from stages.rewards.config import BUILTIN, RewardConfig
+from stages.rewards.config import BUILTIN, RewardConfig, reads_columns
 from stages.rewards.planned_code import VARIABLE
 from stages.rewards.process import Accepted
 from stages.rewards.score import Columns, check_failures
@@ -25,14 +26,16 @@ STAGES = Path(__file__).parents[1]
 MODULES = {
     "": "own_packages",
     "base": "__init__ bounds errors identity reader redact tags",
-    "rewards": "__init__ child config functions knights length maths messages number planned_code process "
-    "score",
+    "rewards": "__init__ child code code_sandbox config functions judge knights length maths messages number "
+    "planned_code process score",
 }
 """The copied modules of each package."""
 COPIES = "scoring"
 """Directory of the copies, in the work directory."""
 REPORT = "reward_failures.jsonl"
 """File below the work directory with a line for each completion that a reward function failed for."""
+USAGE = "reward_usage.jsonl"
+"""File below the work directory with a line for each completion that the reward judge was asked about."""
 CODE = "planned_code.json"
 """File below the work directory with the user's modules and their digests, see planned_code.py."""
 COLUMNS = "columns.jsonl"
@@ -65,7 +68,7 @@ def write_code(context: Context) -> None:
 
 def write_columns(context: Context, reward: RewardConfig, records: Path) -> None:
     """Write the dataset's columns for the user's functions, a line for each row of the training data."""
-    if all(name in BUILTIN for name in reward.functions):
+    if not reads_columns(reward):
         return
     if records.suffix == ".jsonl":  # of which count_rows knows an upper limit only
         with records.open("rb") as lines:
@@ -102,12 +105,32 @@ def check_steps(report: Path, reward: RewardConfig, samples: int) -> None:
         check_failures(reward, columns, samples, f"completions of step {step}")
 
 
+def total_usage(work: Path) -> dict[str, float]:
+    """Return what the reward judge took in all attempts of a run; empty without it."""
+    total = dict[str, float]()
+    for entry in read_rows(work / USAGE):
+        for name, amount in entry["usage"].items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def share(reward: RewardConfig, processes: int) -> RewardConfig:
+    """Return the reward of one of several processes, which share what judge and code may do at once."""
+    if reward.judge is not None:
+        judge = replace(reward.judge, concurrency=-(-reward.judge.concurrency // processes))
+        reward = replace(reward, judge=judge)
+    if reward.code is not None:
+        reward = replace(reward, code=replace(reward.code, workers=-(-reward.code.workers // processes)))
+    return reward
+
+
 def settings(root: Path, reward: Mapping[str, object], directories: list[str]) -> dict[str, object]:
     """Return what the other interpreter needs to score: section reward, and the paths of the files above."""
     return {
         "path": [str(root / COPIES), *directories],
         "reward": reward,
         "report": str(root / REPORT),
+        "usage": str(root / USAGE),
         "columns": str(root / COLUMNS),
         "code": str(root / CODE),
         "code_variable": VARIABLE,

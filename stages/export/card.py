@@ -22,6 +22,8 @@ from stages.report.headline import tiles
 from stages.report.text import neutral, shorten
 from stages.tokenize.config import BLOCK_KEYS
 
+PLACES = ("url", "key_variable", "cache", "python")
+"""Keys of rewards that name places of one machine."""
 RECIPE = ("tokenize", "rollout", "reward", "train")
 
 
@@ -108,6 +110,10 @@ def _recipe(config: Mapping[str, Any]) -> dict[str, Any]:
         values["tokenize"].pop(key, None)
     values["reward"] = json.loads(json.dumps(values["reward"]))  # YAML has no tuples
     values["reward"].pop("timeout_s", None)  # changes no number, as the paths below
+    for key in ("judge", "code"):
+        settings = values["reward"].pop(key, None)
+        if settings is not None and key in values["reward"]["functions"]:
+            values["reward"][key] = {k: v for k, v in settings.items() if k not in PLACES}
     for key in ("preset", "resume_from", "loggers"):
         values["train"].pop(key, None)
     if not values["train"].get("lora_rank"):

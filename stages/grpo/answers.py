@@ -22,7 +22,7 @@ from stages.grpo.data import Prompts, Vocabulary, read_prompts
 from stages.grpo.rules import evaluate_problems
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
-from stages.rewards.judge import are_right, warn_of_words
+from stages.rewards.correctness import are_right, warn_of_words
 from stages.rewards.score import RewardScores, check_failures, prepare, score
 
 MODELS = ("before", "after")
@@ -84,12 +84,13 @@ def judge(context: Context, generated: Generated, prompts: Prompts, config: Eval
     if allowed is not None:  # the limit is meant for one training step
         reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))
     check_failures(reward, scores, len(texts), "held-out prompts")
-    right = np.array(are_right(reward, read, prompts.solutions))
+    right = np.array(are_right(reward, read, prompts.solutions, prompts.arguments(1)))
     sampled_right = np.zeros((0, config.num_samples), bool)
     if generated.samples:
         first = prompts.take(range(len(generated.samples) // config.num_samples))
         solutions = [solution for solution in first.solutions for _ in range(config.num_samples)]
-        right_samples = are_right(reward, first.continued(generated.samples), solutions)
+        arguments = first.arguments(config.num_samples)
+        right_samples = are_right(reward, first.continued(generated.samples), solutions, arguments)
         sampled_right = np.array(right_samples).reshape(len(first), -1)
     for function, message in scores.single.items():
         rule = "scored one by one, because the call with all answers failed"

@@ -19,7 +19,7 @@ from stages.grpo.sampling import uniforms
 from stages.grpo.scoring import of_worker_0
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
-from stages.rewards.judge import are_right
+from stages.rewards.correctness import are_right
 from stages.weights.dtypes import Array
 
 
@@ -84,7 +84,7 @@ class GreedyAccuracy:
     ) -> None:  # fmt: skip
         """Allocate the caches for all prompts, those of all workers, at once.
 
-        `reward` decides which answers are right (judge.py); None: numbers are compared.
+        `reward` decides which answers are right (correctness.py); None: numbers are compared.
         """
         self.prompts, self.vocabulary, self.world, self.mesh = prompts, vocabulary, world, mesh
         self.reward = reward
@@ -109,7 +109,8 @@ class GreedyAccuracy:
         texts = self.vocabulary.texts(done.ids, done.lengths)
         read, solutions = self.prompts.continued(texts), self.prompts.solutions
         rank = self.mesh.data_index * self.mesh.model_parallel + self.mesh.model_index
-        right = of_worker_0(lambda: sum(are_right(self.reward, read, solutions)), rank, self.world)
+        columns = self.prompts.arguments(1)  # worker 0 alone has all
+        right = of_worker_0(lambda: sum(are_right(self.reward, read, solutions, columns)), rank, self.world)
         return float(right / len(texts))
 
 

@@ -82,6 +82,7 @@ class Sampled:
             **{f"reward_std/{name}": float(values.std()) for name, values in rewards.parts.items()},
             **(mean_and_error("accuracy", accuracy) if accuracy is not None else {}),
             "reward_failures": float(sum(rewards.failures.values())),
+            **rewards.usage,
             "zero_variance_share": float(1 - informative(self.grouped_rewards).mean()),
             "sampled_groups": float(len(self.prompts)),
             **mean_and_error("completion_length", done.lengths),

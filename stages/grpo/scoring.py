@@ -80,5 +80,10 @@ def join_scores(scores: Sequence[RewardScores]) -> RewardScores:
         {name: message for part in reversed(scores) for name, message in part.messages.items()},
         {name: sum(part.late[name] for part in scores) for name in first.late},
         {name: message for part in reversed(scores) for name, message in part.single.items()},
+        {name: sum(part.usage.get(name, 0.0) for part in scores) for name in _names_of_usage(scores)},
         total=np.concatenate([part.total for part in scores]),
     )
+
+
+def _names_of_usage(scores: Sequence[RewardScores]) -> dict[str, None]:
+    return dict.fromkeys(name for part in scores for name in part.usage)

@@ -29,7 +29,7 @@ from stages.grpo.trackers.process import end_trackers, start_trackers
 from stages.grpo.trainer import StepResult, Trainer, TrainingJob
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
-from stages.rewards.judge import warn_of_words
+from stages.rewards.correctness import warn_of_words
 from stages.rewards.score import prepare
 from stages.weights.tensors import write_rank
 

@@ -12,7 +12,7 @@ from stages.base.keys import leaves
 from stages.report.artifacts import Artifacts, mapping, points
 from stages.report.language import translate
 from stages.report.text import figure, number, percent, shorten, words
-from stages.rewards.config import JUDGES, OF_MINDRLHF
+from stages.rewards.config import COMPARISONS, OF_MINDRLHF
 
 MAX_ROWS, MAX_VALUE = 400, 300
 SECTION_ORDER = (
@@ -107,7 +107,7 @@ def _is_right(row: Mapping[str, Any], side: str) -> bool | None:
 
 def judged(parts: object) -> bool | None:
     """Return whether an answer is right by the values of its reward functions; None if none of them tells."""
-    values = (number(mapping(parts).get(judge)) for judge in (*JUDGES, *OF_MINDRLHF))
+    values = (number(mapping(parts).get(judge)) for judge in (*COMPARISONS, *OF_MINDRLHF))
     part = next((value for value in values if value is not None), None)
     return None if part is None else part > 0
 

@@ -35,6 +35,8 @@ BROKEN = ("empty", "wrong", CUT_OFF)
 """Forms of `broken`; all others state the right answer."""
 COMPARING = ("number", "accuracy", "qwen_accuracy", "maths", "knights", "cosine")
 """Functions that compare each answer with its ground truth and score right ones at least EARNED."""
+UNKNOWN = ("soft_overlong", "code")
+"""Functions that no form of answer earns: one gives at most 0, and only a program earns the other."""
 REQUESTED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "marked": "####"}
 """Form of answer -> text in a prompt that requests it."""
 
@@ -291,7 +293,7 @@ def _unmatched(functions: dict[str, FunctionProbe], rows: int, forms: Sequence[s
 def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
     problems = []
     for name, function in functions.items():
-        if function.weight <= 0 or function.earned_by or name == "soft_overlong":  # at most 0
+        if function.weight <= 0 or function.earned_by or name in UNKNOWN:
             continue
         rule = "can't be earned: neither the demonstrated answers nor what the prompt asks for score"
         remedy = "use another reward, or change dataset.solution"
@@ -320,6 +322,8 @@ def _undistinguished(functions: dict[str, FunctionProbe], expected: set[str]) ->
     def total(form: str) -> float:
         return sum(function.weight * function.means[form] for function in functions.values())
 
+    if "code" in functions:
+        return []
     best = max(map(total, expected))
     forms = [form for form in BROKEN if total(form) >= best]
     rule = f"scores {best:.2f} for right answers and no less for these"

@@ -110,6 +110,8 @@ class Scored:
     outcomes: list[Outcome]
     single: str = ""
     """Why the outcomes are those of calls with one completion each; empty if they are not."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """Amounts that a service counted for all completions of the batch, by the name of a metric."""
 
     def take(self, rows: slice) -> Scored:
         """Return the outcomes of some of the completions."""

@@ -40,6 +40,8 @@ class Columns:
     """Function name -> faults because a time limit was exceeded."""
     single: dict[str, str] = field(default_factory=dict)
     """Function name -> why its values are those of calls with one completion each; other functions: none."""
+    usage: dict[str, float] = field(default_factory=dict)
+    """Requests, tokens and price of the reward judge, by the name of a metric; other rewards: none."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,20 @@ class RewardScores(Columns):
 
 
 def prepare(config: RewardConfig) -> list[Accepted]:
-    """Import the user's functions, and maths; return the arguments that they accept.
+    """Import the user's functions, and maths; return the arguments that all functions accept.
 
     Raises:
-        InputError: a function can't be imported.
+        InputError: a function can't be imported, or the sandbox of `code` can't be made.
     """
-    return list(PROCESS.load(_called(config)).values())
+    accepted = list(PROCESS.load(_called(config)).values())
+    if config.judge is not None and "judge" in config.functions:
+        accepted.append(Accepted(False, frozenset(config.judge.arguments), config.judge.columns))
+    if config.code is not None and uses(config, "code"):
+        from stages.rewards.code import check  # here: plans read this file and run no program
+
+        check(config.code)
+        accepted.append(Accepted(False, frozenset(filter(None, [config.code.tests])), ()))
+    return accepted
 
 
 def score(
@@ -110,6 +120,10 @@ def check_failures(config: RewardConfig, scores: Columns, count: int, where: str
             remedy = "correct the function, or allow more with reward.max_failures"
             if 2 * scores.late.get(name, 0) >= faults:
                 remedy = f"raise reward.timeout_s={config.timeout_s:g}, or make the function faster"
+            if name == "judge":
+                remedy = "raise reward.judge.timeout_s, or lower reward.judge.concurrency"
+            if name == "code":
+                remedy = "check reward.code.tests and the tests in the dataset"
             raise InputError("reward.functions", name, rule, remedy)
 
 
@@ -141,15 +155,26 @@ def outcomes_of(
     called = PROCESS.score(names, batch, config.timeout_s) if names else {}
     scored = dict[str, Scored]()
     for name, weight in zip(config.functions, config.weights, strict=True):
-        path, single = MATHS if name == "maths" else name, ""
+        path, single, usage = MATHS if name == "maths" else name, "", dict[str, float]()
         if path in called:
             outcomes, single = called[path].outcomes, called[path].single
         elif name in ITEM_REWARDS:
             outcomes = _of_each(ITEM_REWARDS[name], batch)
+        elif name == "judge":
+            assert config.judge is not None  # as the length below
+            from stages.rewards.judge import judge  # here: it imports a client, which a plan does not need
+
+            judged = judge(config.judge, batch)
+            outcomes, usage = judged.outcomes, dict(judged.usage)
+        elif name == "code":
+            assert config.code is not None
+            from stages.rewards.code import code
+
+            outcomes = code(config.code, batch)
         else:
             assert config.length is not None  # the table of rules requires it
             outcomes = _by_length(name, config.length, tokens, batch, called)
-        scored[name] = Scored([_checked(outcome, weight) for outcome in outcomes], single)
+        scored[name] = Scored([_checked(outcome, weight) for outcome in outcomes], single, usage)
     return scored
 
 
@@ -166,6 +191,8 @@ def columns_of(scored: Mapping[str, Scored]) -> Columns:
             columns.messages[name] = (faults or failures)[0].message
         if each.single:
             columns.single[name] = each.single
+        for key, amount in each.usage.items():
+            columns.usage[key] = columns.usage.get(key, 0) + amount
     return columns
 
 

@@ -1,6 +1,8 @@
 """Rewards before a run: what prompts request, and a trial of the user's functions."""
 
 import json
+import os
+import shutil
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from pipeline.plan.checks import reward_warnings
 from pipeline.run.reward_trial import try_rewards
 from pipeline.run.run import prepare_plan
 from pipeline.store.store import Store
+from stages.rewards.config import SANDBOX
 from tests.pipeline.plans import planned
 
 FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"
@@ -164,3 +167,65 @@ def test_a_trial_gives_the_columns_of_the_dataset(directory, capsys):
             "dataset.path=rows.jsonl",
             *data,
         )
+
+
+JUDGE = [
+    "reward=judge",
+    "reward.judge.url=http://127.0.0.1:9/v1",
+    "reward.judge.model=m",
+    "reward.judge.retries=0",
+]
+CODE = ["reward=code", "reward.code.timeout_s=1"]
+
+
+def test_a_service_that_does_not_answer_ends_the_run_before_anything_else(directory):
+    prepared, store = prepare_plan([*JUDGE, f"store={directory / 'store'}"])
+    with pytest.raises(ConfigError, match=r"was tried before anything else runs: .*cannot be reached"):
+        try_rewards(prepared, store)
+
+
+@pytest.mark.skipif(shutil.which(SANDBOX) is None, reason="bubblewrap is missing: apt-get install bubblewrap")
+def test_the_sandbox_is_tried_before_a_run(directory, monkeypatch):
+    prepared, store = prepare_plan([*CODE, f"store={directory / 'store'}"])
+    with pytest.raises(ConfigError, match="failed for"):  # the sums of arith are no tests
+        try_rewards(prepared, store)
+    program = directory / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: no namespaces here' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+    with pytest.raises(ConfigError, match="bwrap: no namespaces here"):
+        try_rewards(prepared, store)
+
+
+def fingerprints(*overrides):
+    return {spec.name: spec.key.fingerprint for spec in planned(*overrides).specs}
+
+
+@pytest.mark.parametrize(
+    "override, counts",
+    [
+        ("reward.judge.model=n", True),
+        ("reward.judge.prompt='{completion}'", True),
+        ("reward.judge.temperature=0.5", True),
+        ("reward.judge.url=http://localhost:8/v1", False),
+        ("reward.judge.key_variable=PATH", False),
+        ("reward.judge.concurrency=3", False),
+        ("reward.judge.cache=/tmp/cache", False),
+    ],
+)
+def test_what_a_judge_answers_is_fingerprinted_and_not_where(override, counts):
+    before, after = fingerprints(*JUDGE), fingerprints(*JUDGE, override)
+    assert (before["grpo"] != after["grpo"]) == counts
+    assert before["sft"] == after["sft"]
+
+
+def test_settings_that_the_reward_does_not_use_change_nothing():
+    number = ("reward.functions=[number]", "reward.weights=[1.0]")
+    assert fingerprints("reward=number") == fingerprints(*JUDGE, *number) == fingerprints(*CODE, *number)
+
+
+def test_columns_of_tests_are_read_from_the_dataset():
+    inputs = {spec.name: dict(spec.inputs) for spec in planned(*CODE, "reward.code.tests=test_list").specs}
+    assert "fetch_dataset" in inputs["grpo"] and "fetch_dataset" in inputs["evaluate"]
+    plain = {spec.name: dict(spec.inputs) for spec in planned(*CODE).specs}
+    assert "fetch_dataset" not in plain["grpo"]

@@ -101,4 +101,6 @@ def collect(context: Context) -> None:
     target.mkdir()
     for file in sorted(paths.final.iterdir()):
         link_or_copy(file, target / file.name)
-    import_run(context, read_start(context.work)["resumed"], MODEL, job.engine.contract)
+    usage = scoring.total_usage(context.work)
+    more = {"usage": usage} if usage else {}
+    import_run(context, read_start(context.work)["resumed"], MODEL, job.engine.contract, **more)

@@ -8,6 +8,7 @@ stages/rewards (rewards.py).
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
@@ -15,15 +16,21 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from stages.base.errors import InputError
 from stages.base.reader import read
 from stages.base.tags import continued, tags_of
-from stages.rewards.config import RewardConfig, judge_of
+from stages.rewards.config import RewardConfig, comparing
 from stages.rewards.score import prepare, score_each, weighted
 
 
-def _is_right(config, text, truth):
+def _is_right(config, text, truth, columns):
     """Return 1.0 for a right answer, as evaluate counts it, and 0.0 for others."""
-    judge = judge_of(config)
-    alone = RewardConfig((judge,), (1.0,), None, timeout_s=config.timeout_s)
-    return float(score_each(alone, [text], [truth]).parts[judge][0] > 0)
+    alone = comparing(config)
+    return float(score_each(alone, [text], [truth], columns=columns).parts[alone.functions[0]][0] > 0)
+
+
+def _append(file, *lines):
+    """Add lines to a file of JSON lines, which stays absent without any."""
+    if lines:
+        with open(file, "a", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def _read_lines(file):
@@ -32,12 +39,25 @@ def _read_lines(file):
         return [json.loads(line) for line in lines]
 
 
-def make_manager(values, report, columns, validation):
+def _usage_of(item, scored):
+    """Return the line about what a service counted, if one was asked."""
+    step = int(item.non_tensor_batch["global_steps"])
+    return [{"step": step, "usage": scored.usage}] if scored.usage else []
+
+
+def _threads(config):
+    """Return how many completions are scored at the same time: a thread waits for each."""
+    asked = config.judge.concurrency if config.judge else 0
+    return max(8, asked, config.code.workers if config.code else 0)
+
+
+def make_manager(values, report, usage, columns, validation):
     """Return the class of a reward manager.
 
     Args:
         values: section reward of the configuration.
         report: file that gets a line for each completion that a reward function fails for.
+        usage: file that gets a line for each completion that a service is asked about.
         columns: file with the columns of each training row.
         validation: extra_info.split of rows whose answers are only compared with the ground truth.
     """
@@ -46,6 +66,7 @@ def make_manager(values, report, columns, validation):
         def __init__(self, config, tokenizer, compute_score, **unused):
             super().__init__(config, tokenizer, compute_score)
             self._config = read(RewardConfig, values, "reward")
+            self._pool = ThreadPoolExecutor(_threads(self._config))
             accepted = prepare(self._config)  # verl ignores later errors
             names = [each.names for each in accepted]
             self._takes_prompts = any(each is None or "prompts" in each for each in names)
@@ -62,23 +83,25 @@ def make_manager(values, report, columns, validation):
             tokens = int(item.batch["attention_mask"][-len(responses) :].sum())
             text = continued(self._read(item.batch["prompts"]), self._read(responses[:tokens]))
             truth = item.non_tensor_batch["reward_model"]["ground_truth"]
+            named, loop = self._arguments(item), asyncio.get_running_loop()
             if item.non_tensor_batch["extra_info"].get("split") == validation:
-                right = await asyncio.to_thread(_is_right, self._config, text, truth)
+                arguments = (self._config, text, truth, named)
+                right = await loop.run_in_executor(self._pool, _is_right, *arguments)
                 return {"reward_score": right, "reward_extra_info": {"acc": right}}
-            named = self._arguments(item)
             try:  # in a thread: the event loop goes on with generation
-                scored = await asyncio.to_thread(score_each, self._config, [text], [truth], [tokens], named)
+                arguments = (self._config, [text], [truth], [tokens], named)
+                scored = await loop.run_in_executor(self._pool, score_each, *arguments)
                 faults = {name: scored.messages[name] for name, count in scored.faults.items() if count}
                 late = [name for name in faults if scored.late[name]]
                 parts = {name: np.array(column, np.float32) for name, column in scored.parts.items()}
                 value = float(weighted(self._config, parts)[0])
+                _append(usage, *_usage_of(item, scored))
             except InputError as error:  # verl would ignore it
                 name = str(error.problem.value or error.problem.path)
                 faults, late, value = {name: error.problem.rule}, [], 0.0
             if faults:
                 step = int(item.non_tensor_batch["global_steps"])
-                with open(report, "a", encoding="utf-8") as file:
-                    file.write(json.dumps({"step": step, "faults": faults, "late": late}) + "\n")
+                _append(report, {"step": step, "faults": faults, "late": late})
             return {"reward_score": value, "reward_extra_info": {}}
 
         def _arguments(self, item):

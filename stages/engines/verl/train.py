@@ -172,7 +172,9 @@ def collect(context: Context) -> None:
         directory = saved.directory(best)
         if fault := saved.defect(directory):
             raise InputError(directory, None, fault, REMEDY)
-    more = {} if best is None else {"best_step": best, "best_accuracy": checked[best]}
+    more: dict[str, Any] = {} if best is None else {"best_step": best, "best_accuracy": checked[best]}
+    if usage := scoring.total_usage(context.work):
+        more["usage"] = usage
     import_weights(directory, context.output)
     if bad := results.write_completions(paths.completions, context.work / "completions.jsonl", job.train):
         context.warn(f"{bad[0]}: malformed; {len(bad)} completions are not part of completions.jsonl")

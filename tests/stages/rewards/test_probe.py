@@ -4,9 +4,9 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch.records import Row
-from stages.rewards.config import RewardConfig, judge_of
+from stages.rewards.config import RewardConfig, comparison_of
+from stages.rewards.correctness import are_right, warn_of_words
 from stages.rewards.functions import ITEM_REWARDS
-from stages.rewards.judge import are_right, warn_of_words
 from stages.rewards.length import LengthConfig
 from stages.rewards.probe import Leftover, probe, sample_rows
 from tests.stages.fetch.settings import FIXTURE, context, dataset, tokenize
@@ -195,8 +195,8 @@ def test_comparisons_that_fail_are_not_wrong_answers(monkeypatch):
 
 def test_a_reward_by_length_is_judged_by_its_own_function():
     for name, expected in (("maths", "maths"), ("qwen_accuracy", "accuracy"), ("number", "number")):
-        assert judge_of(reward("cosine", length=by_length(name))) == expected
-        assert judge_of(reward("soft_overlong", length=by_length(name))) == "number"
+        assert comparison_of(reward("cosine", length=by_length(name))) == expected
+        assert comparison_of(reward("soft_overlong", length=by_length(name))) == "number"
 
 
 def test_ground_truths_without_a_number_are_reported(tmp_path, capsys):

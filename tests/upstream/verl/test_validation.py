@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.rewards.judge import are_right
+from stages.rewards.correctness import are_right
 from tests.upstream.programs import ask
 from tests.upstream.verl.product import MAX_TOKENS, STEPS
 

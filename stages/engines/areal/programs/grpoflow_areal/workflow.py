@@ -44,7 +44,7 @@ class Scorer:
 
         self._config = read(RewardConfig, settings["reward"], "reward")
         self._score, self._weighted, self._error = score_each, weighted, InputError
-        self._report = settings["report"]
+        self._report, self._usage = settings["report"], settings["usage"]
         names = [each.names for each in prepare(self._config)]
         self._takes_prompts = any(each is None or "prompts" in each for each in names)
         self._rows = []
@@ -59,6 +59,8 @@ class Scorer:
             named["prompts"] = [prompt]
         try:
             scored = self._score(self._config, [completion], [solution], [tokens], named)
+            if scored.usage:
+                self._append(self._usage, {"step": step, "usage": scored.usage})
             faults = {name: scored.messages[name] for name, count in scored.faults.items() if count}
             late = [name for name in faults if scored.late[name]]
             parts = {name: np.array(column, np.float32) for name, column in scored.parts.items()}
@@ -68,9 +70,13 @@ class Scorer:
             name = str(error.problem.value or error.problem.path)
             faults, late, value, parts = {name: error.problem.rule}, [], 0.0, {}
         if faults:
-            with open(self._report, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, "faults": faults, "late": late}) + "\n")
+            self._append(self._report, {"step": step, "faults": faults, "late": late})
         return value, parts
+
+    def _append(self, file, line):
+        """Add a line to a file of JSON lines."""
+        with open(file, "a", encoding="utf-8") as lines:
+            lines.write(json.dumps(line) + "\n")
 
 
 class Workflow(RolloutWorkflow):
