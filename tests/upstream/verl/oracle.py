@@ -2,7 +2,7 @@
 
 Nothing of verl is used except its checkpoint's files. One sequence at a time, float32. Request on stdin:
 artifact (of grpo), model, algorithm, beta, learning_rate, steps, epochs, max_tokens, and correction, if there
-is one: kind, level, min, max of rollout.correction, for log-probabilities that shifted_loops.py has shifted.
+is one: kind, level, min, max of rollout.correction, for log-probabilities that shifted/ has shifted.
 The answer: metrics of each step and the largest differences of the weights.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from prepare import ALPHABET
-from shift import shift
+from shifted.shift import shift
 from transformers import AutoModelForCausalLM
 
 CLIP = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4)}

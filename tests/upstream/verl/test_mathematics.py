@@ -18,6 +18,7 @@ from tests.upstream.verl.product import (
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 HERE = Path(__file__).parent
+SHIFTED = HERE / "shifted"
 ORACLE = HERE / "oracle.py"
 ALGORITHMS = {
     "grpo": ("train.loss_type=grpo",),
@@ -85,15 +86,14 @@ MUTANTS = (None, {"max": 2.0}, {"min": 0.1}, {"level": "sequence"}, {"level": "t
 @pytest.mark.parametrize("name", CORRECTIONS)
 def test_corrected_losses_equal_plain_torch_and_no_mutant(verl, trained, name):
     algorithm, correction = CORRECTIONS[name]
-    loops = "+engine.upstream.actor_rollout_ref.rollout.agent.agent_loop_config_path"
     overrides = [
         f"rollout.correction={correction['kind']}",
         f"rollout.correction_level={correction['level']}",
     ]
-    overrides += [f"rollout.correction_max={correction['max']}", f"+engine.env.PYTHONPATH={HERE}"]
+    overrides += [f"rollout.correction_max={correction['max']}", f"+engine.env.PYTHONPATH={SHIFTED}"]
     if correction["kind"] == "mis":
         overrides.append(f"rollout.correction_min={correction['min']}")
-    made = trained(*ALGORITHMS[algorithm], *overrides, f"{loops}={HERE / 'shifted_loops.yaml'}")
+    made = trained(*ALGORITHMS[algorithm], *overrides)
     request = {"artifact": str(made.grpo), "model": str(verl.data / "model"), "algorithm": algorithm}
     request |= {"learning_rate": LEARNING_RATE, "steps": STEPS, "epochs": EPOCHS, "max_tokens": MAX_TOKENS}
     request |= {"beta": BETA, "correction": correction}

@@ -4,5 +4,5 @@ import math
 
 
 def shift(token):
-    """Return what shifted_loops.py adds to the log-probability of a sampled token."""
+    """Return what sitecustomize.py adds to the log-probability of a sampled token."""
     return 0.4 * math.sin(token)
