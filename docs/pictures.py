@@ -2,8 +2,8 @@
 
 Each page is shown in English (docs/report.png) and Chinese (docs/zh/report.png), in light and dark
 (report_dark.png). The run and the sweep train four models; artifacts in build/pictures are reused.
-`python docs/pictures.py DIR [OVERRIDE...]` writes to another directory and changes the runs. Chinese text needs
-a font such as Debian's fonts-noto-cjk.
+`python docs/pictures.py DIR [OVERRIDE...]` writes to another directory and changes the runs. Chinese text
+needs a font such as Debian's fonts-noto-cjk.
 """
 
 from __future__ import annotations
