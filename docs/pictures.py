@@ -19,8 +19,8 @@ from PIL import Image
 WIDTH = 960
 SCALE = 0.75
 """Pixels of the picture per CSS pixel; the page is laid out for a window of 1280 pixels."""
-COLOURS = 128
-"""Colours of a picture, with which it has a third of its size; its texts and lines look the same."""
+COLOURS = 256
+"""Colours of a picture, with which it has half of its size; its texts and lines look the same."""
 HEIGHTS = {"report": 1072, "sweep": 1290}
 SWEEP = ("-m", "train.learning_rate=5e-05,2.5e-04", "train.beta=0.0,0.01")
 LANGUAGES = {"en": ".", "zh": "zh"}
@@ -48,7 +48,8 @@ def shoot(page: Path, picture: Path, height: int, scheme: int) -> None:
         flags += [f"--window-size={WIDTH / SCALE:.0f},{height / SCALE:.0f}", f"--screenshot={picture}"]
         subprocess.run([chromium, *flags, page.resolve().as_uri()], check=True, timeout=300)
     with Image.open(picture) as taken:
-        smaller = taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        rare_too = Image.Quantize.MAXCOVERAGE  # a single red word keeps its colour
+        smaller = taken.convert("RGB").quantize(COLOURS, rare_too, dither=Image.Dither.NONE)
     smaller.save(picture, optimize=True)
 
 
