@@ -40,6 +40,7 @@ def test_a_finished_run_is_extended_as_if_it_had_been_longer(copy, tmp_path):
         assert [row[key] for row in extended] == pytest.approx([row[key] for row in whole], rel=1e-4), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_training_that_is_asked_to_stop_saves_its_last_step(copy, number):
     """Both workers stop after the same step, although one alone may get the signal."""

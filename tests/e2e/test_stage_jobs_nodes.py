@@ -17,7 +17,7 @@ from tests.e2e.conftest import CHEAP
 from tests.launch.cluster import cluster
 from tests.processes import unanswered_download, wait_until
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 LONG_S = 400.0
 """Longest time to wait for what takes seconds on a machine with nothing else to do."""
 STARTED: list[subprocess.Popen[bytes]] = []
