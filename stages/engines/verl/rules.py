@@ -10,7 +10,7 @@ from stages.base.errors import Problem
 from stages.base.keys import leaves
 from stages.base.layout import ROLES
 from stages.engines.layout_rules import layout_problems
-from stages.engines.verl import inference
+from stages.engines.verl import inference, separate
 from stages.engines.verl.files import loss_mode
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
 from stages.grpo.rules import algorithm_notes
@@ -25,6 +25,7 @@ def problems(job: Job) -> Iterator[Problem]:
     yield from _layout(job)
     yield from _batches(job)
     yield from inference.problems(job)
+    yield from separate.problems(job)
 
 
 def _algorithm(job: Job) -> Iterator[Problem]:
@@ -198,7 +199,7 @@ def _layout(job: Job) -> Iterator[Problem]:
             "ours: stages/engines/verl/files.py",
         )
     yield from layout_problems(job.model, {role: job.layout.role(role) for role in ROLES})
-    if job.nodes > 1:
+    if job.nodes > 1 and not job.is_async:
         yield from divides(
             "layout.generate.model_parallel",
             generate.model_parallel,
@@ -231,8 +232,8 @@ def _batches(job: Job) -> Iterator[Problem]:
     )
     for part, count in (("step", prompts), ("update", job.mini_batch_size)):
         completions = count * job.rollout.num_generations
-        if completions % job.cards != 0:
-            rule = f"gives {completions} completions per {part}, which {job.cards} cards cannot share"
+        if completions % job.train_cards != 0:
+            rule = f"gives {completions} completions per {part}, which {job.train_cards} cards cannot share"
             source = "utils/config.py; workers/engine_workers.py"
             yield Problem("train.prompts_per_step", prompts, rule, "use a multiple", source)
 
@@ -254,3 +255,4 @@ def notes(job: Job) -> Iterator[str]:
     if not job.on_cpu:
         yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"
     yield from inference.notes(job)
+    yield from separate.notes(job)
