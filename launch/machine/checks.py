@@ -176,6 +176,13 @@ def _version_file(file: Path, window: Window) -> Check:
     return Check(name, "unknown", text, f"known to work: {specifier} ({reason})")
 
 
+def gpus(needed: int, devices: Path = DEVICES) -> Check:
+    """Compare the number of NVIDIA cards, by their device files, with the number that a run occupies."""
+    count = len(list(devices.glob("nvidia[0-9]*")))
+    remedy = f"{needed} cards are needed; see nvidia-smi, and pass --gpus all to a container"
+    return required("devices", count >= needed, f"{count} NVIDIA cards", remedy)
+
+
 def cards(needed: int, devices: Path = DEVICES) -> Check:
     """Compare the number of Ascend cards, by their device files, with the number that a run occupies."""
     count = len(list(devices.glob("davinci[0-9]*")))

@@ -2,7 +2,7 @@
 
 Start scripts end in this program, a copy of which is next to them. It runs on the node with the engine's
 interpreter and needs nothing of grpoflow. Every node runs its own `ray start --block`, unless ray.json has
-the address of an existing cluster. The first node waits until all NPUs are registered and runs the program
+the address of an existing cluster. The first node waits until all cards are registered and runs the program
 with RAY_ADDRESS set; the others exit with 0 when the first node's Ray has ended. A node whose Ray ends during
 the run fails; the launcher then ends all nodes. `ray stop` is not used: it ends every Ray of a machine.
 
@@ -38,18 +38,18 @@ SAVED_LOG_BYTES = 64 * 2**10
 PR_SET_CHILD_SUBREAPER = 36
 WAIT = """
 import json, logging, sys, time, ray
-address, npus, names, timeout_s = json.loads(sys.argv[1])
+address, cards, resource, names, timeout_s = json.loads(sys.argv[1])
 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
 deadline, reported = time.monotonic() + timeout_s, None
 while True:
     live = [node for node in ray.nodes() if node["Alive"]]
-    registered = sum(int(node["Resources"].get("NPU", 0)) for node in live)
+    registered = sum(int(node["Resources"].get(resource, 0)) for node in live)
     missing = [name for name in names if name not in {node["NodeName"] for node in live}]
-    state = f"{registered} of {npus} NPUs are registered"
+    state = f"{registered} of {cards} {resource}s are registered"
     state += f"; missing: {', '.join(missing)}" if missing else ""
     if state != reported:
         print(f"ray: {state}", flush=True)
-    if registered >= npus and not missing:
+    if registered >= cards and not missing:
         break
     if time.monotonic() > deadline:
         sys.exit(f"error: after {timeout_s:.0f} s {state}")
@@ -112,8 +112,12 @@ class RayNode:
 
     def ray_command(self) -> list[str]:
         """Return the `ray start` command; engine options come last and override grpoflow's."""
-        npus = json.dumps({"NPU": self.settings["nodes"][self.rank]["npus"]})
-        command = ["ray", "start", "--block", f"--node-name={self.name}", f"--resources={npus}"]
+        resource, cards = self.settings["resource"], self.settings["nodes"][self.rank]["cards"]
+        # Ray refuses its own resource GPU in --resources
+        counted = (
+            f"--num-gpus={cards}" if resource == "GPU" else f"--resources={json.dumps({resource: cards})}"
+        )
+        command = ["ray", "start", "--block", f"--node-name={self.name}", counted]
         if self.rank == 0:
             command += ["--head", f"--port={self.port}", f"--node-ip-address={self.host}"]
             command += [f"--temp-dir={self.directory / 'ray'}", "--dashboard-host=127.0.0.1"]
@@ -142,7 +146,13 @@ class RayNode:
         elif not is_reachable(self.address):
             raise Failed(f"Ray at {self.address} does not answer")
         names = [] if self.ray is None else [node["name"] for node in self.settings["nodes"]]
-        request = [self.address, self.settings["npus"], names, self.settings["wait_timeout_s"]]
+        request = [
+            self.address,
+            self.settings["cards"],
+            self.settings["resource"],
+            names,
+            self.settings["wait_timeout_s"],
+        ]
         code = self.run([sys.executable, "-c", WAIT, json.dumps(request)])
         if code == 0:
             code = self.run([sys.executable, *self.settings["program"]])

@@ -55,8 +55,9 @@ def _write_ray(start: Start, ray: Ray, nodes: list[Node], launcher: LauncherConf
     digest = hashlib.sha256(str(directory).encode()).hexdigest()[:12]
     settings = {
         "program": start.program,
-        "npus": start.workers,
-        "nodes": [{"name": name, "npus": node.workers} for name, node in zip(names, nodes, strict=True)],
+        "cards": start.workers,
+        "resource": ray.resource,
+        "nodes": [{"name": name, "cards": node.workers} for name, node in zip(names, nodes, strict=True)],
         "address": ray.address,
         "dashboard_port": ray.dashboard_port,
         "options": ray.options,

@@ -26,7 +26,9 @@ class Ray:
     options: tuple[str, ...]
     """More options of every `ray start`; they override grpoflow's."""
     wait_timeout_s: float
-    """Time limit until all NPUs are registered."""
+    """Time limit until all cards are registered."""
+    resource: str = "NPU"
+    """Name under which Ray counts the cards: NPU or GPU."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Start:
     program: tuple[str, ...]
     """Python program and arguments, once per worker; with Ray once, on the first node."""
     workers: int
-    """Processes under msrun; 0 to run the program once, on this machine. With Ray: number of NPUs."""
+    """Processes under msrun; 0 to run the program once, on this machine. With Ray: number of cards."""
     python: str | None
     """Interpreter as a path or name; may be a wrapper script. None for the first python on PATH."""
     env: Mapping[str, str]

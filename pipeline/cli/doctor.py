@@ -147,10 +147,12 @@ def _host_memory(config: Config) -> Iterator[Check]:
 
 def _outside(engine: Engine[Any], config: Config) -> Iterator[Check]:
     settings: Any = engine.settings_of(config)
-    on_cpu = getattr(settings, "device", "npu") == "cpu"
+    device = getattr(settings, "device", "npu")
+    on_cpu = device == "cpu"
     if not on_cpu:
-        needed = min(config.cards, config.launcher.cards_per_node)
-        yield look.cards(needed)
+        occupied = (stage.workers for stage in stages(config) if stage.computes and stage.skipped is None)
+        needed = min(max((config.cards, *occupied)), config.launcher.cards_per_node)
+        yield look.gpus(needed) if device == "cuda" else look.cards(needed)
     versions, checked = engine.environment(settings), engine.needed(config)
     packages = versions.packages
     if versions.lock is not None:

@@ -36,10 +36,17 @@ class RayEngine(OutsideEngine):
     ray_wait_timeout_s: Annotated[PositiveFloat, NotInIdentity()]
     """Time limit until all cards are registered."""
 
-    def cluster(self, *options: str) -> Ray:
-        """Return the cluster; the user's options of `ray start` override `options`."""
+    def cluster(self, *options: str, resource: str = "NPU") -> Ray:
+        """Return the cluster; the user's options of `ray start` override `options`.
+
+        `resource`: the name under which Ray counts the cards.
+        """
         return Ray(
-            self.ray_address, self.ray_dashboard_port, (*options, *self.ray_options), self.ray_wait_timeout_s
+            self.ray_address,
+            self.ray_dashboard_port,
+            (*options, *self.ray_options),
+            self.ray_wait_timeout_s,
+            resource,
         )
 
 

@@ -18,7 +18,7 @@ def node(directory, port, ray, timeout_s=10.0):
     if ray is not None:
         executable(directory / "ray_script/ray", f"#!/usr/bin/env bash\n{ray}\n")
     settings = {
-        "nodes": [{"name": "first", "npus": 1}, {"name": "second", "npus": 1}],
+        "nodes": [{"name": "first", "cards": 1}, {"name": "second", "cards": 1}], "resource": "NPU",
         "address": None, "options": [], "wait_timeout_s": timeout_s, "directory": str(directory / "ray"),
     }  # fmt: skip
     (directory / "ray.json").write_text(json.dumps(settings))
@@ -68,3 +68,16 @@ def test_a_node_that_cannot_join_fails_with_the_cause(first, tmp_path, ray, caus
     started = node(tmp_path, port, ray, timeout_s=1.0 if ray in ("silent", "exec sleep 60") else 10.0)
     message, _ = started.communicate(timeout=100)
     assert started.returncode == 1 and message.startswith("error: ") and cause in message
+
+
+@pytest.mark.parametrize(
+    "resource, option", [("NPU", '--resources={"NPU": 8}'), ("GPU", "--num-gpus=8")], ids=["NPU", "GPU"]
+)
+def test_ray_counts_the_cards_under_the_name_of_their_device(monkeypatch, tmp_path, resource, option):
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1"), ("LOG_DIR", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+    settings = {
+        "nodes": [{"name": "only", "cards": 8}], "resource": resource, "address": None, "options": [],
+        "dashboard_port": 1, "directory": str(tmp_path / "ray"),
+    }  # fmt: skip
+    assert option in ray_node.RayNode(settings, 0).ray_command()

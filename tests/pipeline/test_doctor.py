@@ -82,3 +82,12 @@ def test_an_installed_package_can_replace_a_checkout(version, status, shown):
     check = checkouts.check(checkout, None, version)
     assert (check.status, check.found) == (status, shown)
     assert bool(check.remedy) == (status == "problem")
+
+
+def test_cards_that_generate_alone_are_counted_and_nvidias_are_found_by_their_files(checks):
+    verl = ["engine=verl", f"engine.python={sys.executable}", "model=qwen2_5_7b", "model.path=/models/m"]
+    separate = ["layout=dp2_mp1_pp1", "engine.mode=fully_async", "engine.rollout_cards=3"]
+    assert checks("verl", *verl, *separate)["devices"]["remedy"].startswith("5 cards are needed; see npu-smi")
+    shown = checks("verl", *verl, *separate, "engine.device=cuda")
+    assert shown["devices"]["remedy"].startswith("5 cards are needed; see nvidia-smi")
+    assert "cann" not in shown and "torch_npu" not in shown and "vllm" in shown

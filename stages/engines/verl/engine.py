@@ -34,6 +34,10 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """Index with torch's builds for CPUs, which torch_npu needs, too."""
 
 
+SEPARATE = frozenset(("engine", key) for key in ("mode", "staleness", "partial_rollout", "rollout_cards"))
+"""Settings that a run with engine.mode=sync does not need."""
+
+
 class Verl(Engine[Job]):
     """verl 0.9.1 (python -m verl.trainer.main_ppo)."""
 
@@ -82,6 +86,7 @@ class Verl(Engine[Job]):
                 # per checkpoint: float32 weights with both moments; one more while it is written
                 bytes_written=12 * run.model.num_parameters * (1 + run.train.keep_checkpoints),
                 computes=True,
+                unread=frozenset() if self.job(run).is_async else SEPARATE,
                 required_files=lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
                 program=grpo,
             ),
@@ -134,23 +139,26 @@ class Verl(Engine[Job]):
 
     def environment(self, settings: Any) -> Environment:
         """Return the versions that verl 0.9.1 works with on the device of the settings."""
-        window = packages(settings.device, settings.rollout)
-        return Environment(window, *windows("machine"), lock=lock_of(settings.device, settings.rollout))
+        window, lock = packages(settings.device, settings.rollout), lock_of(settings.device, settings.rollout)
+        machine = () if settings.device == "cuda" else windows("machine")  # CANN and the driver
+        return Environment(window, *machine, lock=lock)
 
 
 def packages(device: str, rollout: str | None) -> tuple[Window, ...]:
     """Return the packages for a device and a program that generates completions."""
     if device == "cpu":
         return windows("all", "cpu", "vllm_cpu") if rollout == "vllm" else windows("all", "cpu")
+    if device == "cuda":
+        return windows("all", "cuda") if rollout == "sglang" else windows("all", "cuda", "vllm_cuda")
     return windows("all", "npu") if rollout == "sglang" else windows("all", "npu", "vllm")
 
 
 def lock_of(device: str, rollout: str | None) -> Lock | None:
-    """Return the complete environment for a device and a program; None for SGLang, which has a script."""
+    """Return the complete environment for a device and a program; None if verl's own guide installs it."""
     if device == "cpu":
         name = "cpu_vllm.txt" if rollout == "vllm" else "cpu.txt"
         return Lock(LOCKS / name, ("--no-deps", f"--extra-index-url={CPU_INDEX}"))
-    if rollout == "sglang":
+    if rollout == "sglang" or device == "cuda":
         return None
     # vLLM's own kernels are for CUDA
     options = (f"--extra-index-url={CPU_INDEX}", "--no-binary=vllm")

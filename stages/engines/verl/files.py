@@ -9,7 +9,7 @@ from typing import Any
 
 from stages.engines.outside import dump
 from stages.engines.upstream_keys import Rendered, merged
-from stages.engines.verl import inference
+from stages.engines.verl import inference, separate
 from stages.engines.verl.job import CPUS_PER_WORKER, DRIVER_CPUS, METRICS, REWARDS, Job, Paths
 
 Values = dict[str, Any]
@@ -43,6 +43,7 @@ RESUMING = "=resuming reads it"
 PROOF = "=it changes the proof that a checkpoint is complete"
 RENDERED: Rendered = {
     **inference.RENDERED,
+    **separate.RENDERED,
     "data.train_files": PATH,
     "data.val_files": PATH,
     "data.train_batch_size": "train.prompts_per_step",
@@ -182,6 +183,7 @@ def configuration(job: Job, paths: Paths) -> Values:
         "ray_kwargs": {"ray_init": {"runtime_env": {"env_vars": _workers_variables(job, paths)}}},
     }
     values = merged(values, {"actor_rollout_ref": inference.determinism(job)})
+    values = merged(values, separate.configuration(job))
     return merged(values, _on_cpu(job)) if job.on_cpu else values
 
 
@@ -315,8 +317,8 @@ def _trainer(job: Job, paths: Paths) -> Values:
     train, engine = job.train, job.engine
     return {
         "device": engine.device,
-        "nnodes": job.nodes,
-        "n_gpus_per_node": min(job.cards, engine.cards_per_node),
+        "nnodes": job.nodes_of(job.train_cards),
+        "n_gpus_per_node": min(job.train_cards, engine.cards_per_node),
         "total_training_steps": train.steps,
         "total_epochs": train.steps,  # at least one step per epoch: total_training_steps decides
         "save_freq": train.checkpoint_every or train.steps,
@@ -349,7 +351,8 @@ def _on_cpu(job: Job) -> Values:
         "reward": {"num_workers": 1},
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
     }
-    if not job.train.resample_rounds:  # verl does not filter groups with a custom sampler
+    # verl does not filter groups with a custom sampler, and this one is for mode=sync
+    if not job.train.resample_rounds and not job.is_async:
         sampler = {"path": "pkg://grpoflow_verl_cpu.ordered", "name": "OrderedReplayBuffer"}
         values["trainer"] = {"v1": {"sampler": {"custom_sampler": sampler}}}
     return values

@@ -30,7 +30,7 @@ AGENT_LOOPS = {
     "vllm": PLUGIN / "seeded_loops.yaml",
 }
 """Files of the plugin that replace verl's agent loops."""
-MISMATCH_LIMITS = {"npu": 0.05, "cpu": 1e-3}
+MISMATCH_LIMITS = {"npu": 0.05, "cuda": 0.05, "cpu": 1e-3}
 """Values of rollout_logprob_diff above which a run warns. In float32 on a CPU it is below 1e-5. With bfloat16
 on both sides, rounding alone gives up to about 0.01; weights that did not arrive gave 0.27."""
 
@@ -123,7 +123,7 @@ def cpu_rollout(job: Job) -> Values:
     }
     if program == "transformers":
         # one server for all workers
-        return {"name": "hf", **values, "tensor_model_parallel_size": job.cards}
+        return {"name": "hf", **values, "tensor_model_parallel_size": 1 if job.is_async else job.cards}
     return {
         **values,
         "enforce_eager": True,  # compilation takes longer than the steps of a small model
@@ -199,7 +199,8 @@ def _program(job: Job) -> Iterator[Problem]:
         rule = "must be transformers or vllm with engine.device=cpu: SGLang needs a card"
         yield Problem(path, program, rule, "set it to null", "ours: stages/engines/verl/plugin")
     if not job.on_cpu and program == "transformers":
-        rule = "must be vllm or sglang with engine.device=npu: verl 0.9.1 generates with servers only"
+        device = job.engine.device
+        rule = f"must be vllm or sglang with engine.device={device}: verl 0.9.1 generates with servers only"
         yield Problem(path, program, rule, "set it to null", "workers/rollout/replica.py")
     if program == "transformers":
         return
@@ -264,6 +265,6 @@ def notes(job: Job) -> Iterator[str]:
         yield "rollout.correction=mis: rejected tokens still count in verl's average over all tokens"
     shards = 12 * job.model.num_parameters / 2**30
     yield (
-        f"verl resumes with the same number of workers only: a checkpoint of {job.cards} has {shards:.3g} "
-        "GiB of weights and optimizer, which no other layout can read"
+        f"verl resumes with the same number of workers only: a checkpoint of {job.train_cards} has "
+        f"{shards:.3g} GiB of weights and optimizer, which no other layout can read"
     )

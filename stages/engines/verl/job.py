@@ -24,6 +24,10 @@ DRIVER_CPUS = 8
 """CPUs that Ray reserves for the driver, data, agent loops and rewards."""
 
 
+STALENESS = {"sync": 0, "one_step_off": 1, "fully_async": 7}
+"""Default of engine.staleness; the last is verl's own (trainer.v1.sampler.max_off_policy_threshold 8)."""
+
+
 @dataclass(frozen=True)
 class Job(RayJob):
     """The sections that a verl run is rendered from."""
@@ -32,21 +36,52 @@ class Job(RayJob):
     engine: VerlEngine
 
     @property
-    def cards(self) -> int:
-        """Workers, each with a card."""
+    def is_async(self) -> bool:
+        """True if other cards generate while those of layout.train update the weights."""
+        return self.engine.mode != "sync"
+
+    @property
+    def train_cards(self) -> int:
+        """Workers that train, each with a card."""
         return self.layout.train.cards
+
+    @property
+    def rollout_cards(self) -> int:
+        """Cards that generate and do not train."""
+        return (self.engine.rollout_cards or self.train_cards) if self.is_async else 0
+
+    @property
+    def cards(self) -> int:
+        """Cards that train or generate."""
+        return self.train_cards + self.rollout_cards
+
+    @property
+    def staleness(self) -> int:
+        """Versions by which a completion may be older than the weights that train on it."""
+        if self.engine.staleness is not None:
+            return self.engine.staleness
+        return STALENESS[self.engine.mode]
+
+    @property
+    def updates(self) -> int:
+        """Parts into which a step's prompts are divided; each is an update (per train.num_iterations)."""
+        return self.train.prompts_per_step // self.mini_batch_size
 
     @property
     def nodes(self) -> int:
         """Machines; the first ones are full."""
-        return -(-self.cards // self.engine.cards_per_node)
+        return self.nodes_of(self.cards)
+
+    def nodes_of(self, cards: int) -> int:
+        """Return how many machines have so many cards."""
+        return -(-cards // self.engine.cards_per_node)
 
     @property
     def replicas(self) -> int:
         """Parts that each batch is divided into for training."""
         layout = self.layout.train
         split = layout.model_parallel * layout.pipeline_stage * layout.context_parallel
-        return self.cards // split
+        return self.train_cards // split
 
     @property
     def rollout_program(self) -> str:

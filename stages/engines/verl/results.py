@@ -47,6 +47,8 @@ METRIC_NAMES = {
     "timing_s/update_weights": "reshard_s",
     "timing_s/step": "step_s",
     "timing_s/testing": "validation_s",
+    "training/off_policy/trajectory_staleness_worst/mean": "staleness",
+    "training/off_policy/trajectory_staleness_worst/max": "staleness_max",
     "rollout_corr/log_ppl_abs_diff": "rollout_logprob_diff",
     "training/rollout_probs_diff_max": "rollout_prob_diff_max",
     "rollout_corr/k3_kl": "rollout_kl",
@@ -77,7 +79,8 @@ def checkpoint_defect(job: Job, directory: Path) -> str | None:
         return "data.pt is missing"
     if job.engine.strategy == "megatron":  # its shards have other names, and one directory for all
         return None if any((directory / ACTOR).iterdir()) else "it is empty"
-    names = [f"{part}_world_size_{job.cards}_rank_{rank}.pt" for rank in range(job.cards) for part in PARTS]
+    size = job.train_cards
+    names = [f"{part}_world_size_{size}_rank_{rank}.pt" for rank in range(size) for part in PARTS]
     for file in (directory / ACTOR / name for name in names):
         if not file.is_file():
             saved = sorted(path.name for path in file.parent.glob(f"{PARTS[0]}_world_size_*"))

@@ -15,7 +15,7 @@ from stages.engines.ray_rules import (
     server_problems,
     update_problems,
 )
-from stages.engines.verl import inference
+from stages.engines.verl import inference, separate
 from stages.engines.verl.files import loss_mode
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
 from stages.grpo.rules import algorithm_notes
@@ -30,6 +30,7 @@ def problems(job: Job) -> Iterator[Problem]:
     yield from _layout(job)
     yield from _batches(job)
     yield from inference.problems(job)
+    yield from separate.problems(job)
 
 
 def _algorithm(job: Job) -> Iterator[Problem]:
@@ -170,10 +171,10 @@ def _layout(job: Job) -> Iterator[Problem]:
         "completions are generated with tensor and data parallelism only",
         "workers/rollout/replica.py",
         "ours: stages/engines/verl/files.py",
-        engine.cards_per_node if job.nodes > 1 else None,
+        engine.cards_per_node if job.nodes > 1 and not job.is_async else None,
         "workers/rollout/replica.py",
     )
-    if job.nodes > 1 and job.cards % engine.cards_per_node != 0:
+    if job.nodes > 1 and not job.is_async and job.cards % engine.cards_per_node != 0:
         rule = (
             f"makes {job.cards} cards, which do not fill machines with "
             f"launcher.cards_per_node={engine.cards_per_node}"
@@ -190,8 +191,8 @@ def _batches(job: Job) -> Iterator[Problem]:
     yield from update_problems(job, why, "utils/tensordict_utils.py, make_iterator")
     for part, count in (("step", prompts), ("update", job.mini_batch_size)):
         completions = count * job.rollout.num_generations
-        if completions % job.cards != 0:
-            rule = f"gives {completions} completions per {part}, which {job.cards} cards cannot share"
+        if completions % job.train_cards != 0:
+            rule = f"gives {completions} completions per {part}, which {job.train_cards} cards cannot share"
             source = "utils/config.py; workers/engine_workers.py"
             yield Problem("train.prompts_per_step", prompts, rule, "use a multiple", source)
 
@@ -213,3 +214,4 @@ def notes(job: Job) -> Iterator[str]:
     if not job.on_cpu:
         yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"
     yield from inference.notes(job)
+    yield from separate.notes(job)

@@ -22,7 +22,7 @@ from stages.engines.outside import (
     read_start,
     write_start,
 )
-from stages.engines.verl import files, inference, results, rewards
+from stages.engines.verl import files, inference, results, rewards, separate
 from stages.engines.verl.job import METRICS, PLUGIN, RECIPE, TRAIN_DATA, Job, Paths
 from stages.engines.verl.rules import problems
 from stages.export.stage import generation, write_template
@@ -60,7 +60,8 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
         f"--config-name={RECIPE}",
         f"hydra.run.dir={work / 'hydra'}",
     )
-    ray = job.engine.cluster(*files.ray_options(job))
+    resource = "GPU" if job.engine.device == "cuda" else "NPU"  # the plugin's platform has Ascend's name
+    ray = job.engine.cluster(*files.ray_options(job), resource=resource)
     environment = files.variables(job, paths)
     start = make_start(job.engine, command, work, environment, path, workers=job.cards, ray=ray)
     return Rendered(start, texts)
@@ -134,7 +135,7 @@ class Watcher(StepWatcher):
         """Process the metrics of one step."""
         train = self._job.train
         if row := self.parse(results.read_metrics, line):
-            row = results.with_sampled_groups(row, self._job)
+            row = separate.with_waiting(results.with_sampled_groups(row, self._job), self._job)
             step = int(row["step"])
             self._checks = {earlier: value for earlier, value in self._checks.items() if earlier < step}
             if "validation_accuracy" in row:

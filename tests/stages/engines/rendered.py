@@ -32,6 +32,10 @@ EXPERIMENTS = (
     ("experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek", "dataset=arith"),
     ("experiment=mindspeed_rl_7b", MODEL),
     ("experiment=verl_7b", MODEL),
+    ("experiment=verl_7b", MODEL, "engine.device=cuda"),
+    ("experiment=verl_async_7b", MODEL),
+    ("experiment=verl_dapo_7b", MODEL),
+    ("experiment=verl_gspo_30b_a3b", MODEL),
     ("experiment=areal_7b", MODEL),
 )
 VARIANTS = {

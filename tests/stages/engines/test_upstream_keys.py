@@ -97,6 +97,12 @@ def _verl(config):
 CASES = (
     Case("verl FSDP2", ("experiment=verl_7b",), verl.RENDERED, _verl),
     Case("verl LoRA", ("experiment=verl_7b", "train.lora_rank=8"), verl.RENDERED, _verl),
+    Case(
+        "verl on separate cards",
+        ("experiment=verl_async_7b", "rollout.correction=none"),
+        verl.RENDERED,
+        _verl,
+    ),
     Case("verl Megatron", ("experiment=verl_7b", "engine.strategy=megatron"), verl.RENDERED, _verl),
 )
 

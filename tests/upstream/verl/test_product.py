@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.config.compose import BUILT_IN
 from pipeline.config.load import load
 from stages.base.keys import leaves
 from stages.engines.upstream_keys import Schema
@@ -21,6 +22,7 @@ HERE = Path(__file__).parent
 OF_ONE_STRATEGY = """megatron fsdp_config ulysses_sequence_parallel_size lr_scheduler_type min_lr_ratio
     lr_decay_style min_lr lora_rank"""
 """Keys that either FSDP or Megatron does not have."""
+EXPERIMENTS = sorted(path.stem for path in (BUILT_IN / "experiment").glob("verl_*.yaml"))
 FAMILIES = ("qwen2_5_7b", "qwen3_8b", "qwen3_30b_a3b", "llama3_1_8b")
 
 
@@ -69,7 +71,7 @@ def _known_types(schema, rendered):
      *[(f"model={name}",) for name in FAMILIES[1:]], ("train.lora_rank=8",),
      ("rollout.correction=mis", "rollout.correction_level=sequence", "train.resample_rounds=1",
       "train.validate_every=5", "engine.deterministic=true"),
-     ("engine.device=cpu", "engine.rollout=vllm", "train.validate_every=5"),
+     ("engine.device=cpu", "engine.rollout=vllm", "train.validate_every=5"), ("engine.device=cuda",),
      ("train.beta=0", "train.schedule=cosine", "train.max_grad_norm=null"),
      ("train.preset=rloo", "train.entropy_coeff=0.01", "train.clip_ratio_c=3"),
      ("train.preset=cispo",), ("train.loss_type=sapo", "train.advantages=reinforce_plus_plus"),
@@ -81,6 +83,15 @@ def _known_types(schema, rendered):
 def test_verl_accepts_the_rendered_configuration(interpreter, tmp_path, overrides):
     run_job = Job.from_run(load(["experiment=verl_7b", "model.path=/models/m", *overrides]))
     text = files.text(run_job, Paths(Path("/run"), Path("/data/train.parquet")))
+    (tmp_path / f"{RECIPE}.yaml").write_text(text)
+    assert "FSDPActorConfig" in run(interpreter("verl"), VALIDATE, tmp_path, RECIPE)
+
+
+@pytest.mark.parametrize("device", ["npu", "cuda"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_verl_accepts_each_experiment(interpreter, tmp_path, experiment, device):
+    overrides = [f"experiment={experiment}", "model.path=/models/m", f"engine.device={device}"]
+    text = files.text(Job.from_run(load(overrides)), Paths(Path("/run"), Path("/data/train.parquet")))
     (tmp_path / f"{RECIPE}.yaml").write_text(text)
     assert "FSDPActorConfig" in run(interpreter("verl"), VALIDATE, tmp_path, RECIPE)
 

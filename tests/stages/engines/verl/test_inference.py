@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.config.load import load
+from stages import engines
 from stages.base.errors import ConfigError
 from stages.engines.verl import files, inference, results, train
 from stages.engines.verl.job import TRAIN_DATA, Job, Paths
@@ -180,6 +181,24 @@ def test_each_device_has_a_program_that_generates():
     )
     # keys and values in float32, 28 layers, 2 of 4 heads of 128, 256 completions of 3 blocks and one more
     assert made["engine_kwargs"]["vllm"]["kv_cache_memory_bytes"] % (2 * 4 * 28 * 2 * 128 * 128) == 0
+
+
+def test_nvidia_cards_differ_in_the_device_and_in_the_packages(tmp_path):
+    made, inputs = {}, {name: tmp_path / name for name in ("fetch", "tokenize")}
+    for device in ("npu", "cuda"):
+        config = load([*BASE, f"engine.device={device}"])
+        made[device] = train.render(config.plain(), inputs, tmp_path)
+    npu, cuda = (made[device].files for device in ("npu", "cuda"))
+    assert {name for name in npu if npu[name] != cuda[name]} == {"configs/grpo.yaml"}
+    changed = npu["configs/grpo.yaml"].replace("device: npu", "device: cuda")
+    assert changed == cuda["configs/grpo.yaml"] != npu["configs/grpo.yaml"]
+    assert [made[device].start.ray.resource for device in made] == ["NPU", "GPU"]
+    environment = engines.get("verl").environment(load([*BASE, "engine.device=cuda"]).engine)
+    packages = {name for name, *_ in environment.packages}
+    assert {"torch", "vllm"} <= packages and not {"torch_npu", "vllm-ascend"} & packages
+    assert environment.cann is environment.lock is None
+    with pytest.raises(ConfigError, match=r"engine\.device=cuda: verl"):
+        load([*BASE, "engine.device=cuda", "engine.rollout=transformers"])
 
 
 def test_vllm_on_a_cpu_is_declared_as_the_distribution_that_verl_asks_for():

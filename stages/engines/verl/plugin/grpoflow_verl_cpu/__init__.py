@@ -6,7 +6,7 @@ and VERL_PLATFORM=grpoflow_cpu.
 
 Code of verl that runs unmodified (paths in verl/):
     trainer/main_ppo.py                       entry point, configuration, Ray, TaskRunnerV1
-    trainer/ppo/v1/trainer_{base,sync}.py     steps, advantages, checkpoints, resumption, metrics
+    trainer/ppo/v1/trainer_{base,sync,separate_async}.py  steps, advantages, checkpoints, resumption, metrics
     trainer/ppo/v1/agent_loop_tq.py           agent loop workers and TransferQueue
     trainer/ppo/core_algos.py                 advantages and losses
     experimental/{agent_loop,reward_loop}     chat template, agent loops, reward functions
@@ -20,6 +20,7 @@ What this package replaces:
     engine.py        one decision in the FSDP engine's construction, which needs an accelerator
     rollout.py       workers/rollout/vllm_rollout: generation with transformers (sampling.py)
     agent_loops.py   experimental/agent_loop: the built-in loops, which also send the sample's identity
+    weights.py       checkpoint_engine: transfer of weights to servers on cards of their own
     ordered.py       trainer/ppo/v1/replay_buffer.py: rows in a fixed order, and a shorter polling interval
 
 Not exercised: HCCL, vllm-ascend and the transfer of weights to it, bfloat16, kernels and patches for NPUs,

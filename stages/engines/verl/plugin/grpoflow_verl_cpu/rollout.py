@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+from verl.workers.rollout.utils import ensure_async_iterator
 
 from grpoflow_verl_cpu.agent_loops import IDENTITY
 from grpoflow_verl_cpu.sampling import Settings, make_generator, sample_block
@@ -109,6 +110,10 @@ class WeightSender(BaseRollout):
         super().__init__(config, model_config, device_mesh)
         workers = self.config.tensor_model_parallel_size * self.config.data_parallel_size
         self._replica, self._rank = divmod(int(os.environ["RANK"]), workers)
+        if (
+            replica_rank >= 0
+        ):  # a worker beside a server with cards of its own, counted from 0 in each replica
+            self._replica = replica_rank
 
     async def resume(self, tags):
         """Do nothing."""
@@ -121,7 +126,7 @@ class WeightSender(BaseRollout):
         if peft_config is not None:
             key = "actor_rollout_ref.model.lora.merge"
             raise ValueError(f"the rollout on a CPU needs merged weights: set {key}=true")
-        gathered = {name: tensor.detach().clone() for name, tensor in weights}
+        gathered = {name: tensor.detach().clone() async for name, tensor in ensure_async_iterator(weights)}
         if self._rank == 0:
             server = ray.get_actor(_server_name(self._replica))
             await server.update_weights.remote(gathered, kwargs["global_steps"])
