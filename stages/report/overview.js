@@ -101,8 +101,10 @@ if (table) {
     field.setAttribute("aria-label", translate("Name of {run}: Enter saves it, Escape keeps the old one", { run: row.dataset.run }));
     const close = () => { holder.replaceChildren(...buttons); row.querySelector(".rename").focus(); };
     field.addEventListener("keydown", async (event) => {
-      if (event.key === "Escape") close();
-      else if (event.key === "Enter") { close(); await send(row, { name: field.value.trim() }); }
+      if (event.key !== "Escape" && event.key !== "Enter") return;
+      event.preventDefault();  // else the same key would press the button that has the focus next
+      close();
+      if (event.key === "Enter") await send(row, { name: field.value.trim() });
     });
     const save = document.createElement("button");
     save.type = "button";
