@@ -39,7 +39,7 @@ def test_steps_that_were_saved_and_not_logged(tmp_path):
 
 
 def job(cards, strategy="fsdp2"):
-    return SimpleNamespace(cards=cards, engine=SimpleNamespace(strategy=strategy))
+    return SimpleNamespace(train_cards=cards, engine=SimpleNamespace(strategy=strategy))
 
 
 @pytest.fixture
