@@ -104,11 +104,15 @@ def test_the_job_of_a_stage_resumes_on_its_nodes(mindrlhf_store, tmp_path_factor
     slurm = ["launcher=slurm", "launcher.stages=[grpo]", "launcher.cards_per_node=1"]
     made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)
     with made as nodes, cluster(tmp_path_factory.mktemp("slurm"), nodes):
-        run = begin_and_hang(store, 2, *slurm, "+engine.env.STANDIN_ONCE=1")
-        shown = subprocess.run(["squeue", "-h", "-o", "%i %D"], capture_output=True, text=True).stdout
-        number, nodes_of_job = shown.split()
-        assert nodes_of_job == "2"
-        subprocess.run([*event, number], check=True)
-        _, output = run.communicate(timeout=300)
-        assert run.returncode == 0, output
+        try:
+            run = begin_and_hang(store, 2, *slurm, "+engine.env.STANDIN_ONCE=1")
+            shown = subprocess.run(["squeue", "-h", "-o", "%i %D"], capture_output=True, text=True).stdout
+            number, nodes_of_job = shown.split()
+            assert nodes_of_job == "2"
+            subprocess.run([*event, number], check=True)
+            _, output = run.communicate(timeout=500)
+            assert run.returncode == 0, output
+        finally:  # the daemons' end would leave a job's processes
+            subprocess.run(["scancel", "-u", "root"])
+            wait_until(lambda: not subprocess.run(["squeue", "-h"], capture_output=True).stdout, 120)
     check_resumed(store, 6)
