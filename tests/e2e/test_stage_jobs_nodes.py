@@ -99,11 +99,13 @@ def test_each_stage_is_a_job_and_its_artifact_the_same(store, tmp_path):
     assert run.state == "finished" and not jobs()
 
 
+@pytest.mark.long
 def test_some_stages_are_jobs_and_the_others_run_here(store):
     finish(store, "launcher.stages=[tokenize]")
     assert submitted(store) == {"tokenize": 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ends", ["while it waits", "before the job begins"])
 def test_a_killed_process_is_replaced_by_one_that_finds_the_job(store, ends):
     process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
@@ -126,6 +128,7 @@ def test_a_killed_process_is_replaced_by_one_that_finds_the_job(store, ends):
     assert submitted(store) == {"fetch_dataset": 1}
 
 
+@pytest.mark.long
 def test_ctrl_c_cancels_the_jobs_and_a_lost_terminal_does_not(store):
     process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
     wait_until(jobs, LONG_S, process, lambda: output(store))
@@ -149,6 +152,7 @@ def test_a_cancelled_job_fails_the_run_and_says_why(store):
     assert "started again" not in output(store)
 
 
+@pytest.mark.long
 def test_a_failed_stage_shows_its_own_reason(store, tmp_path):
     good, bad = '{"question": "1+1?", "answer": "#### 2"}\n', '{"question": "1+1?", "answer": "two"}\n'
     (tmp_path / "train.jsonl").write_text(good + bad)
@@ -165,6 +169,7 @@ def test_a_job_that_slurm_refuses_fails_at_once(store):
     assert "Slurm refuses it" in shown and "nosuch" in shown and not jobs()
 
 
+@pytest.mark.long
 def test_a_job_that_is_killed_is_started_again_with_the_reason(store):
     """The first job is killed as the kernel does without memory; the second one succeeds."""
     process = start(store, *held("fetch_dataset"), "launcher.retries=1", stages="--only=fetch_dataset")
@@ -182,6 +187,7 @@ def test_a_job_that_is_killed_is_started_again_with_the_reason(store):
     assert f"Slurm job {first}: FAILED (exit code 1" in output(store)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["it follows a job", "it submits one"])
 def test_the_controller_may_be_away_for_a_while(store, when):
     """Its process is stopped; Slurm's programs give up after a time."""
@@ -216,6 +222,7 @@ def wait_for_steps(store, process, steps):
     wait_until(lambda: taken() >= steps, LONG_S, process, lambda: output(store))
 
 
+@pytest.mark.long
 def test_a_training_that_is_queued_again_resumes(store):
     """As after preemption: Slurm ends the job's processes and starts it again."""
     process = start(store, *TRAINING, "sft.checkpoint_every=2", stages="--only=sft")
@@ -228,6 +235,7 @@ def test_a_training_that_is_queued_again_resumes(store):
     assert submitted(store) == {"sft": 1}
 
 
+@pytest.mark.long
 def test_a_training_whose_time_limit_is_near_saves_its_last_step_and_goes_on(store):
     """The signal is the one that Slurm sends to the batch script; it has a resolution of a minute."""
     process = start(store, *TRAINING, "sft.checkpoint_every=1000", stages="--only=sft")
@@ -243,6 +251,7 @@ def test_a_training_whose_time_limit_is_near_saves_its_last_step_and_goes_on(sto
     assert "--signal=B:USR1@120" in log.with_name("job.sbatch").read_text()
 
 
+@pytest.mark.long
 def test_ctrl_c_lets_a_training_save_its_last_step(store):
     process = start(store, *TRAINING, "sft.checkpoint_every=1000", stages="--only=sft")
     wait_for_steps(store, process, 3)
@@ -252,6 +261,7 @@ def test_ctrl_c_lets_a_training_save_its_last_step(store):
     assert [*Path(store).glob(".work/sft-*/checkpoints/step_*/state.json")]
 
 
+@pytest.mark.long
 def test_a_stage_without_checkpoints_fails_at_its_time_limit(store):
     with unanswered_download() as files:
         process = start(store, *files, stages="--only=fetch_dataset")
@@ -264,6 +274,7 @@ def test_a_stage_without_checkpoints_fails_at_its_time_limit(store):
     assert "raise --time in launcher.slurm.fetch_dataset" in output(store)
 
 
+@pytest.mark.long
 def test_points_of_a_sweep_share_the_jobs_of_equal_stages(store, tmp_path):
     program = str(Path(sys.executable).parent / "grpoflow")
     words = [f"store={store}", *CHEAP, *SLURM, "layout=dp2_mp1_pp1,dp1_mp2_pp1"]
