@@ -82,13 +82,16 @@ def test_completions_are_at_most_so_many_versions_old(areal, tmp_path, staleness
 
 
 def test_an_interrupted_completion_goes_on_with_the_new_weights(areal, tmp_path):
-    """Generation takes longer than training, so that updates interrupt completions."""
+    """Generation takes longer than training, so that updates interrupt completions.
+
+    They are those of the fourth step and later ones: staleness lets the first three begin at once.
+    """
     logged, log = server_log(tmp_path)
     long = ("rollout.max_tokens=48", "tokenize.max_prompt_length=8")
     mode = ("engine.mode=async", "engine.staleness=2", "rollout.correction=tis")
-    artifact = areal.train(tmp_path, *mode, *long, logged)
+    artifact = areal.train(tmp_path, *mode, *long, logged, "train.steps=5")
     # the ratios of the loss are to the weights that generated each token
-    expected = areal.equals_torch(artifact, correction=2.0, max_tokens=48)
+    expected = areal.equals_torch(artifact, correction=2.0, max_tokens=48, steps=5)
     assert max(step["largest_ratio"] for step in expected["steps"]) > 1.1
     aborted = [event for event in events(log, "generate") if event["reason"] == "abort"]
     assert any(event["tokens"] for event in aborted)
