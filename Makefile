@@ -1,9 +1,9 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
 # make test   the tests, in three processes, of which some wait (WORKERS=1: in one)
 # make test-long  more variants of what is proven once, what takes minutes, and 1,000 examples of each property
-# make upstream       verl, AReaL, mindformers, and the checkouts of mindrlhf and MindSpeed-RL that a public address or
-#                     MIRROR=DIR has, into ./upstream
-#                     ONLY=vllm: vLLM for CPUs alone, beside verl (3 GB)
+# make upstream       verl, vLLM, AReaL, mindformers, and the checkouts of mindrlhf and MindSpeed-RL that a public
+#                     address or MIRROR=DIR has, into ./upstream
+#                     ONLY=vllm: one of them alone
 # make test-upstream  the tests that run them for real; those of a missing checkout are skipped
 # make core           a short part of these tests with what ./upstream has; .ci/run runs it
 # make check  what .ci/run runs: lint, types, import rule, tests, documents

@@ -2,7 +2,7 @@
 
 Both use the same cores, random weights, prompts and lengths, both compute in float32, and both are measured
 from the command to its end, with the start of their processes. The two take turns. --vllm-python names an
-interpreter with vLLM for CPUs (`make upstream ONLY=vllm`).
+interpreter with vLLM for CPUs (`make upstream ONLY=vllm` makes one).
 """
 
 from __future__ import annotations

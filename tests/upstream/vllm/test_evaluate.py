@@ -78,7 +78,7 @@ def share_solved(run: Prepared, model: str) -> float:
     return sum(pairs) / len(pairs)
 
 
-@families("qwen3", "qwen2_5")
+@families(pytest.param("qwen3", marks=pytest.mark.core), "qwen2_5")
 def test_greedy_answers_are_those_of_transformers(evaluated, interpreter):
     run, artifact = evaluated
     made = result(artifact)
