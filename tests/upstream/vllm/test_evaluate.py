@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.rewards.judge import are_right
+from stages.rewards.correctness import are_right
 from tests.processes import wait_until
 from tests.upstream.programs import ask, kill_when
 from tests.upstream.verl.product import command, grpoflow
