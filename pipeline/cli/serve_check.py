@@ -92,6 +92,7 @@ def check(options: Namespace) -> int:
     from stages.inference import serving  # takes 0.1 s to import
 
     config = _config(record, ("rollout", "reward", "dataset", "tokenize", "model"))
+    address, key = (_address(options.url), _key(options.key_env)) if options.url else ("", None)
     dataset, tokenize = read(DatasetConfig, config["dataset"]), read(TokenizeConfig, config["tokenize"])
     result = json.loads((inputs["evaluate"] / "result.json").read_text(encoding="utf-8"))
     rows = serving.held_out(inputs["fetch_dataset"], inputs["tokenize"], dataset, tokenize)
@@ -101,9 +102,7 @@ def check(options: Namespace) -> int:
         raise StoreError(f"{path}: has no held-out prompt to ask; see `grpoflow show {record.id}`")
     rollout, questions = read(RolloutConfig, config["rollout"]), [row.prompt for row in rows]
     if options.url:
-        done = serving.ask_server(
-            _address(options.url), questions, rollout, _key(options.key_env), options.served_model
-        )
+        done = serving.ask_server(address, questions, rollout, key, options.served_model)
     else:
         python, environment = _interpreter(options, record)
         done = serving.ask_program(

@@ -232,6 +232,8 @@ def _sandbox(config: CodeConfig, user: int) -> list[str]:
             arguments += ["--symlink", os.readlink(path), str(path)]
         elif path.exists():
             arguments += ["--ro-bind", str(path), str(path)]
+    # first, because an interpreter may be below it; it is limited, else a program could fill the memory there
+    arguments += ["--perms", "1777", "--size", str(config.memory_mib << 20), "--tmpfs", SCRATCH]
     parents = (str(parent) for path in directories for parent in reversed(Path(path).parents[:-1]))
     for directory in dict.fromkeys(parents):
         if not _is_system(directory):  # bubblewrap would make them for root alone
@@ -240,8 +242,6 @@ def _sandbox(config: CodeConfig, user: int) -> list[str]:
         if not _is_system(directory):
             arguments += ["--ro-bind", directory, directory]
     arguments += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(INSIDE), f"/{INSIDE.name}"]
-    arguments += ["--perms", "1777", "--size", str(config.memory_mib << 20), "--tmpfs", SCRATCH]
-    # else the program could fill the machine's memory there
     arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
     arguments += ["--chdir", SCRATCH, "--setenv", "HOME", SCRATCH, "--setenv", "OMP_NUM_THREADS", "1"]
     options = ["-I", "-X", "utf8", *([] if config.python else ["-S"])]

@@ -68,7 +68,7 @@ def test_the_name_of_a_run_can_be_set_and_removed(tmp_path, capsys):
         assert history.find(tmp_path, run).name == (name or None)
     for name in ("last", "lr=1e-6"):  # commands would take them for something else
         assert main(["runs", f"--name={run}={name}", f"store={tmp_path}"]) == 2
-        assert f"--name={name}: a name may neither" in capsys.readouterr().err
+        assert f"--name={name}: may neither be" in capsys.readouterr().err
 
 
 def test_commands_on_an_absent_store(tmp_path, capsys):

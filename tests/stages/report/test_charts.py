@@ -41,7 +41,12 @@ def test_points_keep_the_later_of_a_repeated_step_and_drop_what_is_no_number():
 
 
 def test_every_metric_has_a_chart_with_its_numbers_in_words_and_in_a_table():
-    others = {"rollout_logprob_diff": 1e-3, "staleness": 1.0, "wait_share": 0.1}  # of outside engines
+    others = {
+        "rollout_logprob_diff": 1e-3,
+        "staleness": 1.0,
+        "wait_share": 0.1,
+        "staleness_share/0": 1.0,
+    }  # of outside engines
     held_out = [{**row, **others} for row in metrics()]
     for row in held_out[19::20]:
         row["validation_accuracy"] = 0.5

@@ -70,7 +70,8 @@ def test_the_shipped_choices_are_sound(choice):
         supervised = ("engine=supervised", "model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "model.path=/m")
         assert load([choice, *supervised]).tokenize.kind == "alpaca"
         return
-    assert load([choice]).tokenize.kind == "grpo"
+    service = ("reward.judge.url=http://127.0.0.1:8000/v1", "reward.judge.model=m")  # which a user must name
+    assert load([choice, *(service if choice == "reward=judge" else ())]).tokenize.kind == "grpo"
 
 
 @pytest.mark.parametrize(
