@@ -93,8 +93,12 @@
     const kinds = choice(translate("Which completions"), [["all", translate("All")], ["right", translate("Right")], ["wrong", translate("Wrong")], ["cut", translate("Cut")]], (name) => { filter = name; show(); });
     const order = button(translate("Longest first"), () => { longestFirst = !longestFirst; order.setAttribute("aria-pressed", longestFirst); show(); });
     order.setAttribute("aria-pressed", "false");
-    const lengthOf = (step) => Math.max(...step.groups.flatMap((group) => group.rows.map((row) => row.length ?? 0)));
-    const longest = button(translate("Step with the longest"), () => {
+    // the mean: completions that are cut have one length, so that the longest ones of many steps are equal
+    const lengthOf = (step) => {
+      const lengths = step.groups.flatMap((group) => group.rows.map((row) => row.length ?? 0));
+      return lengths.reduce((sum, length) => sum + length, 0) / Math.max(1, lengths.length);
+    };
+    const longest = button(translate("Step with the longest on average"), () => {
       if (!longestFirst) order.click();
       go(steps.reduce((best, step, place) => lengthOf(step) > lengthOf(steps[best]) ? place : best, 0));
     });

@@ -336,7 +336,7 @@ CHINESE = {
     "wrong": "错误",
     "cut": "被截断",
     "Longest first": "最长在前",
-    "Step with the longest": "含最长回答的步",
+    "Step with the longest on average": "平均最长的步",
     "advantage": "优势",
     "{count} tokens": "{count} 个 token",
     "Completion {number}": "回答 {number}",
@@ -372,6 +372,7 @@ CHINESE = {
     "{seconds} in which a stage of this run ran; waiting does not count.": (
         "本次运行的各阶段共运行 {seconds}，不计等待时间。"
     ),
+    "All stages together took {seconds}.": "所有阶段共用时 {seconds}。",
     (
         "{count} stage(s) came from the store: they were finished before this run began, and their bars are "
         "hollow."
