@@ -41,7 +41,7 @@ def test_a_finished_run_is_extended_as_if_it_had_been_longer(copy, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.long)])
 def test_a_training_that_is_asked_to_stop_saves_its_last_step(copy, number):
     """Both workers stop after the same step, although one alone may get the signal."""
     steps = ["train.steps=400", "train.checkpoint_every=100000", "launcher.grace_s=120"]
