@@ -1,7 +1,5 @@
 """evaluate.program=vllm with the real vLLM on a CPU, beside transformers in the same interpreter."""
 
-import itertools
-import json
 import re
 import socket
 import subprocess
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from stages.rewards.correctness import are_right
 from tests.processes import wait_until
 from tests.upstream.programs import ask, kill_when
 from tests.upstream.verl.product import command, grpoflow
@@ -61,23 +58,6 @@ def greedy_texts(run: Prepared, python: Path, stage: str) -> list[str]:
     return vocabulary.tokenizer.decode_batch(done, skip_special_tokens=True)
 
 
-def share_solved(run: Prepared, model: str) -> float:
-    """Return pass@2 from the sampled token ids on disk: of all pairs of attempts, those with a right one."""
-    prompts, vocabulary = run.prompts()
-    lines = [
-        json.loads(line)
-        for file in sorted(run.store.glob(f".work/evaluate-*/answers/*/{model}-sampled-*.jsonl"))
-        for line in file.read_text().splitlines()
-    ]
-    assert len(lines) == SAMPLE_PROMPTS * SAMPLES
-    texts = vocabulary.tokenizer.decode_batch(lines, skip_special_tokens=True)
-    solutions = [solution for solution in prompts.solutions[:SAMPLE_PROMPTS] for _ in range(SAMPLES)]
-    right = are_right(None, texts, solutions)
-    tries = [right[start : start + SAMPLES] for start in range(0, len(right), SAMPLES)]
-    pairs = [any(pair) for group in tries for pair in itertools.combinations(group, 2)]
-    return sum(pairs) / len(pairs)
-
-
 @families(pytest.param("qwen3", marks=pytest.mark.core), "qwen2_5")
 def test_greedy_answers_are_those_of_transformers(evaluated, interpreter):
     run, artifact = evaluated
@@ -115,11 +95,7 @@ def test_a_killed_run_repeats_no_finished_batch(interpreter, tmp_path):
     kill_when(lambda: len(finished()) > len(first), line, run.store)
     second = finished()
     assert {path: second[path] for path in first} == first
-    kill_when(lambda: len(finished()) == 2 * (4 + 2), line, run.store)
-    rates = {name: share_solved(run, name) for name in ("before", "after")}
     killed = result(run.evaluate())
-    expected = {"k": 2, "sft": rates["before"], "grpo": rates["after"]}
-    assert killed["pass_at_k"] == pytest.approx(expected) and max(rates.values()) > 0
     whole = prepare(tmp_path / "whole", interpreter("vllm"), *MODELS["qwen2_5"])
     assert result(whole.evaluate()) == killed
 
