@@ -44,14 +44,14 @@ class Estimate:
 def estimates(config: Config) -> dict[str, Estimate]:
     """Return the estimates of the stages that compute, by stage, where there is a basis for them."""
     graph = {stage.name: stage for stage in engines.get(config.engine.name).stages(config)}
-    found = {}
+    result = {}
     if (stage := graph.get("evaluate")) is not None and stage.skipped is None:
-        found["evaluate"] = _evaluate(config)
+        result["evaluate"] = _evaluate(config)
     if config.engine.name == "local":
-        found["grpo"] = _local_training(config)
+        result["grpo"] = _local_training(config)
     elif (stage := graph.get("grpo")) is not None and stage.skipped is None:
-        found |= _cards_training(config)
-    return found
+        result |= _cards_training(config)
+    return result
 
 
 def answers_of(config: Config) -> Generation:
@@ -72,12 +72,12 @@ def _evaluate(config: Config) -> Estimate:
     work, layout = answers_of(config), config.evaluate.layout
     count = f"2 models x {work.completions} completions of up to {work.tokens} tokens"
     if config.evaluate.program == "vllm" and not on_cpu(config):
-        took = cost.generation_on_cards(config.model, work, layout.tensor_parallel, layout.replicas)
-        return Estimate(2 * (took + cost.OPENING_S), f"{count} on {layout.cards} cards")
+        seconds = cost.generation_on_cards(config.model, work, layout.tensor_parallel, layout.replicas)
+        return Estimate(2 * (seconds + cost.OPENING_S), f"{count} on {layout.cards} cards")
     cores = len(os.sched_getaffinity(0))
     opening = cost.OPENING_S if config.evaluate.program == "vllm" else 0.0
-    took = cost.generation_on_cpu(config.model, work, cores)
-    return Estimate(2 * (took + opening), f"{count} on {cores} cores of this CPU")
+    seconds = cost.generation_on_cpu(config.model, work, cores)
+    return Estimate(2 * (seconds + opening), f"{count} on {cores} cores of this CPU")
 
 
 def on_cpu(config: Config) -> bool:
@@ -105,9 +105,9 @@ def _local_training(config: Config) -> Estimate:
     trained = work.completions * (work.prompt_tokens + work.tokens)
     passes = 6 * train.num_iterations + 2 * (train.beta > 0) + 2
     operations = config.model.active_parameters * (passes * trained + 2 * work.computed)
-    took = train.steps * operations / (cores * cost.CORE_FLOP_S)
+    seconds = train.steps * operations / (cores * cost.CORE_FLOP_S)
     return Estimate(
-        took, f"{train.steps} steps of {work.completions} completions on {cores} cores of this CPU"
+        seconds, f"{train.steps} steps of {work.completions} completions on {cores} cores of this CPU"
     )
 
 
@@ -125,9 +125,9 @@ def _cards_training(config: Config) -> dict[str, Estimate]:
     trained = work.completions * (work.prompt_tokens + work.tokens)
     updates = cost.cost(config.model, layout.train, trained * train.num_iterations, train.num_iterations)
     without = 2 * (1 + (train.beta > 0)) * config.model.active_parameters * trained
-    took = train.steps * (sampled + updates.seconds + without / (layout.train.cards * cost.CARD_FLOP_S))
+    seconds = train.steps * (sampled + updates.seconds + without / (layout.train.cards * cost.CARD_FLOP_S))
     basis = f"{train.steps} steps of {work.completions} completions on {layout.train.cards} cards"
-    return {"grpo": Estimate(took, basis)}
+    return {"grpo": Estimate(seconds, basis)}
 
 
 def warnings(plan: Plan, store: Store) -> Iterator[str]:

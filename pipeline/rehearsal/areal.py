@@ -72,8 +72,8 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
         "model exported", "proven", "names and shapes equal the fetched model's; all numbers are finite"
     )
     if run.is_async:
-        told = "with engine.mode=async, which completions a step gets depends on time"
-        yield Proof("two workers train like one", "unproven", told)
+        detail = "with engine.mode=async, which completions a step gets depends on time"
+        yield Proof("two workers train like one", "unproven", detail)
     else:
         two = stages.plan(shrink.shrink(plan.config.plain(), model, 2, logs[1]))
         yield training.equal(rows, read_rows(stages.build(two, "grpo") / "metrics.jsonl"))
@@ -104,8 +104,8 @@ def _served(log: Path, model: Path) -> Proof:
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     loaded = [line["digest"] for line in lines if line["event"] == "load"]
     trained = digest(load(model))
-    told = f"digests {', '.join(loaded)} loaded; the trained model has {trained}"
-    return proof("the server has the trained weights", loaded[-1] == trained, told)
+    detail = f"digests {', '.join(loaded)} loaded; the trained model has {trained}"
+    return proof("the server has the trained weights", loaded[-1] == trained, detail)
 
 
 def digest(tensors: Any) -> str:
@@ -126,5 +126,5 @@ def _tied(tensors: Any) -> bool:
 def _ages(rows: list[dict[str, Any]], run: Job) -> Proof:
     """Compare the ages of tokens with engine.staleness."""
     oldest = max(row.get("staleness_max", 0.0) for row in rows)
-    told = f"at most {oldest:.0f} updates old; engine.staleness={run.staleness}"
-    return proof(f"completions of engine.mode={run.engine.mode}", oldest <= run.staleness, told)
+    detail = f"at most {oldest:.0f} updates old; engine.staleness={run.staleness}"
+    return proof(f"completions of engine.mode={run.engine.mode}", oldest <= run.staleness, detail)

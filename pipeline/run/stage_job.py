@@ -60,7 +60,7 @@ WEIGHTS = (".safetensors", ".ckpt", ".pt", ".distcp", ".bin")
 
 @dataclass(frozen=True)
 class Job:
-    """What a job needs to plan and build the stage that its submitter planned."""
+    """Data with which a job plans and builds the stage that its submitter planned."""
 
     stage: str
     fingerprint: str
@@ -89,13 +89,13 @@ def build_as_job(spec: StageSpec, store: Store, job: Job, launcher: LauncherConf
         display.start(spec.name)
         with store_errors(store.root):
             logs.mkdir(parents=True, exist_ok=True)
-        found = _asked(lambda: _running(name), display, spec.name)
-        if found is None:
-            found = _submit(spec, job, launcher, name, logs, display)
+        status = _until_answered(lambda: _running(name), display, spec.name)
+        if status is None:
+            status = _submit(spec, job, launcher, name, logs, display)
         else:
-            display.print_line(f"{spec.name}: {found}, which was submitted before")
+            display.print_line(f"{spec.name}: {status}, which was submitted before")
             _write(logs / JOB, asdict(job))  # from now on it is cancelled with this run
-        _follow(spec, store, job, found, name, logs, display)
+        _follow(spec, store, job, status, name, logs, display)
         return True
 
 
@@ -110,17 +110,17 @@ def _is_built(spec: StageSpec, store: Store, job: Job) -> bool:
 
 def _running(name: str) -> slurm_job.Status | None:
     """Return the live job of a name; wait for one that is being ended, for example after Ctrl-C."""
-    while (found := slurm_job.find(name)) is not None and found.state in slurm_job.ENDING:
+    while (status := slurm_job.find(name)) is not None and status.state in slurm_job.ENDING:
         time.sleep(POLL_S)
-    return found
+    return status
 
 
-def _asked(ask: Callable[[], T], display: Display, stage: str) -> T:
-    """Ask Slurm's controller until it answers: a job must not be submitted twice because it was away."""
+def _until_answered(question: Callable[[], T], display: Display, stage: str) -> T:
+    """Call a function until Slurm's controller answers: no job may be submitted twice because it was away."""
     has_warned = False
     while True:
         try:
-            return ask()
+            return question()
         except slurm_job.Unanswered as error:
             if not has_warned:
                 display.warn(stage, f"{error}; waiting until it answers")
@@ -145,12 +145,12 @@ def _submit(
     environment = {key: value for key, value in os.environ.items() if key not in secret}
 
     def submit_once() -> slurm_job.Status:
-        found = _running(name)  # the answer to the last attempt may have been lost
-        if found is None:
-            found = slurm_job.Status(slurm_job.submit(logs / SCRIPT, name, environment), "PENDING", "")
-        return found
+        status = _running(name)  # the answer to the last attempt may have been lost
+        if status is None:
+            status = slurm_job.Status(slurm_job.submit(logs / SCRIPT, name, environment), "PENDING", "")
+        return status
 
-    submitted = _asked(submit_once, display, spec.name)
+    submitted = _until_answered(submit_once, display, spec.name)
     display.print_line(f"{spec.name}: Slurm job {submitted.id}, log {logs}/slurm-{submitted.id}.log")
     return submitted
 
@@ -211,14 +211,14 @@ def _require(spec: StageSpec, store: Store, job: Job, number: str, logs: Path) -
         time.sleep(POLL_S)
     else:
         return
-    said = f"Slurm job {number}: {how}"
+    ending = f"Slurm job {number}: {how}"
     log = logs / f"slurm-{number}.log"
     lines = [*child.tail(logs / "stage.log", 10), *child.tail(log, 10)]
-    failed = StageFailed(spec.name, said, log, lines, diagnosis(logs), not how.startswith("CANCELLED"))
+    failed = StageFailed(spec.name, ending, log, lines, diagnosis(logs), not how.startswith("CANCELLED"))
     if (logs / OUTCOME).exists():  # the job itself knows more
         with contextlib.suppress(InputError, KeyError, TypeError):
             known = read_object(logs / OUTCOME)
-            cause, where, last = f"{known['cause']} ({said})", Path(known["log"]), list(known["tail"])
+            cause, where, last = f"{known['cause']} ({ending})", Path(known["log"]), list(known["tail"])
             failed = StageFailed(spec.name, cause, where, last, known["diagnosis"], known["may_pass"])
     raise failed
 
@@ -230,10 +230,10 @@ def cancel(specs: Sequence[StageSpec], store: Store, run: str) -> None:
             file = store.log_dir(spec.key) / JOB
             if file.exists() and read_object(file).get("run") == run:
                 name = name_of(spec, store)
-                found = slurm_job.find(name)
-                if found is not None and found.state not in slurm_job.ENDING:
+                status = slurm_job.find(name)
+                if status is not None and status.state not in slurm_job.ENDING:
                     slurm_job.cancel(name)
-                    say(f"{spec.name}: cancelled Slurm job {found.id}", stderr=True)
+                    say(f"{spec.name}: cancelled Slurm job {status.id}", stderr=True)
 
 
 def main(file: Path) -> int:

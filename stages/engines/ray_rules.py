@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from stages.base.checks import divides, equal
+from stages.base.checks import divides, equal, multiple_of
 from stages.base.errors import Problem
 from stages.base.layout import ROLES
 from stages.engines.layout_rules import layout_problems
@@ -50,6 +50,19 @@ def server_problems(
             "a server stays on one machine",
             machines,
         )
+
+
+def rollout_card_problems(job: RayJob, rollout_cards: int, source: str) -> Iterator[Problem]:
+    """Yield a problem unless the cards that only generate make whole servers."""
+    size, key = job.layout.generate.model_parallel, "layout.generate.model_parallel"
+    why = "each server has so many cards"
+    yield from multiple_of("engine.rollout_cards", rollout_cards, size, key, why, source)
+
+
+def card_note(train_cards: int, rollout_cards: int) -> str:
+    """Return a note with the numbers of cards that train and that generate."""
+    cards = f"{train_cards} cards train and {rollout_cards} others generate"
+    return f"{cards} (engine.rollout_cards): {train_cards + rollout_cards} in all"
 
 
 def update_problems(job: RayJob, why: str, source: str) -> Iterator[Problem]:

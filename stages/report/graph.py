@@ -18,7 +18,7 @@ BREAK_S = 60.0
 
 @dataclass(frozen=True)
 class Shown:
-    """What a node says about its stage."""
+    """State, duration and links that a node shows of its stage."""
 
     state: str = ""
     """built, cached, running, waiting, failed, …; empty in a picture of the graph alone."""

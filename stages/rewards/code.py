@@ -129,8 +129,8 @@ def _outcome(config: CodeConfig, completion: str, value: Any) -> Outcome:
         return Failure(str(error))
     program, passed = program_of(completion), 0
     pairs = [test for test in tests if not isinstance(test, str)]
-    for given in (*pairs, *([] if pairs else [None])):
-        run = _Run(config, program, [] if pairs else tests, given)
+    for case in (*pairs, *([] if pairs else [None])):
+        run = _Run(config, program, [] if pairs else tests, case)
         if run.message:
             return Failure(run.message)
         passed += run.passed
@@ -143,7 +143,7 @@ class _Run:
     """One run of a program: with assertions, or with an input whose output is compared."""
 
     def __init__(
-        self, config: CodeConfig, program: str, assertions: Sequence[Any], given: tuple[str, str] | None
+        self, config: CodeConfig, program: str, assertions: Sequence[Any], case: tuple[str, str] | None
     ) -> None:
         self.passed, self.message = 0, ""
         self._config, self._token = config, secrets.token_hex(16)
@@ -153,12 +153,12 @@ class _Run:
             # files and not pipes: nobody has to read them while the program runs
             files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(5)]
             request, report, stdin, stdout, stderr = files
-            stdin.write((given[0] if given else "").encode())
+            stdin.write((case[0] if case else "").encode())
             request.write(json.dumps(values).encode())
             for file in (stdin, request):
                 file.seek(0)
             code = self._start([request.fileno(), report.fileno()], stdin, stdout, stderr)
-            self._read(code, _text(report), _text(stdout), _text(stderr), given[1] if given else None)
+            self._read(code, _text(report), _text(stdout), _text(stderr), case[1] if case else None)
 
     def _start(self, descriptors: list[int], stdin: IO[bytes], *outputs: IO[bytes]) -> int | None:
         """Run the program; return its exit code, or None if it was stopped after its time."""

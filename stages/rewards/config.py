@@ -83,7 +83,7 @@ class JudgeConfig:
 
 @dataclass(frozen=True)
 class CodeConfig:
-    """How the program in a completion is tested, and what it may use."""
+    """Tests of the program in a completion, and the limits of what it may use."""
 
     tests: str | None
     """Column of the dataset with the tests; null: the ground truth. Python source with assertions, a list of

@@ -39,7 +39,7 @@ FINAL = (401, 403, 404, 405)
 """HTTP statuses that no other request to the same address would avoid."""
 REPEATED = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 """HTTP statuses after which the same request may succeed."""
-MOST_KEPT = 20_000
+MOST_ANSWERS = 20_000
 """Answers that are kept in memory."""
 Usage = defaultdict[str, float]
 """What asking took: name of a metric -> amount."""
@@ -103,12 +103,12 @@ class Judge:
             rule = f"names {', '.join(missing)}, for which there is no column"
             raise InputError("reward.judge.prompt", None, rule, f"name one that there is: {known}")
         usage = Usage(float)
-        texts = [self._ask(batch, row) for row in range(len(batch))]
+        texts = [self._request(batch, row) for row in range(len(batch))]
         with ThreadPoolExecutor(min(self._config.concurrency, len(batch)) or 1) as pool:
             outcomes = list(pool.map(lambda text: self._outcome(text, usage), texts))
         return Scored(outcomes, usage=dict(usage))
 
-    def _ask(self, batch: Batch, row: int) -> str:
+    def _request(self, batch: Batch, row: int) -> str:
         """Return the text of a request about one completion. What replaces a name is not searched again."""
         values = {name: batch.columns[name][row] for name in self._config.columns}
         values |= {"completion": batch.completions[row], "solution": batch.solutions[row]}
@@ -127,16 +127,16 @@ class Judge:
 
     def _read(self, answer: str) -> float:
         """Return the score in an answer, as a share of score_range."""
-        found = list(re.finditer(self._config.score_pattern, answer))
-        if not found:
+        scores = list(re.finditer(self._config.score_pattern, answer))
+        if not scores:
             raise _NoAnswerError(f"the judge's answer has no score: {_end(answer)!r}")
         low, high = self._config.score_range
         try:
-            value = (float(found[-1][1]) - low) / (high - low)
+            value = (float(scores[-1][1]) - low) / (high - low)
         except (TypeError, ValueError) as error:
-            raise _NoAnswerError(f"the judge's score {found[-1][1]!r} is no number") from error
+            raise _NoAnswerError(f"the judge's score {scores[-1][1]!r} is no number") from error
         if not 0 <= value <= 1:
-            raise _NoAnswerError(f"the judge's score {found[-1][1]} is not within {low:g} and {high:g}")
+            raise _NoAnswerError(f"the judge's score {scores[-1][1]} is not within {low:g} and {high:g}")
         return value
 
     def _answer(self, text: str, usage: Usage) -> str:
@@ -147,7 +147,7 @@ class Judge:
             known = self._answers.get(key)
             if known is None:
                 future = self._answers[key] = Future[str]()
-                if len(self._answers) > MOST_KEPT:
+                if len(self._answers) > MOST_ANSWERS:
                     del self._answers[next(iter(self._answers))]
         if known is not None:
             answer = known.result()
@@ -155,7 +155,7 @@ class Judge:
             return answer
         try:
             stored = self._stored(key)
-            answer = self._asked(body, usage) if stored is None else stored
+            answer = self._fetch(body, usage) if stored is None else stored
             if stored is None:
                 self._read(answer)  # one without a score is not kept
                 self._store(key, answer)
@@ -180,7 +180,7 @@ class Judge:
             body["max_tokens"] = config.max_tokens
         return {**body, **config.body}
 
-    def _asked(self, body: Mapping[str, Any], usage: Usage) -> str:
+    def _fetch(self, body: Mapping[str, Any], usage: Usage) -> str:
         """Ask the service, again after errors that may pass."""
         wait_s = FIRST_WAIT_S
         for attempt in range(self._config.retries + 1):
@@ -266,9 +266,9 @@ class Judge:
             shown = reply[:200].decode(errors="replace")
             raise _NoAnswerError(f"the judge's reply is no chat completion: {shown!r}") from error
         counted = values.get("usage") or {}
-        asked, answered = (int(counted.get(f"{part}_tokens") or 0) for part in ("prompt", "completion"))
-        cost = (asked * self._config.prompt_price + answered * self._config.completion_price) / 1e6
-        self._count(usage, judge_prompt_tokens=asked, judge_completion_tokens=answered)
+        read, written = (int(counted.get(f"{part}_tokens") or 0) for part in ("prompt", "completion"))
+        cost = (read * self._config.prompt_price + written * self._config.completion_price) / 1e6
+        self._count(usage, judge_prompt_tokens=read, judge_completion_tokens=written)
         if cost:
             self._count(usage, judge_cost=cost)
         if not isinstance(text, str):  # a reasoning model that has not come to an end

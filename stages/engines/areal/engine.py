@@ -8,21 +8,19 @@ rules.py (what is refused), memory.py (estimates), train.py (start and end of a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import catalog
 from stages.base.errors import Problem
-from stages.base.graph import EXPORT_SECTIONS, Program, Stage
-from stages.engines import programs
+from stages.base.graph import Program, Stage
+from stages.engines import hugging_face_stages, programs
 from stages.engines.areal import contract, memory, rules
 from stages.engines.areal.config import ArealEngine
 from stages.engines.areal.files import RENDERED
 from stages.engines.areal.job import PROGRAMS, TRAIN_DATA, Job
 from stages.engines.engine import Checkout, Engine, Environment, Load, R
-from stages.engines.job import tokenize_files
-from stages.fetch.config import licence_files
 
 if TYPE_CHECKING:
     from stages.models.family import Family
@@ -60,51 +58,18 @@ class Areal(Engine[Job]):
 
     def stages(self, run: Sections) -> tuple[Stage, ...]:
         """Return the graph after fetch; AReaL reads the fetched directory, and evaluate the export."""
-        size = run.model.weight_bytes
-        reason = "engine=areal: FSDP shards the fetched weights while it loads them"
-        unread = frozenset(("engine", field.name) for field in fields(ArealEngine) if field.name != "name")
-        (grpo,) = self.programs
-        return (
-            replace(catalog.CONVERT, skipped=reason),
-            replace(
-                catalog.TOKENIZE,
-                sections=(*catalog.TOKENIZE.sections, "engine"),
-                version=1,
-                entry="stages.engines.areal.tokenize",
-                required_files=lambda config: tokenize_files(TRAIN_DATA),
-                unread=unread,
-            ),
-            replace(catalog.STRATEGY, skipped=reason),
-            replace(catalog.SPLIT, skipped=reason),
-            replace(
-                catalog.SFT, skipped="sft.enabled=false: a warm start is model.path=DIR of an exported model"
-            ),
-            replace(
-                catalog.GRPO,
-                sections=("dataset", "tokenize", *catalog.GRPO.sections),
-                inputs={"tokenize": "tokenize", "fetch": "fetch"},
-                workers=self.job(run).cards,
-                # two states of float32 weights with both moments, and the model
-                bytes_written=2 * 12 * run.model.num_parameters + 4 * run.model.num_parameters,
-                computes=True,
-                required_files=lambda config: (catalog.RESULT, "metrics.jsonl", "model/config.json"),
-                program=grpo,
-            ),
-            replace(
-                catalog.EXPORT,
-                sections=(*EXPORT_SECTIONS, "engine"),
-                inputs={"grpo": "grpo", "fetch": "fetch"},
-                external=licence_files(run.model),
-                entry="stages.engines.areal.export",
-                bytes_written=2 * size,
-                unread=unread,
-            ),
-            replace(
-                catalog.EVALUATE,
-                inputs={**catalog.EVALUATE.inputs, "before": "fetch", "after": "export"},
-                computes=True,
-            ),
+        unread = hugging_face_stages.unread_settings(ArealEngine)
+        grpo = replace(
+            catalog.GRPO,
+            workers=self.job(run).cards,
+            # two states of float32 weights with both moments, and the model
+            bytes_written=2 * 12 * run.model.num_parameters + 4 * run.model.num_parameters,
+            required_files=lambda config: (catalog.RESULT, "metrics.jsonl", "model/config.json"),
+            program=self.programs[0],
         )
+        export = replace(catalog.EXPORT, entry="stages.engines.areal.export", unread=unread)
+        tokenize = "stages.engines.areal.tokenize"
+        return hugging_face_stages.stages(run, tokenize, TRAIN_DATA, unread, grpo, export)
 
     def job(self, run: Sections) -> Job:
         """Return the job of a run."""

@@ -1,4 +1,4 @@
-"""What AReaL computes wrongly without a word, ignores, or cannot do; and what a user should know.
+"""Rules of engine=areal: what AReaL computes wrongly without a word, ignores, or cannot do; and notes.
 
 Each source is a file of AReaL 1.0.4 (below areal/). Rules of all engines are in pipeline/config/rules.py.
 """
@@ -9,8 +9,10 @@ from stages.base.checks import at_most, equal, multiple_of
 from stages.base.errors import Problem
 from stages.engines.areal.job import Job
 from stages.engines.ray_rules import (
+    card_note,
     fsdp_problems,
     logger_problems,
+    rollout_card_problems,
     sampling_problems,
     server_problems,
     update_problems,
@@ -159,14 +161,7 @@ def _layout(job: Job) -> Iterator[Problem]:
     why = "servers have tensor parallelism only"
     per_node = job.engine.cards_per_node if job.nodes > 1 else None
     yield from server_problems(job, "AReaL", why, ours, ours, per_node, "infra/scheduler/ray.py")
-    yield from multiple_of(
-        "engine.rollout_cards",
-        job.rollout_cards,
-        generate.model_parallel,
-        "layout.generate.model_parallel",
-        "each server has so many cards",
-        "api/alloc_mode.py",
-    )
+    yield from rollout_card_problems(job, job.rollout_cards, "api/alloc_mode.py")
     if job.on_cpu:
         yield from equal(
             "layout.generate.model_parallel",
@@ -213,10 +208,7 @@ def _batches(job: Job) -> Iterator[Problem]:
 def notes(job: Job) -> Iterator[str]:
     """Yield notes for the plan about what no rule forbids."""
     engine = job.engine
-    yield (
-        f"{job.train_cards} cards train and {job.rollout_cards} others generate (engine.rollout_cards): "
-        f"{job.cards} in all"
-    )
+    yield card_note(job.train_cards, job.rollout_cards)
     if job.staleness and job.rollout.correction == "none":
         yield (
             "rollout.correction=none: tokens of older weights count like new ones; tis and mis weight them "

@@ -7,21 +7,19 @@ train.py (start and end of a run), results.py (checkpoints and metrics), tokeniz
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from stages import catalog
 from stages.base.errors import Problem
-from stages.base.graph import EXPORT_SECTIONS, Program, Stage
-from stages.engines import programs
+from stages.base.graph import Program, Stage
+from stages.engines import hugging_face_stages, programs
 from stages.engines.engine import Engine, Environment, Lock, R, Window
-from stages.engines.job import tokenize_files
 from stages.engines.verl import rules
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.files import MODEL_ENGINES, RENDERED
 from stages.engines.verl.job import PROGRAMS, TRAIN_DATA, Job
-from stages.fetch.config import licence_files
 from stages.grpo.rules import prompt_problems
 
 if TYPE_CHECKING:
@@ -59,52 +57,21 @@ class Verl(Engine[Job]):
 
     def stages(self, run: Sections) -> tuple[Stage, ...]:
         """Return the graph after fetch; verl reads the fetched directory, and evaluate the export."""
-        size = run.model.weight_bytes
-        reason = "engine=verl: FSDP shards the fetched weights while it loads them"
-        unread = frozenset(("engine", field.name) for field in fields(VerlEngine) if field.name != "name")
-        grpo, export = self.programs
-        return (
-            replace(catalog.CONVERT, skipped=reason),
-            replace(
-                catalog.TOKENIZE,
-                sections=(*catalog.TOKENIZE.sections, "engine"),
-                version=1,
-                entry="stages.engines.verl.tokenize",
-                required_files=lambda config: tokenize_files(TRAIN_DATA),
-                unread=unread,
-            ),
-            replace(catalog.STRATEGY, skipped=reason),
-            replace(catalog.SPLIT, skipped=reason),
-            replace(
-                catalog.SFT, skipped="sft.enabled=false: a warm start is model.path=DIR of an exported model"
-            ),
-            replace(
-                catalog.GRPO,
-                sections=("dataset", "tokenize", *catalog.GRPO.sections),
-                inputs={"tokenize": "tokenize", "fetch": "fetch"},
-                workers=self.job(run).cards,
-                # per checkpoint: float32 weights with both moments; one more while it is written
-                bytes_written=12 * run.model.num_parameters * (1 + run.train.keep_checkpoints),
-                computes=True,
-                unread=frozenset() if self.job(run).is_async else SEPARATE,
-                required_files=lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
-                program=grpo,
-            ),
-            replace(
-                catalog.EXPORT,
-                sections=(*EXPORT_SECTIONS, "engine"),
-                inputs={"grpo": "grpo", "fetch": "fetch"},
-                external=licence_files(run.model),
-                bytes_written=2 * size,
-                unread=unread - {("engine", "strategy")},
-                program=export,
-            ),
-            replace(
-                catalog.EVALUATE,
-                inputs={**catalog.EVALUATE.inputs, "before": "fetch", "after": "export"},
-                computes=True,
-            ),
+        unread = hugging_face_stages.unread_settings(VerlEngine)
+        job, (grpo_program, export_program) = self.job(run), self.programs
+        grpo = replace(
+            catalog.GRPO,
+            workers=job.cards,
+            # per checkpoint: float32 weights with both moments; one more while it is written
+            bytes_written=12 * run.model.num_parameters * (1 + run.train.keep_checkpoints),
+            unread=frozenset() if job.is_async else SEPARATE,
+            required_files=lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
+            program=grpo_program,
         )
+        unread_by_export = unread - {("engine", "strategy")}
+        export = replace(catalog.EXPORT, unread=unread_by_export, program=export_program)
+        tokenize = "stages.engines.verl.tokenize"
+        return hugging_face_stages.stages(run, tokenize, TRAIN_DATA, unread, grpo, export)
 
     def job(self, run: Sections) -> Job:
         """Return the job of a run."""

@@ -1,4 +1,4 @@
-"""What verl checks after taking the cards, ignores silently, or cannot do; and what a user should know.
+"""Rules of engine=verl: what verl checks after taking the cards, ignores, or cannot do; and notes.
 
 Each source is a file of verl 0.9.1. Rules of all engines are in pipeline/config/rules.py.
 """
@@ -171,12 +171,12 @@ def _layout(job: Job) -> Iterator[Problem]:
         "completions are generated with tensor and data parallelism only",
         "workers/rollout/replica.py",
         "ours: stages/engines/verl/files.py",
-        engine.cards_per_node if job.nodes > 1 and not job.is_async else None,
+        engine.cards_per_node if job.nodes > 1 else None,
         "workers/rollout/replica.py",
     )
-    if job.nodes > 1 and not job.is_async and job.cards % engine.cards_per_node != 0:
+    if job.nodes > 1 and job.train_cards % engine.cards_per_node != 0:
         rule = (
-            f"makes {job.cards} cards, which do not fill machines with "
+            f"makes {job.train_cards} cards that train, which do not fill machines with "
             f"launcher.cards_per_node={engine.cards_per_node}"
         )
         remedy = "verl needs as many cards on each machine"

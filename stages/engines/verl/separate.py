@@ -12,10 +12,11 @@ workers/rollout/llm_server.py, checkpoint_engine; docs/advance/v1_async_trainer.
 from collections.abc import Iterator
 from typing import Any
 
-from stages.base.checks import divides, equal, multiple_of
+from stages.base.checks import equal, multiple_of
 from stages.base.errors import Problem
 from stages.base.keys import leaves
 from stages.engines.outside import Row
+from stages.engines.ray_rules import card_note, rollout_card_problems
 from stages.engines.upstream_keys import Rendered
 from stages.engines.verl.job import Job
 
@@ -121,14 +122,7 @@ def problems(job: Job) -> Iterator[Problem]:
 def _cards(job: Job) -> Iterator[Problem]:
     """Yield problems of the numbers of cards, and of their machines."""
     engine, size = job.engine, job.layout.generate.model_parallel
-    yield from multiple_of(
-        "engine.rollout_cards",
-        job.rollout_cards,
-        size,
-        "layout.generate.model_parallel",
-        "each server has so many cards",
-        "workers/rollout/llm_server.py",
-    )
+    yield from rollout_card_problems(job, job.rollout_cards, "workers/rollout/llm_server.py")
     if job.on_cpu and job.rollout_program == "transformers":
         yield from equal(
             "layout.generate.model_parallel",
@@ -146,34 +140,14 @@ def _cards(job: Job) -> Iterator[Problem]:
             "verl needs as many cards on each machine",
             "single_controller/ray/base.py, RayResourcePool",
         )
-    if job.nodes > 1:
-        yield from divides(
-            "layout.generate.model_parallel",
-            size,
-            engine.cards_per_node,
-            "engine.cards_per_node",
-            "a server of the rollout stays on one machine",
-            "workers/rollout/replica.py",
-        )
-        if job.train_cards % engine.cards_per_node != 0:
-            rule = (
-                f"makes {job.train_cards} cards that train, which must fill machines with "
-                f"launcher.cards_per_node={engine.cards_per_node}: Ray could place them where no room is "
-                f"left for the {job.rollout_cards} that generate"
-            )
-            source = "single_controller/ray/base.py, RayResourcePool"
-            data_parallel = job.layout.train.data_parallel
-            yield Problem("layout.train.data_parallel", data_parallel, rule, "use a multiple", source)
 
 
 def notes(job: Job) -> Iterator[str]:
     """Yield notes for the plan."""
     if not job.is_async:
         return
-    yield (
-        f"{job.train_cards} cards train and {job.rollout_cards} others generate (engine.rollout_cards): "
-        f"{job.cards} in all; completions are at most {job.staleness} versions old, older ones are replaced"
-    )
+    cards = card_note(job.train_cards, job.rollout_cards)
+    yield f"{cards}; completions are at most {job.staleness} versions old, older ones are replaced"
     if job.rollout.correction == "none":
         yield (
             f"engine.mode={job.engine.mode}: tokens of older weights count like new ones; "
