@@ -69,11 +69,16 @@ def test_the_branch_for_ascend_trains_alike(areal, checkout, tmp_path):
     assert json.loads((artifact / "result.json").read_text())["contract"] == "ascend-v1.0.5"
 
 
+LONG = ("rollout.max_tokens=48", "tokenize.max_prompt_length=8")
+"""Completions that take seconds."""
+
+
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_completions_are_at_most_so_many_versions_old(areal, tmp_path, staleness):
-    mode = ("engine.mode=async", f"engine.staleness={staleness}")
+    """AReaL sends a batch ahead only after it has waited a second for one (infra/workflow_executor.py)."""
+    mode = ("engine.mode=async", f"engine.staleness={staleness}", *LONG)
     artifact = areal.train(tmp_path, *mode, "train.steps=4")
-    expected = areal.equals_torch(artifact, steps=4)
+    expected = areal.equals_torch(artifact, steps=4, max_tokens=48)
     ages = Counter()
     for step in expected["steps"]:
         ages.update(step["ages"])
@@ -87,9 +92,8 @@ def test_an_interrupted_completion_goes_on_with_the_new_weights(areal, tmp_path)
     They are those of the fourth step and later ones: staleness lets the first three begin at once.
     """
     logged, log = server_log(tmp_path)
-    long = ("rollout.max_tokens=48", "tokenize.max_prompt_length=8")
     mode = ("engine.mode=async", "engine.staleness=2", "rollout.correction=tis")
-    artifact = areal.train(tmp_path, *mode, *long, logged, "train.steps=5")
+    artifact = areal.train(tmp_path, *mode, *LONG, logged, "train.steps=5")
     # the ratios of the loss are to the weights that generated each token
     expected = areal.equals_torch(artifact, correction=2.0, max_tokens=48, steps=5)
     assert max(step["largest_ratio"] for step in expected["steps"]) > 1.1
