@@ -160,8 +160,13 @@ def worked_share(texts: Sequence[str]) -> float:
 
 
 def samples(prompts: Prompts, before: Answers, after: Answers, count: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of samples.jsonl."""
+    """Yield the rows of samples.jsonl; those of the first prompts say how many samples were right, too."""
     for i in range(min(count, len(prompts))):
+        sampled = {
+            f"{side}_samples_right": int(answers.sampled_right[i].sum())
+            for side, answers in (("before", before), ("after", after))
+            if i < len(answers.sampled_right)
+        }
         yield {
             "prompt": prompts.texts[i],
             "solution": prompts.solutions[i],
@@ -173,4 +178,5 @@ def samples(prompts: Prompts, before: Answers, after: Answers, count: int) -> It
             "after_reward": float(after.rewards.total[i]),
             "before_parts": {name: float(values[i]) for name, values in before.rewards.parts.items()},
             "after_parts": {name: float(values[i]) for name, values in after.rewards.parts.items()},
+            **({"samples": before.sampled_right.shape[1], **sampled} if sampled else {}),
         }

@@ -167,8 +167,9 @@
     kinds.count("all", rows.length);
     names.forEach((name) => kinds.count(name, rows.filter((row) => row.verdict === name).length));
     const more = button(translate("Show more"), () => { most += PAGE; show(); });
+    const solved = ({ samples }) => samples ? [translate("{right} of {count} samples right", { right: samples[0], count: samples[1] })] : [];
     const side = (row, name) => {
-      const answer = row[name], facts = [`${translate("reward")} ${figure(answer.reward)}`, ...parts(answer)].join(" · ");
+      const answer = row[name], facts = [`${translate("reward")} ${figure(answer.reward)}`, ...parts(answer), ...solved(answer)].join(" · ");
       return element("div", "", element("h4", "", element("span", "", SIDES[name]), element("span", "", facts)), shown(answer, words, SIDES[name]));
     };
     const show = () => {

@@ -159,6 +159,9 @@ def held_out(rows: Sequence[Mapping[str, Any]], text_limit: int) -> list[dict[st
                 shown[side]["reward"] = reward
             if parts := _parts(row.get(f"{side}_parts")):
                 shown[side]["parts"] = parts
+            solved, samples = (number(row.get(key)) for key in (f"{side}_samples_right", "samples"))
+            if solved is not None and samples is not None:
+                shown[side]["samples"] = [solved, samples]
         size += len(json.dumps(shown, ensure_ascii=False).encode("utf-8", "replace"))
         if result and size > HELD_OUT_BYTES:
             break

@@ -358,6 +358,7 @@ CHINESE = {
     "Which prompts": "选择提示词",
     "Show more": "显示更多",
     "{shown} of {count} prompts": "{count} 个提示词中的 {shown} 个",
+    "{right} of {count} samples right": "{count} 个采样中 {right} 个正确",
     "Search prompts and answers": "搜索提示词和回答",
     # stages and time
     "Stages": "阶段",

@@ -1,10 +1,11 @@
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pipeline.cli.serve_check import differs
-from stages.grpo.answers import Answers, outcomes, pass_at_k, summary, worked_share
+from stages.grpo.answers import Answers, outcomes, pass_at_k, samples, summary, worked_share
 from stages.grpo.data import Examples, Prompts, true_lengths
 from stages.grpo.metrics import StepLog, read_rows
 from stages.grpo.stage import Best
@@ -30,6 +31,18 @@ def test_summary():
     assert result["pass_at_k"] == {"k": 2, "sft": 1.0, "grpo": 1.0}
     assert result["mean_at_k"] == {"k": 2, "sft": 0.5, "grpo": 1.0}
     assert "pass_at_k" not in summary(answers([True, False], []), answers([True, True], []), k=2)
+
+
+def test_rows_say_how_many_samples_of_the_first_prompts_were_right():
+    def judged(sampled):
+        right = np.array([True, False])
+        scores = SimpleNamespace(total=right.astype(np.float32), parts={})
+        return Answers(["2", "3"], right, scores, np.array(sampled, bool))
+
+    prompts = Prompts(np.zeros((2, 1), np.int32), np.ones(2, np.int32), ("1+1", "2+2"), ("2", "4"))
+    first, second = samples(prompts, judged([[1, 0, 1]]), judged([[1, 1, 1]]), 5)
+    assert (first["samples"], first["before_samples_right"], first["after_samples_right"]) == (3, 2, 3)
+    assert "samples" not in second and "after_samples_right" not in second
 
 
 def test_outcomes_count_each_prompt_once():

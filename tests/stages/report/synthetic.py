@@ -118,7 +118,8 @@ def samples(count: int = 20) -> list[dict[str, Any]]:
          "after": f"{i}+7={i + 7}\n{i + 7}+8={i + 15}\n{i + 15}+2={i + 17}\n#### {i + 17}",
          "before_reward": 0.2 if i % 3 == 0 else 1.2, "after_reward": 1.2,
          "before_parts": {"accuracy": 0.0 if i % 3 == 0 else 1.0, "answer_format": 1.0},
-         "after_parts": {"accuracy": 1.0, "answer_format": 1.0}}
+         "after_parts": {"accuracy": 1.0, "answer_format": 1.0},
+         **({"samples": 8, "before_samples_right": i % 8, "after_samples_right": 8} if i < 10 else {})}
         for i in range(count)
     ]  # fmt: skip
 

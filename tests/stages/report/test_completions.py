@@ -64,6 +64,8 @@ def test_answers_before_and_after_are_carried_with_their_verdict(monkeypatch):
     assert len(rows) == 20
     assert [row["verdict"] for row in rows[:3]] == ["fixed", "both right", "both right"]
     assert rows[0]["before"]["text"] == "#### 16" and rows[0]["after"]["parts"]["accuracy"] == 1.0
+    assert [row["before"].get("samples") for row in rows[8:11]] == [[0.0, 8.0], [1.0, 8.0], None]
+    assert rows[9]["after"]["samples"] == [8.0, 8.0]
     monkeypatch.setattr(completions, "HELD_OUT_BYTES", 2000)
     assert 1 <= len(held_out(samples(), 1500)) < 20
 

@@ -1,10 +1,12 @@
 """evaluate.program=vllm with the real vLLM on a CPU, beside transformers in the same interpreter."""
 
+import math
 import re
 import socket
 import subprocess
 import time
 import urllib.request
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,38 @@ def test_a_killed_run_repeats_no_finished_batch(interpreter, tmp_path):
     killed = result(run.evaluate())
     whole = prepare(tmp_path / "whole", interpreter("vllm"), *MODELS["qwen2_5"])
     assert result(whole.evaluate()) == killed
+
+
+def test_a_trained_model_is_judged_as_local_judges_it_and_pass_at_k_is_the_formula(interpreter, tmp_path):
+    """engine=local trains until some prompts are solved sometimes; a random model solves none."""
+    k, n, sampled = 3, 8, 48
+    overrides = (
+        f"store={tmp_path / 'store'}", "model.hidden_size=128", "model.intermediate_size=256",
+        "sft.stop_accuracy=0.4", "train.steps=2", "evaluate.num_prompts=64", "evaluate.logged_samples=64",
+        f"evaluate.sample_prompts={sampled}", f"evaluate.num_samples={n}", f"evaluate.k={k}",
+    )  # fmt: skip
+    by_vllm = "evaluate.program=vllm", f"evaluate.python={interpreter('vllm')}"
+    made = {
+        program: Prepared(tmp_path, overrides).evaluate(*more)
+        for program, more in (("vllm", by_vllm), ("local", ()))
+    }
+    greedy = {
+        program: [(row["before"], row["after"], row["after_right"]) for row in samples(artifact)]
+        for program, artifact in made.items()
+    }
+    assert len(greedy["vllm"]) == 64 and greedy["vllm"] == greedy["local"]
+    judged, rows = result(made["vllm"]), samples(made["vllm"])[:sampled]
+    assert judged["program"]["name"] == "vllm" and 0 < judged["accuracy_grpo"] < 1
+    for side, name in (("before", "sft"), ("after", "grpo")):
+        right = [row[f"{side}_samples_right"] for row in rows]
+        assert len(set(right)) > 2 and 0 < min(count for count in right if count) < n
+        solved = sum(
+            any(chosen)
+            for count in right
+            for chosen in combinations([True] * count + [False] * (n - count), k)
+        )
+        assert judged["pass_at_k"][name] == pytest.approx(solved / (math.comb(n, k) * sampled), abs=1e-12)
+        assert judged["mean_at_k"][name] == pytest.approx(sum(right) / (n * sampled), abs=1e-12)
 
 
 @families("qwen3")
