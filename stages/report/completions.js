@@ -126,7 +126,7 @@
       filter = before;
       const left = step.left_out ? ` ${translate("{count} more did not fit.", { count: step.left_out })}` : "";
       const everywhere = words || filter !== "all" ? ` ${translate("In all steps here: {count}.", { count: steps.reduce((sum, each) => sum + counted(each), 0) })}` : "";
-      status.textContent = translate("{shown} of {count} completions of step {step}, in {groups} groups.", { shown: counted(step), count: total, step: step.step, groups: step.groups.length }) + left + everywhere;
+      status.textContent = translate(step.groups.length === 1 ? "{shown} of {count} completions of step {step}, in one group." : "{shown} of {count} completions of step {step}, in {groups} groups.", { shown: counted(step), count: total, step: step.step, groups: step.groups.length }) + left + everywhere;
       const numbered = [...step.groups.entries()];
       const most = ([, group]) => Math.max(...group.rows.map((row) => row.length ?? 0));
       if (longestFirst) numbered.sort((a, b) => most(b) - most(a));

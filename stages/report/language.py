@@ -300,6 +300,10 @@ CHINESE = {
         "The background says how high the reward is among those shown; the framed number is the final answer "
         "as the reward function number reads it."
     ): "背景色表示奖励在所显示回答中的高低；加框的数是奖励函数 number 读取的最终答案。",
+    "Counts are of these completions: a step logs only its first groups (train.logged_completions).": (
+        "计数只针对这些回答：每步只记录前几组（train.logged_completions）。"
+    ),
+    "The reward is {formula}.": "奖励 = {formula}。",
     "Group {number} of the last step": "最后一步的第 {number} 组",
     "This is a group of the last step; allow scripts to read the others.": (
         "这是最后一步中的一组；允许脚本运行后可以阅读其余各组。"
@@ -343,6 +347,9 @@ CHINESE = {
     "step {number}": "第 {number} 步",
     "{count} more did not fit.": "另有 {count} 个未能放入本页。",
     "In all steps here: {count}.": "本页所有步中共 {count} 个。",
+    "{shown} of {count} completions of step {step}, in one group.": (
+        "第 {step} 步的 {count} 个回答中的 {shown} 个，共一组。"
+    ),
     "{shown} of {count} completions of step {step}, in {groups} groups.": (
         "第 {step} 步的 {count} 个回答中的 {shown} 个，共 {groups} 组。"
     ),
@@ -455,6 +462,17 @@ CHINESE = {
     "Comparison of GRPO runs": "GRPO 运行比较",
     "{count} runs": "{count} 次运行",
     "What differs": "差异",
+    "What may explain it": "可能的原因",
+    "nothing to explain: within noise": "无需解释：差异在噪声范围内",
+    "unknown: it has no metrics": "未知：没有指标",
+    "more of its completions are cut": "更多回答被截断",
+    "more of its groups give no gradient": "更多的组没有梯度",
+    "its sampling no longer explores (entropy)": "采样不再探索（熵）",
+    "it left the start (KL) and earned less": "偏离了起点（KL），奖励却更低",
+    "its reward stayed lower, and nothing else stands out": "奖励一直较低，其余指标无明显差别",
+    "its reward is as high as the best point's: training does not explain it": (
+        "奖励与最佳组合相当：训练过程不能解释"
+    ),
     "Results": "结果",
     "Curves": "曲线",
     "Commands": "命令",
@@ -527,10 +545,11 @@ CHINESE = {
     "Reason": "原因",
     (
         "Why a point lost: what it has other than the best point, and how its training ended, as means over "
-        "the last tenth of its steps. Small figures are differences from the best."
+        "the last tenth of its steps. Small figures are differences from the best. What may explain it is a "
+        "hint from these figures, not a proof."
     ): (
         "一个组合为何落后：它与最佳组合的配置差异，以及训练结束时的状态（最后十分之一步的平均值）。浅色数"
-        "字为与最佳组合之差。"
+        "字为与最佳组合之差。“可能的原因”是由这些数得出的提示，并非证明。"
     ),
     (
         "An entropy near zero: sampling no longer explores. Groups without signal have equal rewards and "

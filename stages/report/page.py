@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from stages.report.artifacts import Artifacts, mapping
 from stages.report.charts import GRPO, PLOTLY, SFT, charts, data
-from stages.report.completions import held_out, read_steps
+from stages.report.completions import MAX_PARTS, held_out, read_steps
 from stages.report.config import ReportConfig
 from stages.report.details import (
     Span,
@@ -148,6 +148,7 @@ def _render(
         "counts": counts(evaluation, samples),
         "outcomes": outcomes(evaluation),
         "steps": steps,
+        "formula": _formula(run.config(), steps),
         "last_groups": steps["steps"][-1]["groups"][:1] if steps["steps"] else [],
         "card": data_card(run.result("tokenize")),
         "sections": sections(run),
@@ -171,6 +172,21 @@ def _steps(run: Artifacts, config: ReportConfig) -> dict[str, Any]:
             name = type(error).__name__
             run.note("{file}: could not be read ({error}).", "grpo", "completions.jsonl", error=name)
     return {"steps": [], "logged": 0}
+
+
+def _formula(config: Mapping[str, Any], steps: Mapping[str, Any]) -> str:
+    """Return the reward as a sum of its weighted parts; empty if the completions have other parts."""
+    reward = mapping(config.get("reward"))
+    names, weights = reward.get("functions"), reward.get("weights")
+    rows = (row for step in steps["steps"] for group in step["groups"] for row in group["rows"])
+    judged_by = {name for row in rows for name in mapping(row.get("parts"))}
+    if not isinstance(names, list) or not isinstance(weights, list) or len(names) != len(weights):
+        return ""
+    if not judged_by or not judged_by <= {*map(str, names)} or len(names) > MAX_PARTS:
+        return ""
+    return " + ".join(
+        f"{shorten(str(weight), 8)} × {words(str(name))}" for name, weight in zip(names, weights, strict=True)
+    )
 
 
 def _reads(run: Artifacts, live: Live | None) -> dict[str, list[str]]:

@@ -1,13 +1,7 @@
-"""The page of a sweep: the best point, all points in a table, their curves, and the influence of each key.
-
-The influence is eta squared (the squared correlation ratio): the share of the result's variance that lies
-between the groups of points with equal values of a key, sum of n_g (mean_g - mean)^2 over groups g, divided
-by sum of (y - mean)^2 over points. If a key has no influence, each assignment of results to points is equally
-likely, and the expectation of eta squared is (k - 1) / (n - 1) for k groups and n points.
-"""
+"""The page of a sweep: the best point, all points in a table, their curves, and the influence of each key."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +9,10 @@ from stages.report.artifacts import mapping, points
 from stages.report.charts import MAX_SWEPT, PLOTLY, Chart, data, overlaid
 from stages.report.details import spans
 from stages.report.headline import GREEDY, NOISE, differ, gain_text, indistinct, pairs, share_of, tiles
+from stages.report.importance import Measured, importances, parallel
 from stages.report.language import translate
 from stages.report.page import render_page
-from stages.report.text import duration, figure, moment, neutral, number, percent, shorten
+from stages.report.text import duration, figure, moment, number, percent, shorten
 
 MAX_NAMED, MAX_FAINT = 6, 30
 """Lines with a colour and a label, and without."""
@@ -41,12 +36,15 @@ ENDS = (
     ("completion_cut_share", "Cut completions", True),
 )
 """(metric, its column, whether it is a share) of the table that compares the ends of trainings."""
-MAX_VALUES = 8
-"""Numeric keys with more values are grouped into quarters of their values."""
+SIGNS = (
+    ("completion_cut_share", 0.1, "more of its completions are cut"),
+    ("zero_variance_share", 0.15, "more of its groups give no gradient"),
+)
+"""(metric, by how much it exceeds the best point's, what that means): shares of 1."""
+COLLAPSED, LEFT = 0.1, 3.0
+"""An entropy below this part of the best point's, and a KL above this multiple, explain a lower reward."""
 MAX_RIVALS = 200
 """Points that the page sets beside the best one: those with the highest accuracies."""
-MAX_AXES, MAX_DRAWN = 8, 150
-MAX_TICK = 16
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def render(
     columns, rows = _table(ranked, best, close, keys, manifests, seconds)
     curves, undrawn = _curves(ranked, metrics)
     measured = [
-        Measured(point.number, point.chosen, accuracy)
+        Measured(point.number, point.chosen, accuracy, point.artifacts.get("evaluate", ""))
         for point in ranked
         if (accuracy := _accuracy(point)) is not None
     ]
@@ -123,7 +121,7 @@ def render(
         "without": unfinished,
         "limits": [limit(len(unfinished)), limit(len(unfinished), 10 * TEXT_LIMIT)],
         "text_limit": TEXT_LIMIT,
-        "rivals_table": _rivals(ranked, best, metrics) if best and len(measured) > 1 else None,
+        "rivals_table": _rivals(ranked, best, close, metrics) if best and len(measured) > 1 else None,
         "importances": influence,
         "parallel": parallel(measured, [each.key for each in influence]) if influence else None,
         "measured": len(measured),
@@ -208,9 +206,15 @@ def results(evaluation: Mapping[str, Any]) -> dict[str, Cell]:
 
 
 def _rivals(
-    ranked: Sequence[SweepPoint], best: SweepPoint, metrics: Mapping[str, Sequence[Mapping[str, Any]]]
+    ranked: Sequence[SweepPoint],
+    best: SweepPoint,
+    close: Collection[int],
+    metrics: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return columns and rows that set each finished point beside the best: values, and end of training."""
+    """Return columns and rows that set each finished point beside the best: values, and end of training.
+
+    `close`: numbers of the points whose accuracy cannot be told from the best one's.
+    """
     finished = [point for point in ranked if _accuracy(point) is not None][:MAX_RIVALS]
     ends = [_ends(metrics.get(point.artifacts.get("grpo", ""), [])) for point in finished]
     columns = [(key, name, share) for key, name, share in ENDS if any(key in end for end in ends)]
@@ -235,6 +239,7 @@ def _rivals(
             "number": point.number,
             "best": point is best,
             "differs": shorten(" ".join(told), most),
+            "cause": "" if point is best else _cause(end, ends[0], point.number in close),
             "cells": [(value, text, "" if point is best else apart) for value, text, apart in cells],
         })  # fmt: skip
     heads = [translate("Greedy, after"), *(translate(name) for _, name, _ in columns)]
@@ -250,6 +255,28 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if last:
             ends[key] = sum(last) / len(last)
     return ends
+
+
+def _cause(end: Mapping[str, float], best: Mapping[str, float], is_close: bool) -> str:
+    """Return what at the end of a training may explain its lower accuracy: a hint, not a proof."""
+    if is_close:
+        return translate("nothing to explain: within noise")
+    if not end or not best:
+        return translate("unknown: it has no metrics")
+
+    def has(key: str) -> bool:
+        return key in end and key in best
+
+    signs = [text for key, least, text in SIGNS if has(key) and end[key] - best[key] >= least]
+    if has("entropy") and end["entropy"] < COLLAPSED * best["entropy"]:
+        signs.append("its sampling no longer explores (entropy)")
+    lower = has("reward") and end["reward"] < best["reward"]
+    if lower and has("kl") and end["kl"] > LEFT * best["kl"] > 0:
+        signs.append("it left the start (KL) and earned less")
+    if not signs:
+        same = "its reward is as high as the best point's: training does not explain it"
+        signs = ["its reward stayed lower, and nothing else stands out" if lower else same]
+    return "; ".join(translate(sign) for sign in signs)
 
 
 def _signed(value: float, share: bool) -> str:
@@ -292,95 +319,3 @@ def _time(sweep_points: Sequence[SweepPoint], seconds: Mapping[str, float]) -> t
     timed = [(seconds[name], count) for name, count in uses.items() if name in seconds]
     total = sum(each for each, _ in timed)
     return (total, sum(each * count for each, count in timed) - total) if timed else None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One point: its number, the value of each swept key, and its result (a share of 1)."""
-
-    number: int
-    chosen: Mapping[str, str]
-    result: float
-
-
-@dataclass(frozen=True)
-class Importance:
-    """Influence of one key."""
-
-    key: str
-    eta_squared: float
-    by_chance: float
-    """Expectation of eta squared if the key has no influence."""
-    means: tuple[tuple[str, float], ...]
-    """(value or range of values, mean result) of each group; empty if there are many."""
-
-
-def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importance]:
-    """Return the influence of each key, by the difference from chance; none if all results are equal."""
-    mean = sum(point.result for point in points) / max(1, len(points))
-    total = sum((point.result - mean) ** 2 for point in points)
-    if len(points) < 3 or total == 0:
-        return []
-    influences = []
-    for key in keys:
-        groups: dict[str, list[float]] = {}
-        names = _group_names([point.chosen.get(key, "") for point in points])
-        for point in points:
-            groups.setdefault(names[point.chosen.get(key, "")], []).append(point.result)
-        means = {name: sum(results) / len(results) for name, results in groups.items()}
-        between = sum(len(results) * (means[name] - mean) ** 2 for name, results in groups.items())
-        chance = (len(groups) - 1) / (len(points) - 1)
-        shown = dict.fromkeys(names.values()) if len(groups) <= MAX_VALUES else ()
-        each = tuple((_short(name) or "–", means[name]) for name in shown)
-        influences.append(Importance(key, between / total, chance, each))
-    return sorted(influences, key=lambda each: each.by_chance - each.eta_squared)
-
-
-def parallel(points: Sequence[Measured], keys: Sequence[str]) -> dict[str, Any]:
-    """Return points and axes as parallel.js draws them: an axis for each of the first keys, and the result.
-
-    The values of a key are spaced evenly, in their order. Of many points (the best first), an even selection
-    is drawn. Plotly's own parcoords would need eval, which the page's policy forbids, and WebGL.
-    """
-    keys = keys[:MAX_AXES]
-    values = [_ordered([point.chosen.get(key, "") for point in points]) for key in keys]
-    places = [{value: i for i, value in enumerate(each)} for each in values]
-    drawn = points[:: max(1, -(-len(points) // MAX_DRAWN))]
-    return {
-        "axes": [
-            {"name": shorten(key, TEXT_LIMIT), "values": [_short(neutral(value)) or "–" for value in each]}
-            for key, each in zip(keys, values, strict=True)
-        ],
-        "points": [
-            [point.number, point.result]
-            + [place[point.chosen.get(key, "")] for key, place in zip(keys, places, strict=True)]
-            for point in drawn
-        ],
-    }
-
-
-def _group_names(values: Sequence[str]) -> dict[str, str]:
-    """Return value -> its group: the value itself, or one of four ranges of a numeric key."""
-    ordered = _ordered(values)
-    if len(ordered) <= MAX_VALUES or any(_number(value) is None for value in ordered):
-        return {value: value for value in ordered}
-    quarters = [ordered[len(ordered) * i // 4 : len(ordered) * (i + 1) // 4] for i in range(4)]
-    return {value: f"{part[0]}–{part[-1]}" for part in quarters for value in part}
-
-
-def _ordered(values: Sequence[str]) -> list[str]:
-    """Return the distinct values: numbers by size, then texts in their order of appearance."""
-    numbers = {value: _number(value) for value in values}
-    return sorted(numbers, key=lambda value: (numbers[value] is None, numbers[value] or 0.0))
-
-
-def _number(value: str) -> float | None:
-    try:
-        return number(float(value))
-    except ValueError:
-        return None
-
-
-def _short(text: str) -> str:
-    """Return the end of a text, which distinguishes keys and file names."""
-    return text if len(text) <= MAX_TICK else f"…{text[1 - MAX_TICK :]}"

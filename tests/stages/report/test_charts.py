@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,8 @@ from stages.report.charts import (
 )
 from stages.report.details import differences, verdict, verdicts
 from stages.report.headline import tiles
-from stages.report.sweep import MAX_DRAWN, Measured, importances, parallel
+from stages.report.importance import MAX_DRAWN, Measured, importances, parallel
+from stages.report.sweep import _cause
 from stages.report.text import figure, neutral
 from tests.stages.report.synthetic import EVALUATION, metrics, warmup
 
@@ -142,6 +144,47 @@ def test_the_figure_by_chance_is_the_mean_over_all_assignments_of_results():
         shuffled = [Measured(p.number, p.chosen, y) for p, y in zip(points, order, strict=True)]
         shares.append(importances(shuffled, ["a"])[0].eta_squared)
     assert importances(points, ["a"])[0].by_chance == pytest.approx(np.mean(shares))
+
+
+def test_a_key_that_no_result_depends_on_has_no_importance():
+    points = [
+        Measured(i, {"a": str(i // 2), "title": str(i % 2), "seed": str(i % 2)}, i // 2, f"evaluate/{i // 2}")
+        for i in range(6)
+    ]
+    named = [
+        replace(point, chosen={"a": point.chosen["a"], "title": point.chosen["title"]}) for point in points
+    ]
+    assert [each.key for each in importances(named, ["a", "title"])] == ["a"]
+    apart = [replace(point, artifact=f"evaluate/{point.number}") for point in named]
+    assert [each.key for each in importances(apart, ["a", "title"])] == ["a", "title"]
+    # keys that always change together: neither is known to change nothing
+    assert len(importances(points, ["a", "title", "seed"])) == 3
+
+
+BEST_END = {
+    "reward": 0.8, "kl": 0.01, "entropy": 1.0, "completion_cut_share": 0.05, "zero_variance_share": 0.3
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("end", "is_close", "cause"),
+    [
+        ({"reward": 0.2}, True, "within noise"),
+        ({"reward": 0.6, "completion_cut_share": 0.4}, False, "cut"),
+        ({"reward": 0.6, "zero_variance_share": 0.9}, False, "no gradient"),
+        ({"reward": 0.6, "entropy": 0.05}, False, "no longer explores"),
+        ({"reward": 0.6, "kl": 0.2}, False, "left the start"),
+        ({"reward": 0.9, "kl": 0.2}, False, "as high"),
+        ({"reward": 0.6}, False, "nothing else stands out"),
+        ({}, False, "as high"),
+    ],
+)
+def test_a_point_says_what_may_explain_its_loss(end, is_close, cause):
+    said = _cause({**BEST_END, **end}, BEST_END, is_close)
+    assert cause in said and "; " not in said
+    both = _cause({**BEST_END, "completion_cut_share": 0.4, "zero_variance_share": 0.9}, BEST_END, False)
+    assert both.count("; ") == 1
+    assert _cause({}, BEST_END, False) == "unknown: it has no metrics"
 
 
 @pytest.mark.parametrize("results", [[], [0.5], [0.4, 0.5], [0.5, 0.5, 0.5]])

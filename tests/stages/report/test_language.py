@@ -167,6 +167,7 @@ def report_of(run, language):
 KNOWN = {letters(text) for text in (
     "20260101-000000-aaaa", "my run", "grpoflow run seed=1", "train.steps", "report", "result.json",
     "grpoflow report 20260101-000000-aaaa --compare RUN", "seed=0", "seed=1", "seed=2", "plotly-notifier",
+    "train.logged_completions",
 )}  # fmt: skip
 
 

@@ -60,6 +60,18 @@ def test_a_run_with_all_its_artifacts(run):
     assert "could not show" not in source
 
 
+@pytest.mark.parametrize(
+    ("parts", "formula"),
+    [({"accuracy": 1.0, "answer_format": 0.0}, True), ({"base_acc": 1.0}, False), ({}, False)],
+)
+def test_the_formula_of_a_reward_is_told_where_its_parts_are_those_of_the_completions(run, parts, formula):
+    """MindSpeed-RL trains with rewards of its own."""
+    row = {"step": 1, "prompt": "a", "completion": "b", "reward": 1, "parts": parts}
+    write_lines(run["grpo"] / "completions.jsonl", row)
+    told = "The reward is 1.0 × accuracy + 0.2 × answer format." in render(run, SETTINGS)
+    assert told is formula
+
+
 @pytest.mark.parametrize(("limit", "decision"), [(0.0, "passed"), (1.0, "failed")])
 def test_gates_are_shown_with_their_decision(run, limit, decision):
     gates = GatesConfig(min_accuracy=limit, max_kl=None, min_gain=None)
@@ -194,6 +206,9 @@ def test_a_sweep_says_which_differences_are_within_noise(accuracies, prompts, cl
     assert ("Their differences are within noise" in source) is importance
 
 
+AS_HIGH = str(escape("its reward is as high as the best point's: training does not explain it"))
+
+
 def test_points_are_set_beside_the_best_by_the_end_of_their_training():
     """The ends are means over the last tenth of the steps: of 20 steps, over two."""
     inputs = sweep_of(4)
@@ -213,8 +228,8 @@ def test_points_are_set_beside_the_best_by_the_end_of_their_training():
     rows = [re.sub(r"<[^>]+>", "|", row) for row in table.split("<tbody>")[1].split("</tr>")[:3]]
     texts = [[part.strip() for part in row.split("|") if part.strip()] for row in rows]
     assert texts[0] == ["0", "best", "90.0 %", "0.600", "41", "7"]
-    assert texts[1] == ["1", "train.beta=0.1", "80.0 %", "−10.0", "0.600", "+0", "42", "7"]
-    assert texts[2] == ["2", "train.beta=0.2", "75.0 %", "−15.0", "1.60", "+1", "43", "7"]
+    assert texts[1] == ["1", "train.beta=0.1", AS_HIGH, "80.0 %", "−10.0", "0.600", "+0", "42", "7"]
+    assert texts[2] == ["2", "train.beta=0.2", AS_HIGH, "75.0 %", "−15.0", "1.60", "+1", "43", "7"]
 
 
 def test_a_sweep_without_results():
