@@ -8,7 +8,7 @@ that call a reward function catch its errors, and would go on with a reward of 0
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +26,8 @@ STAGES = Path(__file__).parents[1]
 MODULES = {
     "": "own_packages",
     "base": "__init__ bounds errors identity reader redact tags",
-    "rewards": "__init__ child code code_sandbox config functions judge knights length maths messages number "
-    "planned_code process score",
+    "rewards": "__init__ arriving child code code_sandbox config functions judge knights length maths "
+    "messages number planned_code process score",
 }
 """The copied modules of each package."""
 COPIES = "scoring"
@@ -103,6 +103,19 @@ def check_steps(report: Path, reward: RewardConfig, samples: int) -> None:
             columns.messages.setdefault(name, message)
     for step, columns in sorted(steps.items()):
         check_failures(reward, columns, samples, f"completions of step {step}")
+
+
+def singly(report: Path) -> Iterator[str]:
+    """Yield a warning for each function that could not score several completions in one call.
+
+    `report` is the file REPORT.
+    """
+    told = set[str]()
+    for entry in read_rows(report):
+        for name, message in entry.get("single", {}).items():
+            if name not in told:
+                told.add(name)
+                yield f"reward {name}: scored one by one, because a call with several failed: {message}"
 
 
 def total_usage(work: Path) -> dict[str, float]:

@@ -228,6 +228,6 @@ def notes(job: Job) -> Iterator[str]:
     if job.mini_batch_size != job.train.prompts_per_step:
         yield "engine.mini_batch_size: AReaL divides a step by tokens, so that groups are spread over updates"
     if any(name not in BUILTIN for name in job.reward.functions):
-        yield "AReaL calls reward functions with one completion at a time, not with all of a step"
+        yield "AReaL calls reward functions with completions as they come, not with those of a prompt"
     if not job.on_cpu:
         yield "engine=areal is rendered for NPUs, but grpoflow has run it on CPUs only"

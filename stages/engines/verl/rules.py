@@ -210,7 +210,7 @@ def notes(job: Job) -> Iterator[str]:
     if train.weight_decay:
         yield f"train.weight_decay={train.weight_decay}: verl applies it to norms and biases, too"
     if any(name not in BUILTIN for name in job.reward.functions):
-        yield "verl calls reward functions with one completion at a time, not with all of a step"
+        yield "verl calls reward functions with completions as they come, not with those of a prompt"
     if not job.on_cpu:
         yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"
     yield from inference.notes(job)

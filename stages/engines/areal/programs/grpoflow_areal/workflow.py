@@ -8,7 +8,6 @@ Source: AReaL 1.0.4, workflow/rlvr.py.
 """
 # mypy: ignore-errors
 
-import asyncio
 import json
 import os
 import sys
@@ -17,7 +16,6 @@ import uuid
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import torch
 from areal import workflow_context
 from areal.api import ModelRequest, RolloutWorkflow
@@ -30,53 +28,17 @@ PROMPT_VERSION = -1
 """Version of the tokens of a prompt, which no model generated."""
 
 
-class Scorer:
-    """Rewards of single completions by stages.rewards, which is imported from copies."""
+def make_arriving(settings):
+    """Return the scorer of completions of stages.rewards, which is imported from copies; and what it gets."""
+    sys.path[:0] = [path for path in settings["path"] if path not in sys.path]
+    if os.path.exists(settings["code"]):  # the user's modules, and their digests
+        os.environ[settings["code_variable"]] = settings["code"]
+    from stages.base.reader import read
+    from stages.rewards.arriving import Arrived, Arriving
+    from stages.rewards.config import RewardConfig
 
-    def __init__(self, settings):
-        sys.path[:0] = [path for path in settings["path"] if path not in sys.path]
-        if os.path.exists(settings["code"]):  # the user's modules, and their digests
-            os.environ[settings["code_variable"]] = settings["code"]
-        from stages.base.errors import InputError
-        from stages.base.reader import read
-        from stages.rewards.config import RewardConfig
-        from stages.rewards.score import prepare, score_each, weighted
-
-        self._config = read(RewardConfig, settings["reward"], "reward")
-        self._score, self._weighted, self._error = score_each, weighted, InputError
-        self._report, self._usage = settings["report"], settings["usage"]
-        names = [each.names for each in prepare(self._config)]
-        self._takes_prompts = any(each is None or "prompts" in each for each in names)
-        self._rows = []
-        if any(each is None or each - {"prompts"} for each in names):
-            with open(settings["columns"], encoding="utf-8") as file:
-                self._rows = [json.loads(line) for line in file]
-
-    def __call__(self, prompt, completion, solution, tokens, row, step):
-        """Return the weighted reward of a completion, and the value of each function."""
-        named = {name: [value] for name, value in self._rows[row].items()} if self._rows else {}
-        if self._takes_prompts:
-            named["prompts"] = [prompt]
-        try:
-            scored = self._score(self._config, [completion], [solution], [tokens], named)
-            if scored.usage:
-                self._append(self._usage, {"step": step, "usage": scored.usage})
-            faults = {name: scored.messages[name] for name, count in scored.faults.items() if count}
-            late = [name for name in faults if scored.late[name]]
-            parts = {name: np.array(column, np.float32) for name, column in scored.parts.items()}
-            value = float(self._weighted(self._config, parts)[0])
-            parts = {name: float(column[0]) for name, column in parts.items()}
-        except self._error as error:
-            name = str(error.problem.value or error.problem.path)
-            faults, late, value, parts = {name: error.problem.rule}, [], 0.0, {}
-        if faults:
-            self._append(self._report, {"step": step, "faults": faults, "late": late})
-        return value, parts
-
-    def _append(self, file, line):
-        """Add a line to a file of JSON lines."""
-        with open(file, "a", encoding="utf-8") as lines:
-            lines.write(json.dumps(line) + "\n")
+    config = read(RewardConfig, settings["reward"], "reward")
+    return Arriving(config, settings["report"], settings["usage"], settings["columns"]), Arrived
 
 
 class Workflow(RolloutWorkflow):
@@ -87,7 +49,7 @@ class Workflow(RolloutWorkflow):
             self._task = json.load(file)
         self._tokenizer = load_hf_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self._sampling = gconfig.new(n_samples=1, stop_token_ids=self._task["end_ids"])
-        self._scorer = Scorer(self._task["scoring"])
+        self._arriving, self._arrived = make_arriving(self._task["scoring"])
         from stages.base.tags import continued, tags_of
 
         self._continued = continued
@@ -107,9 +69,8 @@ class Workflow(RolloutWorkflow):
         prompt, ids = self._read(response.input_tokens), response.output_tokens
         completion = self._continued(prompt, self._read(ids))
         step = max(response.output_versions, default=0) + 1
-        arguments = (prompt, completion, data["solution"], len(ids), data["row"], step)
-        # in a thread: the event loop goes on with other episodes
-        reward, parts = await asyncio.to_thread(self._scorer, *arguments)
+        arrived = self._arrived(prompt, completion, data["solution"], len(ids), data["row"], step)
+        reward, parts = await self._arriving.reward(arrived)
         stats_tracker.get(workflow_context.stat_scope()).scalar(
             reward=reward, **{f"part_{name}": value for name, value in parts.items()}
         )
