@@ -29,6 +29,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+import psutil
 from areal import PPOTrainer
 from areal.api import SaveLoadMeta, cli_args
 from areal.api.cli_args import GRPOConfig, load_expr_config
@@ -38,6 +39,8 @@ from areal.utils import network
 from grpoflow_areal.batches import Batches, Rows
 
 WORKFLOW = "grpoflow_areal.workflow.Workflow"
+WORKER = "grpoflow_areal.worker"
+"""Module that a worker runs (files.py renders its command)."""
 STATE = "state.json"
 """File in the checkpoints' directory that names the complete state: {"slot": NAME, "step": N}."""
 SLOTS = ("a", "b")
@@ -120,6 +123,8 @@ class Workers:
     def __init__(self, timeout_s):
         """Let the scheduler wait `timeout_s` for each worker, instead of 30 or 60 seconds."""
         self._timeout_s, self._schedulers = timeout_s, []
+        self._programs = {}
+        """Process id of a worker's shell -> the worker's own process."""
         self.ready, self.done = threading.Event(), threading.Event()
         """Set when all workers are ready, and when they are no longer needed."""
         create, forked = LocalScheduler.__init__, LocalScheduler._wait_for_fork_ready
@@ -146,7 +151,26 @@ class Workers:
         """Return the workers that have ended; forked ones have no process here."""
         roles = [role for scheduler in self._schedulers for role in list(scheduler._workers.values())]
         started = [worker for role in roles for worker in role if worker.process is not None]
-        return [worker for worker in started if worker.process.poll() is not None]
+        return [worker for worker in started if self._has_ended(worker.process)]
+
+    def _has_ended(self, shell):
+        """Return True if a worker has ended. AReaL knows the process of its shell only.
+
+        The shell pipes the worker's output to tee (AReaL 1.0.4, infra/utils/proc.py), which reads on as long
+        as a server that the worker started has the pipe.
+        """
+        if shell.poll() is not None:
+            return True
+        try:
+            if shell.pid not in self._programs:
+                for child in psutil.Process(shell.pid).children():
+                    if WORKER in child.cmdline():
+                        self._programs[shell.pid] = child
+                return False
+            program = self._programs[shell.pid]
+            return not program.is_running() or program.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:  # what has ended is found at the next look
+            return False
 
     def _fail(self, message, log=None):
         if log is not None and os.path.exists(log):
