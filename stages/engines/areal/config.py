@@ -50,6 +50,9 @@ class ArealEngine(RayEngine):
     """Memory of a card (A2 and one die of A3: 64, of which the driver keeps some), for plan."""
     start_timeout_s: Annotated[PositiveFloat, NotInIdentity()]
     """Time limit until all workers are ready. AReaL itself waits forever for a worker that died."""
+    request_timeout_s: Annotated[PositiveFloat | None, NotInIdentity()]
+    """Seconds in which a prompt must get all its completions and their rewards; after them AReaL leaves the
+    prompt out. null: AReaL's own limit, 3600."""
     cards_per_node: Annotated[Positive, NotInIdentity()]
     """Cards of one machine: launcher.cards_per_node."""
     launcher: Annotated[Literal["local", "ssh", "slurm"], NotInIdentity()]

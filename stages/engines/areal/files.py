@@ -47,6 +47,7 @@ RENDERED: Rendered = {
     "rollout.max_concurrent_rollouts": "engine.staleness",
     "rollout.consumer_batch_size": "train.prompts_per_step",
     "rollout.setup_timeout": "engine.start_timeout_s",
+    "rollout.request_timeout": "engine.request_timeout_s",
     "rollout._version": "=resuming needs version 1 of the controller",
     "gconfig.n_samples": "rollout.num_generations",
     "gconfig.max_new_tokens": "rollout.max_tokens",
@@ -158,7 +159,7 @@ def _workers(job: Job) -> list[Values]:
 
 
 def _rollout(job: Job, paths: Paths, located: Values) -> Values:
-    prompts = job.train.prompts_per_step
+    prompts, limit_s = job.train.prompts_per_step, job.engine.request_timeout_s
     return {
         **located,
         "backend": f"vllm:d{job.servers}p1t{1 if job.on_cpu else job.layout.generate.model_parallel}",
@@ -168,6 +169,7 @@ def _rollout(job: Job, paths: Paths, located: Values) -> Values:
         "tokenizer_path": str(paths.model),
         "dump_to_file": False,  # the workflow writes completions
         "setup_timeout": job.engine.start_timeout_s,
+        **({} if limit_s is None else {"request_timeout": limit_s}),
         "scheduling_spec": _workers(job),
     }
 

@@ -22,6 +22,9 @@ EXPERIMENT, TRIAL = "grpoflow", "grpo"
 ASYNC_STALENESS = 2
 """Default of engine.staleness with mode=async, as in AReaL's examples (examples/math/gsm8k_grpo_npu.yaml)."""
 
+REQUEST_TIMEOUT_S = 3600.0
+"""AReaL's own limit for a prompt, which engine.request_timeout_s replaces (api/cli_args.py)."""
+
 
 @dataclass(frozen=True)
 class Job(RayJob):
@@ -76,6 +79,11 @@ class Job(RayJob):
         if self.engine.staleness is not None:
             return self.engine.staleness
         return ASYNC_STALENESS if self.is_async else 0
+
+    @property
+    def request_timeout_s(self) -> float:
+        """Seconds in which a prompt must have all its completions and rewards."""
+        return self.engine.request_timeout_s or REQUEST_TIMEOUT_S
 
     @property
     def save_every(self) -> int:

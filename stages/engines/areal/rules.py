@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stages.base.checks import at_most, equal, multiple_of
 from stages.base.errors import Problem
-from stages.engines.areal.job import Job
+from stages.engines.areal.job import REQUEST_TIMEOUT_S, Job
 from stages.engines.ray_rules import (
     card_note,
     fsdp_problems,
@@ -106,7 +106,7 @@ def _steps(job: Job) -> Iterator[Problem]:
 
 
 def _rollout(job: Job) -> Iterator[Problem]:
-    """Yield problems of prompts and sampling."""
+    """Yield problems of prompts, sampling and the time for both."""
     unsent = "AReaL does not send it to vLLM"
     yield from sampling_problems(job, unsent, SERVERS, unsent)
     yield from equal(
@@ -116,6 +116,15 @@ def _rollout(job: Job) -> Iterator[Problem]:
         "it is a format of mindrlhf",
         "ours: stages/engines/areal/tokenize.py",
     )
+    if job.request_timeout_s <= job.reward.timeout_s:
+        yield Problem(
+            "engine.request_timeout_s",
+            job.engine.request_timeout_s,
+            f"must be above reward.timeout_s={job.reward.timeout_s:g}, and null is {REQUEST_TIMEOUT_S:g}: "
+            "AReaL leaves out a prompt whose completions have no rewards by then",
+            "raise it, or lower reward.timeout_s",
+            "infra/controller/rollout_controller.py",
+        )
 
 
 def _asynchrony(job: Job) -> Iterator[Problem]:

@@ -100,6 +100,7 @@ CHANGES = {
     "rollout.max_head_offpolicyness": "engine.mode=async",
     "rollout.consumer_batch_size": "train.prompts_per_step=4",
     "rollout.setup_timeout": "engine.start_timeout_s=60",
+    "rollout.request_timeout": "engine.request_timeout_s=7200",
     "gconfig.n_samples": "rollout.num_generations=2",
     "gconfig.max_new_tokens": "rollout.max_tokens=20",
     "gconfig.temperature": "rollout.temperature=0.5",
