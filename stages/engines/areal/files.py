@@ -27,6 +27,7 @@ WORKER = "python3 -m grpoflow_areal.worker"
 PATH = "=it is a path of this run"
 RESUMING = "=resuming reads it"
 FROM_NODES = "=launcher.cards_per_node and the number of cards decide it"
+OWN_WORKER = "=AReaL's scheduler starts grpoflow's worker"
 OWN_ROWS = "=the driver gives AReaL the rows of each step"
 RENDERED: Rendered = {
     "experiment_name": PATH,
@@ -48,6 +49,7 @@ RENDERED: Rendered = {
     "rollout.consumer_batch_size": "train.prompts_per_step",
     "rollout.setup_timeout": "engine.start_timeout_s",
     "rollout.request_timeout": "engine.request_timeout_s",
+    "rollout.scheduling_spec": OWN_WORKER,
     "rollout._version": "=resuming needs version 1 of the controller",
     "gconfig.n_samples": "rollout.num_generations",
     "gconfig.max_new_tokens": "rollout.max_tokens",
@@ -80,8 +82,17 @@ RENDERED: Rendered = {
     "actor.rejection_sampling": "rollout.correction",
     "actor.importance_sampling_level": "train.importance_sampling_level",
     "actor.max_new_tokens": "rollout.max_tokens",
+    "actor.scheduling_spec": OWN_WORKER,
     "actor._version": "=resuming needs version 1 of the controller",
     "ref.path": PATH,
+    "ref.experiment_name": PATH,
+    "ref.trial_name": PATH,
+    "ref.backend": "layout.train.data_parallel",
+    "ref.temperature": "rollout.temperature",
+    "ref.mb_spec": "engine.micro_batch_tokens",
+    "ref.optimizer": "=the reference is not trained",
+    "ref.scheduling_strategy": "=the reference is on the cards of actor",
+    "ref.scheduling_spec": OWN_WORKER,
     "vllm.model": PATH,
     "vllm.seed": "seed",
     "vllm.max_model_len": "rollout.max_tokens",

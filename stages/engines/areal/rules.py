@@ -193,6 +193,13 @@ def _batches(job: Job) -> Iterator[Problem]:
         "each training worker gets as many prompts",
         "infra/controller/train_controller.py",
     )
+    why, source = (
+        "AReaL bounds the tokens of a pass: engine.micro_batch_tokens",
+        "ours: stages/engines/areal/files.py",
+    )
+    yield from equal("engine.micro_batch_size", job.engine.micro_batch_size, 1, why, source)
+    forward = "engine.forward_micro_batch_size"
+    yield from equal(forward, job.engine.forward_micro_batch_size, None, why, source)
     if job.on_cpu:
         yield from equal(
             "engine.mini_batch_size",

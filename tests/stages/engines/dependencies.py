@@ -13,7 +13,7 @@ SECTIONS = ("model", "layout", "tokenize", "rollout", "reward", "train", "seed")
 CHOICES = (
     "off", "mindformers", "constant", "linear", "cosine", "hf_safetensors", "ms_safetensors", "ckpt", "file",
     "qwen", "instruct", "float16", "dr_grpo", "drop", "truncate", "qwen_r1",
-    "dapo", "sequence", "npu", "cpu", "sglang", "cispo", "sapo", "rloo", "k1", "gpg",
+    "dapo", "sequence", "npu", "cpu", "sglang", "cispo", "sapo", "rloo", "k1", "gpg", "none", "tis",
 )  # fmt: skip
 """Values of keys that have choices; a key refuses those of other keys."""
 

@@ -14,6 +14,9 @@ from pipeline.config.load import load
 from stages import engines
 from stages.base.errors import ConfigError
 from stages.base.keys import leaves
+from stages.engines.areal import files as areal
+from stages.engines.areal.job import Job as ArealJob
+from stages.engines.areal.job import Paths as ArealPaths
 from stages.engines.upstream_keys import Rendered, Schema, rendered_problems
 from stages.engines.verl import files as verl
 from stages.engines.verl.job import Job as VerlJob
@@ -94,9 +97,19 @@ def _verl(config):
     return verl.configuration(VerlJob.from_config(config), VerlPaths(Path("/run"), Path("/data")))
 
 
+def _areal(config):
+    return areal.configuration(ArealJob.from_config(config), ArealPaths(Path("/run"), Path("/data")))
+
+
+AREAL = ("experiment=areal_7b", "engine.kl_in_reward=0.1")
 CASES = (
     Case("verl FSDP2", ("experiment=verl_7b",), verl.RENDERED, _verl),
-    Case("verl LoRA", ("experiment=verl_7b", "train.lora_rank=8"), verl.RENDERED, _verl),
+    Case(
+        "verl LoRA",
+        ("experiment=verl_7b", "train.lora_rank=8", "rollout.correction=tis"),
+        verl.RENDERED,
+        _verl,
+    ),
     Case(
         "verl on separate cards",
         ("experiment=verl_async_7b", "rollout.correction=none"),
@@ -104,6 +117,7 @@ CASES = (
         _verl,
     ),
     Case("verl Megatron", ("experiment=verl_7b", "engine.strategy=megatron"), verl.RENDERED, _verl),
+    Case("AReaL", (*AREAL, "rollout.correction=mis"), areal.RENDERED, _areal),
 )
 
 
@@ -114,12 +128,16 @@ def covering(rendered, path):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_upstream_cannot_replace_what_is_rendered_from_a_key(case):
-    allowed = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
-    # a rule refuses a value that is too small (stages/engines/verl/rules.py); a larger one is allowed
+    allowed = {
+        # a rule refuses a value that is too small (stages/engines/verl/rules.py); a larger one is allowed
+        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes",
+        # as those of actor, which are rendered from engine.device alone; the section of ref is optional
+        "ref.attn_impl", "ref.dtype", "ref.disable_dropout",
+    }  # fmt: skip
     replaceable = {
         path: keys
         for path, keys in case.sources.items()
-        if covering(case.rendered, path) is None and path != allowed
+        if covering(case.rendered, path) is None and path not in allowed
     }
     assert replaceable == {}
 

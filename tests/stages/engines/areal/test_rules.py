@@ -57,6 +57,8 @@ CASES = [  # refused key, part of the source, breaking and passing overrides
     ("layout.generate.model_parallel", "scheduler/ray.py",
      "layout.generate.model_parallel=4 layout.generate.data_parallel=1 launcher.cards_per_node=2",
      f"layout.generate.model_parallel=2 {TWO} launcher.cards_per_node=2"),
+    ("engine.micro_batch_size", OURS, "engine.micro_batch_size=2", ""),
+    ("engine.forward_micro_batch_size", OURS, "engine.forward_micro_batch_size=2", ""),
     ("engine.mini_batch_size", ACTOR, "engine.mini_batch_size=5", "engine.mini_batch_size=8"),
     ("engine.mini_batch_size", "fsdp_engine.py", f"{CPU} engine.mini_batch_size=8",
      "engine.mini_batch_size=8"),

@@ -8,6 +8,7 @@ Source: AReaL 1.0.4, workflow/rlvr.py.
 """
 # mypy: ignore-errors
 
+import functools
 import json
 import os
 import sys
@@ -28,8 +29,21 @@ PROMPT_VERSION = -1
 """Version of the tokens of a prompt, which no model generated."""
 
 
-def make_arriving(settings):
-    """Return the scorer of completions of stages.rewards, which is imported from copies; and what it gets."""
+@functools.cache
+def task_of(file):
+    """Return the content of task.json."""
+    with open(file, encoding="utf-8") as lines:
+        return json.load(lines)
+
+
+@functools.cache
+def scorer_of(file):
+    """Return the scorer of stages.rewards, which is imported from copies, and the type of what it gets.
+
+    AReaL makes a workflow for each prompt (infra/remote_inf_engine.py, _resolve_workflow); all of a process
+    share one scorer, so that completions of several prompts are one batch. `file` is task.json.
+    """
+    settings = task_of(file)["scoring"]
     sys.path[:0] = [path for path in settings["path"] if path not in sys.path]
     if os.path.exists(settings["code"]):  # the user's modules, and their digests
         os.environ[settings["code_variable"]] = settings["code"]
@@ -41,15 +55,17 @@ def make_arriving(settings):
     return Arriving(config, settings["report"], settings["usage"], settings["columns"]), Arrived
 
 
+tokenizer_of = functools.cache(load_hf_tokenizer)
+
+
 class Workflow(RolloutWorkflow):
     """One episode: a completion of one prompt, with its reward."""
 
     def __init__(self, task, gconfig, tokenizer):
-        with open(task, encoding="utf-8") as file:
-            self._task = json.load(file)
-        self._tokenizer = load_hf_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        self._task = task_of(task)
+        self._tokenizer = tokenizer_of(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self._sampling = gconfig.new(n_samples=1, stop_token_ids=self._task["end_ids"])
-        self._arriving, self._arrived = make_arriving(self._task["scoring"])
+        self._arriving, self._arrived = scorer_of(task)
         from stages.base.tags import continued, tags_of
 
         self._continued = continued
