@@ -6,6 +6,7 @@ from pathlib import Path
 
 from stages.base.keys import leaves
 from stages.engines import scoring
+from stages.engines.verl.agent import CALLS
 from stages.engines.verl.job import REWARDS, Job, Paths
 from stages.rewards.planned_code import VARIABLE
 
@@ -29,6 +30,7 @@ Rewards = make_manager(
     usage={usage!r},
     columns={columns!r},
     validation={validation!r},
+    calls={calls!r},
 )
 '''
 
@@ -51,6 +53,7 @@ def files(job: Job, paths: Paths) -> Mapping[str, str]:
         code=str(root / scoring.CODE),
         variable=VARIABLE,
         validation=VALIDATION,
+        calls=str(root / CALLS),
     )
     manager = Path(__file__).with_name("reward_manager.py").read_text(encoding="utf-8")
     return {
