@@ -146,10 +146,10 @@ def problems(job: Job) -> Iterator[Problem]:
     """Yield problems of rollout.agent and rollout.tools; plan reports modules that are missing."""
     rollout = job.rollout
     if rollout.agent is None:
-        why = "a completion of one turn calls no function"
         if job.engine.tool_parser != "hermes":
-            rule = f"has no effect without rollout.agent: {why}"
-            yield Problem("engine.tool_parser", job.engine.tool_parser, rule, "leave it out", "ours")
+            rule = "has no effect without rollout.agent: a completion of one turn calls no function"
+            source = "ours: stages/engines/verl/agent.py"
+            yield Problem("engine.tool_parser", job.engine.tool_parser, rule, "leave it out", source)
         return
     own = dict(leaves(job.engine.upstream)).get(TOOL_CONFIG)
     if rollout.agent == TOOL and not rollout.tools and own is None:

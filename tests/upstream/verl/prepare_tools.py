@@ -1,8 +1,8 @@
 """Write a tiny model that calls the function `add`, and prompts; runs in verl's interpreter.
 
-Tokens are single characters, and a few for the parts of a call. The model is trained on conversations until it
-calls the function, with wrong numbers now and then: a model with random weights never would.
-`prepare_tools.py DIRECTORY SHAPE`; SHAPE is JSON with keys of Qwen3Config.
+Tokens are single characters, and a few for the parts of a call. The model is trained on conversations until
+it calls the function, mostly with wrong numbers: a model with random weights would never call it.
+`prepare_tools.py DIRECTORY SHAPE TOOLS`; SHAPE is JSON with keys of Qwen3Config, TOOLS the functions as JSON.
 """
 
 import json
@@ -13,29 +13,18 @@ from pathlib import Path
 
 import torch
 from prepare import write_prompts
+from prepare_template import TEMPLATE
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 START, END = "<|im_start|>", "<|im_end|>"
 PARTS = (
-    "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", '{"name": "add", "arguments": {"a": ',
-    ', "b": ', "}}",
+    "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
+    '{"name": "add", "arguments": {"a": ', ', "b": ', "}}",
 )  # fmt: skip
 """Texts of one token each, besides single characters."""
 CHARACTERS = string.digits + string.ascii_letters + string.punctuation + " \n"
-STEPS, BATCH = 160, 16
-TEMPLATE = (
-    "{%- if tools %}{{- '<|im_start|>system\\n' }}{% for tool in tools %}{{- tool | tojson }}{% endfor %}"
-    "{{- '<|im_end|>\\n' }}{% endif %}"
-    "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' }}"
-    "{%- if message.role == 'tool' %}{{- '<tool_response>' + message.content + '</tool_response>' }}"
-    "{%- else %}{{- message.content }}{% endif %}"
-    "{%- for call in message.tool_calls or [] %}{%- set call = call.function %}"
-    "{{- '<tool_call>{\"name\": \"' + call.name + '\", \"arguments\": ' + (call.arguments | tojson) + '}' }}"
-    "{{- '</tool_call>' }}{% endfor %}{{- '<|im_end|>\\n' }}{% endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"
-)
-"""Chat template with functions, in the manner of Qwen2.5's."""
+STEPS, BATCH = 140, 16
 
 
 def write_tokenizer(directory):
@@ -60,7 +49,9 @@ def conversation(tokenizer, tools, rng):
     ended = [*answered, {"role": "assistant", "content": str(a + b)}]
 
     def ids(messages, generation=False):
-        text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=generation, tokenize=False)
+        text = tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=generation, tokenize=False
+        )
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     cuts = [len(ids(question, True)), len(ids(asked)) - 1, len(ids(answered, True)), len(ids(ended)) - 1]
@@ -77,7 +68,7 @@ def write_model(directory, tokenizer, shape, tools):
     )  # fmt: skip
     model = Qwen3ForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for step in range(STEPS):
+    for _ in range(STEPS):
         rows = [conversation(tokenizer, tools, rng) for _ in range(BATCH)]
         length = max(len(ids) for ids, _ in rows)
         inputs = torch.full((BATCH, length), end)
@@ -90,8 +81,6 @@ def write_model(directory, tokenizer, shape, tools):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 20 == 0:
-            print(step, loss.item(), flush=True)
     model.save_pretrained(directory)
 
 
