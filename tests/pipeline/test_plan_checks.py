@@ -86,6 +86,7 @@ def test_a_chat_template_without_functions_is_refused_if_the_model_may_call_some
     (tmp_path / "mine.py").write_text(text)
     turns = ["engine=verl", "engine.device=cpu", "layout=dp1_mp1_pp1", "tokenize.chat_template=true"]
     turns += ["rollout.agent=tool", "rollout.tools=[mine:add]", f"{key}={model}"]
+    turns.append("rollout.tools_length=64")
     message = refused(tmp_path / "store", *turns)
     assert "its chat template leaves out the functions that the model may call" in message
     edit(model / "tokenizer_config.json", chat_template=TEMPLATE)

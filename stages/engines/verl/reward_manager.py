@@ -27,8 +27,8 @@ def _is_right(config, text, truth, columns):
 
 
 def _append(file, *lines):
-    """Add lines to a file of JSON lines, which stays absent without any."""
-    if lines:
+    """Add lines to a file of JSON lines, if there is one; it stays absent without any."""
+    if file is not None and lines:
         with open(file, "a", encoding="utf-8") as stream:
             stream.writelines(json.dumps(line) + "\n" for line in lines)
 
@@ -65,7 +65,7 @@ def _calls_of(item):
     return [{"step": int(item.non_tensor_batch["global_steps"]), **counts}]
 
 
-def make_manager(values, report, usage, columns, validation, calls):
+def make_manager(values, report, usage, columns, validation, calls=None):
     """Return the class of a reward manager.
 
     Args:
@@ -74,7 +74,8 @@ def make_manager(values, report, usage, columns, validation, calls):
         usage: file that gets a line for each completion that a service is asked about.
         columns: file with the columns of each training row.
         validation: extra_info.split of rows whose answers are only compared with the ground truth.
-        calls: file that gets a line for each completion of a run in which the model may call functions.
+        calls: file that gets a line for each completion of a run in which the model may call functions; None
+            without them.
     """
 
     class Rewards(RewardManagerBase):

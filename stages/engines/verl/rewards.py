@@ -29,8 +29,7 @@ Rewards = make_manager(
     report={report!r},
     usage={usage!r},
     columns={columns!r},
-    validation={validation!r},
-    calls={calls!r},
+    validation={validation!r},{calls}
 )
 '''
 
@@ -44,6 +43,7 @@ def processes(job: Job) -> int:
 def files(job: Job, paths: Paths) -> Mapping[str, str]:
     """Return the file and the copies: path below the work directory -> text."""
     root = paths.root
+    calls = "" if job.rollout.agent is None else f"\n    calls={str(root / CALLS)!r},"
     text = TEMPLATE.format(
         path=[str(root / scoring.COPIES), *scoring.user_directories(job.reward)],
         values=dataclasses.asdict(scoring.share(job.reward, processes(job))),
@@ -53,7 +53,7 @@ def files(job: Job, paths: Paths) -> Mapping[str, str]:
         code=str(root / scoring.CODE),
         variable=VARIABLE,
         validation=VALIDATION,
-        calls=str(root / CALLS),
+        calls=calls,
     )
     manager = Path(__file__).with_name("reward_manager.py").read_text(encoding="utf-8")
     return {

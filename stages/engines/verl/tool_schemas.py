@@ -80,7 +80,7 @@ def _faults(function: Function) -> Iterator[tuple[str, str]]:
             yield f"parameter {name} has no type hint", f"use {KNOWN}"
         elif _type(hint) is None:
             yield f"parameter {name} has the type hint {ast.unparse(hint)}", f"use {KNOWN}"
-        if name not in described:
+        if summary and name not in described:
             example = f"add a line '{name}: ...' under 'Args:'"
             yield f"parameter {name} is not described in the docstring", example
 

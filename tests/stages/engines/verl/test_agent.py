@@ -1,6 +1,7 @@
 """Completions of several turns: what is read from the user's functions, rendered, refused and counted."""
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -110,8 +111,7 @@ def test_functions_that_a_model_could_not_know_are_refused(tmp_path, source, rul
     assert tool.schema is None
     (problem,) = tool.problems
     assert problem.path == "rollout.tools[0]" and problem.remedy
-    with pytest.raises(AssertionError, match=rule):
-        raise AssertionError(problem.rule)
+    assert re.search(rule, problem.rule)
 
 
 def test_verl_is_told_where_functions_and_loop_are(mine):

@@ -137,7 +137,7 @@ def score_three(tmp_path, monkeypatch):
     (package / "base.py").write_text(BASE)
     (tmp_path / "users_reward.py").write_text(USER)
     monkeypatch.chdir(tmp_path)
-    overrides = ["reward.functions=[users_reward:f]", "reward.weights=[2.0]"]
+    overrides = ["reward.functions=[users_reward:f]", "reward.weights=[2.0]", "rollout.agent=mine:Agent"]
     job = Job.from_run(load([*OVERRIDES, *overrides]))
     (tmp_path / scoring.COLUMNS).write_text("".join(f'{{"level": {level}}}\n' for level in (10, 20, 30)))
     for name, text in rewards.files(job, Paths(tmp_path, tmp_path)).items():
