@@ -194,8 +194,8 @@ def check(encoder: Encoder, job: Job) -> None:
     if growth > rollout.tools_length:
         rule = f"must be at least {growth}, the tokens of the descriptions of rollout.tools"
         raise InputError("rollout.tools_length", rollout.tools_length, rule, f"use {growth}")
-    call = {"name": schemas[0]["function"]["name"], "arguments": {}}
-    shortest = len(encoder.batch([json.dumps(call)])[0])
+    calls = [json.dumps({"name": schema["function"]["name"], "arguments": {}}) for schema in schemas]
+    shortest = min(map(len, encoder.batch(calls)))
     (frame,) = encoder.batch_parts([template.split(template.tool_answer(""))])
     least = shortest + len(frame) + 2  # the ends of both turns
     if least > rollout.max_tokens:
