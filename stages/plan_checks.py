@@ -138,7 +138,10 @@ def _check_template(planned: Planned, directory: Path) -> None:
     config = planned.config.tokenize
     if "tokenize" in planned.pending and (config.chat_template or planned.config.sft_data.path is not None):
         special = token_ids(directory, read_object(directory / "tokenizer_config.json"))
-        load_template(directory, special, config.enable_thinking).check(system_turns(config))
+        template = load_template(directory, special, config.enable_thinking)
+        template.check(system_turns(config))
+        if planned.config.rollout.tools:
+            template.check_tools()
 
 
 def _check_checkpoint(planned: Planned, checkpoint: Path) -> None:

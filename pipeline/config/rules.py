@@ -54,6 +54,7 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _layouts(config)
     yield from _lengths(config)
     yield from _examples(config)
+    yield from _turns(config)
     if config.sft.enabled and engines.get(config.engine.name).programs:
         rule = f"engine={config.engine.name} starts from the fetched weights"
         remedy = "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
@@ -63,6 +64,22 @@ def problems(config: Config) -> Iterator[Problem]:
         remedy = "leave it out; only +engine.upstream.train.KEY with engine.sft=mindformers has an effect"
         source = "ours: engine=local is no outside program"
         yield Problem("engine.upstream", dict(config.engine.upstream), rule, remedy, source)
+
+
+def _turns(config: Config) -> Iterator[Problem]:
+    """Yield problems of completions with several turns: of the engine, and of prompts without a template."""
+    rollout, name = config.rollout, config.engine.name
+    if rollout.agent is None:
+        return
+    if not engines.get(name).has_agents:
+        rule = f"must be null with engine={name}, whose completions are one turn"
+        remedy = "leave it out, or choose engine=verl"
+        yield Problem("rollout.agent", rollout.agent, rule, remedy, "ours: stages/engines")
+    elif rollout.tools and not config.tokenize.chat_template:
+        rule = "must be true with rollout.tools: a chat template describes the functions to the model"
+        remedy = "set it to true, with a model whose template knows tools"
+        source = "verl/utils/tokenizer/continuous_token.py"
+        yield Problem("tokenize.chat_template", False, rule, remedy, source)
 
 
 def _examples(config: Config) -> Iterator[Problem]:
@@ -212,7 +229,9 @@ def _layouts(config: Config) -> Iterator[Problem]:
 
 def _lengths(config: Config) -> Iterator[Problem]:
     """Yield problems of sequences that are longer than the model's positions or attention window."""
-    model, prompt, trained = config.model, config.tokenize.max_prompt_length, config.sft
+    model, trained = config.model, config.sft
+    growth = config.rollout.prompt_growth
+    prompt = config.tokenize.max_prompt_length + growth
     source = "ours: config.json says what it was trained for"
     if config.engine.name == "supervised":
         return  # nothing is sampled; mindformers' rules check the examples' length
@@ -222,7 +241,8 @@ def _lengths(config: Config) -> Iterator[Problem]:
     for key, max_tokens in lengths.items():
         most = model.max_position_embeddings
         if prompt + max_tokens > most:
-            rule = f"tokenize.max_prompt_length + {key} = {prompt + max_tokens} must be at most "
+            tools = " + rollout.tools_length" if growth else ""
+            rule = f"tokenize.max_prompt_length{tools} + {key} = {prompt + max_tokens} must be at most "
             rule += f"model.max_position_embeddings={most}"
             remedy = f"use at most {most - prompt}" if most > prompt else "lower tokenize.max_prompt_length"
             yield Problem(key, max_tokens, rule, remedy, source)

@@ -19,7 +19,8 @@ from stages.base.graph import Program, Stage
 from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES
 from stages.fetch.user_files import external_files
-from stages.grpo.config import VLLM_KEYS
+from stages.grpo.config import AGENT_KEYS, VLLM_KEYS, RolloutConfig
+from stages.grpo.rules import agent_code
 from stages.report.artifacts import READS
 from stages.rewards.config import RewardConfig, reads_columns, uses
 from stages.tokenize.config import BLOCK_KEYS, BLOCKS
@@ -124,8 +125,9 @@ def stages(config: Config) -> tuple[Stage, ...]:
             for stage in body
         )
     body = tuple(_without_unused_rewards(stage, config.reward) for stage in body)
-    if uses(config.reward, "maths") or reads_columns(config.reward):
-        body = tuple(_with_rewards(stage, config.reward) for stage in body)
+    body = tuple(_without_unused_agent(stage, config.rollout) for stage in body)
+    if uses(config.reward, "maths") or reads_columns(config.reward) or config.rollout.agent is not None:
+        body = tuple(_with_user_code(stage, config) for stage in body)
     body = tuple(_with_inference(stage, config) for stage in body)
     if engine.programs:
         body = _without_missing_packages(body)
@@ -184,22 +186,31 @@ def _without_unused_rewards(stage: Stage, reward: RewardConfig) -> Stage:
     return replace(stage, unread=stage.unread | unused)
 
 
-def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
-    """Add the user's reward functions, and the packages of reward functions, to a stage that runs them.
+def _without_unused_agent(stage: Stage, rollout: RolloutConfig) -> Stage:
+    """Leave settings of several turns out of the fingerprint of a stage that has none; evaluate never has."""
+    if "rollout" not in stage.sections or (rollout.agent is not None and stage.name != "evaluate"):
+        return stage
+    return replace(stage, unread=stage.unread | {("rollout", name) for name in AGENT_KEYS})
 
-    The user's functions may also ask for columns of the dataset.
+
+def _with_user_code(stage: Stage, config: Config) -> Stage:
+    """Add the user's code, and the packages of reward functions, to a stage that runs them.
+
+    The code are reward functions, which may also ask for columns of the dataset, and in grpo the functions
+    of rollout.tools and an agent loop.
     """
     if "reward" not in stage.sections or stage.skipped is not None or not stage.computes:
         return stage  # export only writes their names
     from stages.rewards.user_code import user_code  # here: needed only for code outside this project
 
+    reward = config.reward
     if reads_columns(reward):
         stage = replace(
             stage,
             sections=tuple(dict.fromkeys((*stage.sections, "dataset", "tokenize"))),
             inputs={**stage.inputs, "fetch_dataset": "fetch_dataset"},
         )
-    code = user_code(reward)
+    code = user_code(reward, agent_code(config.rollout) if stage.name == "grpo" else {})
     if code is None:
         return stage
     if stage.program is not None:  # the packages are those of the program's interpreter

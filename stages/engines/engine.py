@@ -124,6 +124,8 @@ class Engine(ABC, Generic[J]):
     """True if rewards read tags that are special tokens of the tokenizer, and a tag that the prompt opens."""
     logs_kl: ClassVar[bool] = False
     """True if the metrics of grpo hold `kl`, the KL to the reference, unless train.beta is 0."""
+    has_agents: ClassVar[bool] = False
+    """True if completions may have several turns (rollout.agent)."""
     own_rewards: ClassVar[bool] = False
     """True if it trains on prompts and rewards of its own, not on the run's."""
     rendered: ClassVar[Rendered] = {}

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stages.base.reader import read
 from stages.base.redact import redact
 from stages.fetch.config import DatasetConfig, remote_files
+from stages.grpo.config import AGENT_KEYS
 from stages.models.config import ModelConfig
 from stages.report.artifacts import Artifacts, mapping
 from stages.report.headline import tiles
@@ -108,7 +109,10 @@ def _recipe(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: dict(config[name]) for name in RECIPE}
     for key in BLOCK_KEYS:  # not of questions
         values["tokenize"].pop(key, None)
-    values["reward"] = json.loads(json.dumps(values["reward"]))  # YAML has no tuples
+    for key in AGENT_KEYS if values["rollout"].get("agent") is None else ():
+        values["rollout"].pop(key, None)
+    for name in ("rollout", "reward"):
+        values[name] = json.loads(json.dumps(values[name]))  # YAML has no tuples
     values["reward"].pop("timeout_s", None)  # changes no number, as the paths below
     for key in ("judge", "code"):
         settings = values["reward"].pop(key, None)

@@ -71,6 +71,31 @@ class RolloutConfig:
     """Largest ratio."""
     correction_min: Annotated[float, Gt(0), Le(1)] | None
     """Smallest ratio with rollout.correction=mis; null: 1 / correction_max."""
+    agent: str | None = None
+    """Several turns per completion (engine=verl only). tool: the model may call the functions of
+    rollout.tools, and reads what they return before it goes on. module:Class: an agent loop of your own for
+    verl. null: one turn."""
+    tools: tuple[str, ...] = ()
+    """Functions `module:function` that the model may call. Name, docstring and type hints are shown to it."""
+    max_turns: Positive | None = None
+    """Answers of the model in one completion; the last one may not call a function. null: as many as fit into
+    rollout.max_tokens, which counts all turns and what functions return."""
+    max_tool_calls: Positive = 1
+    """Calls of one turn that are answered; further ones are ignored."""
+    max_tool_characters: Positive = 256
+    """Longest answer of a function in characters; the middle of a longer one is left out."""
+    tools_length: Positive = 512
+    """Tokens by which the descriptions of all functions may lengthen a prompt, beyond
+    tokenize.max_prompt_length."""
+
+    @property
+    def prompt_growth(self) -> int:
+        """Tokens by which tools may lengthen a prompt."""
+        return self.tools_length if self.tools else 0
+
+
+AGENT_KEYS = ("agent", "tools", "max_turns", "max_tool_calls", "max_tool_characters", "tools_length")
+"""Keys of section rollout that only a run with several turns reads."""
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,11 @@ OUTSIDE = {
     "staleness_max": "the largest of them",
     "staleness_share/*": "share of the tokens for which it is the number after the stroke",
     "wait_share": "share of the step in which training waits for completions",
+    "turns": "messages of a conversation: prompt, answers, and what functions return, mean (rollout.agent)",
+    "turns_max": "the largest number of them",
+    "tool_calls": "calls of functions per completion, of the prompts that were sent in this step",
+    "tool_failed_share": "share of these calls without an answer: unknown name, malformed arguments, or an"
+    " exception of the function",
     "rollout_logprob_diff": "how much the mean log-probability of a completion differs between sampling and "
     "training, mean of the absolute values, nats",
     "rollout_prob_diff_max": "largest such difference of a token's probability",

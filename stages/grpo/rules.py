@@ -13,6 +13,7 @@ from stages.base.checks import at_least, at_most, equal, multiple_of
 from stages.base.errors import Problem
 from stages.base.layout import ROLES, Role
 from stages.grpo.config import EvaluateConfig, RolloutConfig, SftConfig, TrainConfig
+from stages.rewards.config import DOTTED
 
 if TYPE_CHECKING:
     from stages.grpo.trainer import TrainingJob
@@ -48,6 +49,7 @@ def training_problems(run: Training) -> Iterator[Problem]:
                 yield Problem(f"train.{key}", limit, rule, "set train.beta above 0", trainer)
     yield from _algorithm(train)
     yield from _loggers(train)
+    yield from agent_problems(run.rollout)
     rollout, sampling = run.rollout, "ours: stages/grpo/sampling.py"
     most = rollout.max_tokens
     yield from at_most("rollout.min_tokens", rollout.min_tokens, most, "rollout.max_tokens", "", sampling)
@@ -203,6 +205,44 @@ def lower_bound_problems(rollout: RolloutConfig, source: str) -> Iterator[Proble
     if rollout.correction != "mis":
         why = "only rollout.correction=mis has a lower bound"
         yield from equal("rollout.correction_min", rollout.correction_min, None, why, source)
+
+
+TOOL = "tool"
+"""rollout.agent that lets the model call the functions of rollout.tools."""
+
+
+def agent_code(rollout: RolloutConfig) -> dict[str, str]:
+    """Return the user's code for completions of several turns: key of the configuration -> module:name."""
+    names = {f"rollout.tools[{index}]": name for index, name in enumerate(rollout.tools)}
+    if rollout.agent not in (None, TOOL):
+        names["rollout.agent"] = str(rollout.agent)
+    return names
+
+
+def agent_problems(rollout: RolloutConfig) -> Iterator[Problem]:
+    """Yield problems of rollout.agent and of the keys that need it, whatever the engine."""
+    source = "ours: stages/grpo/rules.py"
+    if rollout.agent is None:
+        for key, value in (("tools", list(rollout.tools)), ("max_turns", rollout.max_turns)):
+            if value:
+                rule = "has no effect without rollout.agent: a completion is one turn"
+                remedy = "add rollout.agent=tool, or leave it out"
+                yield Problem(f"rollout.{key}", value, rule, remedy, source)
+        return
+    for key, name in agent_code(rollout).items():
+        if not DOTTED.fullmatch(name):
+            is_agent = key == "rollout.agent"
+            rule = f"must be {'tool, or ' if is_agent else ''}module:{'Class' if is_agent else 'function'}"
+            example = "tool" if is_agent else "calculator:add"
+            yield Problem(key, name, rule, f"for example {example}", source)
+    functions = [name.partition(":")[2] for name in rollout.tools]
+    for index, function in enumerate(functions):
+        if function in functions[:index]:
+            rule, remedy = f"is another function with the name {function}", "rename it: calls name it"
+            yield Problem(f"rollout.tools[{index}]", rollout.tools[index], rule, remedy, source)
+    if rollout.agent == TOOL and rollout.max_turns == 1:
+        rule = "must be at least 2 with rollout.agent=tool: the model would never read a function's answer"
+        yield Problem("rollout.max_turns", 1, rule, "use 2, or set it to null", source)
 
 
 def check_resumed(train: TrainConfig, state: Mapping[str, Any]) -> Iterator[Problem]:

@@ -67,6 +67,10 @@ GRPO = (
     Spec("Sampling and training", ("rollout_logprob_diff", "rollout_prob_diff_max", "rollout_kl"),
          "Differences between the program that samples and the one that trains: of a completion's mean "
          "log-probability, the largest of a token's probability, and the KL. Zero is best."),
+    Spec("Turns", ("turns", "turns_max", "tool_calls"),
+         "Messages of a conversation, prompt and answers of functions included, mean and most; calls of "
+         "functions per completion."),
+    Spec("Failed calls", ("tool_failed_share",), "Share of calls that no function answered.", share=True),
     Spec("Staleness", ("staleness", "staleness_max"),
          "Updates between the weights that generated a token and those that train on it."),
     Spec("Ages of tokens", ("staleness_share/*",), "Share of the step's tokens that are so many updates old.",

@@ -1,4 +1,4 @@
-"""The code of reward functions `module:function`: their modules, and the modules and packages they import.
+"""The user's code, such as reward functions `module:function`: modules, and modules and packages they import.
 
 The files are read and not imported: a plan must not run code. Their digests, and the packages' versions,
 enter the fingerprints. Whether a file is the user's depends on where it is, not on its module's name.
@@ -29,7 +29,7 @@ MATHS_PACKAGE = "math-verify"
 """Package that the built-in reward maths calls."""
 
 
-def user_code(config: RewardConfig) -> UserCode | None:
+def user_code(config: RewardConfig, further: Mapping[str, str] | None = None) -> UserCode | None:
     """Return the code that the reward functions consist of; None if all of it is this project's.
 
     These are the modules of the user's functions, the packages that contain them, and all modules that they
@@ -37,15 +37,18 @@ def user_code(config: RewardConfig) -> UserCode | None:
     of reward.files; and the versions of the installed packages that these modules import themselves. The
     standard library and this project are left out.
 
+    Args:
+        config: section reward.
+        further: key of the configuration -> `module:name` of other code of the user that a stage imports.
+
     Raises:
         ConfigError: a module is not on a stage's search path, or has the name of one of this project's; or
             one of reward.files is no file.
     """
     problems, modules = [], dict[str, Path]()
-    for index, name in enumerate(config.functions):
-        if name in BUILTIN:
-            continue
-        module, key = name.partition(":")[0], f"reward.functions[{index}]"
+    names = {f"reward.functions[{i}]": name for i, name in enumerate(config.functions) if name not in BUILTIN}
+    for key, name in (names | dict(further or {})).items():
+        module = name.partition(":")[0]
         try:
             packages = _search(module)
             if not packages or packages[-1][0] != module:
@@ -68,6 +71,15 @@ def user_code(config: RewardConfig) -> UserCode | None:
         versions |= _version_of(MATHS_PACKAGE)
     code = UserCode(modules, files, dict(sorted(versions.items())))
     return code if code.external or code.packages else None
+
+
+def file_of(module: str) -> Path | None:
+    """Return the file of a module on a stage's search path; None if there is none, or the name is taken."""
+    try:
+        packages = _search(module)
+    except _NameTakenError:
+        return None
+    return _file(packages[-1][1]) if packages and packages[-1][0] == module else None
 
 
 def directory_of(module: str) -> Path | None:

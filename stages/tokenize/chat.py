@@ -24,6 +24,16 @@ from stages.tokenizer import IM_END, IM_START
 GUARD = "\ufdd0"  # a code point that Unicode reserves for internal use
 QUESTION = "How many are 12 + 30 apples?"
 """Question that every template must render."""
+PROBE = "grpoflow_probe"
+TOOL: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": PROBE,
+        "description": "A function.",
+        "parameters": {"type": "object", "properties": {"x": {"type": "string", "description": "A text."}}},
+    },
+}
+"""Function with which a template is checked."""
 GUARDED = re.compile(f"{GUARD}({GUARD}?)")
 
 
@@ -65,13 +75,29 @@ class ChatTemplate:
         except (TemplateError, ArithmeticError, RecursionError, ValueError) as error:
             raise InputError(path, None, f"its chat template is malformed: {error}") from error
 
-    def render(self, turns: Sequence[Turn], generation: bool = False) -> str:
-        """Return the escaped text of a conversation. Raise TemplateRefusalError if the template fails."""
+    def render(
+        self,
+        turns: Sequence[Turn],
+        generation: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Return the escaped text of a conversation. Raise TemplateRefusalError if the template fails.
+
+        `tools`: descriptions of functions that the assistant may call, in OpenAI's format.
+        """
         messages = [{"role": turn.role, "content": self._escape(turn.content)} for turn in turns]
+        return self._rendered(messages, generation, tools)
+
+    def _rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        generation: bool,
+        tools: Sequence[Mapping[str, Any]] | None,
+    ) -> str:
         try:
             return self._template.render(
                 messages=messages,
-                tools=None,  # defined, as in transformers: a template may ask `tools is not none`
+                tools=tools,  # None is defined, as in transformers: a template may ask `tools is not none`
                 documents=None,
                 add_generation_prompt=generation,
                 **self._variables,
@@ -89,6 +115,38 @@ class ChatTemplate:
             raise InputError(self.path, None, str(error), remedy) from error
         if QUESTION not in text:
             raise InputError(self.path, None, "its chat template leaves out the user's question", remedy)
+
+    def check_tools(self) -> None:
+        """Refuse a template that leaves out functions, or what they return."""
+        remedy = "use a model whose template knows tools, such as Qwen2.5-Instruct"
+        try:
+            described = self.render([Turn("user", QUESTION)], True, [TOOL])
+            answered = self.tool_answer(QUESTION)
+        except TemplateRefusalError as error:
+            raise InputError(self.path, None, str(error), remedy) from error
+        if PROBE not in described:
+            rule = "its chat template leaves out the functions that the model may call"
+            raise InputError(self.path, None, rule, remedy)
+        if QUESTION not in answered:
+            raise InputError(self.path, None, "its chat template leaves out what functions return", remedy)
+
+    def tool_answer(self, content: str) -> str:
+        """Return the escaped text between a call and the next turn if the function returns `content`.
+
+        Raise TemplateRefusalError if the template refuses, or renders the call differently before an answer.
+        """
+        call = {"id": "call_0", "type": "function", "function": {"name": PROBE, "arguments": {}}}
+        before: list[Mapping[str, Any]] = [
+            {"role": "system", "content": ""},
+            {"role": "user", "content": QUESTION},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+        ]
+        answer = {"role": "tool", "content": self._escape(content), "tool_call_id": "call_0"}
+        prefix = self._rendered(before, False, [TOOL])
+        text = self._rendered([*before, answer], True, [TOOL])
+        if not text.startswith(prefix):
+            raise TemplateRefusalError("the chat template changes a call when its answer follows")
+        return text[len(prefix) :]
 
     def pieces(self, turns: Sequence[Turn]) -> list[Piece]:
         """Split a conversation at the assistant's turns.

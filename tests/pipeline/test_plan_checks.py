@@ -24,6 +24,7 @@ from stages.fetch.builtin import write_model
 from stages.models.config import ModelConfig
 from tests.pipeline.artifacts import commit_spec, data_card, write_checkpoint
 from tests.stages.fetch.settings import model_values
+from tests.upstream.verl.prepare_template import TEMPLATE
 
 DATA = Path(__file__).parents[1] / "data"
 SEVEN = ("experiment=mindrlhf_7b", "dataset=arith")
@@ -74,6 +75,22 @@ def test_a_tokenizer_without_a_chat_template_is_refused_if_one_is_used(
     prepare_plan([f"store={tmp_path / 'store'}", f"{key}={model}"])
     message = refused(tmp_path / "store", f"{key}={model}", *overrides)
     assert "tokenizer_config.json: holds no chat template" in message
+
+
+@pytest.mark.parametrize("key", ["model.path", "model.tokenizer_path"])
+def test_a_chat_template_without_functions_is_refused_if_the_model_may_call_some(
+    key, model, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    text = 'def add(a: int):\n    """Add.\n\n    Args:\n        a: A number.\n    """\n'
+    (tmp_path / "mine.py").write_text(text)
+    turns = ["engine=verl", "engine.device=cpu", "layout=dp1_mp1_pp1", "tokenize.chat_template=true"]
+    turns += ["rollout.agent=tool", "rollout.tools=[mine:add]", f"{key}={model}"]
+    turns.append("rollout.tools_length=64")
+    message = refused(tmp_path / "store", *turns)
+    assert "its chat template leaves out the functions that the model may call" in message
+    edit(model / "tokenizer_config.json", chat_template=TEMPLATE)
+    prepare_plan([f"store={tmp_path / 'store'}", *turns])
 
 
 @pytest.mark.parametrize("key", ["model.path", "model.tokenizer_path"])

@@ -19,6 +19,9 @@ MINDRLHF_2_2 = ("engine=mindrlhf", "model.path=/models/qwen", "model=qwen2_5_7b"
 MINDRLHF_DEEPSEEK_V3 = ("experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek")
 GSM8K = ("dataset=gsm8k",)
 MINDSPEED_RL = ("engine=mindspeed_rl", "model=qwen2_5_7b", "model.path=/models/qwen", "layout=dp2_mp2_pp2")
+VERL = ("engine=verl", "engine.device=cpu", "model=tiny_qwen3", "layout=dp1_mp1_pp1")
+AREAL = ("experiment=areal_7b", "model.path=/models/qwen")
+TURNS = "rollout.agent=tool rollout.tools=[mine:add] tokenize.chat_template=true"
 MINDRLHF_ONE_STAGE = (
     "engine=mindrlhf_one_stage",
     "model=qwen2_5_7b",
@@ -182,6 +185,24 @@ CASES = [  # base, refused key, part of the source, breaking and passing overrid
      "train.ref_model_sync_steps=5 train.beta=0", "train.ref_model_sync_steps=5 train.beta=0.01"),
     (LOCAL, "rollout.min_tokens", "ours: stages/grpo/sampling.py",
      "rollout.min_tokens=33 rollout.max_tokens=32", "rollout.min_tokens=32 rollout.max_tokens=32"),
+    (LOCAL, "rollout.agent", "ours: stages/engines", "rollout.agent=mine:Agent", ""),
+    (MINDRLHF, "rollout.agent", "ours: stages/engines", "rollout.agent=mine:Agent", ""),
+    (MINDRLHF_ONE_STAGE, "rollout.agent", "ours: stages/engines", "rollout.agent=mine:Agent", ""),
+    (MINDSPEED_RL, "rollout.agent", "ours: stages/engines", "rollout.agent=mine:Agent", ""),
+    (AREAL, "rollout.agent", "ours: stages/engines", "rollout.agent=mine:Agent", ""),
+    (VERL, "rollout.agent", "ours: stages/grpo/rules.py", "rollout.agent=tools", "rollout.agent=mine:Agent"),
+    (VERL, "rollout.tools", "ours: stages/grpo/rules.py", "rollout.tools=[mine:add]", ""),
+    (VERL, "rollout.max_turns", "ours: stages/grpo/rules.py", "rollout.max_turns=2",
+     "rollout.max_turns=2 rollout.agent=mine:Agent"),
+    (VERL, "rollout.max_turns", "ours: stages/grpo/rules.py", f"{TURNS} rollout.max_turns=1",
+     f"{TURNS} rollout.max_turns=2"),
+    (VERL, "rollout.tools[0]", "ours: stages/grpo/rules.py", f"{TURNS} rollout.tools=[mine.py]", TURNS),
+    (VERL, "rollout.tools[1]", "ours: stages/grpo/rules.py", f"{TURNS} rollout.tools=[mine:add,other:add]",
+     f"{TURNS} rollout.tools=[mine:add,other:sub]"),
+    (VERL, "tokenize.chat_template", "continuous_token.py", f"{TURNS} tokenize.chat_template=false", TURNS),
+    (VERL, "rollout.max_tokens", "ours: config.json says what it was trained for",
+     f"{TURNS} rollout.max_tokens=1025 tokenize.max_prompt_length=512",
+     f"{TURNS} rollout.max_tokens=1024 tokenize.max_prompt_length=512"),
     (LOCAL, "reward.functions", "ours: stages/rewards",
      "reward.functions=[] reward.weights=[]", "reward.functions=[accuracy] reward.weights=[1.0]"),
     (LOCAL, "reward.weights", "ours: stages/rewards",

@@ -8,6 +8,11 @@ from stages.base.identity import NotInIdentity
 from stages.engines.config import UpstreamKeys
 from stages.engines.ray import RayEngine
 
+ToolParser = Literal[
+    "hermes", "qwen3_coder", "glm", "seed", "minimax", "kimi", "gpt-oss", "gemma4", "deepseek_v4"
+]
+"""verl's parsers of calls (verl/experimental/agent_loop/tool_parser.py)."""
+
 
 @dataclass(frozen=True)
 class VerlEngine(RayEngine):
@@ -45,6 +50,9 @@ class VerlEngine(RayEngine):
     token losses remains. null: as train.loss_type and train.importance_sampling_level say."""
     adv_estimator: Literal["reinforce_plus_plus_baseline", "opo", "grpo_passk", "gpg"] | None
     """An estimator of verl that engine=local does not have; null: as train.advantages says."""
+    tool_parser: ToolParser
+    """Form in which the model writes calls of rollout.tools: verl's parser of it (multi_turn.format). hermes:
+    Qwen2.5 and Qwen3."""
     param_offload: bool
     """Keep weights in host memory while they are not used; for the optimizer: layout.train.opt_offload."""
     cards_per_node: Annotated[Positive, NotInIdentity()]

@@ -1,7 +1,8 @@
 """engine=verl: GRPO by verl on Ray, on NPUs or on a CPU.
 
 Read in this order: config.py (settings), job.py, files.py (what is rendered), rules.py (what is refused),
-train.py (start and end of a run), results.py (checkpoints and metrics), tokenize.py, export.py.
+train.py (start and end of a run), results.py (checkpoints and metrics), agent.py (completions of several
+turns), tokenize.py, export.py.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 SEPARATE = frozenset(("engine", key) for key in ("mode", "staleness", "partial_rollout", "rollout_cards"))
 """Settings that a run with engine.mode=sync does not need."""
+TURNS = frozenset({("engine", "tool_parser")})
+"""Settings that a run without rollout.agent does not need."""
 
 
 class Verl(Engine[Job]):
@@ -48,6 +51,7 @@ class Verl(Engine[Job]):
     imports = ("verl", "ray")
     keeps_tags = True
     logs_kl = True
+    has_agents = True
     rehearsal = "pipeline.rehearsal.verl"
     rendered = RENDERED
 
@@ -58,13 +62,14 @@ class Verl(Engine[Job]):
     def stages(self, run: Sections) -> tuple[Stage, ...]:
         """Return the graph after fetch; verl reads the fetched directory, and evaluate the export."""
         unread = hugging_face_stages.unread_settings(VerlEngine)
+        one_turn = TURNS if run.rollout.agent is None else frozenset[tuple[str, str]]()
         job, (grpo_program, export_program) = self.job(run), self.programs
         grpo = replace(
             catalog.GRPO,
             workers=job.cards,
             # per checkpoint: float32 weights with both moments; one more while it is written
             bytes_written=12 * run.model.num_parameters * (1 + run.train.keep_checkpoints),
-            unread=frozenset() if job.is_async else SEPARATE,
+            unread=one_turn | (frozenset() if job.is_async else SEPARATE),
             required_files=lambda config: (catalog.RESULT, "actor/huggingface/config.json"),
             program=grpo_program,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from stages.engines.outside import dump
 from stages.engines.upstream_keys import Rendered, merged
-from stages.engines.verl import inference, separate
+from stages.engines.verl import agent, inference, separate
 from stages.engines.verl.job import CPUS_PER_WORKER, DRIVER_CPUS, METRICS, REWARDS, Job, Paths
 
 Values = dict[str, Any]
@@ -44,6 +44,7 @@ PROOF = "=it changes the proof that a checkpoint is complete"
 RENDERED: Rendered = {
     **inference.RENDERED,
     **separate.RENDERED,
+    **agent.RENDERED,
     "data.train_files": PATH,
     "data.val_files": PATH,
     "data.train_batch_size": "train.prompts_per_step",
@@ -146,14 +147,14 @@ def text(job: Job, paths: Paths) -> str:
 
 def configuration(job: Job, paths: Paths) -> Values:
     """Return the values of the configuration, without `upstream`."""
-    train, tokenize = job.train, job.tokenize
+    train = job.train
     values: Values = {
         "data": {
             "train_files": str(paths.data),
             "val_files": str(paths.held_out or paths.data),  # required, but not used if test_freq is -1
             "val_max_samples": -1 if train.validate_every else 1,
             "train_batch_size": train.prompts_per_step,
-            "max_prompt_length": tokenize.max_prompt_length,
+            "max_prompt_length": job.prompt_length,
             "max_response_length": job.rollout.max_tokens,
             "filter_overlong_prompts": False,  # tokenize left them out
             "truncation": "error",
@@ -184,7 +185,9 @@ def configuration(job: Job, paths: Paths) -> Values:
     }
     values = merged(values, {"actor_rollout_ref": inference.determinism(job)})
     values = merged(values, separate.configuration(job))
-    return merged(values, _on_cpu(job)) if job.on_cpu else values
+    values = merged(values, _on_cpu(job)) if job.on_cpu else values
+    turns = agent.configuration(job, paths)  # last: it replaces the plugin's agent loops
+    return merged(values, {"actor_rollout_ref": {"rollout": turns}}) if turns else values
 
 
 def _model(job: Job, paths: Paths) -> Values:

@@ -36,6 +36,16 @@ class Job(RayJob):
     engine: VerlEngine
 
     @property
+    def prompt_length(self) -> int:
+        """Tokens of the longest prompt, with the descriptions of functions."""
+        return self.tokenize.max_prompt_length + self.rollout.prompt_growth
+
+    @property
+    def sample_length(self) -> int:
+        """Tokens of the longest sample: prompt and completion."""
+        return self.prompt_length + self.rollout.max_tokens
+
+    @property
     def is_async(self) -> bool:
         """True if other cards generate while those of layout.train update the weights."""
         return self.engine.mode != "sync"

@@ -19,6 +19,7 @@ from typing import Any
 
 from stages.engines.outside import MALFORMED, Row
 from stages.engines.tracked_checkpoints import TrackedCheckpoints
+from stages.engines.verl import agent
 from stages.engines.verl.inference import MISMATCH_LIMITS
 from stages.engines.verl.job import Job
 from stages.grpo.config import TrainConfig
@@ -55,6 +56,7 @@ METRIC_NAMES = {
     "rollout_corr/ppl_ratio": "rollout_perplexity_ratio",
     "rollout_corr/rollout_is_mean": "correction_weight",
     "rollout_corr/rollout_rs_masked_fraction": "correction_rejected_share",
+    **agent.METRICS,
 }
 """verl's metric -> grpoflow's (stages/grpo/metrics.py)."""
 VALIDATION = re.compile(r"val-core/.*/acc/mean@1")

@@ -27,8 +27,8 @@ def _is_right(config, text, truth, columns):
 
 
 def _append(file, *lines):
-    """Add lines to a file of JSON lines, which stays absent without any."""
-    if lines:
+    """Add lines to a file of JSON lines, if there is one; it stays absent without any."""
+    if file is not None and lines:
         with open(file, "a", encoding="utf-8") as stream:
             stream.writelines(json.dumps(line) + "\n" for line in lines)
 
@@ -51,7 +51,21 @@ def _threads(config):
     return max(8, asked, config.code.workers if config.code else 0)
 
 
-def make_manager(values, report, usage, columns, validation):
+def _turn_start(item):
+    """Return where the last turn of a completion begins (agent_loop.py): 0 if it has only one."""
+    return item.non_tensor_batch.get("tool_extra_fields", {}).get("grpoflow_turn_start", 0)
+
+
+def _calls_of(item):
+    """Return the line about calls of functions, if the completion could have some."""
+    fields = item.non_tensor_batch.get("tool_extra_fields", {})
+    if "grpoflow_tool_calls" not in fields:
+        return []
+    counts = {"calls": fields["grpoflow_tool_calls"], "failed": fields["grpoflow_tool_failures"]}
+    return [{"step": int(item.non_tensor_batch["global_steps"]), **counts}]
+
+
+def make_manager(values, report, usage, columns, validation, calls=None):
     """Return the class of a reward manager.
 
     Args:
@@ -60,6 +74,8 @@ def make_manager(values, report, usage, columns, validation):
         usage: file that gets a line for each completion that a service is asked about.
         columns: file with the columns of each training row.
         validation: extra_info.split of rows whose answers are only compared with the ground truth.
+        calls: file that gets a line for each completion of a run in which the model may call functions; None
+            without them.
     """
 
     class Rewards(RewardManagerBase):
@@ -77,17 +93,23 @@ def make_manager(values, report, usage, columns, validation):
             self._left_out = {i for i, token in added.items() if token.special and token.content not in tags}
 
         async def run_single(self, data):
-            """Return the reward of a completion, of the last turn if it has several."""
+            """Return the reward of a completion.
+
+            If it has several turns, reward functions get the last one, and what precedes it as the prompt: an
+            answer that a function of rollout.tools gave is none of the model's.
+            """
             item = data[-1]
-            responses = item.batch["responses"]
+            responses, start = item.batch["responses"], _turn_start(item)
             tokens = int(item.batch["attention_mask"][-len(responses) :].sum())
-            text = continued(self._read(item.batch["prompts"]), self._read(responses[:tokens]))
+            prompt = self._read(item.batch["prompts"]) + self._read(responses[:start])
+            text = continued(prompt, self._read(responses[start:tokens]))
             truth = item.non_tensor_batch["reward_model"]["ground_truth"]
-            named, loop = self._arguments(item), asyncio.get_running_loop()
+            named, loop = self._arguments(item, prompt), asyncio.get_running_loop()
             if item.non_tensor_batch["extra_info"].get("split") == validation:
                 arguments = (self._config, text, truth, named)
                 right = await loop.run_in_executor(self._pool, _is_right, *arguments)
                 return {"reward_score": right, "reward_extra_info": {"acc": right}}
+            _append(calls, *_calls_of(item))
             try:  # in a thread: the event loop goes on with generation
                 arguments = (self._config, [text], [truth], [tokens], named)
                 scored = await loop.run_in_executor(self._pool, score_each, *arguments)
@@ -104,14 +126,14 @@ def make_manager(values, report, usage, columns, validation):
                 _append(report, {"step": step, "faults": faults, "late": late})
             return {"reward_score": value, "reward_extra_info": {}}
 
-        def _arguments(self, item):
+        def _arguments(self, item, prompt):
             """Return the named arguments of the user's functions."""
             named = {}
             if self._rows:
                 row = self._rows[int(item.non_tensor_batch["extra_info"]["index"])]
                 named = {name: [value] for name, value in row.items()}
             if self._takes_prompts:
-                named["prompts"] = [self._read(item.batch["prompts"])]
+                named["prompts"] = [prompt]
             return named
 
         def _read(self, ids):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from stages.base.keys import leaves
 from stages.engines import scoring
+from stages.engines.verl.agent import CALLS
 from stages.engines.verl.job import REWARDS, Job, Paths
 from stages.rewards.planned_code import VARIABLE
 
@@ -28,7 +29,7 @@ Rewards = make_manager(
     report={report!r},
     usage={usage!r},
     columns={columns!r},
-    validation={validation!r},
+    validation={validation!r},{calls}
 )
 '''
 
@@ -42,6 +43,7 @@ def processes(job: Job) -> int:
 def files(job: Job, paths: Paths) -> Mapping[str, str]:
     """Return the file and the copies: path below the work directory -> text."""
     root = paths.root
+    calls = "" if job.rollout.agent is None else f"\n    calls={str(root / CALLS)!r},"
     text = TEMPLATE.format(
         path=[str(root / scoring.COPIES), *scoring.user_directories(job.reward)],
         values=dataclasses.asdict(scoring.share(job.reward, processes(job))),
@@ -51,6 +53,7 @@ def files(job: Job, paths: Paths) -> Mapping[str, str]:
         code=str(root / scoring.CODE),
         variable=VARIABLE,
         validation=VALIDATION,
+        calls=calls,
     )
     manager = Path(__file__).with_name("reward_manager.py").read_text(encoding="utf-8")
     return {

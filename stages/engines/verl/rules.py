@@ -15,7 +15,7 @@ from stages.engines.ray_rules import (
     server_problems,
     update_problems,
 )
-from stages.engines.verl import inference, separate
+from stages.engines.verl import agent, inference, separate
 from stages.engines.verl.files import loss_mode
 from stages.engines.verl.job import CPUS_PER_WORKER, Job
 from stages.grpo.rules import algorithm_notes
@@ -31,6 +31,7 @@ def problems(job: Job) -> Iterator[Problem]:
     yield from _batches(job)
     yield from inference.problems(job)
     yield from separate.problems(job)
+    yield from agent.problems(job)
 
 
 def _algorithm(job: Job) -> Iterator[Problem]:
@@ -215,3 +216,4 @@ def notes(job: Job) -> Iterator[str]:
         yield f"Ray reserves {CPUS_PER_WORKER} CPUs for each card; with fewer the run waits forever"
     yield from inference.notes(job)
     yield from separate.notes(job)
+    yield from agent.notes(job)

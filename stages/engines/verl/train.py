@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from stages.base.checks import demand
 from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.base.follow import Follower
 from stages.engines import scoring
 from stages.engines.model_directory import copy_model
 from stages.engines.outside import (
@@ -22,7 +24,7 @@ from stages.engines.outside import (
     read_start,
     write_start,
 )
-from stages.engines.verl import files, inference, results, rewards, separate
+from stages.engines.verl import agent, files, inference, results, rewards, separate
 from stages.engines.verl.job import METRICS, PLUGIN, RECIPE, TRAIN_DATA, Job, Paths
 from stages.engines.verl.rules import problems
 from stages.export.stage import generation, write_template
@@ -50,6 +52,7 @@ def render(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) ->
     job = Job.from_config(config)
     paths = paths_of(job.train, inputs, work)
     texts = {f"configs/{RECIPE}.yaml": files.text(job, paths), **rewards.files(job, paths)}
+    texts |= agent.files(job, paths)
     path = [str(PLUGIN)] if job.seeds_samples else []
     if job.on_cpu and job.rollout_program == "vllm":
         texts |= inference.vllm_metadata(VLLM)
@@ -81,6 +84,7 @@ def prepare(context: Context) -> None:
     demand(problems(job))
     copy_model(context.inputs["fetch"], paths.model)
     encoder = encoder_of(context)
+    agent.check(encoder, job)
     write_template(chat_template(encoder), paths.model)
     values = generation(paths.model, encoder.ids, job.rollout, sampled=True)
     (paths.model / "generation_config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
@@ -89,7 +93,8 @@ def prepare(context: Context) -> None:
     if paths.held_out is not None:
         hold_out(context.inputs["tokenize"] / TRAIN_DATA, job.train, paths.data, paths.held_out)
     step = results.checkpoints(paths.checkpoints, job).prepare_resume(job.train.steps)
-    StepLog(context.work / scoring.REPORT, step or 0)  # drops failures of steps that are trained again
+    for name in (scoring.REPORT, agent.CALLS):
+        StepLog(context.work / name, step or 0)  # drops what steps wrote that are trained again
     if missing := results.unrecorded_steps(context.work / "metrics.jsonl", step or 0):
         steps = ", ".join(map(str, missing))
         cause = "verl ended after it saved the checkpoint and before it wrote them"
@@ -130,12 +135,17 @@ class Watcher(StepWatcher):
         super().__init__(log, work, report)
         self._job, self._checkpoints = job, results.checkpoints(work / "checkpoints", job)
         self._checks = results.checks(work / "metrics.jsonl")
+        self._calls = Follower(work / agent.CALLS)
+        self._counts = defaultdict[int, agent.Calls](agent.Calls)
 
     def read(self, line: str) -> None:
         """Process the metrics of one step."""
         train = self._job.train
         if row := self.parse(results.read_metrics, line):
             row = separate.with_waiting(results.with_sampled_groups(row, self._job), self._job)
+            for counted in self.lines(self._calls):
+                self.parse(self._count, counted)
+            row = agent.with_turns(row, self._job, self._counts)
             step = int(row["step"])
             self._checks = {earlier: value for earlier, value in self._checks.items() if earlier < step}
             if "validation_accuracy" in row:
@@ -143,6 +153,10 @@ class Watcher(StepWatcher):
             self.add(row, train.steps)
         best = results.best(self._checks) if train.keep_best else None
         self._checkpoints.prune(train.keep_checkpoints, best)
+
+    def _count(self, line: str) -> bool:
+        self._counts[int(json.loads(line)["step"])].add(line)
+        return True
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:

@@ -48,6 +48,8 @@ def test_every_metric_has_a_chart_with_its_numbers_in_words_and_in_a_table():
         "staleness": 1.0,
         "wait_share": 0.1,
         "staleness_share/0": 1.0,
+        "turns": 3.0,
+        "tool_failed_share": 0.5,
     }  # of outside engines
     held_out = [{**row, **others} for row in metrics()]
     for row in held_out[19::20]:

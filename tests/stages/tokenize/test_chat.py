@@ -140,3 +140,35 @@ def test_a_template_is_checked_before_any_row_is_read(tmp_path, kind):
     (tmp_path / "chat_template.jinja").write_text("{{ 'Hello' }}")
     with pytest.raises(InputError, match=r"chat_template\.jinja: .*chat template"):
         make_encoder(tmp_path, None, dataset(), tokenize(kind, chat_template=True))
+
+
+CONTENT = "{{ message.content }}"
+ANSWERED = (
+    "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}{% for message in messages %}"
+    f"{CONTENT}<|im_end|>{{% endfor %}}"
+)
+
+
+def test_a_template_renders_functions_and_what_they_return():
+    template = ChatTemplate(ANSWERED, SPECIAL, "test")
+    template.check_tools()
+    assert template.tool_answer("7") == "7<|im_end|>"
+    assert "".join(map(str, template.split(template.tool_answer("<|im_end|>")))) == "<|im_end|>2"
+    tools = [{"function": {"name": "add"}}]
+    assert template.render([Turn("user", "1")], tools=tools) == "add1<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (CHAT_TEMPLATE, "leaves out the functions"),
+        (ANSWERED.replace(CONTENT, f"{{% if message.role != 'tool' %}}{CONTENT}{{% endif %}}"),
+         "leaves out what functions return"),
+        (ANSWERED.replace(CONTENT, f"{{% if loop.last %}}!{{% endif %}}{CONTENT}"),
+         "changes a call when its answer follows"),
+        ("{{ raise_exception('no tools') }}", "no tools"),
+    ],
+)  # fmt: skip
+def test_a_template_without_functions_is_refused(text, rule):
+    with pytest.raises(InputError, match=rule):
+        ChatTemplate(text, SPECIAL, "test").check_tools()

@@ -2,7 +2,9 @@
 
 Nothing of verl is used except its checkpoint's files. One sequence at a time, float32. Request on stdin:
 artifact (of grpo), model, algorithm, beta, learning_rate, steps, epochs, max_tokens, and correction, if there
-is one: kind, level, min, max of rollout.correction, for log-probabilities that shifted/ has shifted.
+is one: kind, level, min, max of rollout.correction, for log-probabilities that shifted/ has shifted. For
+completions of several turns: recorded, the file that recorded/ has written, and masked: whether tokens that
+the model did not generate are left out of the loss.
 The answer: metrics of each step and the largest differences of the weights.
 """
 
@@ -14,7 +16,7 @@ from pathlib import Path
 import torch
 from prepare import ALPHABET
 from shifted.shift import shift
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 CLIP = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4)}
 KL_LIMIT = 10.0
@@ -32,7 +34,33 @@ def read_completions(artifact, step, max_tokens):
         if row["step"] == step:
             completion = encode(row["completion"])
             completion += [len(ALPHABET)] if len(completion) < max_tokens else []  # the end is not written
-            groups[row["prompt"]].append((encode(row["prompt"]), completion, row["reward"]))
+            own = [True] * len(completion)
+            groups[row["prompt"]].append((encode(row["prompt"]), completion, own, row["reward"]))
+    return list(groups.values())
+
+
+def read_recorded(request, step, tokenizer):
+    """Return the groups of one step with several turns, whose reward is the share of digits in the last turn.
+
+    A token is the model's own if a request of this completion has generated it.
+    """
+    calls, groups = defaultdict(list), defaultdict(list)
+    for line in map(json.loads, Path(request["recorded"]).read_text().splitlines()):
+        if line["version"] == step - 1 and line["temperature"] > 0:
+            calls[line["request"]].append(line)
+    for turns in calls.values():
+        first, last = turns[0], turns[-1]
+        start, whole = len(first["prompt"]), last["prompt"] + last["tokens"]
+        own = [False] * len(whole)
+        for turn in turns:
+            begin, end = len(turn["prompt"]), len(turn["prompt"]) + len(turn["tokens"])
+            assert whole[:end] == turn["prompt"] + turn["tokens"]  # what was generated stays as it is
+            own[begin:end] = [True] * (end - begin)
+        limit = start + request["max_tokens"]
+        text = tokenizer.decode(whole[len(last["prompt"]) : limit], skip_special_tokens=True)
+        reward = sum(map(str.isdigit, text)) / max(1, len(text))
+        mine = own[start:limit] if request["masked"] else [True] * len(whole[start:limit])
+        groups[last["sample"][0]].append((whole[:start], whole[start:limit], mine, reward))
     return list(groups.values())
 
 
@@ -40,8 +68,9 @@ def with_advantages(groups, algorithm):
     for group in groups:
         rewards = torch.tensor([reward for *_, reward in group])
         scale = 1.0 if algorithm == "dr_grpo" else rewards.std() + 1e-6
-        for (prompt, completion, _), advantage in zip(group, (rewards - rewards.mean()) / scale, strict=True):
-            yield prompt, completion, advantage
+        advantages = (rewards - rewards.mean()) / scale
+        for (prompt, completion, own, _), advantage in zip(group, advantages, strict=True):
+            yield prompt, completion, torch.tensor(own), advantage
 
 
 def logprobs(model, prompt, completion):
@@ -79,7 +108,7 @@ def weight(kept, rows, algorithm, max_tokens):
     verl's average over all tokens also counts those that a correction leaves out.
     """
     if algorithm == "dapo":
-        return 1 / sum(len(row[1]) for row in rows)
+        return 1 / sum(int(own.sum()) for _, _, own, _ in rows)
     length = max_tokens if algorithm == "dr_grpo" else max(1, kept)
     return 1 / (length * len(rows))
 
@@ -89,12 +118,13 @@ def update(model, reference, optimizer, rows, old, request):
     optimizer.zero_grad()
     total, total_kl = 0.0, 0.0
     for row, old_row in zip(rows, old, strict=True):
-        prompt, completion, advantage = row
+        prompt, completion, own, advantage = row
         new = logprobs(model, prompt, completion)
         with torch.no_grad():
             fixed = logprobs(reference, prompt, completion)
         distance = fixed - new
         ratio, kept = corrected(completion, request.get("correction"))
+        kept = kept & own
         factor = weight(int(kept.sum()), rows, request["algorithm"], request["max_tokens"])
         loss = (objective(new, old_row, advantage, request["algorithm"]) * ratio)[kept].sum() * factor
         kl = (distance.exp() - distance - 1).clip(max=KL_LIMIT)[kept].sum() * factor
@@ -111,16 +141,19 @@ def train(request, load):
     optimizer = torch.optim.AdamW(model.parameters(), lr=request["learning_rate"], weight_decay=0.0)
     steps = []
     for step in range(1, request["steps"] + 1):
-        groups = read_completions(Path(request["artifact"]), step, request["max_tokens"])
+        if "recorded" in request:
+            groups = read_recorded(request, step, AutoTokenizer.from_pretrained(request["model"]))
+        else:
+            groups = read_completions(Path(request["artifact"]), step, request["max_tokens"])
         rows = list(with_advantages(groups, request["algorithm"]))
         with torch.no_grad():
-            old = [logprobs(model, prompt, completion) for prompt, completion, _ in rows]
+            old = [logprobs(model, prompt, completion) for prompt, completion, *_ in rows]
         updates = [update(model, reference, optimizer, rows, old, request) for _ in range(request["epochs"])]
         rewards = [reward for group in groups for *_, reward in group]
         means = [sum(values) / len(values) for values in zip(*updates, strict=True)]
         steps.append(dict(zip(("loss", "kl", "norm"), means, strict=True)))
         steps[-1]["reward"] = sum(rewards) / len(rewards)
-        pairs = [corrected(completion, request.get("correction")) for _, completion, _ in rows]
+        pairs = [corrected(completion, request.get("correction")) for _, completion, *_ in rows]
         steps[-1]["weight"] = torch.cat([ratio for ratio, _ in pairs]).mean().item()
         steps[-1]["rejected"] = 1 - torch.cat([kept for _, kept in pairs]).float().mean().item()
     return model, steps

@@ -19,16 +19,36 @@ def seed_of(*identity):
     return int.from_bytes(digest[:6], "big")
 
 
-class _Seeded:
+class Seeded:
+    """An agent loop that gives each turn of a sample its own seed."""
+
     async def run(self, sampling_params, **kwargs):
+        """Run the loop with seeds of its row and position in the group."""
         step, row, position = kwargs.get("global_steps"), str(kwargs["index"]), int(kwargs["session_id"])
-        seed = seed_of(self.rollout_config.seed, None if step is None else int(step), row, position)
-        return await super().run({**sampling_params, "seed": seed}, **kwargs)
+        identity = (self.rollout_config.seed, None if step is None else int(step), row, position)
+        self.server_manager = _Turns(self.server_manager, identity)  # the loop is for this sample only
+        return await super().run(sampling_params, **kwargs)
 
 
-class SingleTurn(_Seeded, SingleTurnAgentLoop):
+class _Turns:
+    """verl's client of servers, which adds a seed to each request of a sample.
+
+    With one seed for all turns, tokens at the same position of two turns would be drawn with the same noise.
+    """
+
+    def __init__(self, client, identity):
+        self._client, self._identity, self._turn = client, identity, 0
+
+    async def generate(self, *args, sampling_params, **kwargs):
+        turn = (self._turn,) if self._turn else ()
+        self._turn += 1
+        seeded = {**sampling_params, "seed": seed_of(*self._identity, *turn)}
+        return await self._client.generate(*args, sampling_params=seeded, **kwargs)
+
+
+class SingleTurn(Seeded, SingleTurnAgentLoop):
     """verl's single_turn_agent."""
 
 
-class Tool(_Seeded, ToolAgentLoop):
+class Tool(Seeded, ToolAgentLoop):
     """verl's tool_agent."""

@@ -11,7 +11,7 @@ import pytest
 from pipeline.config.load import load
 from stages.base.errors import InputError
 from stages.engines import scoring
-from stages.engines.verl import results, rewards
+from stages.engines.verl import agent, results, rewards
 from stages.engines.verl.job import TRAIN_DATA, Job, Paths
 from stages.rewards.planned_code import VARIABLE
 from tests.stages.fetch.settings import context, write_lines
@@ -106,7 +106,13 @@ async def main():
     manager = Rewards({}, Tokenizer(), None)
     done = [manager.run_single([item(index)]) for index in range(3)]
     print(json.dumps([reward["reward_score"] for reward in await asyncio.gather(*done)]))
+    turns = item(1)  # 4: the last turn; 3 was returned by a function
+    turns.batch["responses"] = np.array([7, 3, 4, 0])
+    fields = {"grpoflow_turn_start": 2, "grpoflow_tool_calls": 2, "grpoflow_tool_failures": 1}
+    turns.non_tensor_batch["tool_extra_fields"] = fields
+    print(json.dumps((await manager.run_single([turns]))["reward_score"]))
     held_out = item(0, "validation")
+    held_out.non_tensor_batch["tool_extra_fields"] = fields
     for truth in ("4", "5"):  # the answer is 4
         held_out.non_tensor_batch["reward_model"]["ground_truth"] = truth
         print(json.dumps(await manager.run_single([held_out])))
@@ -115,6 +121,9 @@ asyncio.run(main())
 """
 USER = """
 def f(completions, solutions, prompts, level):
+    if completions[0].startswith("4"):
+        assert (completions, prompts) == (["4"], ["8 9 <think>7 </think>"]), (completions, prompts)
+        return [3.0]
     assert completions[0].startswith("<think>7 </think> "), completions
     assert (len(completions), prompts) == (1, ["8 9 <think>"]), prompts
     return [level[0] + 0.5] if level[0] != 30 else []
@@ -128,7 +137,7 @@ def score_three(tmp_path, monkeypatch):
     (package / "base.py").write_text(BASE)
     (tmp_path / "users_reward.py").write_text(USER)
     monkeypatch.chdir(tmp_path)
-    overrides = ["reward.functions=[users_reward:f]", "reward.weights=[2.0]"]
+    overrides = ["reward.functions=[users_reward:f]", "reward.weights=[2.0]", "rollout.agent=mine:Agent"]
     job = Job.from_run(load([*OVERRIDES, *overrides]))
     (tmp_path / scoring.COLUMNS).write_text("".join(f'{{"level": {level}}}\n' for level in (10, 20, 30)))
     for name, text in rewards.files(job, Paths(tmp_path, tmp_path)).items():
@@ -147,8 +156,11 @@ def score_three(tmp_path, monkeypatch):
 
 def test_functions_get_prompt_and_columns_of_each_completion(tmp_path, monkeypatch):
     done = score_three(tmp_path, monkeypatch)
-    scores, right, wrong = map(json.loads, done.stdout.splitlines())
+    scores, turns, right, wrong = map(json.loads, done.stdout.splitlines())
     assert scores == [21.0, 41.0, 0.0], done.stderr
+    assert turns == 6.0
+    (counted,) = (tmp_path / agent.CALLS).read_text().splitlines()  # none of held-out answers
+    assert json.loads(counted) == {"step": 1, "calls": 2, "failed": 1}
     # held-out answers are compared with the ground truth, and no function of the user sees them
     assert right == {"reward_score": 1.0, "reward_extra_info": {"acc": 1.0}}
     assert wrong == {"reward_score": 0.0, "reward_extra_info": {"acc": 0.0}}

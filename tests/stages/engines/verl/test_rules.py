@@ -19,6 +19,9 @@ CORRECTION, UPSTREAM = "rollout_corr_helper.py", "engine.upstream.actor_rollout_
 BUCKET = f"{UPSTREAM}.rollout.checkpoint_engine.update_weights_bucket_megabytes"
 SAME = "engine.deterministic=true"
 TWO = "layout.generate.data_parallel=2"
+TURNS = "rollout.agent=tool tokenize.chat_template=true"
+SCHEMAS = "tools/function_tool.py"
+OWN_TOOLS = f"+{UPSTREAM}.rollout.multi_turn.tool_config_path=/tools.yaml"
 
 CASES = [  # refused key, part of the source, breaking and passing overrides
     ("train.use_bias_correction_kl", LOSSES, "train.use_bias_correction_kl=true", ""),
@@ -89,6 +92,13 @@ CASES = [  # refused key, part of the source, breaking and passing overrides
     ("train.prompts_per_step", "engine_workers.py", "engine.mini_batch_size=1 rollout.num_generations=2",
      "engine.mini_batch_size=2 rollout.num_generations=2"),
     ("engine.mini_batch_size", "tensordict_utils.py", "engine.mini_batch_size=5", "engine.mini_batch_size=8"),
+    ("rollout.tools", "tool_agent_loop.py", TURNS, f"{TURNS} {OWN_TOOLS}"),
+    ("rollout.tools[0]", SCHEMAS, f"{TURNS} rollout.tools=[functools:partialmethod]",
+     f"{TURNS} rollout.tools=[not_here:add]"),
+    ("engine.tool_parser", "agent.py", "engine.tool_parser=glm",
+     f"engine.tool_parser=glm {TURNS} rollout.tools=[not_here:add]"),
+    (f"{UPSTREAM}.rollout.multi_turn.enable", "", f"+{UPSTREAM}.rollout.multi_turn.enable=true",
+     f"+{UPSTREAM}.rollout.multi_turn.tool_response_truncate_side=left"),
 ]  # fmt: skip
 
 

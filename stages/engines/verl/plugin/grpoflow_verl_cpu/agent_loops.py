@@ -12,15 +12,18 @@ IDENTITY = "grpoflow_identity"
 """Key of the sampling parameters: the row's extra_info.index and the sample's position in its group."""
 
 
-class _Identified:
+class Identified:
+    """An agent loop that sends the sample's identity with each request."""
+
     async def run(self, sampling_params, **kwargs):
+        """Run the loop with the identity in its sampling parameters."""
         identity = (str(kwargs["index"]), int(kwargs["session_id"]))
         return await super().run({**sampling_params, IDENTITY: identity}, **kwargs)
 
 
-class SingleTurn(_Identified, SingleTurnAgentLoop):
+class SingleTurn(Identified, SingleTurnAgentLoop):
     """verl's single_turn_agent."""
 
 
-class Tool(_Identified, ToolAgentLoop):
+class Tool(Identified, ToolAgentLoop):
     """verl's tool_agent."""

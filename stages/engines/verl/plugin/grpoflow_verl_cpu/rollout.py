@@ -65,11 +65,13 @@ class Server:
             top_p=float(parameters["top_p"]),
             top_k=int(parameters["top_k"]),
             max_tokens=max(1, min(requested, limit)),
+            stop_tokens=tuple(parameters.get("stop_token_ids") or ()),
         )
 
     def _generate(self, prompt, identities, settings):
         generators = [make_generator(self._config.seed, self._step, prompt, *each) for each in identities]
-        return sample_block(self._model, prompt, generators, settings, self._stop_tokens, self._num_tokens)
+        stop = self._stop_tokens.union(settings.stop_tokens)
+        return sample_block(self._model, prompt, generators, settings, stop, self._num_tokens)
 
     async def update_weights(self, weights, step):
         """Replace the weights by those after a training step."""

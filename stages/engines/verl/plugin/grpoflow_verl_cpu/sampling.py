@@ -22,6 +22,8 @@ class Settings:
     top_p: float
     top_k: int
     max_tokens: int
+    stop_tokens: tuple[int, ...] = ()
+    """Further tokens that end a completion."""
 
 
 def make_generator(*identity):
