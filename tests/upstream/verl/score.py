@@ -18,7 +18,7 @@ class Tokenizer:
         self.added_tokens_decoder = {}
 
     def decode(self, ids, skip_special_tokens):
-        return [*(text for text, *_ in rows), "What is it?"][int(ids[0])]
+        return [*(text for text, *_ in rows), "What is it?"][int(ids[0])] if ids else ""
 
 
 async def rewards():

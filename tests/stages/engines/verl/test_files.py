@@ -121,12 +121,16 @@ asyncio.run(main())
 """
 USER = """
 def f(completions, solutions, prompts, level):
-    if completions[0].startswith("4"):
-        assert (completions, prompts) == (["4"], ["8 9 <think>7 </think>"]), (completions, prompts)
-        return [3.0]
-    assert completions[0].startswith("<think>7 </think> "), completions
-    assert (len(completions), prompts) == (1, ["8 9 <think>"]), prompts
-    return [level[0] + 0.5] if level[0] != 30 else []
+    print(len(completions), file=open("calls", "a"))
+    return [reward(*each) for each in zip(completions, prompts, level, strict=True)]
+
+def reward(completion, prompt, level):
+    if completion.startswith("4"):
+        assert (completion, prompt) == ("4", "8 9 <think>7 </think>"), (completion, prompt)
+        return 3.0
+    assert completion.startswith("<think>7 </think> "), completion
+    assert prompt == "8 9 <think>", prompt
+    return level + 0.5 if level != 30 else [][0]
 """
 
 
@@ -165,7 +169,9 @@ def test_functions_get_prompt_and_columns_of_each_completion(tmp_path, monkeypat
     assert right == {"reward_score": 1.0, "reward_extra_info": {"acc": 1.0}}
     assert wrong == {"reward_score": 0.0, "reward_extra_info": {"acc": 0.0}}
     (line,) = (tmp_path / scoring.REPORT).read_text().splitlines()
-    assert "returned 0 numbers for 1 completions" in json.loads(line)["faults"]["users_reward:f"]
+    assert "IndexError" in json.loads(line)["faults"]["users_reward:f"]
+    calls = (tmp_path / "configs/calls").read_text().split()
+    assert calls[0] == "3" and calls[-1] == "1"  # what arrived at once, and the completion of two turns
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
