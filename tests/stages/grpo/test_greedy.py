@@ -71,7 +71,8 @@ def test_validation_gives_the_same_answers_as_evaluate():
     ids, lengths = small.prompts(model, 16, S)
     rules = small.rollout_config(max_tokens=T, min_tokens=9, repetition_penalty=1.2)
     prompts = Prompts(ids, lengths, ("",) * 16, ("",) * 16)
-    texts, tokens = complete(Decoder(network, rules, 16, 1, S, Numbers.special), prompts, Numbers(), None)
+    decoder = Decoder(network, rules, 16, 1, S, Numbers.special)
+    texts, tokens = complete(decoder, prompts, Numbers(), None, lengths)
     assert len(set(texts)) > 8 and min(tokens) >= 9
     prompts = replace(
         prompts, solutions=tuple([text.split()[-1], "-1"][i % 2] for i, text in enumerate(texts))
