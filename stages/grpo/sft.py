@@ -60,10 +60,7 @@ def run(context: Context) -> None:
     longest_example = examples.prompt.shape[1] + examples.completion.shape[1]
     model = CausalLM(shape, max(prompts.ids.shape[1] + config.max_tokens, longest_example))
     model.load(fuse(shape, merge_ranks(context.inputs["split"] / "train", strategy / "train_strategy")))
-    accuracy = GreedyAccuracy(
-        model, SINGLE, checked, greedy(config.max_tokens), vocabulary, Gather(None),
-        calls=config.steps // config.check_every,
-    )  # fmt: skip
+    accuracy = GreedyAccuracy(model, SINGLE, checked, greedy(config.max_tokens), vocabulary, Gather(None))
     result = train(context, config, model, examples, accuracy)
     trained = unfuse(shape, model.weights())
     for role in ROLES:
