@@ -232,7 +232,8 @@ def end_sometimes(model: Path) -> None:
     embedding, head = tensors["model.embed_tokens.weight"], tensors["lm_head.weight"]
     V, H = embedding.shape
     direction = np.full(H, H**-0.5, np.float32)
-    common = 10 * float(np.linalg.norm(embedding, axis=1).mean())  # so that the remainder hardly matters
+    # So large that neither an embedding's own part nor what the layers add matters after the last norm.
+    common = 100 * float(np.linalg.norm(embedding, axis=1).mean())
     tensors["model.embed_tokens.weight"] = embedding + common * direction
     hidden = H**0.5  # norm of what the last norm returns
     others = (V - 1) * math.exp((float(head.std()) * hidden) ** 2 / 2)  # mean of a log-normal number
