@@ -121,10 +121,12 @@ def _generate(
 
     rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
     terms = [weights, cache("KV cache", "completions", rows)]
-    if fewer := sum(smaller_batches(rows)):
-        copies = cache("KV cache of completions that go on as others end", "at most", fewer)
-        terms.append(Term(copies.name, 0, copies.high, copies.formula))
+    fewer = sum(smaller_batches(rows))
     if train.validate_every:
         checked = -(-train.validation_prompts // layout.data_parallel)
         terms.append(cache("checks' cache", "held-out", checked))
+        fewer += sum(smaller_batches(checked))
+    if fewer:
+        copies = cache("smaller KV caches", "completions that go on as others end", fewer)
+        terms.append(Term(copies.name, 0, copies.high, copies.formula))
     return RoleMemory("generate", 0, tuple(terms))
