@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from pipeline.config.load import load
 from stages.base.errors import InputError
 from stages.grpo.data import Vocabulary, read_prompts
 from tests.benchmarks.figures import Figure, at_least, at_most, write
@@ -186,7 +187,7 @@ def prepare(root: Path, shape: dict[str, int], workers: int) -> Any:
     root.mkdir(exist_ok=True)
     problems = root / "problems.jsonl"
     write_problems(problems, 256 + 8)
-    config = test_workers.compose(
+    config = load(
         [
             *overrides(shape, workers), "dataset.source=local", f"dataset.path={problems}",
             "tokenize.max_prompt_length=208", "tokenize.sft_length=240",
