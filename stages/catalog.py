@@ -115,6 +115,7 @@ SFT = Stage(
     packages=("mindspore",),
     steps=lambda config: config["sft"]["steps"],
     required_files=_sft_files,
+    version=2,
 )
 GRPO = Stage(
     "grpo",
@@ -125,7 +126,7 @@ GRPO = Stage(
     packages=("mindspore",),
     steps=lambda config: config["train"]["steps"],
     required_files=_grpo_files,
-    version=2,
+    version=3,
 )
 EVALUATE = Stage(
     "evaluate",

@@ -28,6 +28,8 @@ LEAST = 16
 """M is at least all slots by this, so that no part of TokenLogits is empty."""
 FULL = 0.9
 """All slots are computed if a larger share than this holds tokens."""
+SHORTEST = 128
+"""Least completion slots of a graph: attention to the padding beyond fewer takes little time."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,21 @@ class Batch:
     def micro_batches(self, mesh: Mesh, count: int) -> list[NDArray[np.int64]]:
         """Return the indices of a worker's prompts in equal parts, `count` of them for all prompts.
 
-        `count` divides the number of prompts. Prompts without a token to compute come last, and there are
-        only as many parts as the others need; all parts have one size, so that graphs are compiled once.
+        `count` divides the number of prompts. Prompts whose longest completions are similar go together, so
+        that `take` leaves out the slots that none of them needs; the longest come first. Prompts without a
+        token to compute come last, and there are only as many parts as the others need; all parts have one
+        size, so that few graphs are compiled.
         """
         prompts = np.arange(len(self.prompt_length_P))[mesh.rows(len(self.prompt_length_P))]
         size, needed = len(prompts) // count, len(prompts)
-        if self.tokens_PG is not None:
-            is_empty = ~self.tokens_PG[prompts].any(1)
-            prompts = prompts[np.argsort(is_empty, kind="stable")]
-            needed -= int(is_empty.sum())
-        return [prompts[start : start + size] for start in range(0, needed, size)]
+        if self.tokens_PG is None:
+            return [prompts[start : start + size] for start in range(0, needed, size)]
+        longest = self.tokens_PG[prompts].max(1)
+        is_empty = longest == 0
+        needed -= int(is_empty.sum())
+        slots = np.array([slots_for(int(tokens), self.completion_PGT.shape[2]) for tokens in longest])
+        order = np.lexsort((-slots, is_empty))  # stable: equal ones stay in their order
+        return [prompts[order[start : start + size]] for start in range(0, needed, size)]
 
     def without(self, left_out_B: NDArray[np.bool_]) -> Batch:
         """Return the batch with no token of some completions, nor of prompts that have no others.
@@ -86,14 +93,20 @@ class Batch:
         )
 
     def take(self, prompts: NDArray[np.int64]) -> Batch:
-        """Return some prompts, by their indices, with their completions."""
-        G = self.completion_PGT.shape[1]
+        """Return some prompts, by their indices, with the first slots of their completions.
+
+        The slots are as many as `slots_for` says for the longest of these completions.
+        """
+        G, T = self.completion_PGT.shape[1:]
         completions = (prompts[:, None] * G + np.arange(G)).reshape(-1)
+        slots = T if self.tokens_PG is None else slots_for(int(self.tokens_PG[prompts].max()), T)
         taken: dict[str, Any] = {}
         for field in fields(self):
             array, shape = getattr(self, field.name), field.name.rpartition("_")[2]
-            rows = completions if shape.startswith("B") else prompts
-            taken[field.name] = None if array is None else array[rows]
+            if array is not None:
+                array = array[completions if shape.startswith("B") else prompts]
+                array = array[..., :slots] if shape.endswith("T") else array
+            taken[field.name] = array
         return Batch(**taken)
 
     def tensors(self, *names: str) -> list[Tensor]:
@@ -106,6 +119,21 @@ class Batch:
         tokens_PG = np.full((P, G), T, np.int32) if self.tokens_PG is None else self.tokens_PG
         model_inputs = packed(self.prompt_PS, self.prompt_length_P, self.completion_PGT, tokens_PG)
         return [_tensor(array) for array in (*model_inputs, *(getattr(self, name) for name in names))]
+
+
+def slots_for(tokens: int, slots: int) -> int:
+    """Return how many of a completion's `slots` to compute if the longest of a micro-batch has `tokens`.
+
+    Each result is a graph of its own, which takes some seconds to compile: there are few, 3/4, 1/2, 3/8, 1/4,
+    3/16 and so on of all slots, but none below SHORTEST.
+    """
+    whole, result = slots, slots
+    while whole > SHORTEST:
+        for size in (-(-whole * 3 // 4), -(-whole // 2)):
+            if size >= max(tokens, SHORTEST):
+                result = size
+        whole = -(-whole // 2)
+    return result
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

@@ -258,6 +258,15 @@ def shard_key(layout: RoleLayout) -> tuple[int, int, bool]:
     return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp
 
 
+def smaller_batches(completions: int) -> list[int]:
+    """Return the numbers of completions to go on with as others end, descending; each is a graph of its own.
+
+    A half, a quarter and an eighth, rounded up, but not below 16: the matrix products of fewer rows round
+    their sums in another way on some processors (measured on an AMD EPYC with AVX-512).
+    """
+    return [size for part in (2, 4, 8) if (size := -(-completions // part)) >= 16]
+
+
 @dataclass(frozen=True)
 class SftConfig(OptimizerConfig):
     """Supervised training on whole answers, until the model is right often enough for GRPO to start."""

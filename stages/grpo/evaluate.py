@@ -1,12 +1,15 @@
 """The evaluate stage with evaluate.program=local: the embedded decoder answers the held-out prompts.
 
 Both models run through the same compiled graphs; only the weights change between them. A batch holds as
-many completions whether they are greedy, one of each prompt, or samples, several that share their prompt.
+many completions whether they are greedy, one of each prompt, or samples, several that share their prompt. It
+is decoded until its longest completion ends, so prompts whose answers are likely to be as long go together;
+what is decoded together with a completion does not change it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,15 +43,19 @@ def run(context: Context) -> None:
     prompts, vocabulary = answers.held_out(context, config)
     S = prompts.ids.shape[1]
     model = CausalLM(shape, positions=S + rollout.max_tokens)
-    greedy = Decoder(model, rollout, min(config.batch_prompts, len(prompts)), 1, S, vocabulary.special)
+    batch = min(config.batch_prompts, len(prompts))
+    calls = len(MODELS) * -(-len(prompts) // batch)
+    greedy = Decoder(model, rollout, batch, 1, S, vocabulary.special, calls)
     sampling = None
     if sampled := min(config.sample_prompts, len(prompts)):
         batch = min(max(1, config.batch_prompts // config.num_samples), sampled)
-        sampling = Decoder(model, rollout, batch, config.num_samples, S, vocabulary.special)
-    judged = {}
+        calls = len(MODELS) * -(-sampled // batch)
+        sampling = Decoder(model, rollout, batch, config.num_samples, S, vocabulary.special, calls)
+    judged, expected = {}, prompts.lengths
     for number, name in enumerate(MODELS):
         model.load(fuse(shape, weights(context.inputs[name], context.inputs.get("strategy"), shape)))
-        done = generate(greedy, sampling, prompts, vocabulary, config, context.seed)
+        done = generate(greedy, sampling, prompts, vocabulary, config, context.seed, expected)
+        expected = np.array(done.lengths)
         judged[name] = answers.judge(context, done, prompts, config)
         accuracy = judged[name].right.mean()
         context.progress(number + 1, len(MODELS), f"{name}: accuracy {accuracy:.3f}", "models")
@@ -65,29 +72,41 @@ def weights(artifact: Path, strategies: Path | None, shape: ModelConfig) -> dict
 
 def generate(
     greedy: Decoder, sampling: Decoder | None, prompts: Prompts, vocabulary: Vocabulary,
-    config: EvaluateConfig, seed: int,
+    config: EvaluateConfig, seed: int, expected: NDArray[Any],
 ) -> Generated:  # fmt: skip
-    """Complete all prompts greedily and the first ones by sampling."""
-    texts, lengths = complete(greedy, prompts, vocabulary, None)
+    """Complete all prompts greedily and the first ones by sampling; `expected` as in `complete`."""
+    texts, lengths = complete(greedy, prompts, vocabulary, None, expected)
     if sampling is None:
         return Generated(texts, lengths, [])
     first = prompts.take(range(min(config.sample_prompts, len(prompts))))
     draws = uniforms((seed, len(first)), len(first) * config.num_samples, sampling.T)
-    return Generated(texts, lengths, complete(sampling, first, vocabulary, draws)[0])
+    samples = complete(sampling, first, vocabulary, draws, np.array(lengths[: len(first)]))[0]
+    return Generated(texts, lengths, samples)
 
 
 def complete(
-    decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, draws: NDArray[np.float32] | None
-) -> tuple[list[str], list[int]]:
-    """Return texts and lengths of decoder.G completions of each prompt; draws None: greedy."""
-    P, G = decoder.P, decoder.G
-    texts, tokens = list[str](), list[int]()
-    by_prompt = None if draws is None else draws.reshape(len(prompts), G, -1)
+    decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, draws: NDArray[np.float32] | None,
+    expected: NDArray[Any],
+) -> tuple[list[str], list[int]]:  # fmt: skip
+    """Return texts and lengths of decoder.G completions of each prompt, in the order of the prompts.
+
+    Args:
+        decoder: for any number of prompts.
+        prompts: N of them.
+        vocabulary: for the texts.
+        draws: numbers that decide the draws [N*G, T]; None: greedy.
+        expected: something that grows with the lengths of the completions [N]; prompts are decoded in its
+            order.
+    """
+    P, G, T = decoder.P, decoder.G, decoder.T
+    ids, tokens = np.zeros((len(prompts), G, T), np.int32), np.zeros((len(prompts), G), np.int32)
+    by_prompt = None if draws is None else draws.reshape(len(prompts), G, T)
+    order = np.argsort(expected, kind="stable")
     for start in range(0, len(prompts), P):
-        batch = np.arange(start, min(start + P, len(prompts)))
+        batch = order[start : start + P]
         rows = np.resize(batch, P)  # the last is filled up: another shape would be compiled anew
-        uniform = None if by_prompt is None else by_prompt[rows].reshape(P * G, -1)
+        uniform = None if by_prompt is None else by_prompt[rows].reshape(P * G, T)
         done = decoder.generate(prompts.ids[rows], prompts.lengths[rows], uniform)
-        texts += vocabulary.texts(done.ids, done.lengths)[: len(batch) * G]
-        tokens += done.lengths[: len(batch) * G].tolist()
-    return texts, tokens
+        ids[rows], tokens[rows] = done.ids.reshape(P, G, T), done.lengths.reshape(P, G)
+    flat = tokens.reshape(-1)
+    return vocabulary.texts(ids.reshape(-1, T), flat), flat.tolist()

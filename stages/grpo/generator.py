@@ -50,14 +50,17 @@ class Generator:
 
     def __init__(
         self, role: RoleModel, config: RolloutConfig, prompts: int, prompt_slots: int,
-        vocabulary: Vocabulary, seed: int, world: Gather,
+        vocabulary: Vocabulary, seed: int, world: Gather, calls: int = 1,
     ) -> None:  # fmt: skip
-        """Allocate the caches for P `prompts` of all workers together and S `prompt_slots`."""
+        """Allocate the caches for P `prompts` of all workers together and S `prompt_slots`.
+
+        `calls` of `sample`: as in Decoder.
+        """
         self.role, self.config, self.seed, self.world = role, config, seed, world
         self.vocabulary = vocabulary
         self.decoder = Decoder(
             role.model, config, prompts // role.mesh.data_parallel, config.num_generations, prompt_slots,
-            vocabulary.special,
+            vocabulary.special, calls,
         )  # fmt: skip
 
     def sample(self, prompts: Prompts, step: int, attempt: int) -> Completions:
@@ -80,11 +83,12 @@ class GreedyAccuracy:
 
     def __init__(
         self, model: CausalLM, mesh: Mesh, prompts: Prompts, config: RolloutConfig, vocabulary: Vocabulary,
-        world: Gather, reward: RewardConfig | None = None,
+        world: Gather, reward: RewardConfig | None = None, calls: int = 1,
     ) -> None:  # fmt: skip
         """Allocate the caches for all prompts, those of all workers, at once.
 
-        `reward` decides which answers are right (correctness.py); None: numbers are compared.
+        `reward` decides which answers are right (correctness.py); None: numbers are compared. `calls` of this
+        object: as in Decoder.
         """
         self.prompts, self.vocabulary, self.world, self.mesh = prompts, vocabulary, world, mesh
         self.reward = reward
@@ -93,7 +97,7 @@ class GreedyAccuracy:
         rows = np.arange(share) + self.mesh.data_index * share
         # Workers without a full share repeat the first prompt, which is not counted.
         self.mine = prompts.take(np.where(rows < len(prompts), rows, 0))
-        self.decoder = Decoder(model, config, share, 1, prompts.ids.shape[1], vocabulary.special)
+        self.decoder = Decoder(model, config, share, 1, prompts.ids.shape[1], vocabulary.special, calls)
 
     def __call__(self) -> float:
         """Return the accuracy of the model's current weights, the same on every worker.

@@ -100,10 +100,10 @@ class Learner:
         self.schedule_position += 1
         step = Tensor(float(self.updates), ms.float32)
         norm = self.optimizer.update(Tensor(rate, ms.float32), step, gradients)
-        P, G, T = batch.completion_PGT.shape
+        P, G, _ = batch.completion_PGT.shape
         sums_PK = np.zeros((P, len(self.objective.loss.sums)), np.float32)
         logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
         for prompts, (sums_BK, logprobs) in zip(micro_batches, outputs, strict=True):
             sums_PK[prompts] = sums_BK.asnumpy().reshape(-1, G, sums_PK.shape[1]).sum(1)
-            logprobs_PGT[prompts] = logprobs.asnumpy().reshape(-1, G, T)
+            logprobs_PGT[prompts, :, : logprobs.shape[1]] = logprobs.asnumpy().reshape(len(prompts), G, -1)
         return Update(sums_PK, float(norm.asnumpy()), rate, logprobs_PGT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.base.layout import LayoutConfig, RoleLayout
-from stages.grpo.config import RolloutConfig, TrainConfig, shard_key
+from stages.grpo.config import RolloutConfig, TrainConfig, shard_key, smaller_batches
 from stages.models import memory
 from stages.models.config import ModelConfig
 from stages.models.memory import GIB, RoleMemory, Term
@@ -121,7 +121,12 @@ def _generate(
 
     rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
     terms = [weights, cache("KV cache", "completions", rows)]
+    fewer = sum(smaller_batches(rows))
     if train.validate_every:
         checked = -(-train.validation_prompts // layout.data_parallel)
         terms.append(cache("checks' cache", "held-out", checked))
+        fewer += sum(smaller_batches(checked))
+    if fewer:
+        copies = cache("smaller KV caches", "completions that go on as others end", fewer)
+        terms.append(Term(copies.name, 0, copies.high, copies.formula))
     return RoleMemory("generate", 0, tuple(terms))

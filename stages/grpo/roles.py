@@ -76,7 +76,7 @@ class LogProbs:
         P, G, T = logprobs_PGT.shape
         for prompts in batch.micro_batches(self.mesh, self.micro_batches):
             logprobs = self.forward(*batch.take(prompts).tensors())
-            logprobs_PGT[prompts] = logprobs.asnumpy().reshape(-1, G, T)
+            logprobs_PGT[prompts, :, : logprobs.shape[1]] = logprobs.asnumpy().reshape(len(prompts), G, -1)
         return gather_rows(self.world, self.mesh, logprobs_PGT[self.mesh.rows(P)]).reshape(-1, T)
 
 

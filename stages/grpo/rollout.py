@@ -1,10 +1,9 @@
 """Completions from the policy: one pass over the prompts, then one token per step with cached keys.
 
-Caches: keys and values [B*K, L, D] with L = S + T slots for each completion and head, the prompt's first.
-A group's prompt is computed once and its keys are copied to each completion. In this order of axes a step
-needs no transposition. Each step adds to slots that hold 0: IndexAdd is the one operator of MindSpore 2.7.0
-that writes along another axis than the first without copying the cache.
-Other shapes as in model.py; B = P*G completions.
+A group's prompt is computed once and its keys are copied to each completion. Completions that have ended
+leave the batch once the others fit into a graph of fewer rows. No result depends on it: each draw has its
+own random number, and the kernels compute the rows of a batch independently of each other.
+Shapes as in model.py; B = P*G completions, T completion slots.
 """
 
 from __future__ import annotations
@@ -15,17 +14,19 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 from numpy.typing import NDArray
 
-from stages.grpo.attention import HIDDEN, attend_within, causal_mask, prompt_mask, scores, weigh
-from stages.grpo.config import RolloutConfig
+from stages.grpo.attention import attend_within, causal_mask, prompt_mask
+from stages.grpo.config import RolloutConfig, smaller_batches
+from stages.grpo.decoding import Decoding
 from stages.grpo.model import CausalLM
-from stages.grpo.operators import zeros
-from stages.grpo.sampling import NextToken, penalised
 from stages.tokenizer import SpecialIds
 
-CHECK_EVERY = 4  # steps between checks whether all completions have ended; a check waits for the graph
+CHECK_EVERY = 4  # steps between checks which completions have ended; a check waits for the graph
+COMPILATION = 2e10
+"""Operations that a graph of fewer rows must save for each layer: they take twice as long as its compilation
+(0.4 s for a layer, MindSpore 2.7.0 on a CPU)."""
 
 
 @dataclass(frozen=True)
@@ -52,28 +53,25 @@ class Decoder(nn.Cell):
 
     def __init__(
         self, model: CausalLM, config: RolloutConfig, prompts: int, group_size: int, prompt_slots: int,
-        special: SpecialIds,
+        special: SpecialIds, calls: int = 1,
     ) -> None:  # fmt: skip
         """Allocate the caches for P `prompts` of S `prompt_slots`, and `group_size` G.
 
-        The model's weights may change between calls. The padding id comes after an end id.
+        The model's weights may change between calls of `generate`. How many `calls` there will be, roughly,
+        decides how soon a graph of fewer rows is worth compiling.
         """
         super().__init__()
-        self.model, self.config, self.eos, self.pad = model, config, special.eos, special.pad
+        self.model, self.config, self.special, self.calls = model, config, special, calls
         self.P, self.G, self.S, self.T = prompts, group_size, prompt_slots, config.max_tokens
         self.B = prompts * group_size
-        layer, count = model.layers[0], len(model.layers)
-        self.K, self.R, self.D = layer.K, layer.Q // layer.K, layer.D
-        self.L = self.S + self.T
-        shapes = [(self.B * self.K, self.L, self.D)] * count
-        self.keys, self.values = zeros("keys", shapes), zeros("values", shapes)
-        self.write = ops.IndexAdd(axis=1)
-        self.next_token = NextToken(config, self.eos, model.vocab_size)
-        self.is_end = Tensor(np.isin(np.arange(model.vocab_size), self.eos))
-        self.penalty = config.repetition_penalty
-        seen = (self.B, model.vocab_size) if self.penalty != 1 else (1, 1)
-        self.seen = Parameter(Tensor(np.zeros(seen, np.float32)), name="seen", requires_grad=False)
-        self.every_row = Tensor(np.arange(self.B, dtype=np.int32).reshape(-1, 1))
+        self.all = Decoding(model, config, self.B, prompt_slots, special)
+        self.K, self.R = self.all.K, self.all.R
+        self.smaller: dict[int, Decoding] = {}
+        """Decodings of fewer completions, by their number, created when first needed."""
+        layer = model.layers[0]
+        weights = sum(item.size for item in (layer.qkv, layer.output, layer.gate, layer.up, layer.down))
+        self.operations = 2 * weights + 4 * layer.Q * layer.D * self.all.L
+        """Multiplications and additions of one layer for one token."""
 
     def generate(
         self, prompt: NDArray[Any], length: NDArray[Any], uniform: NDArray[np.float32] | None
@@ -86,38 +84,67 @@ class Decoder(nn.Cell):
             uniform: numbers that decide the draws [P*G, T]; None: greedy.
         """
         greedy = uniform is None
-        columns = np.zeros((self.T, self.B), np.float32) if uniform is None else uniform.T
-        draws = [Tensor(np.ascontiguousarray(column)) for column in columns]
+        if uniform is None:
+            uniform = np.zeros((self.B, self.T), np.float32)
         length = length.astype(np.int32)
-        if self.penalty != 1:
-            self.seen.set_data(Tensor(self._tokens_of_prompts(prompt, length)))
-        token, done = self.prefill(Tensor(prompt.astype(np.int32)), Tensor(length), draws[0], greedy)
-        lengths_B = Tensor(length.repeat(self.G))
-        tokens = [token]
+        if self.config.repetition_penalty != 1:
+            self.all.seen.set_data(Tensor(self._tokens_of_prompts(prompt, length)))
+        token, done = self.prefill(
+            Tensor(prompt.astype(np.int32)), Tensor(length), Tensor(uniform[:, 0].copy()), greedy
+        )
+        decoding, rows, lengths_B = self.all, np.arange(self.B), Tensor(length.repeat(self.G))
+        drawn = [(rows, token)]
         for t in range(1, self.T):
-            if t % CHECK_EVERY == 0 and done.asnumpy().all():
-                break
-            token, done = self.step(token, done, lengths_B, Tensor([t], ms.int32), draws[t], greedy)
-            tokens.append(token)
-        ids = np.full((self.B, self.T), self.pad, np.int32)
-        ids[:, : len(tokens)] = np.stack([token.asnumpy() for token in tokens], 1)
-        return Completions.from_ids(ids, self.eos)
+            if t % CHECK_EVERY == 0:
+                ended = done.asnumpy()
+                if ended.all():
+                    break
+                fitting = self.fitting(decoding, int((~ended).sum()), self.T - t)
+                if fitting is not decoding:
+                    # Those that run, in their order; some that have ended fill up the rows.
+                    kept = np.sort(np.argsort(ended, kind="stable")[: fitting.B])
+                    fitting.take_over(decoding, kept)
+                    decoding, rows = fitting, rows[kept]
+                    token, done = Tensor(token.asnumpy()[kept]), Tensor(ended[kept])
+                    lengths_B = Tensor(length[rows // self.G])
+            uniforms_B = Tensor(uniform[rows, t])
+            token, done = decoding.step(token, done, lengths_B, Tensor([t], ms.int32), uniforms_B, greedy)
+            drawn.append((rows, token))
+        ids = np.full((self.B, self.T), self.special.pad, np.int32)
+        for t, (rows, token) in enumerate(drawn):
+            ids[rows, t] = token.asnumpy()
+        return Completions.from_ids(ids, self.special.eos)
+
+    def fitting(self, decoding: Decoding, running: int, left: int) -> Decoding:
+        """Return the decoding to go on with: `decoding`, or one of fewer rows if that is worthwhile.
+
+        It depends on nothing that an earlier call found, so that a resumed run computes the same graphs.
+
+        Args:
+            decoding: the present one.
+            running: completions that have not ended.
+            left: tokens until these are cut.
+        """
+        sizes = [size for size in smaller_batches(self.B) if running <= size < decoding.B]
+        if not sizes:
+            return decoding
+        # Completions end on average halfway, in each of the calls.
+        saved = (decoding.B - sizes[-1]) * left / 2 * self.calls * self.operations
+        if saved < COMPILATION:
+            return decoding
+        return self._of(sizes[-1])
+
+    def _of(self, size: int) -> Decoding:
+        if size not in self.smaller:
+            self.smaller[size] = Decoding(self.model, self.config, size, self.S, self.special)
+        return self.smaller[size]
 
     def _tokens_of_prompts(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
         """Return 1.0 where a row's prompt contains a token [B, V]."""
-        contained = np.zeros((self.P, self.seen.shape[1]), np.float32)
+        contained = np.zeros((self.P, self.all.seen.shape[1]), np.float32)
         for row, ids, count in zip(contained, prompt, length, strict=True):
             row[ids[:count]] = 1
         return contained.repeat(self.G, 0)
-
-    def draw(self, logits: Tensor, uniform: Tensor, greedy: bool, t: Tensor) -> Tensor:
-        """Draw token t of each completion [B] and mark it as seen."""
-        if self.penalty == 1:
-            return self.next_token(logits, uniform, greedy, t)
-        token = self.next_token(penalised(logits, self.seen, self.penalty), uniform, greedy, t)
-        index = ops.concat((self.every_row, token.reshape((-1, 1))), 1)
-        ops.scatter_nd_update(self.seen, index, ops.ones_like(uniform))
-        return token
 
     @ms.jit
     def prefill(self, prompt: Tensor, length: Tensor, uniform: Tensor, greedy: bool) -> tuple[Tensor, Tensor]:
@@ -131,59 +158,19 @@ class Decoder(nn.Cell):
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)
             attended, keys, values = attend_within(q, k, v, mask)
-            ops.assign(self.keys[i], self.repeated(keys))
-            ops.assign(self.values[i], self.repeated(values))
+            ops.assign(self.all.keys[i], self.repeated(keys))
+            ops.assign(self.all.values[i], self.repeated(values))
             x = layer.finish(x, attended)
         last = ops.gather(x, ops.arange(P) * S + length - 1, 0)
         logits = self.model.all_logits(last, head)
         V = logits.shape[-1]
         logits = ops.broadcast_to(logits.reshape((P, 1, V)), (P, G, V)).reshape((P * G, V))
-        token = self.draw(logits, uniform, greedy, Tensor(0, ms.int32))
-        return token, self.ends(token)
+        token = self.all.draw(logits, uniform, greedy, Tensor(0, ms.int32))
+        return token, self.all.ends(token)
 
     def repeated(self, x: Tensor) -> Tensor:
         """Repeat the prompts' keys or values [P*K, S, D] for each completion, and append T empty slots."""
-        P, G, S, T, K, D = self.P, self.G, self.S, self.T, self.K, self.D
+        P, G, S, T, K = self.P, self.G, self.S, self.T, self.K
+        D = x.shape[2]
         x = ops.broadcast_to(x.reshape((P, 1, K * S * D)), (P, G, K * S * D)).reshape((P * G * K, S, D))
         return ops.concat((x, ops.zeros((P * G * K, T, D), x.dtype)), 1)
-
-    @ms.jit
-    def step(
-        self, token: Tensor, done: Tensor, length: Tensor, t: Tensor, uniform: Tensor, greedy: bool
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Draw token t of each completion; return tokens [B] (padding where done) and done [B].
-
-        Args:
-            token: the previous tokens [B].
-            done: completions that have ended [B].
-            length: of the prompts, once for each completion [B].
-            t: 1 or more [1].
-            uniform: numbers that decide the draws [B].
-            greedy: constant in the graph.
-        """
-        B, K, L = self.B, self.K, self.L
-        cos, sin = self.model.rotary(length + (t - 1))
-        slot = t + (self.S - 1)
-        slots = ops.arange(L).reshape((1, L))
-        is_padding = ops.logical_and(slots >= length.reshape((B, 1)), slots < self.S)
-        mask = ops.logical_or(is_padding, slots > slot).astype(ms.float32) * HIDDEN
-        mask = ops.broadcast_to(mask.reshape((B, 1, 1, L)), (B, K, self.R, L)).reshape((B * K, self.R, L))
-        x, head = self.model.embed_and_head(token)
-        for i, layer in enumerate(self.model.layers):
-            q, k, v = layer.project(x, cos, sin)
-            x = layer.finish(x, self.attend(i, q, k, v, slot, mask))
-        drawn = self.draw(self.model.all_logits(x, head), uniform, greedy, t)
-        drawn = ops.select(done, ops.full_like(drawn, self.pad), drawn)
-        return drawn, ops.logical_or(done, self.ends(drawn))
-
-    def attend(self, i: int, q: Tensor, k: Tensor, v: Tensor, slot: Tensor, mask: Tensor) -> Tensor:
-        """Write k and v [B, K, D] into `slot` [1] of layer i's caches; return attended [B, Q*D]."""
-        rows, R, D = self.B * self.K, self.R, self.D
-        keys = self.write(self.keys[i], slot, k.reshape((rows, 1, D)))
-        values = self.write(self.values[i], slot, v.reshape((rows, 1, D)))
-        shares = ops.softmax(scores(q.reshape((rows, R, D)), keys) + mask, -1)
-        return weigh(shares, values).reshape((self.B, -1))
-
-    def ends(self, token: Tensor) -> Tensor:
-        """Return which of token [B] end a completion."""
-        return ops.gather(self.is_end, token, 0)

@@ -115,7 +115,7 @@ class Trainer:
         self.resharded = Resharded(job.model, self.policy, generating, rank, self.groups)
         self.generator = Generator(
             generating, job.rollout, job.train.prompts_per_step, data.ids.shape[1], vocabulary, job.seed,
-            self.world,
+            self.world, job.train.steps,
         )  # fmt: skip
         self.learner = Learner(
             self.policy.model, PolicyLoss(job.train), job.train, self.policy.mesh, self.groups,
@@ -125,8 +125,9 @@ class Trainer:
         self.accuracy = None
         if held_out is not None:
             self.accuracy = GreedyAccuracy(
-                generating.model, generating.mesh, held_out, job.rollout, vocabulary, self.world, job.reward
-            )
+                generating.model, generating.mesh, held_out, job.rollout, vocabulary, self.world, job.reward,
+                job.train.steps // job.train.validate_every,
+            )  # fmt: skip
         self.position = 0
         """Training prompts used so far."""
 

@@ -3,7 +3,8 @@
 This project must be on PYTHONPATH for its reward functions, which import only the standard library and
 annotated_types. SETTINGS: "model", "texts", "arguments" of GRPOConfig, and, to measure what is learned,
 "solutions", "held_out", "every", "functions", "rates" and "train". RESULT: {"versions", "steps": [{"step_s",
-"rollout_s"}], "peak_memory_gib", "checks": [[step, greedy accuracy on the held-out prompts]]}.
+"rollout_s"}], "lengths": mean lengths of completions, "peak_memory_gib", "checks": [[step, greedy accuracy on
+the held-out prompts]]}.
 """
 
 import json
@@ -98,7 +99,7 @@ def main(settings_file, result_file):
         optimizers = optimizer_of(model, settings["train"], settings["rates"])
     timing = Steps()
     with tempfile.TemporaryDirectory() as directory:
-        args = trl.GRPOConfig(directory, **settings["arguments"], **FIXED)
+        args = trl.GRPOConfig(directory, **{**FIXED, **settings["arguments"]})
         trainer = timing.trainer = Timed(
             model, rewards, args, Dataset.from_dict(data), processing_class=tokenizer,
             optimizers=optimizers, callbacks=[*checks, timing],
@@ -110,6 +111,7 @@ def main(settings_file, result_file):
     result = {
         "versions": {item.__name__: item.__version__ for item in (trl, transformers, torch)},
         "steps": trainer.steps,
+        "lengths": lengths,
         "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "checks": [row for check in checks for row in check.found],
     }

@@ -13,6 +13,7 @@ from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE
 from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
+from stages.grpo.sampling import uniforms
 from stages.tokenizer import SpecialIds
 from tests.stages.grpo import small
 from tests.stages.grpo.test_model import SHAPES, transformers_twin
@@ -71,7 +72,8 @@ def test_validation_gives_the_same_answers_as_evaluate():
     ids, lengths = small.prompts(model, 16, S)
     rules = small.rollout_config(max_tokens=T, min_tokens=9, repetition_penalty=1.2)
     prompts = Prompts(ids, lengths, ("",) * 16, ("",) * 16)
-    texts, tokens = complete(Decoder(network, rules, 16, 1, S, Numbers.special), prompts, Numbers(), None)
+    decoder = Decoder(network, rules, 16, 1, S, Numbers.special)
+    texts, tokens = complete(decoder, prompts, Numbers(), None, lengths)
     assert len(set(texts)) > 8 and min(tokens) >= 9
     prompts = replace(
         prompts, solutions=tuple([text.split()[-1], "-1"][i % 2] for i, text in enumerate(texts))
@@ -89,3 +91,22 @@ class OtherCount:
         of_worker_0 = np.frombuffer(b'{"value": 4}', np.int32)
         first = [len(of_worker_0.tobytes())] if array.shape == (1,) else of_worker_0
         return np.stack([first if len(first) == len(array) else array, array])
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_answers_do_not_depend_on_the_order_of_decoding(group):
+    """16 completions at a time: three batches of 16 prompts or ten of 4, of which the last is filled up."""
+    model = small.model_config(num_hidden_layers=1)
+    network = CausalLM(model, positions=S + T)
+    network.load(fuse(model, small.weights(model)))
+    count = 40 if group == 1 else 38
+    ids, lengths = small.prompts(model, count, S)
+    prompts = Prompts(ids, lengths, ("",) * count, ("",) * count)
+    decoder = Decoder(network, small.rollout_config(max_tokens=T), 16 // group, group, S, Numbers.special)
+    draws = None if group == 1 else uniforms((5,), count * group, T)
+    in_order = complete(decoder, prompts, Numbers(), draws, np.zeros(count))
+    assert len(set(in_order[0])) > count // 4 and len(in_order[0]) == count * group
+    assert in_order[1] == [len(text.split()) for text in in_order[0]]
+    by_length = np.array(in_order[1]).reshape(count, group).max(1)
+    for expected in (by_length, -by_length, np.random.default_rng(0).random(count)):
+        assert complete(decoder, prompts, Numbers(), draws, expected) == in_order

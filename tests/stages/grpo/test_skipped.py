@@ -25,11 +25,15 @@ CASES = {
 }  # fmt: skip
 
 
-def make_batch(config, advantages):
+def make_batch(config, advantages, longest=None):
+    """`longest`: tokens of each prompt's longest completion; None: random."""
     model, random = small.model_config(), np.random.default_rng(1)
     prompt, length = small.prompts(model, P, S)
     tokens = random.integers(1, T + 1, (P, G)).astype(np.int32)
     tokens[0, 0] = T
+    if longest is not None:
+        tokens = np.minimum(tokens, np.array(longest, np.int32)[:, None])
+        tokens[:, 1] = longest
     mask = (np.arange(T) < tokens[..., None]).astype(np.float32).reshape(P * G, T)
     ids = random.integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
     old = (-4 + 0.3 * random.normal(size=mask.shape)).astype(np.float32)
