@@ -98,7 +98,7 @@
       const lengths = step.groups.flatMap((group) => group.rows.map((row) => row.length ?? 0));
       return lengths.reduce((sum, length) => sum + length, 0) / Math.max(1, lengths.length);
     };
-    const longest = button(translate("Step with the longest on average"), () => {
+    const longest = button(translate("Logged step with the longest on average"), () => {
       if (!longestFirst) order.click();
       go(steps.reduce((best, step, place) => lengthOf(step) > lengthOf(steps[best]) ? place : best, 0));
     });

@@ -129,7 +129,7 @@ def tiles(evaluation: Mapping[str, Any], with_sft: bool) -> list[Tile]:
     for pair in pairs(evaluation):
         if pair.label == GREEDY:
             half = gain_margin(evaluation)
-            detail = translate("percentage points") + ("" if half is None else f", ± {100 * half:.1f}")
+            detail = translate("percentage points") + ("" if half is None else f", ± {100 * half:.1f} (95 %)")
             is_noise = half is not None and abs(pair.after - pair.before) <= half
             detail += f": {translate(NOISE)}" if is_noise else ""
             result.append(Tile(translate("Gain"), pair.gain, detail, strong=not is_noise))

@@ -40,6 +40,11 @@ class Importance:
     means: tuple[tuple[str, float], ...]
     """(value or range of values, mean result) of each group; empty if there are many."""
 
+    @property
+    def is_known(self) -> bool:
+        """False if each point has a value of its own, so that the key explains everything by chance."""
+        return self.by_chance < 1
+
 
 def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importance]:
     """Return the influence of each key, by the difference from chance; none if all results are equal.
@@ -64,7 +69,7 @@ def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importa
         shown = dict.fromkeys(names.values()) if len(groups) <= MAX_VALUES else ()
         each = tuple((_short(name) or "–", means[name]) for name in shown)
         influences.append(Importance(key, between / total, chance, each))
-    return sorted(influences, key=lambda each: each.by_chance - each.eta_squared)
+    return sorted(influences, key=lambda each: (not each.is_known, each.by_chance - each.eta_squared))
 
 
 def _changes_nothing(points: Sequence[Measured], key: str) -> bool:

@@ -123,6 +123,7 @@ def render(
         "text_limit": TEXT_LIMIT,
         "rivals_table": _rivals(ranked, best, close, metrics) if best and len(measured) > 1 else None,
         "importances": influence,
+        "explains": any(each.is_known and each.eta_squared > each.by_chance for each in influence),
         "parallel": parallel(measured, [each.key for each in influence]) if influence else None,
         "measured": len(measured),
         "accuracies_differ": _differ(ranked),

@@ -327,7 +327,7 @@ def test_completions_are_read_group_by_group(run_page, browser):
         ]
         assert lengths[:8] == sorted(lengths[:8], reverse=True)
         page.evaluate(f"{field}.value = ''; {field}.dispatchEvent(new Event('input'))")
-        press(page, "#step-browser", "Step with the longest on average")
+        press(page, "#step-browser", "Logged step with the longest on average")
         lengths_of = {row["step"]: [] for row in rows}
         for row in rows:
             lengths_of[row["step"]].append(row["length"])

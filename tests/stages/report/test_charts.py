@@ -159,6 +159,11 @@ def test_a_key_that_no_result_depends_on_has_no_importance():
     assert [each.key for each in importances(named, ["a", "title"])] == ["a"]
     apart = [replace(point, artifact=f"evaluate/{point.number}") for point in named]
     assert [each.key for each in importances(apart, ["a", "title"])] == ["a", "title"]
+    unique = [replace(point, chosen={**point.chosen, "id": str(point.number)}) for point in apart]
+    assert [(each.key, each.is_known) for each in importances(unique, ["id", "a"])] == [
+        ("a", True),
+        ("id", False),
+    ]
     # keys that always change together: neither is known to change nothing
     assert len(importances(points, ["a", "title", "seed"])) == 3
 
@@ -241,7 +246,7 @@ def test_tiles_show_accuracy_gain_and_pass_at_k():
     assert list(shown) == ["Before GRPO, after sft", "After GRPO", "Gain", "pass@8"]
     assert shown["After GRPO"].value == "74.3 %" and shown["pass@8"].value == "91.4 %"
     # 1.96 * sqrt((0.512 * 0.488 + 0.743 * 0.257) / 1000) = 0.0411
-    assert (shown["Gain"].value, shown["Gain"].detail) == ("+23.1", "percentage points, ± 4.1")
+    assert (shown["Gain"].value, shown["Gain"].detail) == ("+23.1", "percentage points, ± 4.1 (95 %)")
 
 
 def test_the_interval_is_wilsons():
