@@ -54,7 +54,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """State when the run was looked up: running, finished, failed, interrupted or died."""
+        """State at the look-up: running, finished, failed, interrupted, stopped early, died."""
         return self._record.state
 
     @property

@@ -22,6 +22,8 @@ from pipeline.plan.graph import StageSpec
 
 CARDS = "cards"
 """Name of the resource of which a training stage occupies one per worker."""
+JOBS, HERE = "jobs", "stages_here"
+"""Names of the resources of which each stage of a sweep occupies one if stages run as Slurm jobs."""
 RETURN_CODES = (
     "already_running", "missing_data", "not_run", "task_failed", "scheduling_error", "unhandled_exception",
 )  # fmt: skip
@@ -91,14 +93,17 @@ def _filter_and_shorten(record: logging.LogRecord) -> bool:
 class OwnScheduling:
     """Scheduler and workers inside this process, with Luigi's defaults whatever luigi.cfg says."""
 
-    def __init__(self, cards: int) -> None:
-        """`cards`: number of cards that tasks may occupy together."""
-        self._cards = cards
+    def __init__(self, cards: int, jobs: int = 0) -> None:
+        """Limit what tasks occupy together to `cards`, and to `jobs` Slurm jobs beside `cards` stages here.
+
+        0 jobs: the number of workers is the only limit.
+        """
+        self._resources = {CARDS: cards, **({JOBS: jobs, HERE: cards} if jobs else {})}
 
     def create_local_scheduler(self) -> Any:
-        """Return a scheduler that knows the number of cards."""
+        """Return a scheduler that knows these limits."""
         settings = _built_in(luigi.scheduler.scheduler) | {"prune_on_get_work": True}
-        return luigi.scheduler.Scheduler(resources={CARDS: self._cards}, **settings)
+        return luigi.scheduler.Scheduler(resources=self._resources, **settings)
 
     def create_worker(self, scheduler: Any, worker_processes: int, assistant: bool = False) -> Any:
         """Return a worker that ends when nothing is left to run."""

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,15 +54,34 @@ _runs: dict[str, Run] = {}
 """Runs that this process has begun, by id; forks of Luigi have copies."""
 
 
-def build(runs: Sequence[Run], workers: int, cards: int) -> bool:
-    """Build what is missing of several runs as one graph; return True if nothing failed."""
+@dataclass(frozen=True)
+class Queue:
+    """Limits of a sweep whose stages run as Slurm jobs."""
+
+    jobs: int
+    """Jobs in the queue at the same time."""
+    takes_cards: bool
+    """False: the cards of a job's stage do not count, because Slurm decides when it runs."""
+
+
+_queue: Queue | None = None
+
+
+def build(runs: Sequence[Run], workers: int, cards: int, queue: Queue | None = None) -> bool:
+    """Build what is missing of several runs as one graph; return True if nothing failed.
+
+    At most `workers` stages run at the same time on this machine, and beside them the jobs of `queue`.
+    """
+    global _queue
+    _queue = queue
+    jobs = 0 if queue is None else queue.jobs
     _runs.update({run.id: run for run in runs})
     tasks = [RunTask(run_id=run.id) for run in runs]
     try:
         done = luigi.build(
             tasks,
-            scheduling.OwnScheduling(cards),
-            workers=workers,
+            scheduling.OwnScheduling(cards, jobs),
+            workers=workers + jobs,
             local_scheduler=True,
             parallel_scheduling=False,
             log_level="ERROR",
@@ -119,9 +139,12 @@ class StageTask(Task):
 
     @property
     def resources(self) -> dict[str, int]:
-        """Number of cards that the stage occupies, which the scheduler limits."""
-        stage = self.of_run.plan.spec(self.stage).stage
-        return {scheduling.CARDS: stage.workers} if stage.computes else {}
+        """What the stage occupies, which the scheduler limits: cards, and in a sweep's queue also a place."""
+        plan = self.of_run.plan
+        stage, as_job = plan.spec(self.stage).stage, plan.config.launcher.runs_as_job(self.stage)
+        place = {} if _queue is None else {scheduling.JOBS if as_job else scheduling.HERE: 1}
+        takes_cards = stage.computes and (_queue is None or _queue.takes_cards or not as_job)
+        return {**place, **({scheduling.CARDS: stage.workers} if takes_cards else {})}
 
     def requires(self) -> list[StageTask]:
         """Return the tasks of the stages whose artifacts this one reads."""

@@ -60,7 +60,14 @@ def register(commands: Commands) -> None:
         "--cards",
         type=bounded(1, 1 << 20),
         metavar="N",
-        help="cards that points use at the same time, here or in Slurm jobs (default: largest point)",
+        help="cards that points use at the same time, here or in Slurm jobs (default: here as many as the "
+        "largest point needs, in jobs any number)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=bounded(1, 1024),
+        metavar="N",
+        help="Slurm jobs (launcher.stages) in the queue at the same time (default: 32)",
     )
 
 
@@ -158,5 +165,5 @@ def sweep(options: Namespace) -> int:
         return detach(options)
     from pipeline.sweep.build import Sweep
 
-    planned = Sweep(options.overrides, options.config_dir, target_of(options), options.cards)
+    planned = Sweep(options.overrides, options.config_dir, target_of(options), options.cards, options.jobs)
     return planned.show_plan(options.json) if options.plan else planned.run()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from launch.config import LauncherConfig
     from pipeline.config.sections import Config
 
+SINGLE = "leave sweep.stop out"
 SET_BY_LAUNCHER = re.compile(
     r"--(?:job-name|nodes|ntasks(?:-per-\w+)?|array|output)(?![\w-]).*|-[JNnao](?!-).*"
 )
@@ -55,6 +56,7 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _lengths(config)
     yield from _examples(config)
     yield from _turns(config)
+    yield from _early_stop(config)
     if config.sft.enabled and engines.get(config.engine.name).programs:
         rule = f"engine={config.engine.name} starts from the fetched weights"
         remedy = "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
@@ -94,6 +96,27 @@ def _examples(config: Config) -> Iterator[Problem]:
         rule = "has no ground truth, with which rewards and held-out accuracy compare"
         remedy = "choose another dataset; for supervised training alone engine=supervised tokenize=alpaca"
         yield Problem("dataset.solution", solution, rule, remedy, source)
+
+
+def _early_stop(config: Config) -> Iterator[Problem]:
+    """Yield problems of a sweep whose trainings may be stopped early."""
+    train, stop, source = config.train, config.sweep.stop, "ours: pipeline/run/halving.py"
+    if stop is None:
+        return
+    if config.engine.name == "supervised":
+        yield Problem("sweep.stop", stop, "needs stage grpo, which engine=supervised lacks", SINGLE, source)
+    elif not train.validate_every:
+        rule = f"compares checks, and train.validate_every is 0 (engine={config.engine.name})"
+        remedy = f"set train.validate_every={max(1, train.steps // 9)}, or {SINGLE}"
+        yield Problem("sweep.stop", stop, rule, remedy, source)
+    elif train.validate_every >= train.steps:
+        rule = f"needs two checks or more: there is one, after step {train.steps}, with which training ends"
+        yield Problem("sweep.stop", stop, rule, f"lower train.validate_every, or {SINGLE}", source)
+    elif config.sweep.first_check * train.validate_every >= train.steps:
+        step = config.sweep.first_check * train.validate_every
+        rule = f"is the check after step {step}, and training ends after step {train.steps}"
+        remedy = "lower it, or train.validate_every"
+        yield Problem("sweep.first_check", config.sweep.first_check, rule, remedy, source)
 
 
 def _sections(config: Config) -> Iterator[Problem]:

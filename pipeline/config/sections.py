@@ -47,8 +47,22 @@ class RemoteConfig:
 
 
 @dataclass(frozen=True)
+class SweepConfig:
+    """Section `sweep`: early stop of trainings of `grpoflow sweep`. It changes no artifact and no run."""
+
+    stop: Literal["asha"] | None
+    """asha: stop trainings that fall behind, by asynchronous successive halving on `validation_accuracy`
+    (arXiv:1810.05934). null: train all points to the end."""
+    reduction_factor: Annotated[int, Ge(2)]
+    """eta: at a rung a training goes on if it is among the best 1/eta of those that have reached it so far.
+    Rungs are the checks first_check, first_check · eta, first_check · eta², …"""
+    first_check: Positive
+    """Which check of train.validate_every is the first rung; later: bad starts get more time to recover."""
+
+
+@dataclass(frozen=True)
 class Config(Sections):
-    """Configuration of a run: the sections that stages read, and store, cards, launcher and remote."""
+    """Configuration of a run: the sections that stages read, and store, cards, launcher, remote and sweep."""
 
     store: Annotated[str, NotInIdentity()]
     """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
@@ -56,6 +70,7 @@ class Config(Sections):
     """Number of workers of the grpo stage; null for as many as layout.train occupies."""
     launcher: Annotated[LauncherConfig, NotInIdentity()]
     remote: Annotated[RemoteConfig, NotInIdentity()]
+    sweep: Annotated[SweepConfig, NotInIdentity()]
 
     def plain(self) -> dict[str, Any]:
         """Return plain data with normalised types, which is fingerprinted and passed to stages."""

@@ -19,6 +19,7 @@ from pipeline.fingerprint import cached_digest
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.process import PROGRESS, ROOM, disk_shortage, entry_of, stage_command, write_spec
 from pipeline.run import program
+from pipeline.run.halving import METRICS
 from pipeline.run.origin import facts
 from pipeline.run.progress import Display, tail
 from pipeline.store.attempt import Attempt, attempt
@@ -42,12 +43,14 @@ def build(
     run: str = "",
     replaces: str | None = None,
     views: Callable[[StageSpec, Path], Mapping[str, Path]] | None = None,
+    judge: Callable[[Path], None] = lambda metrics: None,
 ) -> bool:
     """Run a stage and commit its artifact; return False if another process did so in the meantime.
 
     The model card and the report show the record of `run` in the history. `replaces` is the manifest digest
     of an existing artifact to rebuild. `views` downloads the required files of remote-only inputs below a
-    directory, and returns input stage -> directory.
+    directory, and returns input stage -> directory. `judge` is called with the path of metrics.jsonl while
+    the stage trains, and may raise StoppedEarly, which ends it with a checkpoint where the engine can.
 
     Raises:
         StageFailed: the stage failed, or ended without a required file; nothing is committed, and checkpoints
@@ -70,7 +73,7 @@ def build(
             config = {**spec.config, **facts(spec, store, run)}
             with store_errors(store.root):  # the disk is full, or the attempt's directory was removed
                 write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work, spec.code)
-                outcome = _run(spec, store, slot, launcher, display)
+                outcome = _run(spec, store, slot, launcher, display, judge)
             _check_external(spec, store, ended=True)
             try:
                 store.commit(slot.staging, _manifest(spec, outcome), replaces)
@@ -124,7 +127,14 @@ def _has_digest(file: Path, digest: str) -> bool:
         return False
 
 
-def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig, display: Display) -> Outcome:
+def _run(
+    spec: StageSpec,
+    store: Store,
+    slot: Attempt,
+    launcher: LauncherConfig,
+    display: Display,
+    judge: Callable[[Path], None],
+) -> Outcome:
     """Run the stage's processes and report their progress."""
     progress, warnings = slot.logs / PROGRESS, slot.logs / WARNINGS
     for file in (progress, warnings):
@@ -140,17 +150,21 @@ def _run(spec: StageSpec, store: Store, slot: Attempt, launcher: LauncherConfig,
         num_reported = len(lines)
         display.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
-    def stage(entry: str, workers: int = 1) -> Outcome:
+    def report_and_judge() -> None:
+        report()
+        judge(slot.work / METRICS)
+
+    def stage(entry: str, workers: int = 1, on_poll: Callable[[], None] = report) -> Outcome:
         command = stage_command(entry, slot.logs)
         return job.run(
-            command, workers=workers, job=slot.job, log_dir=slot.logs, launcher=launcher, on_poll=report
+            command, workers=workers, job=slot.job, log_dir=slot.logs, launcher=launcher, on_poll=on_poll
         )
 
     try:
         if spec.stage.program is None:
-            outcome = stage(entry_of(spec), spec.stage.workers)
+            outcome = stage(entry_of(spec), spec.stage.workers, report_and_judge)
         else:
-            outcome = program.run(spec, slot, launcher, stage, report)
+            outcome = program.run(spec, slot, launcher, stage, report_and_judge)
         report()
         return outcome
     except ProcessFailed as error:

@@ -15,10 +15,11 @@ from pipeline.config.sections import RemoteConfig
 from pipeline.errors import REPORTED, GateFailed, RemoteError, StageFailed, StoreError
 from pipeline.fingerprint import cached_digest
 from pipeline.plan import checks, gates, resume
-from pipeline.plan.graph import Plan, StageSpec, plan
+from pipeline.plan.graph import Plan, StageSpec, downstream, plan
 from pipeline.plan.process import disk_shortage
 from pipeline.plan.target import Target
 from pipeline.run import detached, notify, signals, summary
+from pipeline.run.halving import METRICS, TRAINING, Halving, Rung, StoppedEarly
 from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
@@ -96,11 +97,13 @@ class Run:
         config_dir: Path | None = None,
         sweep: str = "",
         prints_result: bool = True,
+        halving: Halving | None = None,
     ) -> None:
         """Check that this machine can run `plan`, and record the start of the run.
 
         `overrides` and `config_dir` are recorded. A sweep point has a `label`, the prefix of its progress
-        lines, the id of its `sweep`, and shares the `connections` of the sweep, to which it adds its own.
+        lines, the id of its `sweep`, and shares the `connections` of the sweep, to which it adds its own, and
+        the `halving` that may stop its training.
 
         Raises:
             LaunchError, ConfigError: this machine cannot build what is missing.
@@ -109,11 +112,14 @@ class Run:
         self.plan, self.store = plan, store
         self._config_dir, self._prints_result, self._sweep = config_dir, prints_result, sweep
         self._overrides = tuple(overrides)
+        self._halving = halving
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
         self.replaced = {name: first_digest(store.root, plan.spec(name).key) for name in plan.rebuilt}
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
         self._gated = gates.gated(plan)
+        self._trained = downstream([TRAINING], plan.graph) if halving is not None else frozenset()
+        """Stages that are left out if the training is stopped early, with the training."""
         self._gate_report = ""
         """STAGE/DIGITS of the report that shows a failed gate; empty if there is none."""
         self.id = history.new_run_id()
@@ -186,9 +192,17 @@ class Run:
         """Return True if the stage need not run: its artifact is complete, or only needed on the remote.
 
         A stage that --force rebuilds is complete once its artifact has another manifest. Stages that gates
-        hold back are incomplete until all gates have passed, even if an earlier run has built them.
+        hold back are incomplete until all gates have passed, even if an earlier run has built them. If the
+        training was stopped early, neither it nor what follows needs to run.
         """
-        return self._is_built(stage) and (stage not in self._gated or self._gates_passed())
+        if self._is_built(stage) and (stage not in self._gated or self._gates_passed()):
+            return True
+        return stage in self._trained and self.stop() is not None
+
+    def stop(self) -> Rung | None:
+        """Return the rung at which the training was stopped early; None if it was not, or is complete."""
+        rung = None if self._halving is None else self._halving.stop_of(self.plan)
+        return None if rung is None or self._is_built(TRAINING) else rung
 
     def _gates_passed(self) -> bool:
         if not all(map(self._is_built, gates.deciding(self.plan))):
@@ -218,6 +232,8 @@ class Run:
         except GateFailed as error:
             self._report_failure(stage, str(error))
             raise
+        except StoppedEarly as stopped:
+            self._report_stopped(stopped.rung)
         except REPORTED as error:
             advice = resume.after_failure(self.store, self.plan.spec(stage))
             self._report_failure(stage, "\n".join(filter(None, [str(error), advice])))
@@ -258,6 +274,8 @@ class Run:
         else:
             state = "done" if self._build_with_retries(spec) else "cached"
         self.display.finish(stage, state)
+        if stage == TRAINING and self._halving is not None:
+            self._halving.note(self.plan, self.store.path(spec.key) / METRICS)
 
     def _build_with_retries(self, spec: StageSpec) -> bool:
         """Build a stage, again after failures that launcher.retries allows; return False if another did."""
@@ -280,6 +298,7 @@ class Run:
 
         sharing, launcher, replaces = self.sharing, self.plan.config.launcher, self.replaced.get(spec.name)
         as_job = launcher.runs_as_job(spec.name)
+        judge = functools.partial(self._judge, spec)
         self._ensure_inputs(spec, complete=as_job)
         self._check_made(spec)
         if as_job:
@@ -289,8 +308,10 @@ class Run:
             job = stage_job.Job(
                 spec.name, spec.key.fingerprint, self._overrides, directory, self.id, replaces
             )
-            return stage_job.build_as_job(spec, self.store, job, launcher, self.display)
-        start = functools.partial(build, spec, self.store, launcher, self.display, self.id, replaces)
+            return stage_job.build_as_job(spec, self.store, job, launcher, self.display, judge)
+        start = functools.partial(
+            build, spec, self.store, launcher, self.display, self.id, replaces, judge=judge
+        )
         try:
             return start(None if sharing is None else sharing.views)
         except RemoteError as error:
@@ -298,6 +319,11 @@ class Run:
             sharing.connection.lose(error)
             self._ensure_inputs(spec)
             return start()
+
+    def _judge(self, spec: StageSpec, metrics: Path) -> None:
+        """Raise StoppedEarly if the stage is a training of a sweep that falls behind the others."""
+        if spec.name == TRAINING and self._halving is not None:
+            self._halving.check(self.plan, metrics)
 
     def cancel_jobs(self) -> None:
         """Cancel the Slurm jobs of this run's stages."""
@@ -363,11 +389,22 @@ class Run:
         self._notify(state, stage=stage, message=summary_line)
         say(f"error: {message}", stderr=True)
 
+    def _report_stopped(self, rung: Rung) -> None:
+        """Record that the training was stopped early, in this process or for another point that shares it."""
+        self.is_reported = True
+        if history.runs(self.store.root)[self.id].state == history.STOPPED:
+            return
+        self.display.print_line(f"{TRAINING}: {history.STOPPED} at {rung}")
+        took = self._durations(TRAINING)
+        history.record(self.store.root, self.id, history.STOPPED, stage=TRAINING, message=str(rung), **took)
+        if self.sharing is not None:
+            self.sharing.end(self.id)
+
     def _durations(self, failed: str | None = None) -> dict[str, float]:
         """Return how long the stages of a sweep's point ran; {} for a run of its own, which waits for none.
 
         Stages that the point shares with others count for each of them. The last attempt of the stage that
-        `failed` counts if it was made in this process.
+        `failed`, or was stopped, counts if it was made in this process.
         """
         if not self.display.label:
             return {}
@@ -389,6 +426,9 @@ class Run:
 
     def report(self) -> None:
         """Print the summary and the result line, and record the result."""
+        if (rung := self.stop()) is not None:
+            self._report_stopped(rung)
+            return
         result = summary.results(self.plan, self.store)
         if self._prints_result and not self.display.label:  # a sweep prints one table for all its points
             states = {spec.name: self._state(spec) for spec in self.plan.requested}

@@ -40,6 +40,7 @@ from pipeline.plan.graph import StageSpec
 from pipeline.plan.process import PROGRESS
 from pipeline.run import notify, signals
 from pipeline.run.build import build, diagnosis
+from pipeline.run.halving import METRICS, StoppedEarly
 from pipeline.run.progress import Display, tail
 from pipeline.store.store import Store
 from pipeline.terminal import say
@@ -72,10 +73,18 @@ class Job:
     """Manifest digest of an existing artifact to rebuild; None: absent."""
 
 
-def build_as_job(spec: StageSpec, store: Store, job: Job, launcher: LauncherConfig, display: Display) -> bool:
+def build_as_job(
+    spec: StageSpec,
+    store: Store,
+    job: Job,
+    launcher: LauncherConfig,
+    display: Display,
+    judge: Callable[[Path], None] = lambda metrics: None,
+) -> bool:
     """Let a Slurm job build an artifact; return False if it was complete already.
 
-    A job of the same artifact that is in the queue is followed, whoever submitted it.
+    A job of the same artifact that is in the queue is followed, whoever submitted it. `judge` is as in
+    `build`; if it raises, the job is cancelled.
 
     Raises:
         StageFailed: the job ended without the artifact.
@@ -95,7 +104,13 @@ def build_as_job(spec: StageSpec, store: Store, job: Job, launcher: LauncherConf
         else:
             display.print_line(f"{spec.name}: {status}, which was submitted before")
             _write(logs / JOB, asdict(job))  # from now on it is cancelled with this run
-        _follow(spec, store, job, status, name, logs, display)
+        try:
+            _follow(spec, store, job, status, name, logs, display, judge)
+        except StoppedEarly:
+            slurm_job.cancel(name)
+            while _until_answered(lambda: slurm_job.find(name), display, spec.name) is not None:
+                time.sleep(POLL_S)  # it writes its checkpoint
+            raise
         return True
 
 
@@ -156,7 +171,14 @@ def _submit(
 
 
 def _follow(
-    spec: StageSpec, store: Store, job: Job, status: slurm_job.Status, name: str, logs: Path, display: Display
+    spec: StageSpec,
+    store: Store,
+    job: Job,
+    status: slurm_job.Status,
+    name: str,
+    logs: Path,
+    display: Display,
+    judge: Callable[[Path], None],
 ) -> None:
     """Show a job's progress until the artifact is complete; raise StageFailed if the job ends without it."""
     shown, pause_s, next_question = "", POLL_S, 0.0
@@ -184,6 +206,7 @@ def _follow(
             for line in next(warnings):
                 display.warn(spec.name, line)
             display.progress(spec.name, next(iter(tail(logs / PROGRESS, 4096)[-1:]), None))
+            judge(store.work_dir(spec.key) / METRICS)
         time.sleep(POLL_S)
     else:
         return

@@ -26,6 +26,8 @@ from stages.report.text import duration, number
 FILE = "runs.jsonl"
 MAX_NAME = 80
 """Characters of a run's name."""
+STOPPED = "stopped early"
+"""State of a run whose training was stopped at a rung, and the kind of the event that says so."""
 CHECKED_BYTES = 256
 """Bytes by which a reader recognises the part of a history that it has parsed."""
 MAX_TIME_S = 1e11
@@ -47,10 +49,10 @@ class Record:
     """Stage -> STAGE/FIRST-16-DIGITS."""
     ended: float | None = None
     state: str = "died"
-    """running, finished, failed, interrupted (by a signal), or died (no end was recorded and no process
-    holds its lease)."""
+    """running, finished, failed, interrupted (by a signal), stopped early (by sweep.stop), or died (no end
+    was recorded and no process holds its lease)."""
     failed_stage: str | None = None
-    """Stage that failed, or that was being built when the run was interrupted."""
+    """Stage that failed, or that was being built when the run was interrupted or stopped."""
     message: str | None = None
     took_s: float | None = None
     """Seconds that it took, without a sweep point's waiting for other points; None without a recorded end."""
@@ -136,6 +138,7 @@ EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "finished": {"result": lambda value: isinstance(value, dict)},
     "failed": {"stage": is_text, "message": is_text},
     "interrupted": {"stage": is_text, "message": is_text},
+    STOPPED: {"stage": is_text, "message": is_text},
     "named": {"name": is_text},
     "pinned": {},
     "unpinned": {},
@@ -314,7 +317,7 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     if kind == "finished":
         known.state, known.ended, known.result = "finished", when, event["result"]
         known.took_s = _took_s(event, known)
-    elif kind == "failed" or (kind == "interrupted" and known.state != "failed"):
+    elif kind in ("failed", STOPPED) or (kind == "interrupted" and known.state not in ("failed", STOPPED)):
         known.state, known.ended = kind, when
         known.failed_stage, known.message = event["stage"], event["message"]
         known.artifacts = {**known.artifacts, **_made_instead(event)}

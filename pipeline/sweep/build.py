@@ -12,20 +12,22 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.sections import RemoteConfig
-from pipeline.errors import REPORTED, Exit, NotComposed, store_errors
+from pipeline.errors import REPORTED, ConfigError, Exit, NotComposed, Problem, store_errors
 from pipeline.fingerprint import canonical
 from pipeline.plan import checks
 from pipeline.plan.graph import Plan
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.run import detached, notify, signals, summary
+from pipeline.run.halving import METRICS, TRAINING, Halving, Rung, artifact_of
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
+from pipeline.store.history import STOPPED, Record
 from pipeline.store.store import Store
 from pipeline.sweep.points import (
     Point,
@@ -37,6 +39,7 @@ from pipeline.sweep.points import (
     noise_note,
     show,
     show_merged,
+    show_rungs,
     table,
     varied,
     without_secrets,
@@ -49,6 +52,11 @@ if TYPE_CHECKING:
     from pipeline.run.sharing import Connection
 
 
+QUEUED = 32
+"""Slurm jobs in the queue at the same time unless --jobs says otherwise: each has a process that waits for it
+and asks Slurm's controller every few seconds."""
+
+
 class Sweep:
     """Points of one command line."""
 
@@ -58,16 +66,20 @@ class Sweep:
         config_dir: Path | None = None,
         target: Target = ALL_STAGES,
         cards: int | None = None,
+        jobs: int | None = None,
     ) -> None:
         """Plan the points, and print the warnings and the reasons of points that are left out.
 
-        `cards` is the number of cards of this machine; None for as many as the largest point needs.
+        `cards` is the number of cards that stages occupy together, those in Slurm jobs included; None: on
+        this machine as many as the largest point needs, and in Slurm jobs any number. `jobs` is the number of
+        Slurm jobs in the queue at the same time; None for QUEUED.
 
         Raises:
-            ConfigError: no point can be composed, or points differ in a key that they must share.
+            ConfigError: no point can be composed, or points differ in a key that they must share; or `jobs`
+                is given and no stage runs as a job.
         """
         self._overrides, self._config_dir, self._target = list(overrides), config_dir, target
-        self._cards = cards
+        self._cards, self._jobs = cards, jobs
         self._started = time.time()
         self._store: Store | None = None
         identity = [*self._overrides, *([str(target)] if target.is_part else [])]
@@ -80,15 +92,26 @@ class Sweep:
         self._runs: dict[int, Run] = {}
         """Point number -> its run."""
         check_shared_keys(self._plans.values())
+        if jobs is not None and self._plans and not self._has_jobs():
+            rule = "limits Slurm jobs of stages, and no stage runs as one"
+            remedy = "add launcher=slurm launcher.stages=all, or use --cards"
+            raise ConfigError([Problem("--jobs", jobs, rule, remedy)])
+        self._halving = self._begin_halving()
+        for point in self.points:
+            if (rung := self._stop_of(point)) is not None:
+                point.state, point.message, point.rung = STOPPED, str(rung), asdict(rung)
         self._report_invalid(self.points)
         self._warn()
 
     def show_plan(self, as_json: bool) -> int:
         """Print the merged graph, or a line of JSON per point; return the exit code."""
+        going = {point.number: self._plans[point.number] for point in self.points if point.state == "pending"}
         if as_json:
-            print(json_lines(without_secrets(self.points), self._plans, self._store))
+            print(json_lines(without_secrets(self.points), going, self._store))
         elif self._store is not None:
-            show_merged(self._plans, self._store, console())
+            show_merged(going, self._store, console())
+            if self._halving is not None:
+                show_rungs(list(self._plans.values()), len(self._plans) - len(going))
         return Exit.DONE if self._plans else Exit.INVALID
 
     def run(self) -> int:
@@ -108,7 +131,7 @@ class Sweep:
         states = Counter(point.state for point in self.points)
         if set(states) == {"invalid"}:
             return Exit.INVALID
-        done = set(states) <= {"finished", "invalid"}
+        done = set(states) <= {"finished", "invalid", STOPPED}
         best = max((point.result for point in self.points if point.result), key=accuracy, default={})
         name = redact(shlex.join(self._overrides))
         notify.notify("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
@@ -134,6 +157,34 @@ class Sweep:
                 "all points" if len(numbers) == len(self._plans) else f"points {', '.join(map(str, numbers))}"
             )
             say(f"warning: {which}: {warning}", stderr=True)
+
+    def _begin_halving(self) -> Halving | None:
+        """Return the rungs of this sweep's trainings, without writing anything; None without sweep.stop."""
+        plans = list(self._plans.values())
+        if not plans or self._store is None or plans[0].config.sweep.stop is None:
+            return None
+        return Halving(self._store.root, self.id, plans[0].config.sweep)
+
+    def _stop_of(self, point: Point) -> Rung | None:
+        """Return the rung at which an incomplete training of a point was stopped; None if there is none."""
+        plan = self._plans.get(point.number)
+        if plan is None or self._halving is None or self._store is None:
+            return None
+        if (run := self._runs.get(point.number)) is not None:
+            return run.stop()
+        rung = self._halving.stop_of(plan)
+        if rung is None or TRAINING in plan.rebuilt or self._store.problem(plan.spec(TRAINING).key) is None:
+            return None
+        return rung
+
+    def _note_rungs(self) -> None:
+        """Compare with trainings that other runs have completed, and not with those that are made again."""
+        if self._halving is None or self._store is None:
+            return
+        self._halving.forget([plan for plan in self._plans.values() if TRAINING in plan.rebuilt])
+        for plan in self._plans.values():
+            if TRAINING not in plan.rebuilt and (name := artifact_of(plan)) is not None:
+                self._halving.note(plan, self._store.root / name / METRICS)
 
     def _plan(self, point: Point) -> Plan | None:
         """Return the plan of a point; None, with the reason in the point, if it is invalid."""
@@ -163,20 +214,42 @@ class Sweep:
 
         signals.install()  # Luigi's tasks do this only for runs that they begin themselves
         connections: dict[RemoteConfig, Connection] = {}
+        self._note_rungs()
         for point in points:
-            self._begin(point, connections)
+            if point.state != STOPPED:
+                self._begin(point, connections)
         self._report_invalid(points)
         if self._store is not None and self._runs:
             detached.has_begun(self._store.root, self.id)
         cards = self._cards or max(plan.cards for plan in self._plans.values())
-        tasks.build(list(self._runs.values()), workers=cards, cards=cards)
+        queue = None
+        if self._has_jobs():
+            queue = tasks.Queue(self._jobs or QUEUED, takes_cards=self._cards is not None)
+        tasks.build(list(self._runs.values()), workers=cards, cards=cards, queue=queue)
+
+    def _has_jobs(self) -> bool:
+        """Return True if a stage of a point runs as a Slurm job."""
+        return any(
+            plan.config.launcher.runs_as_job(spec.name)
+            for plan in self._plans.values()
+            for spec in plan.requested
+        )
 
     def _begin(self, point: Point, connections: dict[RemoteConfig, Connection]) -> None:
         """Begin the run of a point; if it cannot begin, write the reason into the point."""
         assert self._store is not None
         try:
             plan, label = self._plans[point.number], f"[{point.number}] "
-            run = Run(plan, self._store, point.overrides, label, connections, self._config_dir, self.id)
+            run = Run(
+                plan,
+                self._store,
+                point.overrides,
+                label,
+                connections,
+                self._config_dir,
+                self.id,
+                halving=self._halving,
+            )
         except REPORTED as error:
             point.state, point.message = "invalid", "; ".join(str(error).splitlines())
         else:
@@ -192,6 +265,9 @@ class Sweep:
             if run is not None and run.state == "failed" and run.failed_stage in point.artifacts:
                 failed[point.artifacts[run.failed_stage]] = run.message or f"{run.failed_stage} failed"
         for point in points:
+            if (rung := self._stop_of(point)) is not None:
+                self._settle_stopped(point, rung, known)
+                continue
             plan = self._plans[point.number]
             made = self._runs.get(point.number)
             missing = [spec.name for spec in (plan.requested if made is None else made.missing())]
@@ -201,6 +277,17 @@ class Sweep:
             causes = [failed[key] for stage in missing if (key := point.artifacts[stage]) in failed]
             point.state = "failed" if causes else "pending"
             point.message = causes[0] if causes else f"not built: {', '.join(missing)}"
+
+    def _settle_stopped(self, point: Point, rung: Rung, known: Mapping[str, Record]) -> None:
+        """Set the state of a point that was stopped early, and of its run if its process was killed."""
+        assert self._store is not None
+        point.state, point.message, point.rung = STOPPED, str(rung), asdict(rung)
+        if point.run is None:
+            own = (run for run in known.values() if run.sweep == self.id and run.artifacts == point.artifacts)
+            point.run = next((run.id for run in reversed([*own])), None)
+        if point.run is not None and known[point.run].state in ("running", "died"):
+            values = {"stage": TRAINING, "message": point.message}
+            history.record(self._store.root, point.run, STOPPED, **values)
 
     def _write(self) -> None:
         """Write sweep.json, table.csv and index.html, without secrets."""

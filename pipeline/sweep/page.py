@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.run.halving import METRICS
 from pipeline.store import history
+from pipeline.store.attempt import find_all
 from pipeline.sweep.points import Point, varied
+from stages.grpo.metrics import read_rows
 from stages.report import sweep as drawn
 from stages.report.artifacts import Artifacts
 from stages.report.language import page_language
@@ -25,6 +28,11 @@ def _page(values: Mapping[str, Any], points: Sequence[Point], store: Path, confi
     named = dict.fromkeys(name for point in points for name in point.artifacts.values())
     artifacts = Artifacts.load({name: store / name for name in named if (store / name).is_dir()})
     trained = [name for name in artifacts.directories if name.startswith("grpo/")]
+    stopped = {
+        point.rung["artifact"]: read_rows(attempts[0] / METRICS)
+        for point in points
+        if point.rung is not None and (attempts := find_all(store, point.rung["artifact"]))
+    }
     options = ["--config-dir", str(config_dir)] if config_dir else []
     options += shlex.split(values.get("target", ""))
     sweep_points = [
@@ -36,6 +44,7 @@ def _page(values: Mapping[str, Any], points: Sequence[Point], store: Path, confi
             command=shlex.join(["grpoflow", "run", *options, *point.overrides]),
             result=point.result,
             artifacts=point.artifacts,
+            rung=point.rung,
         )
         for point in points
     ]
@@ -45,5 +54,5 @@ def _page(values: Mapping[str, Any], points: Sequence[Point], store: Path, confi
         written=values["written"],
         sweep_points=sweep_points,
         manifests={name: manifest for name, manifest in artifacts.manifests.items() if manifest},
-        metrics={name: artifacts.rows(name, "metrics.jsonl") for name in trained},
+        metrics={**stopped, **{name: artifacts.rows(name, METRICS) for name in trained}},
     )

@@ -17,6 +17,7 @@ from pipeline.config.sections import Config, quote_address
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
+from pipeline.run.halving import rung_steps
 from pipeline.store.store import Key, Store
 from pipeline.terminal import Column, Table, as_json, say
 from stages.base.identity import identity
@@ -26,6 +27,8 @@ from stages.report.headline import indistinct
 from stages.report.text import duration
 
 RULE = "must have one value in all points of a sweep: it changes no trained model"
+SAME_CHECKS = "must have one value in all points of a sweep: sweep.stop compares checks after equal steps"
+VALIDATE_EVERY = "train.validate_every"
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
 MAX_NAMES = 12
 
@@ -37,15 +40,18 @@ class Point:
     number: int
     overrides: list[str]
     state: str = "pending"
-    """pending, finished, failed, or invalid (its configuration is refused; it is left out)."""
+    """pending, finished, failed, stopped early (sweep.stop), or invalid (its configuration is refused; it is
+    left out)."""
     message: str = ""
-    """Reason why it is invalid or failed."""
+    """Reason why it is invalid, failed or stopped early."""
     run: str | None = None
     """Id of its run."""
     result: dict[str, Any] = field(default_factory=dict)
     """Result of the evaluation."""
     artifacts: dict[str, str] = field(default_factory=dict)
     """Stage -> STAGE/FIRST-16-DIGITS."""
+    rung: dict[str, Any] | None = None
+    """The rung (pipeline/run/halving.py) at which it was stopped early; None if it was not."""
 
     @property
     def values(self) -> dict[str, str]:
@@ -160,6 +166,17 @@ def show_merged(plans: dict[int, Plan], store: Store, out: Console) -> None:
         say(f"expected from earlier runs: {duration(sum(filter(None, durations)))}{more}")
 
 
+def show_rungs(plans: Sequence[Plan], stopped: int) -> None:
+    """Print where trainings may be stopped early, and how many points an earlier process has stopped."""
+    sweep = plans[0].config.sweep
+    steps = sorted({step for plan in plans for step in rung_steps(plan.config.train, sweep)})
+    shown = ", ".join(map(str, steps[:MAX_NAMES])) + (", …" if len(steps) > MAX_NAMES else "")
+    share = f"the best 1/{sweep.reduction_factor} of the trainings that have reached it so far go on"
+    say(f"sweep.stop={sweep.stop}: rungs after steps {shown}; at each {share}")
+    if stopped:
+        say(f"{stopped} of {len(plans)} points were stopped early, and stay so")
+
+
 def _expected(plans: Iterable[Plan], store: Store) -> tuple[dict[Key, float | None], dict[str, int]]:
     """Return the expected seconds of each artifact, and the cards of each stage.
 
@@ -232,14 +249,21 @@ def _values(text: str, override: Any, config_dir: Path | None) -> list[str]:
 
 
 def check_shared_keys(plans: Iterable[Plan]) -> None:
-    """Raise ConfigError if plans differ in gates, or in a key outside the fingerprints of equal artifacts."""
+    """Raise ConfigError if plans differ in keys that all points of a sweep must share.
+
+    These are gates and sweep, train.validate_every with sweep.stop, and keys outside the fingerprints of
+    equal artifacts.
+    """
     configs: dict[tuple[str, ...], Config] = {}
     keys: set[str] = set()
     limits: dict[str, Any] = {}
     for plan in plans:
         # Points with different gates could share an artifact that one of them exports and another refuses.
-        values = vars(plan.config.gates)
-        keys |= {f"gates.{key}" for key, limit in values.items() if limits.setdefault(key, limit) != limit}
+        values = {f"gates.{key}": limit for key, limit in vars(plan.config.gates).items()}
+        values |= {f"sweep.{key}": value for key, value in vars(plan.config.sweep).items()}
+        if plan.config.sweep.stop is not None:
+            values[VALIDATE_EVERY] = plan.config.train.validate_every
+        keys |= {key for key, value in values.items() if limits.setdefault(key, value) != value}
         first = configs.setdefault(tuple(str(spec.key) for spec in plan.requested), plan.config)
         if first != plan.config:
             before, after = first.plain(), plan.config.plain()
@@ -248,4 +272,6 @@ def check_shared_keys(plans: Iterable[Plan]) -> None:
             differing = {key for key, value in flat(before).items() if later.get(key) != value}
             keys |= differing - identities.keys()
     if keys:
-        raise ConfigError([Problem(key, None, RULE, "run one sweep for each value") for key in sorted(keys)])
+        rules = {key: SAME_CHECKS if key == VALIDATE_EVERY else RULE for key in sorted(keys)}
+        remedy = "run one sweep for each value"
+        raise ConfigError([Problem(key, None, rule, remedy) for key, rule in rules.items()])

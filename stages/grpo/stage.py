@@ -152,6 +152,8 @@ def train(
             metrics["validation_accuracy"] = trainer.validate()
             metrics["validation_s"] = time.monotonic() - began
             better = best.add_check(step, metrics["validation_accuracy"])
+        if config.checkpoint_every and step < config.steps:
+            stop.listen()  # before the step is logged: a sweep may stop what it reads there
         if logs is not None:
             logs.log(step, metrics, result)
         due = config.checkpoint_every and step % config.checkpoint_every == 0 and step < config.steps
@@ -165,7 +167,6 @@ def _save(
     """Write a checkpoint if it is due, or if a signal asked a worker to stop; then raise Stopped."""
     config, stops = trainer.job.train, False
     if config.checkpoint_every and step < config.steps:
-        stop.listen()
         stops = trainer.minimum(int(not stop.is_noted)) == 0  # all workers stop after the same step
     if due or stops:
         checkpoint.save(trainer, checkpoints, step, vars(best))

@@ -106,6 +106,7 @@ CHINESE = {
     "finished": "完成",
     "failed": "失败",
     "interrupted": "中断",
+    "stopped early": "提前停止",
     "died": "异常终止",
     "pending": "待运行",
     "invalid": "无效",
@@ -543,6 +544,13 @@ CHINESE = {
         "Invalid points were left out before anything ran. The same command continues with failed and "
         "pending ones."
     ): "无效的组合在运行之前已被排除。用同一命令可继续运行失败和待运行的组合。",
+    (
+        "Points that were stopped early were not among the best when others had trained as long; the sweep "
+        "leaves them so, and the command in their row trains one to the end."
+    ): "提前停止的组合在训练到相同步数时不在前列，再次执行扫描也不会继续训练；用其所在行的命令可将其训练完。",
+    "rung {number}, after step {step}: accuracy {accuracy}, {needed} needed ({compared} trainings)": (
+        "第 {number} 轮筛选（第 {step} 步之后）：准确率 {accuracy}，需达到 {needed}（共 {compared} 个训练）"
+    ),
     "Why": "原因",
     "Reason": "原因",
     (

@@ -53,7 +53,7 @@ class SweepPoint:
 
     number: int
     state: str
-    """finished, failed, invalid or pending."""
+    """finished, failed, stopped early, invalid or pending."""
     message: str
     chosen: Mapping[str, str]
     """Key -> value, of the keys that differ between points."""
@@ -62,11 +62,24 @@ class SweepPoint:
     """evaluate's result.json; {} without one."""
     artifacts: Mapping[str, str]
     """Stage -> artifact; equal artifacts are shared."""
+    rung: Mapping[str, Any] | None = None
+    """Where it was stopped early: number, step, accuracy, needed, compared; None if it was not."""
 
     @property
     def overrides(self) -> str:
         """The keys that differ between points, as overrides."""
         return " ".join(f"{key}={value}" for key, value in self.chosen.items())
+
+    @property
+    def reason(self) -> str:
+        """Why it has no result, in the language of the page where it was stopped early."""
+        if self.rung is None:
+            return self.message
+        shares = {key: percent(self.rung[key]) for key in ("accuracy", "needed")}
+        return translate(
+            "rung {number}, after step {step}: accuracy {accuracy}, {needed} needed ({compared} trainings)",
+            **{**self.rung, **shares},
+        )
 
 
 def render(
@@ -85,7 +98,7 @@ def render(
         written: Unix time of this page.
         sweep_points: all points.
         manifests: artifact -> manifest.
-        metrics: artifact of grpo -> rows of its metrics.jsonl.
+        metrics: artifact of grpo -> rows of its metrics.jsonl, also of trainings that were stopped early.
     """
     ranked = sorted(sweep_points, key=_rank)
     best = ranked[0] if ranked and _accuracy(ranked[0]) is not None else None
@@ -119,6 +132,7 @@ def render(
         "rows": rows,
         "page_size": PAGE_SIZE,
         "without": unfinished,
+        "stopped": any(point.rung is not None for point in unfinished),
         "limits": [limit(len(unfinished)), limit(len(unfinished), 10 * TEXT_LIMIT)],
         "text_limit": TEXT_LIMIT,
         "rivals_table": _rivals(ranked, best, close, metrics) if best and len(measured) > 1 else None,

@@ -6,16 +6,19 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.e2e import crash
 from tests.e2e.conftest import CHEAP, Finished, damage, finish
+from tests.stages.fetch.settings import write_lines
 
 CHEAPEST = [
     *CHEAP, "layout=dp1_mp1_pp1", "train.steps=2", "train.checkpoint_every=2", "sft.check_every=200",
@@ -30,6 +33,37 @@ EXPECTED = Counter(
     | dict.fromkeys(("grpo", "evaluate", "export", "report"), len(POINTS))
 )
 """How often each stage must run: points of the same seed share the stages before grpo, all share strategy."""
+
+
+def falling_behind(directory: Path) -> list[str]:
+    """Return the overrides of a sweep whose second training falls behind and is stopped early.
+
+    One answer is right for all questions, so few steps teach it; weight decay destroys one of the models.
+    """
+    data = directory / "data"
+    data.mkdir()
+    for split, rows in (("train", 96), ("test", 32)):
+        questions = [f"Say seven, please ({number}, {number * 7 % 10})." for number in range(rows)]
+        write_lines(data / f"{split}.jsonl", *({"question": each, "answer": "#### 7"} for each in questions))
+    return [
+        *(word for word in CHEAP if not word.startswith(("dataset.", "sft."))),
+        "dataset=gsm8k", f"dataset.path={data}", "layout=dp1_mp1_pp1", "sft.steps=60", "sft.batch_size=16",
+        "sft.check_every=20", "sft.check_prompts=16", "sweep.stop=asha", "sweep.reduction_factor=2",
+        "train.validate_every=1", "train.validation_prompts=16", "train.weight_decay=3",
+        "train.learning_rate=0.000001,0.3",
+    ]  # fmt: skip
+
+
+def stopped_after(store: Path, point: Mapping[str, Any]) -> int:
+    """Return the step after which a training was stopped early; check that its checkpoint is there."""
+    assert point["state"] == "stopped early"
+    assert point["rung"]["accuracy"] < point["rung"]["needed"] == 1
+    work = store / ".work" / point["artifacts"]["grpo"].replace("/", "-")
+    log = (store / ".logs" / work.name / "stage.log").read_text()
+    saved = int(re.findall(r"stopped by SIGTERM after step (\d), with a checkpoint", log)[-1])
+    assert saved >= point["rung"]["step"]
+    assert (work / f"checkpoints/step_{saved:06d}/state.json").is_file()
+    return saved
 
 
 def command(store: Path, *overrides: str, cards: int | None = None) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.run.run import prepare_plan
 from pipeline.store import history
+from tests.e2e import sweeping
 from tests.e2e.conftest import CHEAP
 from tests.launch.cluster import cluster
 from tests.processes import unanswered_download, wait_until
@@ -284,3 +285,15 @@ def test_points_of_a_sweep_share_the_jobs_of_equal_stages(store, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     shared = dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize"), 1)
     assert submitted(store) == {**shared, "strategy": 2, "split": 2}
+
+
+@pytest.mark.long
+def test_a_job_whose_training_falls_behind_is_cancelled_after_its_checkpoint(store, tmp_path):
+    program = str(Path(sys.executable).parent / "grpoflow")
+    words = [*sweeping.falling_behind(tmp_path), "launcher=slurm", "launcher.stages=[grpo]"]
+    line = [program, "sweep", "--jobs=1", "--until=grpo", f"store={store}", *words]  # one after the other
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    good, bad = sweeping.points(store)
+    assert good["state"] == "finished" and submitted(store) == {"grpo": 2} and not jobs()
+    sweeping.stopped_after(store, bad)

@@ -1,6 +1,12 @@
+import json
+import sys
+from pathlib import Path
+
 from tests.e2e import crash, sweeping
-from tests.e2e.conftest import CHEAP, damage
+from tests.e2e.conftest import CHEAP, damage, finish
 from tests.processes import living, wait_until
+
+PROGRAM = str(Path(sys.executable).parent / "grpoflow")
 
 
 def test_shared_stages_run_once_and_a_killed_sweep_continues(without):
@@ -38,3 +44,18 @@ def test_signal_ends_all_points_without_tracebacks(without):
         describe=lambda: f"{living(store)} {errors.read_text()}",
     )
     assert "Traceback" not in errors.read_text()
+
+
+def test_a_training_that_falls_behind_ends_with_a_checkpoint_and_can_be_resumed(tmp_path):
+    store, words = tmp_path / "store", sweeping.falling_behind(tmp_path)
+    done = sweeping.run(store, *words)
+    good, bad = sweeping.points(store)
+    assert good["state"] == "finished", done.stderr
+    saved = sweeping.stopped_after(store, bad)
+    assert sweeping.count(store)["grpo"] == sweeping.count(store)["report"] == 1
+    assert "[1] grpo: stopped early at rung 1" in done.stderr and "error: " not in done.stderr
+
+    resumed = finish([PROGRAM, "run", *bad["overrides"], "--until", "grpo"], tmp_path, code=0)
+    assert resumed.started == ["grpo"]
+    result = json.loads((store / bad["artifacts"]["grpo"] / "result.json").read_text())
+    assert (result["steps"], result["resumed_from"]) == (4, saved)

@@ -1,5 +1,6 @@
 """Sweeps: points, their plan, keys that all must share, and points that fail."""
 
+import itertools
 import json
 import os
 import resource
@@ -12,6 +13,9 @@ from pipeline import tasks
 from pipeline.cli import main
 from pipeline.config.compose import BUILT_IN
 from pipeline.errors import ConfigError
+from pipeline.plan import checks
+from pipeline.run import build as run_build
+from pipeline.run import stage_job
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.sweep.build import Sweep
@@ -72,7 +76,7 @@ def test_the_expected_time_is_that_of_each_points_own_steps(location, shown):
 def test_waiting_for_other_points_does_not_count(location, monkeypatch):
     began = time.time()
 
-    def build(runs, workers, cards):
+    def build(runs, workers, cards, queue):
         """Let each point wait for the one before; fetch takes 10 s and fetch_dataset 20 s."""
         offset = 0
         for number, run in enumerate(runs):
@@ -193,10 +197,10 @@ def test_a_failed_point_leaves_the_others_alone_and_the_page_says_why(location, 
 
 def test_a_point_that_cannot_start_is_left_out(location, monkeypatch, nothing_runs, capsys):
     class Refusing(Run):
-        def __init__(self, plan, *more):
+        def __init__(self, plan, *more, **named):
             if plan.config.seed == 1:
                 raise LaunchError("no such package")
-            super().__init__(plan, *more)
+            super().__init__(plan, *more, **named)
 
     monkeypatch.setattr("pipeline.sweep.build.Run", Refusing)
     assert main(["sweep", "store=s", "seed=0,1,2"]) == 1  # nothing was built of the others either
@@ -243,3 +247,52 @@ def test_no_secret_of_a_point_is_stored_or_shown(location, nothing_runs, capsys)
     files = [file for file in location.rglob("*") if file.is_file()]
     assert {file.name for file in files} >= {"runs.jsonl"}
     assert [str(file) for file in files if b"SECRET" in file.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "together"),
+    [([], 4), (["--jobs", "3"], 3), (["--cards", "2"], 2)],
+    ids=["slurm decides", "jobs", "cards"],
+)
+def test_slurm_jobs_of_points_do_not_wait_for_this_machines_cards(location, monkeypatch, options, together):
+    """Points have one card each; grpo is a job that takes a moment, and evaluate runs here."""
+    spans = location / "spans"
+    spans.mkdir()
+
+    def take_time(spec, kind):
+        began = time.monotonic()
+        time.sleep(0.3)
+        (spans / f"{kind}-{spec.key.flat}").write_text(f"{began} {time.monotonic()}")
+
+    def build_as_job(spec, store, *_):
+        take_time(spec, "job")
+        commit_spec(store, spec, {"result.json": json.dumps(RESULT)})
+        return True
+
+    def build_here(spec, store, *_, **__):
+        take_time(spec, "here")
+        commit_spec(store, spec, {"result.json": json.dumps(RESULT)})
+        return True
+
+    swept = ["store=s", "layout=dp1_mp1_pp1", "launcher=slurm", "launcher.stages=[grpo]"]
+    complete(swept, "fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft")
+    monkeypatch.setattr(stage_job, "build_as_job", build_as_job)
+    monkeypatch.setattr(run_build, "build", build_here)
+    monkeypatch.setattr(checks, "check_machine", lambda *_: None)
+    words = [*options, *swept, "--until", "evaluate", "train.beta=0.01,0.02,0.03,0.04"]
+    assert main(["sweep", *words]) == 0
+    assert most_together(spans.glob("job-*")) == together
+    assert most_together(spans.glob("here-*")) <= (2 if "--cards" in options else 1)
+
+
+def most_together(files):
+    """Return how many of the spans of time in files overlap at most."""
+    moments = []
+    for file in files:
+        began, ended = map(float, file.read_text().split())
+        moments += [(began, 1), (ended, -1)]
+    return max(itertools.accumulate(change for _, change in sorted(moments)))
+
+
+def test_a_limit_of_jobs_needs_stages_that_are_jobs(shown):
+    assert "--jobs=2" in shown("sweep", "--plan", "--jobs", "2", "store=s", "seed=0,1", code=2).err

@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +218,14 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
         "written": START,
         "sweep_points": points, "manifests": manifests, "metrics": rows,
     }  # fmt: skip
+
+
+def with_a_stopped_point(inputs: dict[str, Any], number: int = 5) -> dict[str, Any]:
+    """Return the inputs of a sweep's page in which a point was stopped early after step 10."""
+    rung = {"number": 2, "step": 10, "accuracy": 0.125, "needed": 0.5, "compared": 6}
+    points = list(inputs["sweep_points"])
+    points[number] = replace(points[number], state="stopped early", message="rung 2", result={}, rung=rung)
+    return {**inputs, "sweep_points": points}
 
 
 def compared(count: int, steps: int = 80, **hostile: str) -> list[ComparedRun]:

@@ -22,7 +22,13 @@ from stages.report.language import CHINESE, language, page_language, texts_of, t
 from stages.report.page import Origin, render
 from stages.report.text import duration, moment
 from tests.stages.fetch.settings import write_lines
-from tests.stages.report.synthetic import CONFIG, compared, groups_of_steps, sweep_of
+from tests.stages.report.synthetic import (
+    CONFIG,
+    compared,
+    groups_of_steps,
+    sweep_of,
+    with_a_stopped_point,
+)
 from tests.stages.report.test_browser import ALL_DRAWN, browser, written  # noqa: F401 (browser is a fixture)
 
 PACKAGE, UI = Path(stages.report.__file__).parent, Path(pipeline.ui.__file__).parent
@@ -195,10 +201,12 @@ def test_a_chinese_sweep_and_comparison_have_no_english_text_left(tmp_path, brow
     values |= {letters(text) for text in (
         "train.beta × report.title", "train.beta", "report.title", "grpoflow sweep seed=0,1", "run 0", "seed",
         "grpoflow run report.title=run_1", "train.beta=0.00 report.title=run_1", "report.title=run_0",
+        "train.beta=0.02 report.title=run_5", "grpoflow run report.title=run_5",
         "reward ran away",
     )}  # fmt: skip
     with page_language("zh"):
-        pages = {"sweep": sweep.render(**sweep_of(8)), "compare": compare.render(compared(3))}
+        stopped = with_a_stopped_point(sweep_of(8))
+        pages = {"sweep": sweep.render(**stopped), "compare": compare.render(compared(3))}
     for source in pages.values():
         with browser.page(written(tmp_path, source)) as page:
             page.until(ALL_DRAWN)

@@ -29,6 +29,7 @@ from tests.stages.report.synthetic import (
     metrics,
     role,
     sweep_of,
+    with_a_stopped_point,
 )
 
 SETTINGS = ReportConfig(language="en", title=None, samples=12, text_limit=1500)
@@ -182,6 +183,16 @@ def test_a_sweep_begins_with_its_best_point_and_draws_a_shared_training_once():
     kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]  # a run has one colour in every chart
     second = '<li data-line="1"><i class="swatch k2 d1"></i>2, 3: train.beta=0.01'
     assert "0, 1: " not in kl and second in kl
+
+
+def test_a_sweep_says_where_points_were_stopped_early_and_how_to_go_on():
+    source = check(sweep.render(**with_a_stopped_point(sweep_of(8))))
+    row = source[source.index('<section id="without"') :].partition("</section>")[0]
+    assert "rung 2, after step 10: accuracy 12.5 %, 50.0 % needed (6 trainings)" in row
+    assert "<code>grpoflow run report.title=run_5</code>" in row
+    assert "the command in their row trains one to the end" in row and "1 stopped early" in source
+    assert source.count(">stopped early</a>") == 1
+    assert "stopped early" not in sweep.render(**sweep_of(8))
 
 
 @pytest.mark.parametrize(
