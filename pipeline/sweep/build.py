@@ -225,7 +225,11 @@ class Sweep:
         queue = None
         if self._has_jobs():
             queue = tasks.Queue(self._jobs or QUEUED, takes_cards=self._cards is not None)
-        tasks.build(list(self._runs.values()), workers=cards, cards=cards, queue=queue)
+        try:
+            tasks.build(list(self._runs.values()), workers=cards, cards=cards, queue=queue)
+        except KeyboardInterrupt:
+            self._end_waiting()
+            raise
 
     def _has_jobs(self) -> bool:
         """Return True if a stage of a point runs as a Slurm job."""
@@ -234,6 +238,16 @@ class Sweep:
             for plan in self._plans.values()
             for spec in plan.requested
         )
+
+    def _end_waiting(self) -> None:
+        """Record the end of points that waited; one whose stage was interrupted has recorded that itself."""
+        assert self._store is not None
+        root = self._store.root
+        known = history.runs(root)
+        for run in self._runs.values():
+            if run.id in known and known[run.id].state in ("running", "died"):
+                message = "interrupted before it began a stage; repeat the command to go on"
+                history.record(root, run.id, "interrupted", stage="", message=message)
 
     def _begin(self, point: Point, connections: dict[RemoteConfig, Connection]) -> None:
         """Begin the run of a point; if it cannot begin, write the reason into the point."""

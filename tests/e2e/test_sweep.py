@@ -2,11 +2,19 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
+from pipeline.store import history
 from tests.e2e import crash, sweeping
 from tests.e2e.conftest import CHEAP, damage, finish
 from tests.processes import living, wait_until
 
 PROGRAM = str(Path(sys.executable).parent / "grpoflow")
+
+
+def new_runs(store, before):
+    """Return the runs of a store that were not there before."""
+    return [run for name, run in history.runs(store).items() if name not in before]
 
 
 def test_shared_stages_run_once_and_a_killed_sweep_continues(without):
@@ -35,7 +43,10 @@ def test_signal_ends_all_points_without_tracebacks(without):
     store = without("evaluate")
     errors = store.parent / "stderr"
     cheap = [override for override in CHEAP if not override.startswith("evaluate.sample_prompts=")]
-    line = sweeping.command(store, *cheap, "evaluate.sample_prompts=8,4", "cards=2")
+    line, before = (
+        sweeping.command(store, *cheap, "evaluate.sample_prompts=8,4", "cards=2"),
+        history.runs(store),
+    )
     process = crash.start(store, "[0] evaluate", "[1] evaluate", line=line)
     process.terminate()
     assert process.wait(timeout=30) == 143
@@ -44,8 +55,25 @@ def test_signal_ends_all_points_without_tracebacks(without):
         describe=lambda: f"{living(store)} {errors.read_text()}",
     )
     assert "Traceback" not in errors.read_text()
+    assert [(run.state, run.failed_stage) for run in new_runs(store, before)] == [
+        ("interrupted", "evaluate")
+    ] * 2
 
 
+def test_points_that_waited_when_the_sweep_was_interrupted_are_told_so(without):
+    store = without("evaluate")
+    cheap = [override for override in CHEAP if not override.startswith("evaluate.sample_prompts=")]
+    swept = "evaluate.sample_prompts=8,7,6,5,4"
+    line, before = sweeping.command(store, *cheap, swept), history.runs(store)
+    process = crash.start(store, "evaluate", line=line)
+    process.terminate()
+    assert process.wait(timeout=30) == 143
+    ended = new_runs(store, before)
+    assert [run.state for run in ended] == ["interrupted"] * 5
+    assert any("interrupted before it began a stage" in run.message for run in ended)
+
+
+@pytest.mark.long
 def test_a_training_that_falls_behind_ends_with_a_checkpoint_and_can_be_resumed(tmp_path):
     store, words = tmp_path / "store", sweeping.falling_behind(tmp_path)
     done = sweeping.run(store, *words)
