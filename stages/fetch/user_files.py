@@ -51,7 +51,7 @@ def check_directory(config: DatasetConfig) -> None:
     if not root.is_dir():
         return
     for split in SPLITS:
-        sets = [shards[0][0].name for key, shards in _sets(root, split).items() if key.of]
+        sets = [shards[0][0].name for key, shards in _sets(root, split, nested=True).items() if key.of]
         if len(sets) > 1:
             rule = f"has several sets of shards of {split}: {', '.join(sets[:LISTED])}"
             raise ConfigError([Problem("dataset.path", config.path, rule, "remove all but one")])
@@ -95,7 +95,7 @@ def _entries(directory: Path) -> list[Path]:
 def _files_at(path: str) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     root = Path(path)
     train = _split_files(root, "train") if root.is_dir() else (root,)
-    return train, _split_files(train[0].parent, "test")
+    return train, _split_files(train[0].parent, "test", nested=False)
 
 
 @dataclass(frozen=True, order=True)
@@ -109,9 +109,9 @@ class Set:
     """Number of shards, as in the names; empty if these do not say it."""
 
 
-def _sets(root: Path, split: str) -> dict[Set, list[tuple[Path, re.Match[str]]]]:
-    """Return the files of a split in a directory, or if it has none in its directory data."""
-    for directory in (root, root / NESTED):
+def _sets(root: Path, split: str, nested: bool) -> dict[Set, list[tuple[Path, re.Match[str]]]]:
+    """Return the files of a split in a directory; with `nested`, if it has none, in its directory data."""
+    for directory in (root, root / NESTED) if nested else (root,):
         sets: dict[Set, list[tuple[Path, re.Match[str]]]] = {}
         for file in _entries(directory):
             match = DATA_FILE.fullmatch(file.name)
@@ -124,9 +124,9 @@ def _sets(root: Path, split: str) -> dict[Set, list[tuple[Path, re.Match[str]]]]
     return {}
 
 
-def _split_files(root: Path, split: str) -> tuple[Path, ...]:
+def _split_files(root: Path, split: str, nested: bool = True) -> tuple[Path, ...]:
     """Return the files of a split by number, missing shards included; SPLIT.jsonl if there are none."""
-    sets = _sets(root, split)
+    sets = _sets(root, split, nested)
     if not sets:
         return (root / f"{split}{DATA_SUFFIXES[0]}",)
     chosen = min(sets)

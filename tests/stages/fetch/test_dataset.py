@@ -12,7 +12,7 @@ from stages.fetch.arith import generate
 from stages.fetch.config import ArithConfig, ColumnsConfig, DatasetConfig
 from stages.fetch.records import count_rows, read_lines, split_sources
 from stages.fetch.training import training_rows
-from stages.fetch.user_files import external_files
+from stages.fetch.user_files import external_files, has_test_file
 from tests.stages.fetch.settings import (
     FIXTURE,
     assert_separate,
@@ -209,3 +209,11 @@ def test_questions_are_distinct_sums_of_the_configured_lengths_with_their_answer
     lengths = Counter(len(addends(question)) for question, _ in train)
     assert set(lengths) == {3, 4, 5} and min(lengths.values()) > 1800
     assert sum("=" in answer for _, answer in train) / 6000 == pytest.approx(0.4, abs=0.03)
+
+
+@pytest.mark.parametrize(("path", "found"), [("mine.jsonl", False), ("data/train.jsonl", True), ("", True)])
+def test_the_held_out_file_is_beside_the_training_file(tmp_path, path, found):
+    (tmp_path / "data").mkdir()
+    for name in ("mine.jsonl", "data/train.jsonl", "data/test.jsonl"):
+        (tmp_path / name).write_text('{"question": "1+1", "answer": "2"}\n')
+    assert has_test_file(str(tmp_path / path), None) is found
