@@ -14,7 +14,7 @@ from stages.engines.verl.job import PLUGIN, RECIPE
 from tests.upstream.programs import ask, run
 from tests.upstream.verl.product import BETA, EPOCHS, GENERATIONS, PROMPTS, STEPS, Verl
 
-pytestmark = [pytest.mark.upstream, pytest.mark.core, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 HERE = Path(__file__).parent
 SHAPE = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -89,6 +89,7 @@ def own_tokens(made):
     return mask[len(made["prompt"]) :]
 
 
+@pytest.mark.core
 def test_generated_ids_stay_as_they_are_and_are_the_only_ones_in_the_mask(play):
     """No turn is decoded and encoded again, where other ids may have the same text.
 
