@@ -86,7 +86,8 @@ def test_validation_and_evaluation(vocabulary, prompt, opens):
     )  # fmt: skip
     assert GreedyAccuracy.__call__(validation) == float(opens)
     config = replace(defaults().evaluate, sample_prompts=P, num_samples=G)
-    done = evaluate.generate(Fixed(vocabulary, 1), Fixed(vocabulary, G), prompts, vocabulary, config, 0)
+    decoders = Fixed(vocabulary, 1), Fixed(vocabulary, G)
+    done = evaluate.generate(*decoders, prompts, vocabulary, config, 0, prompts.lengths)
     made = judge(SimpleNamespace(section=lambda cls, name: KNIGHTS), done, prompts, config)
     assert made.right.tolist() == [opens] * P and made.sampled_right.tolist() == [[opens] * G] * P
     assert (made.rewards.total > 0).tolist() == [opens] * P and made.texts == [COMPLETION] * P
