@@ -24,7 +24,20 @@ KEY = "loopback-key"
 MODEL = ("model=tiny_qwen3", "tokenize.chat_template=true", "tokenize.max_prompt_length=96")
 DIGIT = {"structured_outputs": {"regex": "Score: [0-9]"}}
 """Keys of vLLM's own, which let an untrained model give a score."""
-WORDS = ("apple", "Baskets!", "are 17", "??", "so so so", "Tom", "[x]", "nine and ten", "#### 4", "A", "= =", "the")
+WORDS = (
+    "apple",
+    "Baskets!",
+    "are 17",
+    "??",
+    "so so so",
+    "Tom",
+    "[x]",
+    "nine and ten",
+    "#### 4",
+    "A",
+    "= =",
+    "the",
+)
 COMPLETIONS = [f"{word} " * (1 + number) + str(37 * number) for number, word in enumerate(WORDS)]
 """Texts that have little in common: an untrained model says the same thing to similar ones."""
 
