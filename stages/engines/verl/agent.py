@@ -47,7 +47,7 @@ METRICS = {"num_turns/mean": "turns", "num_turns/max": "turns_max"}
 RENDERED: Rendered = {
     "actor_rollout_ref.rollout.agent.default_agent_loop": "rollout.agent",
     "actor_rollout_ref.rollout.multi_turn.enable": "rollout.agent",
-    "actor_rollout_ref.rollout.multi_turn.function_tool_path": "rollout.tools",
+    "actor_rollout_ref.rollout.multi_turn.function_tool_path": "=it lists rollout.tools",
     "actor_rollout_ref.rollout.multi_turn.max_assistant_turns": "rollout.max_turns",
     "actor_rollout_ref.rollout.multi_turn.max_parallel_calls": "rollout.max_tool_calls",
     "actor_rollout_ref.rollout.multi_turn.max_tool_response_length": "rollout.max_tool_characters",

@@ -14,6 +14,7 @@ CHOICES = (
     "off", "mindformers", "constant", "linear", "cosine", "hf_safetensors", "ms_safetensors", "ckpt", "file",
     "qwen", "instruct", "float16", "dr_grpo", "drop", "truncate", "qwen_r1",
     "dapo", "sequence", "npu", "cpu", "sglang", "cispo", "sapo", "rloo", "k1", "gpg", "none", "tis",
+    "qwen3_coder",
 )  # fmt: skip
 """Values of keys that have choices; a key refuses those of other keys."""
 

@@ -101,6 +101,10 @@ def _areal(config):
     return areal.configuration(ArealJob.from_config(config), ArealPaths(Path("/run"), Path("/data")))
 
 
+TOOLS = (
+    "rollout.agent=tool", "rollout.tools=[calculator:add]", "rollout.max_turns=4",
+    "tokenize.chat_template=true",
+)  # fmt: skip
 AREAL = ("experiment=areal_7b", "engine.kl_in_reward=0.1")
 CASES = (
     Case("verl FSDP2", ("experiment=verl_7b",), verl.RENDERED, _verl),
@@ -113,6 +117,12 @@ CASES = (
     Case(
         "verl on separate cards",
         ("experiment=verl_async_7b", "rollout.correction=none"),
+        verl.RENDERED,
+        _verl,
+    ),
+    Case(
+        "verl with several turns",
+        ("experiment=verl_7b", *TOOLS),
         verl.RENDERED,
         _verl,
     ),

@@ -21,6 +21,6 @@ def test_a_warm_start_gains_accuracy_and_transformers_finds_the_same(interpreter
     assert float(gain[1]) >= GAIN
     served = grpoflow(tmp_path, "serve-check", "last", f"store={store}")
     assert served.returncode == 0, served.stdout + served.stderr
-    assert "in bfloat16" in served.stdout  # as verl saves; evaluate computes in float32, so that ties may part
+    assert "in bfloat16" in served.stdout  # as verl saves; evaluate computes in float32: ties may part
     equal, total = map(int, re.search(r"(\d+) of (\d+) answers equal", served.stdout).groups())
     assert total == 1000 and equal >= 995
