@@ -63,18 +63,6 @@ def test_gradient_norm_and_weights_equal_plain_torch(areal, tmp_path, kl, worker
     assert [loads[0], loads[-1]] == areal.digests(areal.data / "model", artifact / "model")
 
 
-def test_the_server_has_the_trainers_weights_after_each_update(areal, tmp_path):
-    """The model that a run of N steps leaves is what the server of a longer run loads after N steps."""
-    models, log = [], None
-    for steps in range(1, STEPS + 1):
-        directory = tmp_path / str(steps)
-        directory.mkdir()
-        logged, log = server_log(directory)
-        models.append(areal.train(directory, f"train.steps={steps}", logged) / "model")
-    loads = [event["digest"] for event in events(log, "load")]
-    assert loads == areal.digests(areal.data / "model", *models)
-
-
 def test_the_branch_for_ascend_trains_alike(areal, checkout, tmp_path):
     artifact = areal.train(tmp_path, f"engine.areal_home={checkout('areal-2262610b8')}")
     areal.equals_torch(artifact)
