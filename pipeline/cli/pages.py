@@ -57,8 +57,9 @@ def report(options: Namespace) -> int:
 
 def _compare(root: Path, records: Sequence[Record]) -> Path:
     """Write the page that compares runs to STORE/comparisons; return its path."""
-    from pipeline.sweep.build import add_plotly, replace_file  # imported late: pages take 0.3 s to import
+    from pipeline.sweep.build import add_plotly  # imported late: pages take 0.3 s to import
     from pipeline.ui.live import compared
+    from stages.base.files import replace_file
     from stages.report.compare import render
     from stages.report.language import page_language
 

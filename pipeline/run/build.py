@@ -43,14 +43,14 @@ def build(
     run: str = "",
     replaces: str | None = None,
     views: Callable[[StageSpec, Path], Mapping[str, Path]] | None = None,
-    judge: Callable[[Path], None] = lambda metrics: None,
+    check_metrics: Callable[[Path], None] = lambda metrics: None,
 ) -> bool:
     """Run a stage and commit its artifact; return False if another process did so in the meantime.
 
     The model card and the report show the record of `run` in the history. `replaces` is the manifest digest
     of an existing artifact to rebuild. `views` downloads the required files of remote-only inputs below a
-    directory, and returns input stage -> directory. `judge` is called with the path of metrics.jsonl while
-    the stage trains, and may raise StoppedEarly, which ends it with a checkpoint where the engine can.
+    directory, and returns input stage -> directory. `check_metrics` is called with the path of metrics.jsonl
+    while the stage trains, and may raise StoppedEarly, which ends it with a checkpoint where the engine can.
 
     Raises:
         StageFailed: the stage failed, or ended without a required file; nothing is committed, and checkpoints
@@ -73,7 +73,7 @@ def build(
             config = {**spec.config, **facts(spec, store, run)}
             with store_errors(store.root):  # the disk is full, or the attempt's directory was removed
                 write_spec(slot.logs, spec.name, config, inputs, slot.staging, slot.work, spec.code)
-                outcome = _run(spec, store, slot, launcher, display, judge)
+                outcome = _run(spec, store, slot, launcher, display, check_metrics)
             _check_external(spec, store, ended=True)
             try:
                 store.commit(slot.staging, _manifest(spec, outcome), replaces)
@@ -133,7 +133,7 @@ def _run(
     slot: Attempt,
     launcher: LauncherConfig,
     display: Display,
-    judge: Callable[[Path], None],
+    check_metrics: Callable[[Path], None],
 ) -> Outcome:
     """Run the stage's processes and report their progress."""
     progress, warnings = slot.logs / PROGRESS, slot.logs / WARNINGS
@@ -150,9 +150,9 @@ def _run(
         num_reported = len(lines)
         display.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
-    def report_and_judge() -> None:
+    def report_and_check() -> None:
         report()
-        judge(slot.work / METRICS)
+        check_metrics(slot.work / METRICS)
 
     def stage(entry: str, workers: int = 1, on_poll: Callable[[], None] = report) -> Outcome:
         command = stage_command(entry, slot.logs)
@@ -162,9 +162,9 @@ def _run(
 
     try:
         if spec.stage.program is None:
-            outcome = stage(entry_of(spec), spec.stage.workers, report_and_judge)
+            outcome = stage(entry_of(spec), spec.stage.workers, report_and_check)
         else:
-            outcome = program.run(spec, slot, launcher, stage, report_and_judge)
+            outcome = program.run(spec, slot, launcher, stage, report_and_check)
         report()
         return outcome
     except ProcessFailed as error:

@@ -22,7 +22,7 @@ from pipeline.config.sections import SweepConfig
 from pipeline.errors import ConfigError, store_errors
 from pipeline.plan.graph import Plan
 from pipeline.store.leases import locked
-from stages.base.files import read_json
+from stages.base.files import read_json, replace_file
 from stages.base.reader import read
 from stages.grpo.config import TrainConfig
 from stages.grpo.metrics import read_rows
@@ -192,11 +192,10 @@ class Halving:
 
     def _write(self, rungs: Sequence[Rung]) -> None:
         """Replace the file; the caller holds the lock."""
-        temporary = self._file.with_name(f".{FILE}")
+        text = json.dumps([asdict(rung) for rung in rungs], indent=1)
         with store_errors(self._file):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps([asdict(rung) for rung in rungs], indent=1), encoding="utf-8")
-            temporary.replace(self._file)
+            replace_file(self._file, text.encode())
 
 
 def artifact_of(plan: Plan) -> str | None:

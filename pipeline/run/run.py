@@ -298,7 +298,7 @@ class Run:
 
         sharing, launcher, replaces = self.sharing, self.plan.config.launcher, self.replaced.get(spec.name)
         as_job = launcher.runs_as_job(spec.name)
-        judge = functools.partial(self._judge, spec)
+        check_metrics = functools.partial(self._check_metrics, spec)
         self._ensure_inputs(spec, complete=as_job)
         self._check_made(spec)
         if as_job:
@@ -308,9 +308,9 @@ class Run:
             job = stage_job.Job(
                 spec.name, spec.key.fingerprint, self._overrides, directory, self.id, replaces
             )
-            return stage_job.build_as_job(spec, self.store, job, launcher, self.display, judge)
+            return stage_job.build_as_job(spec, self.store, job, launcher, self.display, check_metrics)
         start = functools.partial(
-            build, spec, self.store, launcher, self.display, self.id, replaces, judge=judge
+            build, spec, self.store, launcher, self.display, self.id, replaces, check_metrics=check_metrics
         )
         try:
             return start(None if sharing is None else sharing.views)
@@ -320,7 +320,7 @@ class Run:
             self._ensure_inputs(spec)
             return start()
 
-    def _judge(self, spec: StageSpec, metrics: Path) -> None:
+    def _check_metrics(self, spec: StageSpec, metrics: Path) -> None:
         """Raise StoppedEarly if the stage is a training of a sweep that falls behind the others."""
         if spec.name == TRAINING and self._halving is not None:
             self._halving.check(self.plan, metrics)

@@ -45,7 +45,7 @@ from pipeline.run.progress import Display, tail
 from pipeline.store.store import Store
 from pipeline.terminal import say
 from stages.base.context import WARNINGS
-from stages.base.files import read_object
+from stages.base.files import read_object, replace_file
 from stages.own_packages import START
 
 T = TypeVar("T")
@@ -79,12 +79,12 @@ def build_as_job(
     job: Job,
     launcher: LauncherConfig,
     display: Display,
-    judge: Callable[[Path], None] = lambda metrics: None,
+    check_metrics: Callable[[Path], None] = lambda metrics: None,
 ) -> bool:
     """Let a Slurm job build an artifact; return False if it was complete already.
 
-    A job of the same artifact that is in the queue is followed, whoever submitted it. `judge` is as in
-    `build`; if it raises, the job is cancelled.
+    A job of the same artifact that is in the queue is followed, whoever submitted it. `check_metrics` is as
+    in `build`; if it raises, the job is cancelled.
 
     Raises:
         StageFailed: the job ended without the artifact.
@@ -105,7 +105,7 @@ def build_as_job(
             display.print_line(f"{spec.name}: {status}, which was submitted before")
             _write(logs / JOB, asdict(job))  # from now on it is cancelled with this run
         try:
-            _follow(spec, store, job, status, name, logs, display, judge)
+            _follow(spec, store, job, status, name, logs, display, check_metrics)
         except StoppedEarly:
             slurm_job.cancel(name)
             while _until_answered(lambda: slurm_job.find(name), display, spec.name) is not None:
@@ -178,7 +178,7 @@ def _follow(
     name: str,
     logs: Path,
     display: Display,
-    judge: Callable[[Path], None],
+    check_metrics: Callable[[Path], None],
 ) -> None:
     """Show a job's progress until the artifact is complete; raise StageFailed if the job ends without it."""
     shown, pause_s, next_question = "", POLL_S, 0.0
@@ -206,7 +206,7 @@ def _follow(
             for line in next(warnings):
                 display.warn(spec.name, line)
             display.progress(spec.name, next(iter(tail(logs / PROGRESS, 4096)[-1:]), None))
-            judge(store.work_dir(spec.key) / METRICS)
+            check_metrics(store.work_dir(spec.key) / METRICS)
         time.sleep(POLL_S)
     else:
         return
@@ -329,10 +329,8 @@ def _record(logs: Path, stage: str, error: Exception) -> None:
 
 def _write(file: Path, values: Mapping[str, Any]) -> None:
     """Write a JSON file that another machine may read at any time."""
-    temporary = file.with_name(f".{file.name}")
     with store_errors(file):
-        temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
-        temporary.replace(file)
+        replace_file(file, json.dumps(values, indent=1).encode())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 import time
 from collections import Counter
@@ -45,6 +44,7 @@ from pipeline.sweep.points import (
     without_secrets,
 )
 from pipeline.terminal import console, say
+from stages.base.files import replace_file
 from stages.base.redact import redact, redacted
 from stages.report.charts import PLOTLY, plotly
 
@@ -337,16 +337,6 @@ class Sweep:
         print(f"sweep {self.id}: {len(points)} points ({counts})")
         print(f"table {directory / 'table.csv'}")
         print(f"page {directory / 'index.html'}")
-
-
-def replace_file(file: Path, content: bytes) -> None:
-    """Write a file atomically, because another process may write the same sweep at the same time."""
-    temporary = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def add_plotly(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reading of files that users and other programs provide; lists of files with sizes and digests."""
+"""Reading of files that users and other programs provide, atomic writing, and lists of files with digests."""
 
 import contextlib
 import errno
@@ -52,6 +52,16 @@ def parse_json(text: str | bytes) -> Any:
 def read_json(path: Path) -> Any:
     """Read the JSON value in a file; raises OSError, or ValueError like parse_json."""
     return parse_json(read_text(path))
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file such that another process reads the former content or the new one; raises OSError."""
+    temporary = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_object(path: Path, remedy: str = "") -> dict[str, Any]:

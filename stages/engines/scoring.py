@@ -83,6 +83,14 @@ def write_columns(context: Context, reward: RewardConfig, records: Path) -> None
             file.write(json.dumps(line, default=str) + "\n")
 
 
+def check_rewards(context: Context, reward: RewardConfig, samples: int) -> None:
+    """Check what reward functions reported in a run, like `check_steps`, and pass on their warnings."""
+    report = context.work / REPORT
+    check_steps(report, reward, samples)
+    for warning in single_call_warnings(report):
+        context.warn(warning)
+
+
 def check_steps(report: Path, reward: RewardConfig, samples: int) -> None:
     """Refuse a step in which a reward function failed too often (reward.max_failures).
 
@@ -105,7 +113,7 @@ def check_steps(report: Path, reward: RewardConfig, samples: int) -> None:
         check_failures(reward, columns, samples, f"completions of step {step}")
 
 
-def singly(report: Path) -> Iterator[str]:
+def single_call_warnings(report: Path) -> Iterator[str]:
     """Yield a warning for each function that could not score several completions in one call.
 
     `report` is the file REPORT.

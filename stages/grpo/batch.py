@@ -100,14 +100,14 @@ class Batch:
         G, T = self.completion_PGT.shape[1:]
         completions = (prompts[:, None] * G + np.arange(G)).reshape(-1)
         slots = T if self.tokens_PG is None else slots_for(int(self.tokens_PG[prompts].max()), T)
-        taken: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
         for field in fields(self):
             array, shape = getattr(self, field.name), field.name.rpartition("_")[2]
             if array is not None:
                 array = array[completions if shape.startswith("B") else prompts]
                 array = array[..., :slots] if shape.endswith("T") else array
-            taken[field.name] = array
-        return Batch(**taken)
+            arrays[field.name] = array
+        return Batch(**arrays)
 
     def tensors(self, *names: str) -> list[Tensor]:
         """Return a graph's inputs: prompts and completions as CausalLM takes them, then `names`.

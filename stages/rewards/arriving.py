@@ -43,6 +43,7 @@ class Arrived:
 Rewarded = tuple[float, dict[str, float]]
 """The weighted reward of a completion, and the value of each function."""
 Waiting = tuple[Arrived, "asyncio.Future[Rewarded]"]
+"""A completion, and what its reward is given to."""
 
 
 class Arriving:
@@ -67,7 +68,7 @@ class Arriving:
         self._rows = _read_lines(columns) if takes_columns else []
         asked = [config.judge.concurrency] if config.judge else []
         asked += [config.code.workers] if config.code else []
-        self._pool = ThreadPoolExecutor(max(THREADS, *asked, 0))
+        self._pool = ThreadPoolExecutor(max([THREADS, *asked]))
         users = [name for name in config.functions if name not in BUILTIN]
         # a judge and programs are waited for in threads, each on its own
         self._gathers = bool(users) and not {"judge", "code"} & {*config.functions}
@@ -98,10 +99,12 @@ class Arriving:
             batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
             try:
                 rewards = await loop.run_in_executor(self._pool, self._score, [each for each, _ in batch])
-            except BaseException as error:  # of those who wait: this task has no other reader
+            except BaseException as error:  # for those who wait: nobody else looks at this task
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)
+                if not isinstance(error, Exception):  # the event loop ends
+                    raise
             else:
                 for (_, future), reward in zip(batch, rewards, strict=True):
                     if not future.done():  # whoever waited was cancelled

@@ -94,10 +94,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> 
 def collect(context: Context) -> None:
     """Check that the run finished; import model, metrics, completions and configuration."""
     job, paths = Job.from_config(context.config), paths_of(context.inputs, context.work)
-    report = context.work / scoring.REPORT
-    scoring.check_steps(report, job.reward, job.samples)
-    for warning in scoring.singly(report):
-        context.warn(warning)
+    scoring.check_rewards(context, job.reward, job.samples)
     results.check_steps(context.work / "metrics.jsonl", job.train.steps)
     results.check_model(paths.final)
     target = context.output / MODEL

@@ -151,8 +151,8 @@ def problems(job: Job) -> Iterator[Problem]:
             source = "ours: stages/engines/verl/agent.py"
             yield Problem("engine.tool_parser", job.engine.tool_parser, rule, "leave it out", source)
         return
-    own = dict(leaves(job.engine.upstream)).get(TOOL_CONFIG)
-    if rollout.agent == TOOL and not rollout.tools and own is None:
+    tool_config = dict(leaves(job.engine.upstream)).get(TOOL_CONFIG)
+    if rollout.agent == TOOL and not rollout.tools and tool_config is None:
         rule = "must name at least one function with rollout.agent=tool"
         remedy = "for example rollout.tools=[calculator:add], or set rollout.agent to null"
         yield Problem("rollout.tools", [], rule, remedy, "experimental/agent_loop/tool_agent_loop.py")
@@ -188,7 +188,7 @@ def check(encoder: Encoder, job: Job) -> None:
     schemas.sort(key=lambda schema: str(schema["function"]["name"]))  # verl's order
     template.check_tools()
     turns = [*system_turns(encoder.config), Turn("user", QUESTION)]
-    texts = [template.render(turns, generation=True, tools=given) for given in (None, schemas)]
+    texts = [template.render(turns, generation=True, tools=shown) for shown in (None, schemas)]
     plain, described = map(len, encoder.batch_parts([template.split(text) for text in texts]))
     growth = described - plain
     if growth > rollout.tools_length:

@@ -51,19 +51,19 @@ def read_tool(key: str, name: str, file: Path) -> Tool:
         name: module:function.
         file: source file of the module.
     """
-    wanted = name.partition(":")[2]
+    function_name = name.partition(":")[2]
     try:
         body = ast.parse(file.read_bytes()).body
     except (SyntaxError, ValueError, OSError) as error:
         rule = f"{file} can't be read as Python: {error}"
         return Tool(None, (Problem(key, name, rule, "correct the file", SOURCE),))
-    functions = [node for node in body if isinstance(node, Function) and node.name == wanted]
+    functions = [node for node in body if isinstance(node, Function) and node.name == function_name]
     if not functions:
-        rule, remedy = f"{file} has no function {wanted} at its top level", "define it there"
+        rule, remedy = f"{file} has no function {function_name} at its top level", "define it there"
         return Tool(None, (Problem(key, name, rule, remedy, SOURCE),))
-    found = functions[-1]  # the last definition counts
-    problems = tuple(Problem(key, name, rule, remedy, SOURCE) for rule, remedy in _faults(found))
-    return Tool(None if problems else _schema(found), problems)
+    function = functions[-1]  # the last definition counts
+    problems = tuple(Problem(key, name, rule, remedy, SOURCE) for rule, remedy in _faults(function))
+    return Tool(None if problems else _schema(function), problems)
 
 
 def _faults(function: Function) -> Iterator[tuple[str, str]]:

@@ -170,10 +170,7 @@ def collect(context: Context) -> None:
     """Check that the run finished; import shards, metrics, completions and configuration."""
     job = Job.from_config(context.config)
     paths = paths_of(job.train, context.inputs, context.work)
-    report = context.work / scoring.REPORT
-    scoring.check_steps(report, job.reward, job.samples)
-    for warning in scoring.singly(report):
-        context.warn(warning)
+    scoring.check_rewards(context, job.reward, job.samples)
     saved = results.checkpoints(paths.checkpoints, job)
     last, directory = saved.tracked(), saved.directory(job.train.steps)
     if last != job.train.steps:

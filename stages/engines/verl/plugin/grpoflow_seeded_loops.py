@@ -10,7 +10,6 @@ import hashlib
 import json
 
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
 
 def seed_of(*identity):
@@ -48,7 +47,3 @@ class _Turns:
 
 class SingleTurn(Seeded, SingleTurnAgentLoop):
     """verl's single_turn_agent."""
-
-
-class Tool(Seeded, ToolAgentLoop):
-    """verl's tool_agent."""

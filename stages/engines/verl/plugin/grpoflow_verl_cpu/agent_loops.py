@@ -6,7 +6,6 @@ built-in loops of the same names (verl/experimental/agent_loop/agent_loop.py Age
 # mypy: ignore-errors
 
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
 IDENTITY = "grpoflow_identity"
 """Key of the sampling parameters: the row's extra_info.index and the sample's position in its group."""
@@ -23,7 +22,3 @@ class Identified:
 
 class SingleTurn(Identified, SingleTurnAgentLoop):
     """verl's single_turn_agent."""
-
-
-class Tool(Identified, ToolAgentLoop):
-    """verl's tool_agent."""
