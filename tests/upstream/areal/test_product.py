@@ -42,6 +42,13 @@ def server_log(directory):
     return f"+engine.env.GRPOFLOW_AREAL_SERVER_LOG={file}", file
 
 
+def trainer_record(directory):
+    """Return the overrides by which the trainer's weights are recorded at each update, and the record's file."""
+    file = directory / "trainer.txt"
+    words = {"PYTHONPATH": Path(__file__).with_name("recorded"), "GRPOFLOW_TEST_RECORD": file}
+    return [f"+engine.env.{name}={value}" for name, value in words.items()], file
+
+
 def events(file, kind):
     """Return the events of one kind in the server's log."""
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -53,14 +60,16 @@ def events(file, kind):
 )
 def test_gradient_norm_and_weights_equal_plain_torch(areal, tmp_path, kl, workers):
     logged, log = server_log(tmp_path)
-    more = (f"engine.kl_in_reward={kl}", f"layout=dp{workers}_mp1_pp1", "engine.rollout_cards=1", logged)
-    artifact = areal.train(tmp_path, *more)
+    recorded, record = trainer_record(tmp_path)
+    more = (f"engine.kl_in_reward={kl}", f"layout=dp{workers}_mp1_pp1", "engine.rollout_cards=1")
+    artifact = areal.train(tmp_path, *more, logged, *recorded)
     expected = areal.equals_torch(artifact, kl_in_reward=kl)
     assert all(step["groups"] == [GENERATIONS] * PROMPTS for step in expected["steps"])
     assert all(step["ages"] == {"0": step["tokens"]} for step in expected["steps"])
     loads = [event["digest"] for event in events(log, "load")]
     assert len(loads) == 1 + STEPS == len(set(loads))
     assert [loads[0], loads[-1]] == areal.digests(areal.data / "model", artifact / "model")
+    assert loads[1:] == record.read_text().split()
 
 
 def test_the_branch_for_ascend_trains_alike(areal, checkout, tmp_path):
