@@ -43,7 +43,7 @@ def server_log(directory):
 
 
 def trainer_record(directory):
-    """Return the overrides by which the trainer's weights are recorded at each update, and the record's file."""
+    """Return the overrides by which the trainer's weights are recorded at each update, and the record."""
     file = directory / "trainer.txt"
     words = {"PYTHONPATH": Path(__file__).with_name("recorded"), "GRPOFLOW_TEST_RECORD": file}
     return [f"+engine.env.{name}={value}" for name, value in words.items()], file

@@ -1,8 +1,8 @@
 """Records the trainer's weights at each update of the inference server.
 
-Python imports this file when it starts, if its directory is on PYTHONPATH. It changes AReaL's FSDP engine as soon
-as that is imported: before AReaL writes the weights for the server, the digest of those in the trainer's memory
-is appended to the file that the variable RECORD names.
+Python imports this file when it starts, if its directory is on PYTHONPATH. It changes AReaL's FSDP engine as
+soon as that is imported: before AReaL writes the weights for the server, the digest of those in the trainer's
+memory is appended to the file that the variable RECORD names.
 """
 
 import hashlib
