@@ -8,6 +8,7 @@ import dataclasses
 import re
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 from pipeline.config.sections import Config
@@ -19,23 +20,32 @@ def convert_interpolated(config: Any) -> None:
 
     A whole number is written in digits, a number as Python reads it, a switch as true or false, and nothing
     as null. Other text stays, and reading the configuration reports it. Lists and groups need
-    `${oc.decode:${oc.env:NAME}}`. Defaults that follow from the key are computed afterwards.
+    `${oc.decode:${oc.env:NAME}}`. Defaults that follow from a converted key are computed afterwards. If
+    nothing is converted, values replace their interpolations, because computing them again takes as long.
     """
-    _convert(config, [Config])
+    unchanged, is_converted = [], False
+    for node, key, accepted in _interpolated(config, [Config]):
+        value = node[key]
+        converted = _converted(value, accepted) if isinstance(value, str) else value
+        if converted != value:
+            node[key], is_converted = converted, True
+        else:
+            unchanged.append((node, key, value))
+    if not is_converted:
+        for node, key, value in unchanged:
+            node[key] = value
 
 
-def _convert(node: Any, types_of_node: list[Any]) -> None:
-    """Convert the values of a section or a list in place."""
+def _interpolated(node: Any, types_of_node: list[Any]) -> Iterator[tuple[Any, Any, list[Any]]]:
+    """Yield the interpolations below a section or a list: where it is, its key and the types it may have."""
     from omegaconf import OmegaConf
 
     for key in range(len(node)) if OmegaConf.is_list(node) else list(node):
         accepted = _types_below(types_of_node, node, key)
         if OmegaConf.is_interpolation(node, key):
-            value = node[key]
-            if isinstance(value, str) and (converted := _converted(value, accepted)) != value:
-                node[key] = converted
+            yield node, key, accepted
         elif accepted and OmegaConf.is_config(node[key]):
-            _convert(node[key], accepted)
+            yield from _interpolated(node[key], accepted)
 
 
 def _types_below(types_of_node: list[Any], node: Any, key: Any) -> list[Any]:

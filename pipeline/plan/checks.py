@@ -1,8 +1,10 @@
 """Checks of a plan against existing files and artifacts, and warnings, so that no stage fails hours later."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launch.machine import environment
 from launch.machine.environment import memory_bytes
@@ -21,6 +23,9 @@ from stages.rewards.config import BUILTIN, RewardConfig, uses
 from stages.tokenize import counts
 from stages.tokenize.config import TokenizeConfig, escapes, unused_texts
 from stages.weights.index import unused_index
+
+if TYPE_CHECKING:
+    from stages.rewards.probe import Leftover
 
 LOCAL = ("local", "local")
 """Engine and supervised training of a run without outside programs."""
@@ -114,8 +119,17 @@ def notes(config: Config) -> list[str]:
     return [*lines, *machines.notes(config)]
 
 
-def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:
-    """Return warnings about sources, weight files, data, rewards and memory."""
+Probed = dict[str, list[str]]
+"""What a reward was probed with -> the problems that were found."""
+
+
+def warnings(
+    plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None, probed: Probed | None = None
+) -> list[str]:
+    """Return warnings about sources, weight files, data, rewards and memory.
+
+    Points of a sweep share `probed`, so that the same reward and dataset are probed once.
+    """
     config = plan.config
     engine = engines.get(config.engine.name)
     job = engine.job(config)
@@ -129,7 +143,7 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     if any(spec.name == "tokenize" for spec in plan.specs):
         tokenized = counts.read_result(store.path(plan.spec("tokenize").key))
         lines += counts.warnings(tokenized.get("files", {}))
-    lines += reward_warnings(plan, store)
+    lines += reward_warnings(plan, store, probed)
     lines += [note for chosen in engines.chosen(config) for note in program_keys.notes(chosen, config)]
     fetched = plan.spec("fetch").key
     artifact = store.path(fetched) if store.problem(fetched) is None else None
@@ -138,7 +152,7 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     return [*lines, *engine.shortage(job, roles, memory_bytes())]
 
 
-def reward_warnings(plan: Plan, store: Store) -> list[str]:
+def reward_warnings(plan: Plan, store: Store, probed: Probed | None = None) -> list[str]:
     """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet.
 
     Only fast checks are made: built-in text functions (`maths` takes seconds to import, and
@@ -151,7 +165,7 @@ def reward_warnings(plan: Plan, store: Store) -> list[str]:
     slow = ("maths", "judge", "code")
     if any(uses(reward, name) for name in slow) or any(name not in BUILTIN for name in reward.functions):
         return []
-    problems = _probe(plan, store)
+    problems = _probe(plan, store, {} if probed is None else probed)
     if problems is not None:
         return problems
     rule = f"was not probed against the prompts: the dataset from {config.dataset.source} is not fetched yet"
@@ -183,18 +197,29 @@ def tag_warnings(
         return []
 
 
-def _probe(plan: Plan, store: Store) -> list[str] | None:
+def _probe(plan: Plan, store: Store, probed: Probed) -> list[str] | None:
     """Return the problems that the probe reports; None if no row is available."""
-    from stages.rewards.probe import probe, sample_rows
-
     config = plan.config
     source, key = config.dataset.source, plan.spec("fetch_dataset").key
     fetched = store.path(key) if source != "builtin" and store.problem(key) is None else None
     if fetched is None and source not in ("builtin", "local"):
         return None
+    leftover = engines.get(config.engine.name).leftover(vars(config.engine), config.model)
+    name = repr((config.dataset, config.tokenize, config.reward, fetched, leftover))
+    if name not in probed:
+        probed[name] = _probe_rows(config, fetched, leftover)
+    return probed[name]
+
+
+def _probe_rows(config: Config, fetched: Path | None, leftover: Leftover | None) -> list[str]:
+    """Return the problems that the probe reports of the first rows.
+
+    Generated rows are those of seed 0, as in `grpoflow probe`: no other seed lets a reward be earned.
+    """
+    from stages.rewards.probe import probe, sample_rows
+
     try:
-        rows = sample_rows(config.dataset, config.tokenize, config.seed, fetched)
-        leftover = engines.get(config.engine.name).leftover(vars(config.engine), config.model)
+        rows = sample_rows(config.dataset, config.tokenize, 0, fetched)
         result = probe(config.dataset, config.tokenize, config.reward, rows, leftover)
     except StageError as error:
         return [str(error)]

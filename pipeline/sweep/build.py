@@ -148,9 +148,10 @@ class Sweep:
     def _warn(self) -> None:
         """Print the warnings of points with stages to run, each warning once with its points."""
         warned: dict[str, list[int]] = {}
+        probed: checks.Probed = {}
         for number, plan in self._plans.items():
             if self._store and plan.missing(self._store):
-                for warning in checks.warnings(plan, self._store):
+                for warning in checks.warnings(plan, self._store, probed=probed):
                     warned.setdefault(warning, []).append(number)
         for warning, numbers in warned.items():
             which = (

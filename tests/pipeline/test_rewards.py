@@ -15,6 +15,7 @@ from pipeline.run.reward_trial import try_rewards
 from pipeline.run.run import prepare_plan
 from pipeline.store.store import Store
 from stages.rewards.config import SANDBOX
+from stages.rewards.probe import probe
 from tests.pipeline.plans import planned
 
 FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"
@@ -60,6 +61,22 @@ def test_a_reward_that_prompts_do_not_request_is_a_warning(overrides, warning, d
     (directory / "mine.py").write_text("raise AssertionError")
     warnings = reward_warnings(planned(*overrides), Store(directory / "store"))
     assert any(item.startswith(warning) for item in warnings) if warning else warnings == []
+
+
+def test_points_of_a_sweep_share_the_probe_of_equal_rewards(directory, monkeypatch):
+    asked = []
+
+    def recorded(*arguments):
+        asked.append(arguments)
+        return probe(*arguments)
+
+    monkeypatch.setattr("stages.rewards.probe.probe", recorded)
+    store, probed = Store(directory / "store"), {}
+    for seed in (1, 2):
+        for overrides, count in (([], 0), (["reward=boxed"], 1)):
+            warnings = reward_warnings(planned(*GSM8K, f"seed={seed}", *overrides), store, probed)
+            assert len([item for item in warnings if "can't be earned" in item]) == count
+    assert len(asked) == 2
 
 
 def test_warnings_are_part_of_a_plan(directory, printed):
