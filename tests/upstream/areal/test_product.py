@@ -20,9 +20,11 @@ from tests.upstream.programs import run
 from tests.upstream.verl.product import command, grpoflow
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
+ASCEND = "areal-2262610b8"
+"""Checkout of the branch ascend-v1.0.5."""
 
 
-@pytest.mark.parametrize("source", [None, "areal-2262610b8"])
+@pytest.mark.parametrize("source", [None, ASCEND])
 def test_areal_has_every_key_that_is_rendered_and_refuses_others(interpreter, checkout, source):
     homes = () if source is None else (checkout(source),)
     printed = run(interpreter("areal"), PROGRAMS / "grpoflow_areal" / "schema.py", *homes)
@@ -72,9 +74,11 @@ def test_gradient_norm_and_weights_equal_plain_torch(areal, tmp_path, kl, worker
     assert loads[1:] == record.read_text().split()
 
 
-def test_the_branch_for_ascend_trains_alike(areal, checkout, tmp_path):
-    artifact = areal.train(tmp_path, f"engine.areal_home={checkout('areal-2262610b8')}")
-    areal.equals_torch(artifact)
+@pytest.mark.parametrize(("kl", "workers"), [(0.0, 1), (0.1, 2)], ids=str)
+def test_the_branch_for_ascend_trains_alike(areal, checkout, tmp_path, kl, workers):
+    words = (f"engine.areal_home={checkout(ASCEND)}", f"engine.kl_in_reward={kl}")
+    artifact = areal.train(tmp_path, *words, f"layout=dp{workers}_mp1_pp1", "engine.rollout_cards=1")
+    areal.equals_torch(artifact, kl_in_reward=kl)
     assert json.loads((artifact / "result.json").read_text())["contract"] == "ascend-v1.0.5"
 
 
@@ -164,8 +168,12 @@ def test_a_killed_process_ends_the_run_and_the_same_command_resumes(areal, tmp_p
     areal.equals_torch(artifact, steps=4)  # with the moments of Adam, and the rows of the steps
 
 
-def test_a_run_from_fetch_to_report(areal, tmp_path):
-    words = ["engine=areal", "engine.device=cpu", f"engine.python={areal.python}", "model=tiny_qwen3"]
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("source", [None, ASCEND])
+def test_a_run_from_fetch_to_report(areal, checkout, tmp_path, source, workers):
+    home = [] if source is None else [f"engine.areal_home={checkout(source)}"]
+    words = [*home, f"layout=dp{workers}_mp1_pp1", "engine.rollout_cards=1"]
+    words += ["engine=areal", "engine.device=cpu", f"engine.python={areal.python}", "model=tiny_qwen3"]
     words += [f"store={tmp_path / 'store'}", "train.steps=2", "train.prompts_per_step=4"]
     words += ["train.warmup_steps=0", "rollout.num_generations=4", "evaluate.num_prompts=32"]
     done = grpoflow(tmp_path, "run", *words, "evaluate.sample_prompts=0")
