@@ -13,7 +13,7 @@ from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.models import memory
 from stages.models.config import ITEM_BYTES, ModelConfig
 from stages.models.families import network_of
-from stages.models.memory import GIB, RoleMemory, Term, shown
+from stages.models.memory import GIB, RoleMemory, Term
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:

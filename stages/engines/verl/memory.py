@@ -109,7 +109,8 @@ def _generate(job: Job) -> RoleMemory:
     most = max(least, budget - weights.high - working.high)
     formula = (
         f"at least one completion: {job.sample_length:,} tokens x {per_token:,} bytes; the server takes what "
-        f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x {engine.device_memory_gib} GiB leaves"
+        f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x {engine.device_memory_gib} GiB "
+        "leaves"
     )
     cache = Term("KV cache", least, most, formula)
     return RoleMemory("generate", 0, (weights, working, cache, *_state(job)))

@@ -102,9 +102,10 @@ def training(model, cards, completions, lengths=GSM8K, parallel=1, *further):
 
 
 def test_the_peak_of_verls_log_is_in_the_range_of_the_estimate():
-    """Qwen2-7B, FSDP2 on 8 cards, 40 completions in a pass, nothing recomputed (verl's docs/algo/baseline.md).
+    """Qwen2-7B, FSDP2 on 8 cards, 40 completions in a pass, nothing recomputed (qwen2-7b-fsdp2.log).
 
-    Allocated were 73.2 GiB before training, by loading and by vLLM, and 185.2 GiB at most.
+    verl's docs/algo/baseline.md links the log. Allocated were 73.2 GiB before training, by loading and by
+    vLLM, and 185.2 GiB at most.
     """
     low, high = training("qwen2_5_7b", 8, 40, GSM8K, 1, "layout.train.recompute=false", "train.beta=0.001")
     assert (low, high) == (pytest.approx(81.6, abs=0.1), pytest.approx(155.8, abs=0.1))
