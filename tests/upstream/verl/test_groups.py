@@ -13,6 +13,7 @@ import pytest
 from pipeline.config.load import load
 from stages.engines.verl import files
 from stages.engines.verl.job import RECIPE, Job, Paths
+from stages.rewards.arriving import MOST
 from tests.upstream.programs import ask
 from tests.upstream.verl.product import (
     BETA,
@@ -86,26 +87,32 @@ def test_completions_that_are_too_old_are_replaced_and_mutants_are_noticed(inter
 REWARD = '''"""Rewards that are equal in some groups of a random model; each call is recorded."""
 
 import json
+import sys
 import time
 
 
 def first(completions, solutions, prompts):
     values = [float(text[:1].isdigit()) for text in completions]
     with open({record!r}, "a") as file:
-        file.write(json.dumps([list(row) for row in zip(prompts, completions, values)]) + "\\n")
+        file.write(json.dumps([sys.prefix, *zip(prompts, completions, values)]) + "\\n")
     time.sleep({pause})
     return values
 '''
 DAPO = ("train.loss_type=dapo", "train.epsilon_high=0.28", "reward.functions=[digit_reward:first]")
 
 
-def train(verl, directory, *overrides):
-    """Return a run with rewards of 0 or 1, and the calls of the reward function."""
+def train(verl, directory, *overrides, pause):
+    """Return a run with rewards of 0 or 1, and verl's calls of the reward function.
+
+    `pause`: seconds of a call. grpoflow tries the function before the run, in another interpreter.
+    """
     directory.mkdir()
     record = directory / "calls.jsonl"
-    (directory / "digit_reward.py").write_text(REWARD.format(record=str(record), pause=0.05))
+    (directory / "digit_reward.py").write_text(REWARD.format(record=str(record), pause=pause))
     made = verl.train(directory, *DAPO, *overrides)
-    return made, [json.loads(line) for line in record.read_text().splitlines()]
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    home = verl.python.parents[1].resolve()
+    return made, [rows for prefix, *rows in lines if Path(prefix).resolve() == home]
 
 
 def groups_of(rows):
@@ -122,7 +129,8 @@ def are_equal(rewards):
 
 def test_only_groups_whose_rewards_differ_are_trained_on_as_in_plain_torch(verl, tmp_path):
     """The losses are those of plain torch; without the filter the same groups reach the update."""
-    made, calls = train(verl, tmp_path / "filtered", "train.resample_rounds=1")
+    made, calls = train(verl, tmp_path / "filtered", "train.resample_rounds=1", pause=0.05)
+    assert 1 < max(map(len, calls)) <= MOST  # what arrived while the call before was running
     scored = [tuple(row) for call in calls for row in call]
     sampled = groups_of(scored)
     assert {len(rewards) for rewards in sampled.values()} == {GENERATIONS}  # each prompt was asked once
@@ -153,6 +161,8 @@ def test_only_groups_whose_rewards_differ_are_trained_on_as_in_plain_torch(verl,
         assert measured == pytest.approx({name: step[name] for name in names}, rel=2e-5, abs=1e-6)
     assert expected["difference"] < 5e-5 < 1e-2 < expected["moved"]
 
-    mutant, _ = train(verl, tmp_path / "unfiltered", "train.resample_rounds=0", "train.steps=1")
+    unfiltered = ("train.resample_rounds=0", "train.steps=1")
+    mutant, calls = train(verl, tmp_path / "unfiltered", *unfiltered, pause=0)
+    assert sum(map(len, calls)) == PROMPTS * GENERATIONS
     rows = groups_of(mutant.completions()[0])
     assert len(rows) == PROMPTS and any(are_equal(rewards) for rewards in rows.values())
