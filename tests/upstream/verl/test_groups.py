@@ -161,8 +161,9 @@ def test_only_groups_whose_rewards_differ_are_trained_on_as_in_plain_torch(verl,
         assert measured == pytest.approx({name: step[name] for name in names}, rel=2e-5, abs=1e-6)
     assert expected["difference"] < 5e-5 < 1e-2 < expected["moved"]
 
-    unfiltered = ("train.resample_rounds=0", "train.steps=1")
+    unfiltered = ("train.resample_rounds=0", "train.steps=2")
     mutant, calls = train(verl, tmp_path / "unfiltered", *unfiltered, pause=0)
-    assert sum(map(len, calls)) == PROMPTS * GENERATIONS
-    rows = groups_of(mutant.completions()[0])
-    assert len(rows) == PROMPTS and any(are_equal(rewards) for rewards in rows.values())
+    assert sum(map(len, calls)) == 2 * PROMPTS * GENERATIONS
+    trained = [groups_of(step) for step in mutant.completions()[:2]]
+    assert [len(step) for step in trained] == [PROMPTS] * 2
+    assert any(are_equal(rewards) for step in trained for rewards in step.values())
