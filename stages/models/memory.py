@@ -21,6 +21,8 @@ from stages.models.layouts import check_shape, kinds_of_layers, stages_of_layers
 GIB = 2**30
 Place = Literal["card", "host"]
 Fits = Literal["yes", "maybe", "no"]
+SERVER = ("weights", "activations", "KV cache")
+"""Terms of the role generate that are vLLM's own."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,23 @@ def warnings(roles: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
             f"memory: {role.role} {verdict} into engine.device_memory_gib={device_memory_gib}: "
             f"{shown(role.low, role.high)} a card, most of it {term.name} ({shown(term.low, term.high)})"
         )
+    return lines
+
+
+def server_warnings(roles: Sequence[RoleMemory], utilization: float, device_memory_gib: int) -> list[str]:
+    """Return a warning if vLLM's share of a card has no room for weights and one sequence.
+
+    `utilization`: engine.gpu_memory_utilization. Nothing is said of a role that does not fit into the card.
+    """
+    budget, lines = int(utilization * device_memory_gib * GIB), []
+    for role in roles:
+        need = sum(term.low for term in role.terms if term.name in SERVER)
+        if role.role == "generate" and need > budget and role.fits(device_memory_gib * GIB) != "no":
+            lines.append(
+                f"memory: generate needs {shown(need, need)} for weights and one sequence, more than "
+                f"engine.gpu_memory_utilization={utilization} leaves to vLLM "
+                f"({shown(budget, budget)}): raise it, or layout.generate.model_parallel"
+            )
     return lines
 
 

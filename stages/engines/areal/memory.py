@@ -1,14 +1,14 @@
 """Memory of a card in an AReaL run. Training and generation have cards of their own.
 
-FSDP2 stores float32 weights, gradients and moments, a share on each training card, and puts one layer after
-another together in bfloat16 (on a CPU in float32). A reference shares the cards of training; nothing is moved
-to the host.
+Layers are computed in bfloat16, on a CPU in float32. A reference shares the cards of training; nothing is
+moved to the host.
 Source: AReaL 1.0.4, engine/fsdp_engine.py (optimizer_dtype, grad_reduce_dtype); no estimate was measured on
 an NPU.
 """
 
 from collections.abc import Sequence
 
+from stages.engines import fsdp_memory
 from stages.engines.areal.job import Job
 from stages.engines.engine import Load
 from stages.models import memory
@@ -45,7 +45,7 @@ def step_load(job: Job, have: int) -> Load:
 
 def _share(job: Job) -> int:
     """Return the elements of weights that a training card stores."""
-    return -(-job.model.num_parameters // job.train_cards)
+    return fsdp_memory.share(job.model.num_parameters, job.train_cards)
 
 
 def _tokens(job: Job) -> int:
@@ -54,12 +54,8 @@ def _tokens(job: Job) -> int:
 
 
 def _gathered(job: Job) -> Term:
-    """Return the memory of the layers that are put together to compute: one, and one that is prefetched."""
-    model, item = job.model, 4 if job.on_cpu else 2
-    embedding = model.vocab_size * model.hidden_size
-    layer = (model.num_parameters - embedding) // model.num_hidden_layers
-    formula = f"one to two layers of {layer:,} elements, or the embedding, x {item}; estimate"
-    return Term("gathered weights", item * layer, item * max(2 * layer, embedding), formula)
+    """Return the memory of the layers that are put together to compute."""
+    return fsdp_memory.gathered(job.model, 4 if job.on_cpu else 2)
 
 
 def _frozen(job: Job) -> list[Term]:
@@ -71,8 +67,7 @@ def _train(job: Job) -> RoleMemory:
     model, layout, held = job.model, job.layout.train, _share(job)
     terms = [
         memory.weights(held, "float32"),
-        memory.sized("gradients", held, "float32"),
-        memory.exact("optimizer", 8 * held, f"2 moments x {held:,} elements x 4 (float32)"),
+        *fsdp_memory.updated(held),
         *_frozen(job),
         _gathered(job),
         memory.activations(model, layout, _tokens(job), model.num_hidden_layers, 1),

@@ -13,7 +13,7 @@ from stages.engines.mindrlhf.job import Job, MindrlhfJob
 from stages.models import memory
 from stages.models.config import ITEM_BYTES, ModelConfig
 from stages.models.families import network_of
-from stages.models.memory import GIB, RoleMemory, Term, shown
+from stages.models.memory import GIB, RoleMemory, Term
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
@@ -29,16 +29,10 @@ def step_load(job: MindrlhfJob) -> Load:
 
 def warnings(job: Job, roles: Sequence[RoleMemory]) -> list[str]:
     """Return a warning for each role that may not fit, with its largest term."""
-    lines = memory.warnings(roles, job.engine.device_memory_gib)
-    generate = next((role for role in roles if role.role == "generate"), None)
-    if job.engine.use_vllm and generate is not None:
-        need, budget = sum(term.low for term in generate.terms), _vllm_budget(job)
-        if need > budget and generate.fits(job.engine.device_memory_gib * GIB) != "no":
-            lines.append(
-                f"memory: generate needs {shown(need, need)} for weights and one sequence, more than "
-                f"engine.gpu_memory_utilization={job.engine.gpu_memory_utilization} leaves to vLLM "
-                f"({shown(budget, budget)}): raise it, or layout.generate.model_parallel"
-            )
+    engine = job.engine
+    lines = memory.warnings(roles, engine.device_memory_gib)
+    if engine.use_vllm:
+        lines += memory.server_warnings(roles, engine.gpu_memory_utilization, engine.device_memory_gib)
     return lines
 
 

@@ -55,6 +55,8 @@ class VerlEngine(RayEngine):
     Qwen2.5 and Qwen3."""
     param_offload: bool
     """Keep weights in host memory while they are not used; for the optimizer: layout.train.opt_offload."""
+    device_memory_gib: Annotated[Positive, NotInIdentity()]
+    """Memory of a card (A2 and one die of A3: 64, of which the driver keeps some), for plan."""
     cards_per_node: Annotated[Positive, NotInIdentity()]
     """Cards of one machine: launcher.cards_per_node."""
     upstream: UpstreamKeys

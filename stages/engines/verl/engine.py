@@ -2,12 +2,12 @@
 
 Read in this order: config.py (settings), job.py, files.py (what is rendered), rules.py (what is refused),
 train.py (start and end of a run), results.py (checkpoints and metrics), agent.py (completions of several
-turns), tokenize.py, export.py.
+turns), memory.py, tokenize.py, export.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
 from stages.engines import hugging_face_stages, programs
 from stages.engines.engine import Engine, Environment, Lock, R, Window
-from stages.engines.verl import rules
+from stages.engines.verl import memory, rules
 from stages.engines.verl.config import VerlEngine
 from stages.engines.verl.files import MODEL_ENGINES, RENDERED
 from stages.engines.verl.job import PROGRAMS, TRAIN_DATA, Job
@@ -25,6 +25,7 @@ from stages.grpo.rules import prompt_problems
 
 if TYPE_CHECKING:
     from stages.models.family import Family
+    from stages.models.memory import RoleMemory
     from stages.sections import Sections
 
 VERSIONS = Path(__file__).with_name("versions.yaml")
@@ -104,6 +105,14 @@ class Verl(Engine[Job]):
     def notes(self, job: Job) -> Iterator[str]:
         """Yield what a user should know before the run starts."""
         return rules.notes(job)
+
+    def memory(self, job: Job) -> tuple[RoleMemory, ...]:
+        """Return the memory estimate of each role for one card; nothing for Megatron and for a CPU."""
+        return memory.estimate(job)
+
+    def shortage(self, job: Job, roles: Sequence[RoleMemory], have: int) -> list[str]:
+        """Return warnings about what may not fit into a card."""
+        return memory.warnings(job, roles)
 
     def schema_script(self, job: Job) -> tuple[str, ...]:
         """Return the script that prints the keys of ppo_trainer, for verl's interpreter."""

@@ -54,7 +54,7 @@ def effect(request, weights):
     differences = [
         logprobs(adapted, prompt, completion).exp() - logprobs(original, prompt, completion).exp()
         for group in groups
-        for prompt, completion, _ in group
+        for prompt, completion, *_ in group
     ]
     return torch.cat(differences).abs().mean().item()
 

@@ -1,14 +1,19 @@
-"""Rewards of completions by a generated file, as verl's reward loop computes them."""
+"""Rewards of completions by generated files, as verl's reward loop computes them.
+
+`score.py ROWS FILE...`: ROWS is JSON of text, ground truth and length of each completion. All completions
+arrive at once. The answer: a list of rewards for each file, which a process of its own has imported.
+"""
 
 import asyncio
 import json
+import multiprocessing
 import sys
 from types import SimpleNamespace
 
 import torch
 from verl.utils.import_utils import load_extern_object
 
-file, rows = sys.argv[1], json.loads(sys.argv[2])
+rows, files = json.loads(sys.argv[1]), sys.argv[2:]
 
 
 class Tokenizer:
@@ -21,20 +26,28 @@ class Tokenizer:
         return [*(text for text, *_ in rows), "What is it?"][int(ids[0])] if ids else ""
 
 
-async def rewards():
+def item(number, truth, length):
+    responses = torch.full((length + 3,), number)
+    mask = torch.cat([torch.ones(4), torch.ones(length), torch.zeros(3)])
+    prompts = torch.full((4,), len(rows))
+    batch = {"responses": responses, "attention_mask": mask, "prompts": prompts}
+    values = {"reward_model": {"ground_truth": truth}, "extra_info": {"split": "train"}}
+    values["global_steps"] = 1
+    return SimpleNamespace(batch=batch, non_tensor_batch=values)
+
+
+async def rewards(file):
     """Return the rewards of all rows."""
     manager = load_extern_object(file, "Rewards")({}, Tokenizer(), None)
-    result = []
-    for number, (_, truth, length) in enumerate(rows):
-        responses = torch.full((length + 3,), number)
-        mask = torch.cat([torch.ones(4), torch.ones(length), torch.zeros(3)])
-        prompts = torch.full((4,), len(rows))
-        batch = {"responses": responses, "attention_mask": mask, "prompts": prompts}
-        values = {"reward_model": {"ground_truth": truth}, "extra_info": {"split": "train"}}
-        values["global_steps"] = 1
-        item = SimpleNamespace(batch=batch, non_tensor_batch=values)
-        result.append((await manager.run_single([item]))["reward_score"])
-    return result
+    items = [item(number, truth, length) for number, (_, truth, length) in enumerate(rows)]
+    done = await asyncio.gather(*(manager.run_single([each]) for each in items))
+    return [each["reward_score"] for each in done]
 
 
-print(json.dumps(asyncio.run(rewards())))
+def score(file):
+    return asyncio.run(rewards(file))
+
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        print(json.dumps(pool.map(score, files, chunksize=1)))

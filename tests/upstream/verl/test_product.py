@@ -124,9 +124,10 @@ def test_rewards_are_those_of_the_local_engine(interpreter, tmp_path, monkeypatc
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     rows = json.dumps(list(zip(TEXTS, TRUTHS, LENGTHS, strict=True)))
-    printed = run(interpreter("verl"), HERE / "score.py", tmp_path / "configs/rewards.py", rows, cwd=tmp_path)
+    printed = run(interpreter("verl"), HERE / "score.py", rows, tmp_path / "configs/rewards.py", cwd=tmp_path)
     expected = score(config.reward, TEXTS, TRUTHS, LENGTHS).total
-    assert np.float32(json.loads(printed.splitlines()[-1])).tolist() == expected.tolist()
+    (made,) = json.loads(printed.splitlines()[-1])
+    assert np.float32(made).tolist() == expected.tolist()
 
 
 def test_a_run_from_fetch_to_report_is_cached_and_a_part_of_a_sweep(interpreter, tmp_path):
