@@ -145,7 +145,7 @@ def test_no_command_breaks_a_word(command, root, screen):
     assert command in CASES, f"add arguments of {command} to CASES"
     wide = screen(command, *CASES[command], width=2000)
     assert wide.strip()
-    for width in (40, 80):
+    for width in (40, 80, 200):
         shown = screen(command, *CASES[command], width=width)
         if command not in DATA:
             assert_fits(shown, width, names_in(root))
