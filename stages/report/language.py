@@ -285,6 +285,9 @@ CHINESE = {
     "No GRPO step was recorded.": "没有记录到 GRPO 步。",
     "How GRPO ended": "GRPO 的结束状态",
     "{file} of {stage}": "{stage} 的 {file}",
+    "{file} of {stage}; final_reward is the reward of the last step": (
+        "{stage} 的 {file}；final_reward 为最后一步的奖励"
+    ),
     "Supervised warm-up": "监督预热",
     "What the model learned from worked answers before GRPO.": "模型在 GRPO 之前从带步骤的答案中学习。",
     "No supervised warm-up was recorded: it was off, or it left no metrics.": (
