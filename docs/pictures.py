@@ -1,9 +1,9 @@
 """Make the pictures of the documents (`make pictures`): pages of a run and a sweep in Chromium.
 
 Each page is shown in English (docs/report.png) and Chinese (docs/zh/report.png), in light and dark
-(report_dark.png). The run and the sweep train four models; artifacts in build/pictures are reused.
-`python docs/pictures.py DIR [OVERRIDE...]` writes to another directory and changes the runs. Chinese text
-needs a font such as Debian's fonts-noto-cjk.
+(report_dark.png). The run and the sweep train four models; what the store has is reused. `python
+docs/pictures.py DIR [OVERRIDE...]` writes to another directory and changes the runs, or their store, which is
+build/pictures without `store=STORE`. Chinese text needs a font such as Debian's fonts-noto-cjk.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def shoot(page: Path, picture: Path, height: int, scheme: int) -> None:
 def main(out: Path, overrides: list[str]) -> None:
     """Run, sweep, and write report.png and sweep.png of each language and colour scheme."""
     for language, directory in LANGUAGES.items():
-        common = [*overrides, f"report.language={language}", "store=build/pictures"]
+        store = [] if any(each.startswith("store=") for each in overrides) else ["store=build/pictures"]
+        common = [*overrides, f"report.language={language}", *store]
         pages = {
             "report": page_of(["run", *common], " report="),
             "sweep": page_of(["sweep", *SWEEP, *common], "\npage "),

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from stages.engines.mindspeed_rl.config import CONTRACT as MINDSPEED_RL
 from stages.engines.mindspeed_rl.files import runtime_env
 from stages.engines.programs import known_versions
 from stages.fetch.builtin import write_config
+from tests.pipeline.artifacts import complete
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
 ROOT = Path(__file__).parents[1]
@@ -107,6 +109,52 @@ def test_commands_of_a_page_succeed(page, directory, monkeypatch, capsys):
             assert main(words) in (0, 10), (command.text, capsys.readouterr())
             if file:
                 Path(file).write_text(capsys.readouterr().out)
+
+
+def outputs(page):
+    """Return the output below each command of a page that a test runs."""
+    result = {}
+    for block in FENCE.finditer(read(page)):
+        for text, output in re.findall(
+            r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block["body"], re.MULTILINE
+        ):
+            if output and not block["mark"]:
+                words = re.sub(r"\s+", " ", text.replace("\\\n", " "))
+                result[re.sub(r" #.*$", "", words).strip()] = output
+    return result
+
+
+def without_figures(text):
+    """Return an output whose numbers, digests and columns may differ between machines and runs."""
+    text = re.sub(r"\b[0-9a-f]{16}\b", "DIGEST", text)
+    text = re.sub(r"\d+ (min|h) \d+ (s|min)\b", "# s", text)
+    return re.sub(r"[ \t]+", " ", re.sub(r"\d[\d.,]*", "#", text))
+
+
+def pattern(output):
+    """Return a regular expression in which … stands for anything, and for any number of lines."""
+    lines = [re.escape(line).replace("…", ".*") + r"\s*\n" for line in without_figures(output).splitlines()]
+    return "".join(r"(?:.*\n)*?" if line == r".*\s*\n" else line for line in lines)
+
+
+@pytest.mark.parametrize("command", outputs(ROOT / "docs/quickstart.md"))
+def test_the_quick_start_shows_what_its_commands_print(command, directory, monkeypatch, capsys):
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    complete([], started=0.0, ended=10.0)
+    capsys.readouterr()
+    assert main(shlex.split(command)[1:]) in (0, 10)
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    expected = outputs(ROOT / "docs/quickstart.md")[command]
+    assert re.fullmatch(pattern(expected), without_figures(printed)), printed
+    assert outputs(ROOT / "docs/zh/quickstart.md")[command] == expected
+
+
+def test_the_quick_start_shows_outputs_of_most_commands():
+    shown = outputs(ROOT / "docs/quickstart.md")
+    run = [command.text for command in EXECUTED if command.page == "quickstart.md"]
+    assert len(shown) >= 7 and [text for text in run if text not in shown] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[f"{command.page}: {command.text}" for command in COMMANDS])

@@ -104,11 +104,11 @@ def show(points: Sequence[Point], out: Console) -> None:
     """Print the points with their differing keys and accuracies, the best first."""
     keys = varied(points)
     figures = [Column(name, "number") for name in ("before grpo", "after grpo", "gain")]
-    shown = Table([Column("point", "number"), *keys, *figures, Column("state", "text")])
+    shown = Table([Column("point", "number"), *figures, *keys, Column("state", "text")])
     for point in sorted(points, key=lambda point: -accuracy(point.result)):
         values = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
         state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
-        shown.add(str(point.number), *(point.values.get(key, "") for key in keys), *values, state)
+        shown.add(str(point.number), *values, *(point.values.get(key, "") for key in keys), state)
     out.print(shown)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,10 +215,12 @@ def _sweep(file: Path) -> dict[str, Any] | None:
     try:
         values: dict[str, Any] = read_json(file)
         results = [number(point["result"].get("accuracy_grpo")) for point in values["points"]]
+        states = Counter(point["state"] for point in values["points"])
         return {
             "id": file.parent.name,
             "points": len(values["points"]),
-            "finished": sum(point["state"] == "finished" for point in values["points"]),
+            "finished": states.pop("finished", 0),
+            "other": states,
             "best": max((value for value in results if value is not None), default=None),
             "written": float(values["written"]),
             "overrides": list(values["overrides"]),

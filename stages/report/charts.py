@@ -152,7 +152,7 @@ class Chart:
     alt: str
     """The chart in words, for readers who do not see it."""
     last: str
-    """The last value, as text; empty for several lines."""
+    """The last value with its step; empty for several lines."""
     table: tuple[list[str], list[list[str]]]
     """Head and rows of the numbers at some steps."""
     legend: Sequence[tuple[int, int, int, str]]
@@ -288,12 +288,20 @@ def _chart(spec: Spec, series: Sequence[Series], several: bool) -> Chart:
     named = [line for line in series if not line.faint]
     alt = " ".join(_describe(line.label, line.curve, show) for line in named if line.curve)
     legend = [(i, *style_of(i), line.label) for i, line in enumerate(named) if several and line.curve]
-    last = "" if several else show(series[0].curve[-1][1])
+    last = "" if several else _last(series[0], show)
     table = _table([line for line in named if line.curve], show, several)
     title, name = translate(spec.title), spec.title.lower().replace(" ", "_")
     ends = _extremes(named, show, several) if len(named) <= MAX_TOLD else []
     alt = f"{title}. {alt}"
     return Chart(name, title, translate(spec.explanation), spec.share, series, alt, last, table, legend, ends)
+
+
+def _last(line: Series, show: Callable[[object], str]) -> str:
+    """Return the last value of a line, which may lie before the last step, with its step."""
+    step, value = line.curve[-1]
+    if step == line.source.groups[-1][-1]:
+        return translate("last step: {value}", value=show(value))
+    return translate("step {step}: {value}", step=figure(step), value=show(value))
 
 
 def _extremes(named: Sequence[Series], show: Callable[[object], str], several: bool) -> list[str]:

@@ -40,7 +40,11 @@
     }
     return pre;
   };
-  const parts = (row) => Object.entries(row.parts ?? {}).map(([name, value]) => `${name.replaceAll("_", " ")} ${figure(value)}`);
+  // `weights` is empty if a reward is no weighted sum of its parts.
+  const parts = (row, weights) => Object.entries(row.parts ?? {}).map(([name, value]) => {
+    const weight = Object.hasOwn(weights, name) ? translate(" (weight {weight})", { weight: figure(weights[name]) }) : "";
+    return `${name.replaceAll("_", " ")} ${figure(value)}${weight}`;
+  });
 
   // Buttons of which one is pressed, with the number of what each would show.
   const choice = (label, names, act) => {
@@ -65,7 +69,7 @@
     return field;
   };
 
-  const browseSteps = (holder, { steps }) => {
+  const browseSteps = (holder, { steps, weights }) => {
     const rewards = steps.flatMap((step) => step.groups.flatMap((group) => group.rows.map((row) => row.reward))).filter((value) => value !== undefined);
     const low = Math.min(...rewards), high = Math.max(...rewards);
     // Five classes of reward, from the lowest to the highest on this page; the number stands beside the colour.
@@ -104,7 +108,7 @@
     });
 
     const completion = (row, number) => {
-      const facts = [`${translate("reward")} ${figure(row.reward)}`, ...parts(row)];
+      const facts = [`${translate("reward")} ${figure(row.reward)}`, ...parts(row, weights)];
       if (row.advantage !== undefined) facts.push(`${translate("advantage")} ${signed(row.advantage)}`);
       if (row.length !== undefined) facts.push(translate("{count} tokens", { count: figure(row.length) }));
       if (row.cut) facts.push(translate("cut"));
@@ -155,7 +159,7 @@
     show();
   };
 
-  const browseHeldOut = (holder, rows) => {
+  const browseHeldOut = (holder, { rows, weights }) => {
     const VERDICTS = { fixed: translate("fixed"), broken: translate("broken"), "both right": translate("both right"), "both wrong": translate("both wrong") }, PAGE = 10;
     const SIDES = { before: translate("Before"), after: translate("After") };
     let verdict = "all", words = "", most = PAGE;
@@ -169,7 +173,7 @@
     const more = button(translate("Show more"), () => { most += PAGE; show(); });
     const solved = ({ samples }) => samples ? [translate("{right} of {count} samples right", { right: samples[0], count: samples[1] })] : [];
     const side = (row, name) => {
-      const answer = row[name], facts = [`${translate("reward")} ${figure(answer.reward)}`, ...parts(answer), ...solved(answer)].join(" · ");
+      const answer = row[name], facts = [`${translate("reward")} ${figure(answer.reward)}`, ...parts(answer, weights), ...solved(answer)].join(" · ");
       return element("div", "", element("h4", "", element("span", "", SIDES[name]), element("span", "", facts)), shown(answer, words, SIDES[name]));
     };
     const show = () => {
@@ -196,5 +200,5 @@
 
   const steps = read("step-data"), heldOut = read("held-out-data");
   if (steps?.steps.length) browseSteps(document.getElementById("step-browser"), steps);
-  if (heldOut?.length) browseHeldOut(document.getElementById("held-out-browser"), heldOut);
+  if (heldOut?.rows.length) browseHeldOut(document.getElementById("held-out-browser"), heldOut);
 })();

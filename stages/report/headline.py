@@ -163,18 +163,42 @@ def gain_text(pair: Pair, evaluation: Mapping[str, Any]) -> str:
     return pair.gain if half is None else f"{pair.gain} ± {100 * half:.1f}"
 
 
-def indistinct(ranked: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[int, float | None]:
-    """Return the points whose accuracy after GRPO may be as high as the best one's.
+@dataclass(frozen=True)
+class Lag:
+    """By how much an accuracy after GRPO is lower than the highest one, as a share."""
+
+    difference: float
+    """At least 0."""
+    half: float | None
+    """Half width of its interval; None if it is not known, because the number of prompts is not."""
+
+    @property
+    def is_noise(self) -> bool:
+        """True if the interval contains 0, so that chance may explain the difference."""
+        return self.difference <= (self.half or 0.0)
+
+    @property
+    def text(self) -> str:
+        """The difference in percentage points with the half width, and what follows from it."""
+        points = f"{-100 * self.difference:.1f}".replace("-0.0", "0.0").replace("-", "−")
+        if self.half is None:
+            return points
+        verdict = translate(NOISE if self.is_noise else "lower")
+        return f"{points} ± {100 * self.half:.1f}: {verdict}"
+
+
+def lags(ranked: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[int, Lag]:
+    """Return the difference from the best of each other result that has an accuracy.
 
     Args:
-        ranked: number and result of each point that has a result, the best first.
+        ranked: number and result of each point or run that has a result, the best first.
 
     Returns:
-        Number of the point -> half width of the interval of its difference from the best, as a share; None
-        if it is not known, because the number of prompts is not. All intervals hold at once at 95 %.
+        Number -> its difference. All intervals hold at once at 95 %. They are those of shares that were
+        measured on prompts of their own; on the same prompts the true ones are narrower.
     """
     shares = [(point, share_of(result), number(result.get("prompts"))) for point, result in ranked]
-    close: dict[int, float | None] = {}
+    behind: dict[int, Lag] = {}
     for point, share, prompts in shares[1:]:
         _, best, best_prompts = shares[0]
         if share is None or best is None:
@@ -182,9 +206,20 @@ def indistinct(ranked: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[int, flo
         half = None
         if prompts and best_prompts and prompts > 0 < best_prompts:
             half = margin(best, share, (best_prompts, prompts), comparisons=len(shares) - 1)
-        if best - share <= (half or 0.0):
-            close[point] = half
-    return close
+        behind[point] = Lag(best - share, half)
+    return behind
+
+
+def indistinct(ranked: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[int, float | None]:
+    """Return the points whose accuracy after GRPO may be as high as the best one's.
+
+    Args:
+        ranked: number and result of each point that has a result, the best first.
+
+    Returns:
+        Number of the point -> half width of the interval of its difference from the best, as in `lags`.
+    """
+    return {point: lag.half for point, lag in lags(ranked).items() if lag.is_noise}
 
 
 def share_of(result: Mapping[str, Any]) -> float | None:

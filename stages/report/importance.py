@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stages.catalog import STAGES
+from stages.report.graph import declared
 from stages.report.text import neutral, number, shorten
 
 MAX_VALUES = 8
@@ -44,6 +46,26 @@ class Importance:
     def is_known(self) -> bool:
         """False if each point has a value of its own, so that the key explains everything by chance."""
         return self.by_chance < 1
+
+
+def may_influence(key: str) -> bool:
+    """Return False if only stages that come after evaluate read the section of an override's key.
+
+    These are report and export: the accuracy was measured before they began.
+    """
+    return key.lstrip("+~").partition(".")[0] not in _later_sections()
+
+
+def _later_sections() -> set[str]:
+    """Return the sections that no stage reads whose artifact evaluate needs, but a later one does."""
+    reads = declared([*STAGES])
+    needed, waiting = set[str](), ["evaluate"]
+    while waiting:
+        stage = waiting.pop()
+        needed.add(stage)
+        waiting += [name for name in reads[stage] if name not in needed]
+    before = {section for stage in needed for section in STAGES[stage].sections}
+    return {section for stage in STAGES.values() for section in stage.sections} - before
 
 
 def importances(points: Sequence[Measured], keys: Sequence[str]) -> list[Importance]:

@@ -239,6 +239,8 @@ CHINESE = {
         "最高 {high}（第 {high_step} 步），最低 {low}（第 {low_step} 步）"
     ),
     "{value} at every step": "各步均为 {value}",
+    "last step: {value}": "最后一步：{value}",
+    "step {step}: {value}": "第 {step} 步：{value}",
     "Step": "步",
     "Value": "值",
     "Numbers": "数值",
@@ -283,6 +285,9 @@ CHINESE = {
     "No GRPO step was recorded.": "没有记录到 GRPO 步。",
     "How GRPO ended": "GRPO 的结束状态",
     "{file} of {stage}": "{stage} 的 {file}",
+    "{file} of {stage}; final_reward is the reward of the last step": (
+        "{stage} 的 {file}；final_reward 为最后一步的奖励"
+    ),
     "Supervised warm-up": "监督预热",
     "What the model learned from worked answers before GRPO.": "模型在 GRPO 之前从带步骤的答案中学习。",
     "No supervised warm-up was recorded: it was off, or it left no metrics.": (
@@ -344,6 +349,7 @@ CHINESE = {
     "Logged step with the longest on average": "已记录步中平均最长的一步",
     "a value per point": "每个组合各有一个值",
     "None explains more than chance.": "没有哪个键的解释超过偶然。",
+    " (weight {weight})": "（权重 {weight}）",
     "advantage": "优势",
     "{count} tokens": "{count} 个 token",
     "Completion {number}": "回答 {number}",
@@ -371,7 +377,9 @@ CHINESE = {
     "{right} of {count} samples right": "{count} 个采样中 {right} 个正确",
     "Search prompts and answers": "搜索提示词和回答",
     # stages and time
-    "Stages": "阶段",
+    "Stages; reward, accuracy and speed are those of the last step": (
+        "各阶段；奖励、准确率和速度为最后一步的值"
+    ),
     (
         "A line leads from a stage to one that reads its artifact. Built: this run made it; cached: it was "
         "in the store."
@@ -466,7 +474,7 @@ CHINESE = {
     "{count} runs": "{count} 次运行",
     "What differs": "差异",
     "What may explain it": "可能的原因",
-    "nothing to explain: within noise": "无需解释：差异在噪声范围内",
+    "nothing to explain: within noise": "无需解释：差异在误差范围内",
     "unknown: it has no metrics": "未知：没有指标",
     "more of its completions are cut": "更多回答被截断",
     "more of its groups give no gradient": "更多的组没有梯度",
@@ -485,6 +493,18 @@ CHINESE = {
     "Further values, in the same order of runs": "其余各项，运行的顺序相同",
     "The configurations are equal.": "配置相同。",
     "Accuracies on held-out prompts.": "留出集上的准确率。",
+    (
+        "Against the best: the difference of the greedy accuracies after GRPO in percentage points, ± half "
+        "of its 95 % interval for two independent samples of prompts (Agresti and Caffo 2000); the "
+        "intervals of several runs hold at once (Bonferroni). Within noise: the interval contains 0. For "
+        "runs that answer the same prompts the true intervals are narrower."
+    ): (
+        "与最佳比较：GRPO 之后贪心准确率之差（百分点），± 为 95 % 区间宽度的一半，按两组独立的提示词样本计算"
+        "（Agresti 与 Caffo 2000）；多次运行的区间同时成立（Bonferroni 校正）。在误差范围内：区间包含 0。各运"
+        "行回答相同的提示词时，真实的区间更窄。"
+    ),
+    "★ the highest of its column": "★ 该列的最大值",
+    "lower": "较低",
     "Click on a heading to sort.": "点击表头排序。",
     "The gain in percentage points, further measures after GRPO": "提升以百分点计；其余为 GRPO 之后的指标",
     "State": "状态",
@@ -569,6 +589,8 @@ CHINESE = {
         "熵接近零：采样不再探索。无信号的组：组内奖励相等，不产生梯度。被截断的回答：达到了 token 上限。"
         "奖励低而 KL 高：模型偏离了起点却没有学到东西。"
     ),
+    "{measure}, last tenth": "{measure}（最后十分之一）",
+    "last tenth: mean over the last tenth of the steps": "最后十分之一：最后十分之一步的平均值",
     "fixed and broken: held-out prompts whose greedy answer training made right or wrong": (
         "改对和改错：贪心回答因训练而变对或变错的留出集提示词数"
     ),
@@ -611,6 +633,10 @@ CHINESE = {
         "方差中位于各组之间的比例。偶然值：(组数 − 1) / (组合数 − 1)，即没有影响的配置项的期望值。按两者"
         "之差排序。"
     ),
+    (
+        "No key that differs between the points can influence the accuracy: only stages after evaluate read "
+        "them."
+    ): "各组合之间不同的配置项都不会影响准确率：只有 evaluate 之后的阶段读取它们。",
     "By chance": "偶然值",
     "Mean accuracy of each value": "各取值的平均准确率",
     "Shown as soon as three points have finished and their accuracies differ.": (

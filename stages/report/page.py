@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,11 +118,13 @@ def _render(
     steps = _steps(run, config)
     placed, gaps = bars(stages)
     trained = {stage: run.result(stage) for stage in ("sft", "grpo")}
+    shown, held_out_weights = samples[: config.samples], _weights(run.config(), _parts_of_samples(samples))
     values = {
         "title": config.title or _title(run),
         "subtitle": _subtitle(run, stages, began, live is not None),
         "origin": origin,
         "live": live,
+        "logs": origin.logs if origin is not None else {},
         "plotly": PLOTLY if live is None else f"/{PLOTLY}",
         "graph": graph(_reads(run, live), _shown(run, stages, live, origin)),
         "tiles": tiles(evaluation, "sft" in run.directories),
@@ -140,15 +142,15 @@ def _render(
         "worked_s": worked_s(stages),
         "all_s": covered_s((span.started, span.ended) for span in stages),
         "step_time": step_time(metrics),
-        "samples": samples[: min(config.samples, MAX_STATIC)],
+        "samples": shown[:MAX_STATIC],
         "text_limit": config.text_limit,
         "samples_count": len(samples),
-        "held_out": held_out(samples[: config.samples], config.text_limit),
+        "held_out": {"rows": held_out(shown, config.text_limit), "weights": held_out_weights},
         "verdicts": verdicts(samples),
         "counts": counts(evaluation, samples),
         "outcomes": outcomes(evaluation),
         "steps": steps,
-        "formula": _formula(run.config(), steps),
+        "formula": _formula(steps["weights"]),
         "last_groups": steps["steps"][-1]["groups"][:1] if steps["steps"] else [],
         "card": data_card(run.result("tokenize")),
         "sections": sections(run),
@@ -165,28 +167,48 @@ def _steps(run: Artifacts, config: ReportConfig) -> dict[str, Any]:
     """Return the completions of training steps for the page; a file that cannot be read becomes a note."""
     if "grpo" in run.directories and config.samples:
         try:
-            return read_steps(run.directories["grpo"] / "completions.jsonl", config.text_limit)
+            steps = read_steps(run.directories["grpo"] / "completions.jsonl", config.text_limit)
+            return {**steps, "weights": _weights(run.config(), _parts_of_steps(steps["steps"]))}
         except FileNotFoundError:
             run.note("{file}: not there.", "grpo", "completions.jsonl")
         except OSError as error:
             name = type(error).__name__
             run.note("{file}: could not be read ({error}).", "grpo", "completions.jsonl", error=name)
-    return {"steps": [], "logged": 0}
+    return {"steps": [], "logged": 0, "weights": {}}
 
 
-def _formula(config: Mapping[str, Any], steps: Mapping[str, Any]) -> str:
-    """Return the reward as a sum of its weighted parts; empty if the completions have other parts."""
+def _parts_of_steps(steps: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the names of the reward functions that judged the completions of steps."""
+    rows = (row for step in steps for group in step["groups"] for row in group["rows"])
+    return {name for row in rows for name in mapping(row.get("parts"))}
+
+
+def _parts_of_samples(samples: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the names of the reward functions that judged the held-out answers."""
+    every = (mapping(row.get(f"{side}_parts")) for row in samples for side in ("before", "after"))
+    return {shorten(str(name), 60) for parts in every for name in parts}
+
+
+def _weights(config: Mapping[str, Any], parts: Set[str]) -> dict[str, float]:
+    """Return reward function -> weight; {} if other functions judged, so that the reward is no sum of these.
+
+    Args:
+        config: the run's configuration.
+        parts: names of the functions that judged.
+    """
     reward = mapping(config.get("reward"))
     names, weights = reward.get("functions"), reward.get("weights")
-    rows = (row for step in steps["steps"] for group in step["groups"] for row in group["rows"])
-    judged_by = {name for row in rows for name in mapping(row.get("parts"))}
     if not isinstance(names, list) or not isinstance(weights, list) or len(names) != len(weights):
-        return ""
-    if not judged_by or not judged_by <= {*map(str, names)} or len(names) > MAX_PARTS:
-        return ""
-    return " + ".join(
-        f"{shorten(str(weight), 8)} × {words(str(name))}" for name, weight in zip(names, weights, strict=True)
-    )
+        return {}
+    known = {shorten(str(name), 60): number(weight) for name, weight in zip(names, weights, strict=True)}
+    if not parts or not parts <= known.keys() or len(known) > MAX_PARTS:
+        return {}
+    return {name: weight for name, weight in known.items() if weight is not None}
+
+
+def _formula(weights: Mapping[str, float]) -> str:
+    """Return the reward as a sum of its weighted parts; empty if they are not known."""
+    return " + ".join(f"{weight:g} × {words(name)}" for name, weight in weights.items())
 
 
 def _reads(run: Artifacts, live: Live | None) -> dict[str, list[str]]:

@@ -14,6 +14,23 @@
     const [a, b] = [colour("--edge"), colour("--accent")].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
     return `rgb(${a.map((part, i) => Math.round(part + share * (b[i] - part))).join(",")})`;
   };
+  // A name breaks after dots and underscores, so that the names of neighbouring axes do not touch.
+  const LINE = 18, PAD = 0.06;  // characters; space beside the outer axes, as a part of the distance between axes
+  const lines = (name) => (name.match(/[^._]*[._]?/g) ?? []).filter(Boolean).reduce((made, part) => {
+    if (made.length && (made.at(-1) + part).length <= LINE) made[made.length - 1] += part;
+    else made.push(...part.match(new RegExp(`[^]{1,${LINE}}`, "gu")));
+    return made;
+  }, []);
+  const names = [...axes.map(({ name }) => lines(name || "–")), [translate("accuracy after")]]
+    .map((each) => each.length > 3 ? [`…${each.at(-3).slice(1)}`, ...each.slice(-2)] : each);
+  const family = getComputedStyle(document.body).fontFamily, pen = document.createElement("canvas").getContext("2d");
+  pen.font = `12px ${family}`;
+  const width = (texts) => Math.max(...texts.map((text) => pen.measureText(text).width));
+  const distance = Math.ceil(Math.max(
+    ...axes.map((axis) => width(axis.values) + 28), ...names.slice(1).map((each, i) => (width(each) + width(names[i])) / 2 + 12), 110,
+  ));
+  const left = Math.ceil(Math.max(20, width(names[0]) / 2 + 4)), right = Math.ceil(Math.max(72, width(names.at(-1)) / 2 + 4));
+  const top = 16 * Math.max(...names.map((each) => each.length)) + 18;
   const fits = (point) => chosen.every((value, axis) => value === "" || point[axis + 2] === Number(value));
   const status = document.createElement("span");
   status.setAttribute("role", "status");
@@ -37,12 +54,11 @@
     const labels = [...ticks, [axes.length, 0, percent(low)], [axes.length, 1, percent(high)]].map(([x, y, text]) => ({
       x, y, text: plain(text), showarrow: false, xanchor: "left", xshift: 8, font: { color: colour("--ink"), size: 12 }, bgcolor: colour("--card"), opacity: 0.9,
     }));
-    const names = [...axes.map((axis) => axis.name.length > 22 ? `…${axis.name.slice(-21)}` : axis.name), translate("accuracy after")].map(plain);
     return Plotly.react(plot, traces, {
-      height: 330, margin: { l: 60, r: 90, t: 34, b: 14 }, hovermode: "closest", annotations: labels, dragmode: false, autosize: true,
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: muted },
+      height: 282 + top + 14, margin: { l: left, r: right, t: top, b: 14 }, hovermode: "closest", annotations: labels, dragmode: false, autosize: true,
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family, size: 12, color: muted },
       hoverlabel: { bgcolor: colour("--card"), bordercolor: muted, font: { color: colour("--ink") }, align: "left" },
-      xaxis: { side: "top", tickvals: [...axes.keys(), axes.length], ticktext: names, gridcolor: colour("--edge"), zeroline: false, fixedrange: true, range: [-0.1, axes.length + 0.1] },
+      xaxis: { side: "top", tickvals: [...axes.keys(), axes.length], ticktext: names.map((each) => each.map(plain).join("<br>")), tickangle: 0, automargin: false, gridcolor: colour("--edge"), zeroline: false, fixedrange: true, range: [-PAD, axes.length + PAD] },
       yaxis: { visible: false, fixedrange: true, range: [-0.06, 1.06] },
     }, { displayModeBar: false, responsive: true, plotlyServerURL: "" });
   };
@@ -58,7 +74,8 @@
   });
   bar.append(status);
   figure.hidden = false;
-  plot.style.minWidth = `${130 * (axes.length + 1)}px`;
+  plot.style.minWidth = `${left + distance * (axes.length + 2 * PAD) + right}px`;
+  plot.style.height = `${282 + top + 14}px`;
   draw();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 })();

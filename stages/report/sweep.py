@@ -9,7 +9,7 @@ from stages.report.artifacts import mapping, points
 from stages.report.charts import MAX_SWEPT, PLOTLY, Chart, data, overlaid
 from stages.report.details import spans
 from stages.report.headline import GREEDY, NOISE, differ, gain_text, indistinct, pairs, share_of, tiles
-from stages.report.importance import Measured, importances, parallel
+from stages.report.importance import Measured, importances, may_influence, parallel
 from stages.report.language import translate
 from stages.report.page import render_page
 from stages.report.text import duration, figure, moment, number, percent, shorten
@@ -105,15 +105,16 @@ def render(
     keys = list(dict.fromkeys(key for point in sweep_points for key in point.chosen))
     seconds = {span.stage: span.ended - span.started for span in spans(manifests, None)}
     close = indistinct([(point.number, point.result) for point in ranked if _accuracy(point) is not None])
-    columns, rows = _table(ranked, best, close, keys, manifests, seconds)
+    table = _table(ranked, best, close, keys, manifests, seconds)
     curves, undrawn = _curves(ranked, metrics)
     measured = [
         Measured(point.number, point.chosen, accuracy, point.artifacts.get("evaluate", ""))
         for point in ranked
         if (accuracy := _accuracy(point)) is not None
     ]
-    influence = importances(measured, keys)
-    unfinished = [point for point in sweep_points if point.state != "finished"]
+    varying = [key for key in keys if may_influence(key)]
+    influence = importances(measured, varying)
+    without = [point for point in sweep_points if point.state != "finished"]
     states = Counter(point.state for point in sweep_points)
     values = {
         "title": title,
@@ -128,15 +129,15 @@ def render(
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
         "indistinct": close,
         "rivals": len(measured) - 1,
-        "columns": columns,
-        "rows": rows,
+        "table": table,
         "page_size": PAGE_SIZE,
-        "without": unfinished,
-        "stopped": any(point.rung is not None for point in unfinished),
-        "limits": [limit(len(unfinished)), limit(len(unfinished), 10 * TEXT_LIMIT)],
+        "without": without,
+        "stopped": any(point.rung is not None for point in without),
+        "limits": [limit(len(without)), limit(len(without), 10 * TEXT_LIMIT)],
         "text_limit": TEXT_LIMIT,
         "rivals_table": _rivals(ranked, best, close, metrics) if best and len(measured) > 1 else None,
         "importances": influence,
+        "none_varies": len(measured) > 1 and not varying,
         "explains": any(each.is_known and each.eta_squared > each.by_chance for each in influence),
         "parallel": parallel(measured, [each.key for each in influence]) if influence else None,
         "measured": len(measured),
@@ -178,6 +179,17 @@ def limit(texts: int, most: int = TEXT_LIMIT) -> int:
     return max(20, min(most, TEXT_BUDGET // max(1, texts)))
 
 
+@dataclass(frozen=True)
+class PointTable:
+    """The table of all points."""
+
+    greedy: list[str]
+    """Columns before those of the keys that differ."""
+    further: list[str]
+    """Columns after them."""
+    rows: list[dict[str, Any]]
+
+
 def _table(
     ranked: Sequence[SweepPoint],
     best: SweepPoint | None,
@@ -185,10 +197,12 @@ def _table(
     keys: Sequence[str],
     manifests: Manifests,
     seconds: Mapping[str, float],
-) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the columns of results, which are those that any point has, and one row per point."""
+) -> PointTable:
+    """Return one row per point; the columns of results are those that any point has."""
     by_point = [results(point.result) for point in ranked]
     columns = list(dict.fromkeys(column for cells in by_point for column in cells))
+    greedy = [column for column in columns if column in greedy_columns()]
+    further = [column for column in columns if column not in greedy]
     most, noise = limit(len(ranked) * len(keys)), f", {translate(NOISE)}"
     rows = []
     for point, cells in zip(ranked, by_point, strict=True):
@@ -199,22 +213,29 @@ def _table(
             "number": point.number,
             "report": f"../../{report}/index.html" if report in manifests else None,
             "chosen": [shorten(point.chosen.get(key, ""), most) for key in keys],
-            "figures": [*(cells.get(column, NO_CELL) for column in columns), total],
+            "greedy": [cells.get(column, NO_CELL) for column in greedy],
+            "further": [*(cells.get(column, NO_CELL) for column in further), total],
             "state": f"{translate(point.state)}{noise if point.number in close else ''}",
             "finished": point.state == "finished",
             "best": point is best,
         })  # fmt: skip
-    return [*columns, translate("Time of its stages")], rows
+    return PointTable(greedy, [*further, translate("Time of its stages")], rows)
+
+
+def greedy_columns() -> list[str]:
+    """Return the columns of the greedy accuracies, which a table shows first: a phone shows no others."""
+    return [translate(name) for name in ("Greedy, before GRPO", "Greedy, after", "Gain")]
 
 
 def results(evaluation: Mapping[str, Any]) -> dict[str, Cell]:
     """Return the results by column: greedy accuracy before and after and its gain; other measures after."""
     cells: dict[str, Cell] = {}
+    before, after, gain = greedy_columns()
     for pair in pairs(evaluation):
         if pair.label == GREEDY:
-            cells[translate("Greedy, before GRPO")] = (pair.before, percent(pair.before))
-            cells[translate("Greedy, after")] = (pair.after, percent(pair.after))
-            cells[translate("Gain")] = (pair.after - pair.before, gain_text(pair, evaluation))
+            cells[before] = (pair.before, percent(pair.before))
+            cells[after] = (pair.after, percent(pair.after))
+            cells[gain] = (pair.after - pair.before, gain_text(pair, evaluation))
         else:
             cells[translate(pair.label)] = (pair.after, percent(pair.after))
     return cells
@@ -233,9 +254,11 @@ def _rivals(
     finished = [point for point in ranked if _accuracy(point) is not None][:MAX_RIVALS]
     ends = [_ends(metrics.get(point.artifacts.get("grpo", ""), [])) for point in finished]
     columns = [(key, name, share) for key, name, share in ENDS if any(key in end for end in ends)]
+    changes = [mapping(point.result.get("outcomes")) for point in finished]
+    outcomes = [name for name in ("fixed", "broken") if any(name in changed for changed in changes)]
     most = limit(len(finished) * len(best.chosen))
     rows = []
-    for point, end in zip(finished, ends, strict=True):
+    for point, end, changed in zip(finished, ends, changes, strict=True):
         accuracy, highest = _accuracy(point) or 0.0, _accuracy(best) or 0.0
         cells: list[tuple[float | None, str, str]] = [
             (accuracy, percent(accuracy), _signed(accuracy - highest, True))
@@ -245,9 +268,7 @@ def _rivals(
             text = percent(value) if share else figure(value)
             apart = "" if value is None or ours is None else _signed(value - ours, share)
             cells.append((value, text, apart))
-        changed = mapping(point.result.get("outcomes"))
-        for name in ("fixed", "broken"):
-            cells.append((number(changed.get(name)), figure(changed.get(name)), ""))
+        cells += [(number(changed.get(name)), figure(changed.get(name)), "") for name in outcomes]
         differing = {key: point.chosen.get(key, "–") for key in best.chosen}
         told = [f"{key}={value}" for key, value in differing.items() if value != best.chosen[key]]
         rows.append({
@@ -257,8 +278,8 @@ def _rivals(
             "cause": "" if point is best else _cause(end, ends[0], point.number in close),
             "cells": [(value, text, "" if point is best else apart) for value, text, apart in cells],
         })  # fmt: skip
-    heads = [translate("Greedy, after"), *(translate(name) for _, name, _ in columns)]
-    return [*heads, translate("fixed"), translate("broken")], rows
+    ends_of = [translate("{measure}, last tenth", measure=translate(name)) for _, name, _ in columns]
+    return [translate("Greedy, after"), *ends_of, *map(translate, outcomes)], rows
 
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -27,12 +27,17 @@ def test_runs_and_sweeps_are_listed_newest_first_and_a_failed_run_shows_its_resu
     for directory in (sft, sweep):
         directory.mkdir(parents=True)
     write_lines(sft / "metrics.jsonl", {"step": 1, "loss": 2.5}, {"step": 2, "loss": 1.5})
-    points = [{"state": "finished", "result": {"accuracy_grpo": 0.5}}, {"state": "failed", "result": {}}]
+    points = [{"state": "finished", "result": {"accuracy_grpo": 0.5}}]
+    points += [{"state": state, "result": {}} for state in ("failed", "stopped early", "stopped early")]
     values = {"written": 0, "overrides": ["seed=0,1"], "points": points}
     (sweep / "sweep.json").write_text(json.dumps(values))
     overview = live.overview(tmp_path)
     assert overview.index("/run/two") < overview.index("/run/one")
-    assert "1 of 2" in overview and "50.0 %" in overview
+    row = overview[overview.index("/sweeps/0123abcd/") :].partition("</tr>")[0]
+    assert re.findall(r">([^<>]+)<", row) == [
+        "0123abcd", "1 of 4", "1 failed", "2 stopped early", "50.0 %", "1 January 1970, 00:00 UTC",
+        "seed=0,1",
+    ]  # fmt: skip
     report, final = live.report(tmp_path, "one")
     assert final is None and "Warm-up loss" in report and 'http-equiv="refresh"' not in report
     assert SCRIPT not in overview + report

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from pipeline.cli import main, make_parsers
 from pipeline.store import history
+from pipeline.sweep.points import Point, show
 from pipeline.terminal import Column, Table, console, wrapped
 from tests.pipeline.artifacts import complete
 
@@ -144,7 +145,7 @@ def test_no_command_breaks_a_word(command, root, screen):
     assert command in CASES, f"add arguments of {command} to CASES"
     wide = screen(command, *CASES[command], width=2000)
     assert wide.strip()
-    for width in (40, 80):
+    for width in (40, 80, 200):
         shown = screen(command, *CASES[command], width=width)
         if command not in DATA:
             assert_fits(shown, width, names_in(root))
@@ -184,6 +185,19 @@ def test_runs_take_two_lines_at_most_and_show_what_differs(screen, root):
 def test_runs_in_a_pipe_name_all_overrides(root, shown):
     text = shown("runs", f"store={root}").out
     assert text.count("train.steps=7") >= 3 and text.count("store=") >= 3
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_points_of_a_sweep_show_their_accuracy_before_their_keys(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    stopped = Point(0, ["rollout.max_tokens=256", "train.beta=0.0"], "stopped early", "rung 1, after step 10")
+    done = Point(1, ["rollout.max_tokens=257", "train.beta=0.1"], "finished")
+    done.result = {"accuracy_sft": 0.125, "accuracy_grpo": 0.875, "gain": 0.75}
+    show([stopped, done], console())
+    shown = capsys.readouterr().out
+    assert_fits(shown, width, ["rollout.max_tokens", "train.beta"])
+    assert shown.index("after grpo") < shown.index("rollout.max_tokens") < shown.index("train.beta")
+    assert shown.index("0.875") < shown.index("257") < shown.index("finished")
 
 
 def test_show_has_percentages(screen):

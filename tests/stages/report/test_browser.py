@@ -3,6 +3,7 @@
 import base64
 import csv
 import io
+import itertools
 import json
 import re
 import shutil
@@ -407,6 +408,80 @@ def test_parallel_coordinates_show_the_points_with_a_chosen_value(tmp_path, brow
         )
         assert sorted(re.findall(r"point (\d)", " ".join(drawn))) == ["0", "1"], "train.beta=0.00"
         assert text_of(page, "#parallel [role=status]") == ["2 of 6 points, accuracy 50.0 % to 93.8 %"]
+
+
+BOXES = """(() => {
+    const selector = '#parallel .xtick text, #parallel .annotation-text, #parallel .plot';
+    return [...document.querySelectorAll(selector)].map((node) => {
+        const {left, top, right, bottom} = node.getBoundingClientRect();
+        return [node.textContent, left, top, right, bottom];
+    });
+})()"""
+LONG = {
+    "rollout.max_completion_length": ("1024", "2048"),
+    "train.importance_sampling_level": ("token", "sequence"),
+    "reward.functions": ("[number,answer_format]", "[number]"),
+    "train.lr": ("0.00005", "0.0001", "0.0002"),
+    "dataset.path": ("/data/sets/gsm8k/main", "/data/sets/deepscaler/main"),
+}
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_of_parallel_coordinates_are_whole_and_do_not_overlap(tmp_path, browser, width):
+    inputs = sweep_of(14)
+
+    def chosen(number):
+        return {
+            key: values[number // place % len(values)] for place, (key, values) in enumerate(LONG.items(), 1)
+        }
+
+    inputs["sweep_points"] = [replace(point, chosen=chosen(point.number)) for point in inputs["sweep_points"]]
+    with browser.page(written(tmp_path, render(**inputs)), width=width) as page:
+        plot = "document.querySelector('#parallel .plot')"
+        page.until(f"{plot}._fullData?.length")
+        (_, *plot), *boxes = page.evaluate(BOXES)
+        assert {text for text, *_ in boxes} >= {*LONG, "token", "0.0001", "accuracy after"}
+        cut = [
+            text
+            for text, *box in boxes
+            if box[0] < plot[0] or box[1] < plot[1] or box[2] > plot[2] or box[3] > plot[3]
+        ]
+        assert cut == []
+        overlapping = [
+            (one, other)
+            for (one, *a), (other, *b) in itertools.combinations(boxes, 2)
+            if min(a[2], b[2]) - max(a[0], b[0]) > 1 and min(a[3], b[3]) - max(a[1], b[1]) > 1
+        ]
+        assert overlapping == []
+
+
+@pytest.mark.parametrize("kind", ["points", "against", "results"])
+def test_a_phone_shows_accuracies_before_keys_without_scrolling_sideways(tmp_path, browser, kind):
+    source = compare.render(compared(3)) if kind == "results" else render(**sweep_of(8))
+    right = f"""(() => {{
+        const table = document.querySelector('#{kind} table');
+        const heads = [...table.querySelectorAll('thead th')];
+        const column = heads.findIndex((head) => head.textContent === 'Greedy, after');
+        return [...table.rows].map((row) => row.cells[column].getBoundingClientRect().right);
+    }})()"""
+    with browser.page(written(tmp_path, source), width=390) as page:
+        edges = page.evaluate(right)
+        assert len(edges) > 3 and max(edges) <= 390
+
+
+def test_completions_show_the_weight_of_each_reward_function(run, tmp_path, browser):
+    rows = [
+        {**row, "parts": {"accuracy": row["parts"]["number"], "answer_format": 1.0}}
+        for row in groups_of_steps(2)
+    ]
+    write_lines(run["grpo"] / "completions.jsonl", *rows)
+    with browser.page(written(tmp_path, render_run(run, SETTINGS))) as page:
+        cards = text_of(page, "#step-browser .completion")
+        assert len(cards) == 32 and all(
+            re.search(r"accuracy [01] \(weight 1\) · answer format 1 \(weight 0\.2\)", card) for card in cards
+        )
+        (first, *_) = text_of(page, "#held-out-browser h4")
+        assert "reward 0.2 · accuracy 0 (weight 1) · answer format 1 (weight 0.2)" in first
 
 
 def test_hostile_completions_stay_text(run, tmp_path, browser):

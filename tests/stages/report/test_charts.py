@@ -26,7 +26,7 @@ from stages.report.charts import (
 )
 from stages.report.details import differences, verdict, verdicts
 from stages.report.headline import tiles
-from stages.report.importance import MAX_DRAWN, Measured, importances, parallel
+from stages.report.importance import MAX_DRAWN, Measured, importances, may_influence, parallel
 from stages.report.sweep import _cause
 from stages.report.text import figure, neutral
 from tests.stages.report.synthetic import EVALUATION, metrics, warmup
@@ -64,8 +64,17 @@ def test_every_metric_has_a_chart_with_its_numbers_in_words_and_in_a_table():
     by_function = drawn[3]
     assert [label for *_, label in by_function.legend] == ["accuracy", "answer format"]
     assert by_function.table[0] == ["Step", "accuracy", "answer format"]
-    assert drawn[0].table[1][-1] == ["80", figure(metrics()[-1]["reward"])] == ["80", drawn[0].last]
+    reward = figure(metrics()[-1]["reward"])
+    assert drawn[0].table[1][-1] == ["80", reward] and drawn[0].last == f"last step: {reward}"
     assert json.dumps(data(drawn)) == json.dumps(data(charts(GRPO, held_out) + charts(SFT, warmup())))
+
+
+def test_a_metric_that_is_measured_now_and_then_names_its_last_step():
+    rows = [
+        {"step": step, **({"validation_accuracy": step / 10} if step in (2, 4) else {})} for step in range(6)
+    ]
+    (chart,) = charts(GRPO, rows)
+    assert chart.last == "step 4: 40.0 %"
 
 
 def test_the_page_carries_the_numbers_of_every_step():
@@ -166,6 +175,16 @@ def test_a_key_that_no_result_depends_on_has_no_importance():
     ]
     # keys that always change together: neither is known to change nothing
     assert len(importances(points, ["a", "title", "seed"])) == 3
+
+
+def test_keys_that_only_later_stages_read_cannot_influence_the_accuracy():
+    later = ["report.title", "report.language", "++report.samples", "export.shard_gib"]
+    earlier = [
+        "train.beta", "+train.kl_type", "seed", "layout", "layout.train.model_parallel", "model",
+        "dataset.path", "reward.weights", "evaluate.num_samples", "sft.steps", "engine", "experiment",
+        "engine.mini_batch_size", "rollout.temperature", "~tokenize.mask",
+    ]  # fmt: skip
+    assert [key for key in (*later, *earlier) if not may_influence(key)] == later
 
 
 BEST_END = {

@@ -4,12 +4,14 @@ Their structure and behaviour in a browser: test_browser.py.
 """
 
 import json
+import math
 import re
 import shutil
 from dataclasses import replace
 
 import pytest
 from markupsafe import escape
+from scipy.stats import norm
 
 from stages.report import compare, sweep
 from stages.report.artifacts import Artifacts
@@ -69,8 +71,28 @@ def test_the_formula_of_a_reward_is_told_where_its_parts_are_those_of_the_comple
     """MindSpeed-RL trains with rewards of its own."""
     row = {"step": 1, "prompt": "a", "completion": "b", "reward": 1, "parts": parts}
     write_lines(run["grpo"] / "completions.jsonl", row)
-    told = "The reward is 1.0 × accuracy + 0.2 × answer format." in render(run, SETTINGS)
+    told = "The reward is 1 × accuracy + 0.2 × answer format." in render(run, SETTINGS)
     assert told is formula
+
+
+def test_the_table_of_stages_leads_to_their_logs(run):
+    logs = {"grpo": "../../.logs/grpo-0/stage.log", "sft": "../../.logs/sft-0/stage.log"}
+    origin = Origin("r", "", "grpoflow run", logs)
+
+    def rows(live):
+        source = check(render(run, SETTINGS, live, origin=origin))
+        table = source[source.index("h-now" if live else 'class="gantt"') :].partition("</table>")[0]
+        assert ">Log</th>" in table
+        return re.findall(
+            r'<th scope="row">(\w+)</th>.*?<td>(?:<a href="([^"]+)"[^>]*>log</a>|–)</td></tr>', table
+        )
+
+    assert {stage: log for stage, log in rows(None) if log} == logs and len(rows(None)) == len(SPANS)
+    live = Live(
+        "Run 1", "running", "", True, ["stage", "state", "took"], [["sft", "done", "1 s"], ["x", "waiting"]]
+    )
+    assert rows(live) == [("sft", logs["sft"]), ("x", "")]
+    assert ">Log</th>" not in render(run, SETTINGS)
 
 
 @pytest.mark.parametrize(("limit", "decision"), [(0.0, "passed"), (1.0, "failed")])
@@ -238,9 +260,33 @@ def test_points_are_set_beside_the_best_by_the_end_of_their_training():
     table = source[source.index('id="against"') : source.index('id="importance"')]
     rows = [re.sub(r"<[^>]+>", "|", row) for row in table.split("<tbody>")[1].split("</tr>")[:3]]
     texts = [[part.strip() for part in row.split("|") if part.strip()] for row in rows]
-    assert texts[0] == ["0", "best", "90.0 %", "0.600", "41", "7"]
-    assert texts[1] == ["1", "train.beta=0.1", AS_HIGH, "80.0 %", "−10.0", "0.600", "+0", "42", "7"]
-    assert texts[2] == ["2", "train.beta=0.2", AS_HIGH, "75.0 %", "−15.0", "1.60", "+1", "43", "7"]
+    assert texts[0] == ["0", "90.0 %", "best", "0.600", "41", "7"]
+    assert texts[1] == ["1", "80.0 %", "−10.0", "train.beta=0.1", AS_HIGH, "0.600", "+0", "42", "7"]
+    assert texts[2] == ["2", "75.0 %", "−15.0", "train.beta=0.2", AS_HIGH, "1.60", "+1", "43", "7"]
+    heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]+)</th>", table)
+    known = ["Point", "Greedy, after", "What differs", "What may explain it", "Reward, last tenth"]
+    assert heads == [*known, "fixed", "broken"]
+    for point in inputs["sweep_points"]:
+        point.result.pop("outcomes", None)
+    source = check(sweep.render(**inputs))
+    table = source[source.index('id="against"') : source.index('id="importance"')]
+    assert re.findall(r"<th scope=\"col\"[^>]*>([^<]+)</th>", table) == known, "columns without a number"
+    assert "fixed and broken" not in table
+
+
+def test_importance_has_only_keys_that_can_influence_the_accuracy():
+    def importance(inputs):
+        source = check(sweep.render(**inputs))
+        return source[source.index('id="importance"') : source.index('id="curves"')]
+
+    inputs = sweep_of(8)
+    section = importance(inputs)
+    assert '<th scope="row">train.beta</th>' in section and "report.title" not in section
+    inputs["sweep_points"] = [
+        replace(point, chosen={"report.title": point.chosen["report.title"]})
+        for point in inputs["sweep_points"]
+    ]
+    assert "No key that differs between the points can influence the accuracy" in importance(inputs)
 
 
 def test_a_sweep_without_results():
@@ -259,6 +305,49 @@ def test_a_comparison_has_results_curves_and_differing_values_of_all_runs():
     expected = [["train.beta", "0.01", "0.5"], ["extra.key", "–", "true"]]
     assert compare.differences([CONFIG, changed]) == expected
     assert compare.differences([CONFIG, dict(CONFIG)]) == []
+
+
+@pytest.mark.parametrize("prompts", [100, 10_000, None])
+def test_a_comparison_says_what_is_best_and_which_differences_are_within_noise(prompts):
+    accuracies = (0.50, None, 0.66, 0.60)
+    runs = [
+        replace(run, result={} if share is None else {
+            "accuracy_sft": 0.4, "accuracy_grpo": share, "prompts": prompts,
+            "pass_at_k": {"k": 8, "sft": 0.7, "grpo": 0.9 - share / 2},
+        })
+        for run, share in zip(compared(4), accuracies, strict=True)
+    ]  # fmt: skip
+    source = check(compare.render(runs))
+    table = source[source.index('id="results"') : source.index('id="curves"')]
+    rows = [re.findall(r'<td class="num"[^>]*>(.*?)</td>', row) for row in table.split("<tr>")[2:]]
+    verdicts = [row[3] for row in rows]
+    if prompts is None:
+        assert verdicts == ["−16.0", "–", "best", "−6.0"]
+    else:
+        halves = []
+        for share in (
+            0.50,
+            0.60,
+        ):  # one success and one failure more each (Agresti and Caffo), two comparisons
+            variances = [
+                p * (1 - p)
+                for p in ((0.66 * prompts + 1) / (prompts + 2), (share * prompts + 1) / (prompts + 2))
+            ]
+            halves.append(100 * norm.isf(0.025 / 2) * math.sqrt(sum(variances) / (prompts + 2)))
+        said = ["lower", "within noise"] if prompts == 100 else ["lower", "lower"]
+        assert verdicts == [
+            f"−16.0 ± {halves[0]:.1f}: {said[0]}",
+            "–",
+            "best",
+            f"−6.0 ± {halves[1]:.1f}: {said[1]}",
+        ]
+    stars = [[cell.startswith("<strong>★ ") for cell in row] for row in rows]
+    assert [row[0] for row in stars] == [False] * 4, "before GRPO nothing is best"
+    assert [row[1] for row in stars] == [row[2] for row in stars] == [False, False, True, False]
+    assert [row[4] for row in stars] == [True, False, False, False], "pass@8"
+    assert "Agresti and Caffo" in table
+    alone = compare.render([replace(runs[0], result=each) for each in (runs[0].result, {})])
+    assert "★" not in alone and "Against the best" not in alone
 
 
 def test_hostile_text_of_sweeps_and_comparisons_is_shown_as_text():
