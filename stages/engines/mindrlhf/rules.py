@@ -206,7 +206,7 @@ def _checkout(job: Job) -> Iterator[Problem]:
             "engine.load_ckpt_format",
             engine.load_ckpt_format,
             "ms_safetensors",
-            f"for {title} training reads no Hugging Face weights (mindformers lacks its convert_map_dict), and "
+            f"for {title} training reads no Hugging Face weights (it has no convert_map_dict), and "
             "vLLM reads no rank directories",
             "mindformers models/modeling_utils.py:1513; infer_worker.py:189",
         )

@@ -58,6 +58,21 @@ def route_by_sorting(module: Any) -> None:
     module.MoEConfig.__init__ = init
 
 
+def multiply_experts(module: Any) -> None:
+    """Multiply experts without broadcasting."""
+    from . import experts
+
+    original = module.Linear.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *arguments: Any, **settings: Any) -> None:
+        original(self, *arguments, **settings)
+        if self.expert_flag and not self.use_gmm:
+            self.matmul = experts.ExpertProduct(self.transpose_b)
+
+    module.Linear.__init__ = init
+
+
 def rotate_by_slices(module: Any) -> None:
     """Rotate by slices: BatchMatMul does not broadcast on a CPU."""
 
@@ -91,6 +106,7 @@ CHANGES = {
     "mindformers.modules.flash_attention": plain_attention,
     "mindformers.models.llama.llama_config": single_precision,
     "mindformers.modules.transformer.moe": route_by_sorting,
+    "mindformers.modules.layers": multiply_experts,
     "research.deepseek3.deepseek3_config": single_precision_with_experts,
     "research.deepseek3.deepseek2_model": rotate_by_slices,
     "mindformers.generation.logits_process": sample_with_numpy,
