@@ -97,7 +97,9 @@ def deepseek_case(model, row):
     return {"model": {k: v for k, v in config.items() if k not in dropped}, "moe": moe, "ids": [row.tolist()]}
 
 
-@pytest.mark.parametrize("left_out", [pytest.param("nothing", marks=pytest.mark.core), "stretching", "groups"])
+@pytest.mark.parametrize(
+    "left_out", [pytest.param("nothing", marks=pytest.mark.core), "stretching", "groups"]
+)
 def test_deepseek_v3_in_training_is_transformers(checkout, interpreter, left_out, tmp_path):
     """As mindrlhf's file is rendered; without what the shipped one leaves out it is another model."""
     torch = pytest.importorskip("torch")
