@@ -84,14 +84,9 @@ class DeepseekV3ForCausalLM:
         config.parallel_config, config.seq_length = settings.parallel_config, seq_length
         config.use_past, config.is_dynamic, config.return_extra_loss = False, False, False
         # the network for generation routes like this without being told, and drops no token
-        config.moe_config = {
-            **settings.moe_config,
-            "use_gating_sigmoid": True,
-            "balance_via_topk_bias": True,
-            "topk_method": "noaux_tc",
-            "enable_sdrop": True,
-            "capacity_factor": float(settings.moe_config.expert_num),
-        }
+        experts = config.moe_config = settings.moe_config  # build_parallel_config made it an object
+        experts.use_gating_sigmoid = experts.balance_via_topk_bias = experts.enable_sdrop = True
+        experts.topk_method, experts.capacity_factor = "noaux_tc", float(experts.expert_num)
         self.shape, self.seq_length = DeepseekV3Config(**config), seq_length
         self.computing = TrainingDeepseekV3ForCausalLM(self.shape)
         self.computing.set_train(False)
